@@ -196,25 +196,23 @@ class AccessKeyAuthenticator:
         self._dummy_credential = Credential.from_key({"spec": {"key": pepper.digest(generate_key())}}, clock, None)
 
     def __call__(self, call: Call) -> User | None:
-        headers = call.headers.get_all("authorization")
-        mark = (
-            _keyed_hash(self._header_hash, headers[0])
-            if len(headers) == 1 and len(headers[0]) <= MAX_HEADER_BYTES
-            else b""
-        )
-        user = self._token_cache.get().get(mark)
-        if user is not None:
-            return user
+        header, mark = call.headers.find_single(b"authorization"), b""
+        if header is not None and len(header) <= MAX_HEADER_BYTES:
+            mark = _keyed_hash(self._header_hash, header)
+            user = self._token_cache.get().get(mark)
+            if user is not None:
+                return user
         token = bearer_token(call)
         return None if token is None else self._authenticate_uncached(token, mark)
 
     def authenticate_token(self, token: str) -> User:
         """The user of a token. Raises Unauthorized if the key is unknown or no longer active."""
-        mark = _keyed_hash(self._token_hash, token)
+        mark = _keyed_hash(self._token_hash, token.encode())
         user = self._token_cache.get().get(mark)
         return user if user is not None else self._authenticate_uncached(token, mark)
 
     def _authenticate_uncached(self, token: str, cache_key: bytes) -> User:
+        """An empty `cache_key` means that the result must not be cached."""
         digest = self._pepper.digest(token)
         self._sync()
         credential = self._find_by_digest(digest)
@@ -222,7 +220,7 @@ class AccessKeyAuthenticator:
         user = self._resolve_user(credential)
         if not fits or user is None:
             raise Unauthorized(INVALID_TOKEN)
-        if credential.never_expires:
+        if cache_key and credential.never_expires:
             self._token_cache.get()[cache_key] = user
         return user
 
@@ -293,9 +291,9 @@ def _new_token_cache() -> BoundedCache[bytes, User]:
     return BoundedCache(TOKEN_CACHE_SIZE)
 
 
-def _keyed_hash(state: "hashlib.blake2b", text: str) -> bytes:
+def _keyed_hash(state: "hashlib.blake2b", value: bytes) -> bytes:
     mark = state.copy()
-    mark.update(text.encode())
+    mark.update(value)
     return mark.digest()
 
 

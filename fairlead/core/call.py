@@ -28,6 +28,9 @@ class Headers(Protocol):
 
     def get_all(self, key: str) -> list[str]: ...
 
+    def find_single(self, name: bytes) -> bytes | None:
+        """The raw value of a header that was sent exactly once; None if it was not sent, or repeated."""
+
     def keys(self) -> Iterable[str]: ...
 
     def has_prefix(self, prefix: str) -> bool:

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from fairlead.core.objects import Object
@@ -23,11 +24,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    def now(self) -> datetime:
-        return datetime.now(UTC)
+    """The clocks of the system. Each method is a function of the standard library, as every request reads them."""
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    now = partial(datetime.now, UTC)
+    monotonic = staticmethod(time.monotonic)
 
 
 def timestamp(moment: datetime) -> str:

@@ -60,11 +60,12 @@ class FreeformCheck:
         if self.is_map and has_long_key(value):
             return False
         if self.items is not None:
-            inner = value.values() if isinstance(value, dict) else value
-            return all(self.items.is_within_limits(each) for each in inner or () if each is not None)
-        return not self.fields or all(
-            guard.is_within_limits(value[name]) for name, guard in self.fields.items() if value.get(name)
-        )
+            entries = value.values() if isinstance(value, dict) else value
+            return all(self.items.is_within_limits(each) for each in entries or () if each is not None)
+        for name, guard in self.fields.items():
+            if (inner := value.get(name)) and not guard.is_within_limits(inner):
+                return False
+        return True
 
 
 def has_long_key(value: Mapping[str, Any]) -> bool:

@@ -4,6 +4,7 @@ What is computed from such objects is a `Derived` value: it is built again only 
 """
 
 from collections.abc import Callable, Sequence
+from operator import call
 from typing import Generic, Protocol, TypeVar
 
 from fairlead.core.objects import Object
@@ -100,9 +101,7 @@ class Derived(Generic[T]):
         return self._value
 
     def _update(self) -> None:
-        revision, current = self._view.revision, list[object]()
-        for generation in self._generations:
-            current.append(generation())
+        revision, current = self._view.revision, list(map(call, self._generations))
         if current != self._seen:
             self._value = self._build()
         # Only now: if `build` fails, the next call tries again.

@@ -163,12 +163,9 @@ def init_metadata(obj: Object, now: str, kind: Kind) -> None:
 
 
 def new_uid() -> str:
-    """A random UUID, version 4. Three times as fast as `uuid.uuid4`."""
-    drawn = bytearray(urandom(16))
-    drawn[6] = drawn[6] & 0x0F | 0x40
-    drawn[8] = drawn[8] & 0x3F | 0x80
-    digits = drawn.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    """A random UUID, version 4: 120 random bits, and the digits of the version and of the variant."""
+    digits = urandom(15).hex()
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-a{digits[15:18]}-{digits[18:]}"
 
 
 def preserve_server_fields(old: Object, new: Object) -> None:

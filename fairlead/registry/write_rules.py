@@ -7,10 +7,10 @@ values are not checked again.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Invalid, Problem
 from fairlead.core.objects import Object, deep_copy, get_path, json_equal, metadata, name_of
@@ -182,79 +182,83 @@ def is_same_spec(kind: Kind, old: Object, new: Object) -> bool:
 _URL_FIELD = re.compile(r".*(url|uri|repo|repository|issuer|endpoint|server)", re.IGNORECASE)
 _ICON_FIELD = re.compile(r"(.*[a-z_-])?(icon|logo|avatar|picture)(url)?", re.IGNORECASE)
 UrlCheck = Callable[[str], str | None]
-PathsAndStrings = Iterator[tuple[str, str]]
-"""The path of a string, and the string."""
 
 
 @dataclass(frozen=True, slots=True)
-class UrlField:
-    """A field that holds a URL: the path to it, and the check for it."""
+class UrlFields:
+    """Where a part of an object holds URLs: a check, if it is a URL itself, and its fields that hold some."""
 
+    check: UrlCheck | None
+    fields: Mapping[str, "UrlFields"]
+
+    def are_valid(self, value: Any) -> bool:
+        """Whether all URLs in a value, or in each value of a list, pass their checks."""
+        if isinstance(value, dict):
+            for name, inner in self.fields.items():
+                if name in value and not inner.are_valid(value[name]):
+                    return False
+            return True
+        if isinstance(value, list):
+            return all(map(self.are_valid, value))
+        return self.check is None or not isinstance(value, str) or self.check(value) is None
+
+    def iter_invalid(self, value: Any, steps: tuple[str, ...], path: str) -> "Iterator[InvalidUrl]":
+        if isinstance(value, list):
+            for index, each in enumerate(value):
+                yield from self.iter_invalid(each, steps, f"{path}[{index}]")
+        elif isinstance(value, dict):
+            for name, inner in self.fields.items():
+                if name in value:
+                    yield from inner.iter_invalid(value[name], (*steps, name), f"{path}.{name}" if path else name)
+        elif self.check is not None and isinstance(value, str) and (reason := self.check(value)) is not None:
+            yield InvalidUrl(path, steps, value, reason)
+
+
+class InvalidUrl(NamedTuple):
+    """`steps` is the path without the indexes of lists."""
+
+    path: str
     steps: tuple[str, ...]
-    check: UrlCheck
-
-    def problems(self, old: Object | None, new: Object) -> Iterator[Problem]:
-        stored: set[str] | None = None
-        for path, text in _iter_strings(new, self.steps, ""):
-            reason = self.check(text)
-            if reason is None:
-                continue
-            if stored is None:
-                stored = {each for _, each in _iter_strings(old, self.steps, "")}
-            if text not in stored:
-                # The message does not quote the value, which may contain a password.
-                yield Problem(path, "FieldValueInvalid", f"Invalid value: {reason}")
+    text: str
+    reason: str
 
 
-def find_url_fields(kind: Kind) -> Sequence[UrlField]:
+def find_url_fields(kind: Kind) -> UrlFields:
     """Every field of the kind that holds a URL."""
-    return [link for name, schema in kind.fields.items() for link in _iter_url_fields((name,), schema)]
+    return UrlFields(None, _find_inner_urls(kind.fields))
 
 
-def _iter_url_fields(steps: tuple[str, ...], schema: Schema) -> Iterator[UrlField]:
-    schema = schema.get("items", schema)
-    if schema.get("type") == "string":
-        if _ICON_FIELD.fullmatch(steps[-1]):
-            yield UrlField(steps, check_icon)
-        elif _URL_FIELD.fullmatch(steps[-1]):
-            yield UrlField(steps, check_no_credentials)
-    for name, inner in schema.get("properties", {}).items():
-        yield from _iter_url_fields((*steps, name), inner)
+def _find_inner_urls(properties: Mapping[str, Schema]) -> Mapping[str, UrlFields]:
+    found = {}
+    for name, schema in properties.items():
+        schema = schema.get("items", schema)
+        check = _find_url_check(name) if schema.get("type") == "string" else None
+        inner = _find_inner_urls(schema.get("properties", {}))
+        if check is not None or inner:
+            found[name] = UrlFields(check, inner)
+    return found
 
 
-def url_problems(url_fields: Sequence[UrlField], change: Change) -> Iterator[Problem]:
+def _find_url_check(name: str) -> UrlCheck | None:
+    if _ICON_FIELD.fullmatch(name):
+        return check_icon
+    return check_no_credentials if _URL_FIELD.fullmatch(name) else None
+
+
+def url_problems(url_fields: UrlFields, change: Change) -> Iterator[Problem]:
     """Problems with the URLs of a change. The server's own writes are exempt: they copy what users have written."""
     obj = change.obj
-    # Most objects lack most of the fields, so this cheap test comes first.
-    present = [link for link in url_fields if _may_have_strings(obj, link.steps)]
-    if present and change.user != CONTROLLER_USER:
-        for link in present:
-            yield from link.problems(change.old, obj)
-
-
-def _may_have_strings(value: Any, steps: Sequence[str]) -> bool:
-    """Whether there can be a string at the path."""
-    for step in steps:
-        if type(value) is not dict:
-            return isinstance(value, list)
-        if (value := value.get(step)) is None:
-            return False
-    return True
-
-
-def _iter_strings(value: Any, steps: Sequence[str], path: str) -> PathsAndStrings:
-    if isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _iter_strings(each, steps, f"{path}[{index}]")
-    elif not steps:
-        if isinstance(value, str):
-            yield path, value
-    elif isinstance(value, dict) and steps[0] in value:
-        yield from _iter_strings(value[steps[0]], steps[1:], f"{path}.{steps[0]}" if path else steps[0])
+    if change.user is CONTROLLER_USER or url_fields.are_valid(obj):
+        return
+    stored = {(each.steps, each.text) for each in url_fields.iter_invalid(change.old, (), "")}
+    for invalid in url_fields.iter_invalid(obj, (), ""):
+        if (invalid.steps, invalid.text) not in stored:
+            # The message does not quote the value, which may contain a password.
+            yield Problem(invalid.path, "FieldValueInvalid", f"Invalid value: {invalid.reason}")
 
 
 def raise_if_invalid(
-    change: Change, url_fields: Sequence[UrlField], problems: Sequence[Problem], update_problems: Iterable[Problem] = ()
+    change: Change, url_fields: UrlFields, problems: Sequence[Problem], update_problems: Iterable[Problem] = ()
 ) -> None:
     """Raises all problems at once. `problems` are those of the schema: a kind's own checks rely on a valid schema."""
     kind, obj = change.kind, change.obj

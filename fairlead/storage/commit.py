@@ -28,6 +28,9 @@ _PART_END = re.compile(rb"\x00(?!\xff)")
 
 def pack_key(key: Key) -> bytes:
     """Pack a key or a prefix. Raises ValueError if a part is not valid Unicode (a lone surrogate)."""
+    joined = "\0".join((*key, ""))
+    if joined.count("\0") == len(key):
+        return joined.encode()
     return b"".join([part.encode().replace(b"\0", b"\0\xff") + b"\0" for part in key])
 
 

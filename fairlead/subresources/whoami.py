@@ -192,6 +192,10 @@ class _BearerHeaders:
     def get_all(self, key: str) -> list[str]:
         return [self._headers[key]] if key in self._headers else []
 
+    def find_single(self, name: bytes) -> bytes | None:
+        value = self._headers.get(name.decode())
+        return None if value is None else value.encode()
+
     def keys(self) -> list[str]:
         return list(self._headers)
 

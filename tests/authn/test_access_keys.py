@@ -14,6 +14,7 @@ from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from tests.harness.access_keys import GROUP, PEPPER, KeyDirectory
+from tests.harness.calls import call
 
 KEY = generate_key()
 AUTHENTICATED = {"system:authenticated", "service:authenticated"}
@@ -363,3 +364,11 @@ async def test_an_accepted_header_is_not_accepted_as_a_token(directory: KeyDirec
     assert directory.use_key(KEY).name == "alice"
     with pytest.raises(Unauthorized):
         directory.authenticator.authenticate_token(f"Bearer {KEY}")
+
+
+async def test_a_repeated_header_is_rejected_after_an_accepted_one(directory: KeyDirectory) -> None:
+    header = f"Bearer {KEY}"
+    assert directory.use_key(KEY).name == "alice"
+    for repeated in ([header, header], [header, "Bearer other"]):
+        with pytest.raises(Unauthorized):
+            directory.authenticator(call(headers={"authorization": repeated}))

@@ -36,6 +36,10 @@ class FakeHeaders:
     def get_all(self, key: str) -> list[str]:
         return self._headers.get(key, [])
 
+    def find_single(self, name: bytes) -> bytes | None:
+        values = self._headers.get(name.decode(), [])
+        return values[0].encode() if len(values) == 1 else None
+
     def keys(self) -> list[str]:
         return list(self._headers)
 

@@ -11,7 +11,7 @@ from fairlead.core.validators import check_icon, check_no_credentials
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.write_options import WriteOptions
-from fairlead.registry.write_rules import UrlField, find_url_fields, url_problems
+from fairlead.registry.write_rules import UrlFields, find_url_fields, url_problems
 from tests.harness.registry import ADA, RegistryFixture
 
 URLS_WITH_CREDENTIALS = [
@@ -96,35 +96,43 @@ def test_images_and_strings_without_a_scheme_are_accepted_as_icons(text: str) ->
     assert check_icon(text) is None
 
 
-URL_FIELDS = [(kind, field) for kind in KINDS if kind.persisted for field in find_url_fields(kind)]
+Steps = tuple[str, ...]
+
+
+def list_url_fields(url_fields: UrlFields, steps: Steps = ()) -> list[Steps]:
+    inner = [each for name, below in url_fields.fields.items() for each in list_url_fields(below, (*steps, name))]
+    return inner if url_fields.check is None else [steps, *inner]
+
+
+URL_FIELDS = [(kind, steps) for kind in KINDS if kind.persisted for steps in list_url_fields(find_url_fields(kind))]
 
 
 def test_the_url_fields_of_all_kinds_are_found() -> None:
-    found = {f"{kind.name} {'.'.join(field.steps)}" for kind, field in URL_FIELDS}
+    found = {f"{kind.name} {'.'.join(steps)}" for kind, steps in URL_FIELDS}
     assert {"App spec.icon", "User spec.icon", "App spec.config.chart.repoURL", "App spec.helm.repoUrl"} <= found
     assert "VirtualClusterTemplate spec.versions.template.helmRelease.chart.repo" in found
     assert "Runner spec.endpoint" in found and "OwnedAccessKey spec.oidcProvider.redirectUri" in found
 
 
-def build_object(kind: Kind, field: UrlField, text: str) -> Object:
+def build_object(kind: Kind, steps: Steps, text: str) -> Object:
     schema: dict[str, Any] = {"properties": dict(kind.fields)}
     lists = []
-    for step in field.steps:
+    for step in steps:
         schema = schema["properties"][step]
         lists.append("items" in schema)
         schema = schema.get("items", schema)
     value: Any = text
-    for step, is_list in zip(reversed(field.steps), reversed(lists), strict=True):
+    for step, is_list in zip(reversed(steps), reversed(lists), strict=True):
         value = {step: [value] if is_list else value}
     found: Object = value
     return found
 
 
 @pytest.mark.parametrize(
-    ("kind", "field"), URL_FIELDS, ids=lambda each: each.name if isinstance(each, Kind) else ".".join(each.steps)
+    ("kind", "steps"), URL_FIELDS, ids=lambda each: each.name if isinstance(each, Kind) else ".".join(each)
 )
-def test_urls_are_checked_in_each_field_of_each_kind(kind: Kind, field: UrlField) -> None:
-    obj = build_object(kind, field, "https://user:canary@example.com")
+def test_urls_are_checked_in_each_field_of_each_kind(kind: Kind, steps: Steps) -> None:
+    obj = build_object(kind, steps, "https://user:canary@example.com")
 
     def find_problems(user: User, old: Object | None) -> list[str]:
         return [str(each) for each in url_problems(find_url_fields(kind), Change("update", kind, user, old, obj))]

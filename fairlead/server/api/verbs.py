@@ -187,8 +187,7 @@ class Verbs:
         body, duplicates = await read_object(call, resource.kind.name)
         options.size = call.body_size
         if resource.kind.allows_create_on_update:
-            create_target = replace(call.target, verb="create")
-            options.authorize_create = lambda: call.require(create_target)
+            options.authorize_create = lambda: call.require(replace(call.target, verb="create"))
         updated, created = await replace_object(resource, body, (namespace, call.target.name), options, duplicates)
         return await self._object_reply(call, resource.kind, updated, 201 if created else 200)
 
@@ -196,8 +195,7 @@ class Verbs:
         is_apply = is_apply_patch(call)
         options = query_options.write_options(call, _require_user(call), is_apply=is_apply)
         if is_apply:
-            create_target = replace(call.target, verb="create")
-            options.authorize_create = lambda: call.require(create_target)
+            options.authorize_create = lambda: call.require(replace(call.target, verb="create"))
             config, duplicates = await read_apply_configuration(call)
             options.size = call.body_size
             applied, created = await resource.apply(config, namespace, call.target.name, options, duplicates)

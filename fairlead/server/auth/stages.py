@@ -123,7 +123,7 @@ class AuthorizeStage:
             raise Unauthorized
 
     def _authorize(self, call: Call, user: User) -> None:
-        target, permissions = authorization_target(call), self._authorizer
+        target, permissions = authorization_target(call) if call.query else call.target, self._authorizer
         decision = call.decision = permissions.authorize(user, target)
         if decision.allowed:
             return

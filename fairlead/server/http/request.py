@@ -109,6 +109,12 @@ class RequestHeaders:
         values = [value for header, value in self._pairs if header == name]
         return [value.decode() for value in values] if all(map(bytes.isascii, values)) else []
 
+    def find_single(self, name: bytes) -> bytes | None:
+        value, pairs = self._first_values.get(name), self._pairs
+        if len(self._first_values) != len(pairs) and sum(header == name for header, _ in pairs) > 1:
+            return None
+        return value
+
     def keys(self) -> Iterable[str]:
         # One decode for all names: a header name cannot contain a line break.
         return b"\n".join(self._first_values).decode("latin-1").split("\n") if self._first_values else ()

@@ -176,6 +176,7 @@ class RequestMetrics:
             return
         dry_run = dry_run_label(query["dryRun"]) if query and "dryRun" in query else ""
         is_apply = target.verb == "patch" and media_type_of(call) == _APPLY_PATCH
+        key: CounterKey
         if target.resource:
             key = target.cached_shape or target.compute_shape(), is_apply, dry_run, reply.status
         else:

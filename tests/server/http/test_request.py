@@ -41,6 +41,7 @@ def build_body(
 def test_headers_are_found_by_name_and_get_returns_the_first_value() -> None:
     headers = RequestHeaders([(b"host", b"a"), (b"x", b"1"), (b"x", b"2")])
     assert headers.get("x") == "1" and headers.get_all("x") == ["1", "2"]
+    assert (headers.find_single(b"host"), headers.find_single(b"x"), headers.find_single(b"y")) == (b"a", None, None)
     assert headers.get("y") == "" and headers.get("y", "-") == "-" and headers.get_all("y") == []
     assert set(headers.keys()) == {"host", "x"} and "y" not in list(headers.keys())
     assert headers.has_prefix("ho") and not headers.has_prefix("os") and not RequestHeaders([]).has_prefix("ho")
