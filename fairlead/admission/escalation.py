@@ -171,7 +171,7 @@ def check_grants(checks: GrantChecks, naming: ResourceNaming) -> Rule:
 
     @applies_to(lambda kind, verb: verb != "delete" and kind.has_access_entries)
     async def rule(change: Change, registry: Registry) -> None:
-        if change.user == CONTROLLER_USER or change.subresource:
+        if change.user is CONTROLLER_USER or change.subresource:
             return
         if change.verb == "create" and change.spec.get("owner") is None:
             _set_default_owner(change, checks)

@@ -167,7 +167,7 @@ def protect_metadata(authorize: Authorize, protected: ProtectedObjects) -> Rule:
 
     @applies_to(lambda kind, verb: verb != "delete")
     async def rule(change: Change, registry: Registry) -> None:
-        if change.user == CONTROLLER_USER or change.is_move or change.new is None:
+        if change.user is CONTROLLER_USER or change.is_move or change.new is None:
             return
         before, after = metadata(change.old) if change.old is not None else {}, metadata(change.new)
         if (before.get("ownerReferences") or []) != (after.get("ownerReferences") or []):

@@ -62,8 +62,8 @@ class FreeformCheck:
         if self.items is not None:
             entries = value.values() if isinstance(value, dict) else value
             return all(self.items.is_within_limits(each) for each in entries or () if each is not None)
-        for name, guard in self.fields.items():
-            if (inner := value.get(name)) and not guard.is_within_limits(inner):
+        for name in self.fields.keys() & value.keys():
+            if (inner := value[name]) and not self.fields[name].is_within_limits(inner):
                 return False
         return True
 

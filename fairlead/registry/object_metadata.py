@@ -124,7 +124,7 @@ def check_types(obj: Object, kind: Kind, before: Object | None = None) -> list[s
         raise BadRequest(decode_error_message(kind, "metadata must be an object"))
     if type(found.get("generation")) is float and not kind.builtin:
         found["generation"] = to_json_number(found["generation"])
-    findings = _validator.validate(found, None if before is None else metadata(before))
+    findings = _validator.validate(found, None if before is None else before["metadata"])
     if findings.problems:
         raise _type_error(found, kind, [replace(each, field=f"metadata.{each.field}") for each in findings.problems])
     for name in ("labels", "annotations"):
@@ -150,7 +150,7 @@ def decode_error_message(kind: Kind, reason: str) -> str:
 
 def init_metadata(obj: Object, now: str, kind: Kind) -> None:
     """Initializes the metadata of a new object: the server-set fields are set, whatever the body contains."""
-    meta = metadata(obj)
+    meta = obj["metadata"]
     generation = 1 if kind.tracks_generation else meta.get("generation")
     if not _SERVER_FIELD_SET.isdisjoint(meta):
         for name in _SERVER_FIELDS:
@@ -171,7 +171,7 @@ def new_uid() -> str:
 def preserve_server_fields(old: Object, new: Object) -> None:
     """On update, preserves the server-set fields of the stored object. `update_problems` reports an attempt to change
     the immutable ones."""
-    before, after = metadata(old), metadata(new)
+    before, after = old["metadata"], new["metadata"]
     if orjson.dumps(_server_fields(before)) != orjson.dumps(_server_fields(after)):
         for name in _SERVER_FIELDS:
             if name in before and not (name in _CHECKED_FIELDS and after.get(name)):
@@ -207,7 +207,7 @@ def generate_name(prefix: str) -> str:
 
 def problems(obj: Object, kind: Kind) -> Iterator[Problem]:
     """All problems with an object's metadata."""
-    meta = metadata(obj)
+    meta = obj["metadata"]
     yield from _name_problems(meta, kind)
     if meta.get("generation", 0) < 0:
         yield Problem.invalid("metadata.generation", meta["generation"], "must be greater than or equal to 0")
@@ -223,9 +223,11 @@ def problems(obj: Object, kind: Kind) -> Iterator[Problem]:
 
 def update_problems(old: Object, new: Object) -> Iterator[Problem]:
     """Problems with an update of metadata."""
-    before, after = metadata(old), metadata(new)
-    for name in _IMMUTABLE_FIELDS:
-        if after.get(name) != before.get(name):
+    before, after = old["metadata"], new["metadata"]
+    if [*map(after.get, _IMMUTABLE_FIELDS)] != [*map(before.get, _IMMUTABLE_FIELDS)]:
+        for name in _IMMUTABLE_FIELDS:
+            if after.get(name) == before.get(name):
+                continue
             yield Problem.invalid(f"metadata.{name}", after.get(name), "field is immutable")
     if "deletionTimestamp" not in before:
         return

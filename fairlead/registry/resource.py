@@ -285,7 +285,7 @@ class Resource:
         rules = chain(object_metadata.update_problems(old, new), write_rules.immutable_problems(kind, old, new))
         write_rules.raise_if_invalid(change, self._url_fields, problems, rules)
         if kind.tracks_generation and not write_rules.is_same_spec(kind, old, new):
-            metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         record_ownership(change, options, self._field_manager(options), self.merge_schemas)
         return json_equal(old, new)
 

@@ -34,7 +34,7 @@ def has_finalizers(obj: Object, kind: Kind) -> bool:
 
 def is_deletion_complete(obj: Object, kind: Kind) -> bool:
     """Whether the object is marked as deleted and has no finalizers left."""
-    return "deletionTimestamp" in metadata(obj) and not has_finalizers(obj, kind)
+    return "deletionTimestamp" in obj["metadata"] and not has_finalizers(obj, kind)
 
 
 def is_removal(change: Change) -> bool:
@@ -112,7 +112,7 @@ def check_no_version(version: str) -> None:
 def check_uid_and_version(kind: Kind, old: Object, new: Object, options: WriteOptions) -> None:
     """Rejects a change to an object with another uid, or to an older version of this one. Another uid in a patch is one
     of the `update_problems` of metadata."""
-    before, after = metadata(old), metadata(new)
+    before, after = old["metadata"], new["metadata"]
     if after.get("uid") and after["uid"] != before["uid"] and not options.is_patch:
         reason = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
         raise Conflict.of(kind.plural, kind.group, before["name"], reason)
@@ -194,8 +194,8 @@ class UrlFields:
     def are_valid(self, value: Any) -> bool:
         """Whether all URLs in a value, or in each value of a list, pass their checks."""
         if isinstance(value, dict):
-            for name, inner in self.fields.items():
-                if name in value and not inner.are_valid(value[name]):
+            for name in self.fields.keys() & value.keys():
+                if not self.fields[name].are_valid(value[name]):
                     return False
             return True
         if isinstance(value, list):
@@ -269,5 +269,5 @@ def raise_if_invalid(
         found.extend(islice(kind.check(change), 10 * MAX_PROBLEMS))
     if found:
         raise Invalid.of(kind.name, kind.stored_resource[0], name_of(obj), found)
-    if "finalizers" in metadata(obj):
+    if "finalizers" in obj["metadata"]:
         change.warnings.extend(object_metadata.finalizer_warnings(change.old, obj, kind))

@@ -86,11 +86,11 @@ def record_update(
 
     If nothing changed, the entries are the very list of `old`, so that a comparison detects a write without effect.
     """
-    meta = metadata(new)
+    meta = new["metadata"]
     sent = meta.pop("managedFields", None)
     if is_custom and sent == []:
         sent = None
-    stored: Entries = [] if old is None else metadata(old).get("managedFields") or []
+    stored: Entries = [] if old is None else old["metadata"].get("managedFields") or []
     entries = stored if manager.subresource or sent is None or sent == stored else _choose_entries(sent, stored)
     removed: FieldSet = {}
     if is_custom and entries is not stored and len(filter_by_version(entries, manager)) < len(entries):
@@ -252,7 +252,7 @@ def _parse_entries(sent: Any) -> Entries:
 def managed_fields_problems(obj: Object) -> Iterator[Problem]:
     """Problems with entries sent by a client that are reported instead of ignored: names that are too long or
     unprintable."""
-    for index, entry in enumerate(metadata(obj).get("managedFields") or ()):
+    for index, entry in enumerate(obj["metadata"].get("managedFields") or ()):
         name = entry.get("manager") or ""
         if len(name) <= SAFE_MANAGER_LENGTH and name.isprintable() and not entry.get("subresource"):
             continue

@@ -154,7 +154,18 @@ def render(body: bytes, media_type: str, pretty: bool) -> bytes:
 
 def media_type_of(call: Call) -> str:
     """The media type of the request body, without parameters."""
-    return call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    header = call.headers.get("content-type")
+    return header if header in _PLAIN_MEDIA_TYPES else header.partition(";")[0].strip().lower()
+
+
+_PLAIN_MEDIA_TYPES = frozenset(
+    {
+        JSON,
+        *(f"application/{patch}+json" for patch in ("json-patch", "merge-patch", "strategic-merge-patch")),
+        "application/apply-patch+yaml",
+    }
+)
+"""Content types of nearly all bodies. They need no parsing."""
 
 
 _TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"

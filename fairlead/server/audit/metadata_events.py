@@ -6,7 +6,7 @@ each combination of user, verb and resource, with placeholders for the few value
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 
@@ -104,8 +104,8 @@ class MetadataEvent(Struct, eq=False):
     def _render_uncached(self) -> bytes:
         built = build_event(self.request, self.stage, self.kinds, self.ended_at, self.seconds)
         if self.created_body and "objectRef" in built:
-            new = _created_identity(self.request.call.target, self.created_body)
-            built["objectRef"] |= {name: sanitize(value) for name, value in new.items()}
+            new = _created_fields(self.request.call.target, self.created_body)
+            built["objectRef"] |= orjson.loads(f"{{{new[1:]}}}")
         built["responseStatus"] = {"metadata": {}, "code": self.code}
         return encode_line(built)
 
@@ -170,18 +170,15 @@ def _reference_json(target: RequestInfo) -> tuple[str, str]:
 
 
 def _created_fields(target: RequestInfo, created_body: bytes) -> str:
-    created = _created_identity(target, created_body)
-    return "".join([f',"{field}":{_json_string(value)}' for field, value in created.items()])
-
-
-def _created_identity(target: RequestInfo, created_body: bytes) -> Mapping[str, str]:
-    """Name (unless the request has it), uid and resourceVersion of the created object."""
+    """Name (unless the request has it), uid and resourceVersion of the created object, as further fields."""
     try:
         meta = _decode_created(created_body).metadata
     except msgspec.DecodeError:
-        return {}
-    found = {"name": "" if target.name else meta.name, "uid": meta.uid, "resourceVersion": meta.resourceVersion}
-    return {name: value for name, value in found.items() if value}
+        return ""
+    name = f',"name":{_json_string(meta.name)}' if meta.name and not target.name else ""
+    uid = f',"uid":{_json_string(meta.uid)}' if meta.uid else ""
+    version = f',"resourceVersion":{_json_string(meta.resourceVersion)}' if meta.resourceVersion else ""
+    return name + uid + version
 
 
 def _annotation_fields(call: Call) -> str:
