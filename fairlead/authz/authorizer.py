@@ -28,7 +28,10 @@ def first_decision(authorizers: Sequence[Authorizer], user: User, target: Reques
         decision = authorizer(user, target)
         if decision is not None:
             return decision
-    return Decision(False)
+    return _DENY
+
+
+_DENY = Decision(False)
 
 
 def administrators(user: User, target: RequestInfo) -> Decision | None:
@@ -82,7 +85,11 @@ class AuthorizerChain:
         self._generations = generations
 
     def authorize(self, user: User, target: RequestInfo) -> Decision:
-        return first_decision(self._unscoped if user.scope is None else self.authorizers, user, target)
+        for authorizer in self._unscoped if user.scope is None else self.authorizers:
+            decision = authorizer(user, target)
+            if decision is not None:
+                return decision
+        return _DENY
 
     def generation(self) -> object:
         return tuple(each() for each in self._generations)

@@ -74,6 +74,7 @@ class FlowStage:
         self._clients = clients
         self._deps = deps
         self._estimate_read = deps.costs.estimate_read
+        self._spend = control.spend
         self._probe_metrics = clients.metrics.setdefault((EXEMPT, PROBES), FlowMetrics(EXEMPT, PROBES))
         self._probes_since_reset = 0
         self._probe_reset_count = -1
@@ -139,7 +140,7 @@ class FlowStage:
         metrics = lane.metrics
         metrics.dispatched += 1
         metrics.executing += 1
-        call.step_timer.on_step = self._control.spend
+        call.step_timer.on_step = self._spend
         CURRENT_ACCOUNT.set(lane.account)
         call.permit = permit
 
@@ -179,20 +180,22 @@ class FlowStage:
 
     def _end(self, call: Call, permit: "Permit") -> None:
         """Releases the seats, and charges the time of the request as far as it was not charged on admission."""
-        control, lane, timer, ticket = self._control, permit.lane, call.step_timer, permit.ticket
-        lane.metrics.executing -= 1
-        lane.metrics.execution_seconds.observe((call.seconds or timer.elapsed_seconds()) - permit.started)
-        paid = ticket.cost if ticket is not None else 0.0
+        lane, timer, ticket, paid = permit.lane, call.step_timer, permit.ticket, 0.0
+        metrics, account = lane.metrics, lane.account
+        metrics.executing -= 1
+        metrics.execution_seconds.observe((call.seconds or timer.elapsed_seconds()) - permit.started)
+        if ticket is not None:
+            paid = ticket.cost
+            if ticket.seats:
+                self._control.release_seats(lane.level, ticket)
         if permit.write is not None:
             paid += permit.write.release_seats()
-        if ticket is not None and ticket.seats:
-            control.release_seats(lane.level, ticket)
         seconds = timer.busy_seconds() - permit.busy_before
-        if lane.account.cpu_seconds:
-            seconds += lane.account.collect_cpu_seconds()
+        if account.cpu_seconds:
+            seconds += account.collect_cpu_seconds()
         cost = seconds / UNIT_SECONDS
         if cost > (paid + 1 if paid else MIN_CHARGED_COST):
-            control.charge(lane.level, lane.flow, cost - paid)
+            self._control.charge(lane.level, lane.flow, cost - paid)
 
     def _charge_bytes(self, lane: Lane, content: bytes) -> None:
         self._control.charge(lane.level, lane.flow, len(content) / BYTES_PER_UNIT)

@@ -91,8 +91,7 @@ class RequestHeaders:
         self.has_body = values.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in values
 
     def get(self, key: str, default: str = "") -> str:
-        value = self._first_values.get(key.encode())
-        if value is None:
+        if (value := self._first_values.get(key.encode())) is None:
             return default
         try:
             return value.decode("ascii")
