@@ -194,7 +194,7 @@ class UrlFields:
     def are_valid(self, value: Any) -> bool:
         """Whether all URLs in a value, or in each value of a list, pass their checks."""
         if isinstance(value, dict):
-            for name in self.fields.keys() & value.keys():
+            for name in self.fields.keys() & value.keys():  # noqa: SIM110 - a generator costs twice as much
                 if not self.fields[name].are_valid(value[name]):
                     return False
             return True

@@ -8,7 +8,7 @@ from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.kind import Change
-from fairlead.registry.write_rules import immutable_problems, raise_if_invalid
+from fairlead.registry.write_rules import find_url_fields, immutable_problems, raise_if_invalid
 from tests.harness.kind_examples import BY_NAME, apply_defaults, build_example, find_problems, problem_reasons
 
 MIB = 1024 * 1024
@@ -132,6 +132,6 @@ def test_another_type_is_rejected_together_with_the_keys_that_it_lacks() -> None
     kind = BY_NAME["Secret"]
     change = Change("update", kind, CONTROLLER_USER, old, new)
     with pytest.raises(Invalid) as caught:
-        raise_if_invalid(change, (), (), immutable_problems(kind, old, new))
+        raise_if_invalid(change, find_url_fields(kind), (), immutable_problems(kind, old, new))
     fields = {problem.field for problem in caught.value.details.problems}
     assert {"type", "data[username]", "data[password]"} <= fields
