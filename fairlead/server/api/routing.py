@@ -60,9 +60,17 @@ class Router:
         if method == "POST" or _is_simple_segment(name):
             known = self._targets.get((method, parent)) or self._parse_collection(method, parent)
             if known is not None:
-                group, version, resource, namespace = known.group, known.version, known.resource, known.namespace
-                api_path = path[self._mount_length :]
-                target = RequestInfo(known.verb, api_path, MANAGEMENT, group, version, resource, "", namespace, name)
+                target = RequestInfo(
+                    known.verb,
+                    path[self._mount_length :],
+                    MANAGEMENT,
+                    known.group,
+                    known.version,
+                    known.resource,
+                    "",
+                    known.namespace,
+                    name,
+                )
                 target.cached_shape = known.cached_shape
                 return target
         return route(method, path, query, self._config)
