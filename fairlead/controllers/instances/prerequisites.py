@@ -5,9 +5,11 @@ must get the same result. An instance is never Ready while there is a blocker.
 """
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.remote_errors import ERROR, IMPERSONATION_FORBIDDEN, WARNING, InstanceError
+from fairlead.core.clock import parse_rfc3339
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.registry.codec import decode
@@ -27,6 +29,18 @@ BLOCKING_REASONS = frozenset(
     }
 )
 """Reasons that block an instance, whatever its own state is."""
+
+
+MISSING_GRACE_SECONDS = 10.0
+"""How long after its creation a workspace has no status while what it needs does not exist: manifests are applied in
+any order, and clients change what they have just created with the `resourceVersion` of the create."""
+
+
+def remaining_grace(instance: Object, now: datetime) -> float:
+    """Seconds until it is reported that something does not exist; 0 if that is due."""
+    created = parse_rfc3339(metadata(instance).get("creationTimestamp"))
+    age = (now - created).total_seconds() if created is not None else MISSING_GRACE_SECONDS
+    return max(0.0, MISSING_GRACE_SECONDS - max(0.0, age))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +107,8 @@ def is_external(instance: Object) -> bool:
 def _cluster_blocker(instance: Object, cluster: Object | None) -> InstanceError | None:
     name = get_path(instance, "spec.clusterRef.cluster")
     if cluster is None:
-        return InstanceError(CLUSTER_NOT_FOUND, f'cluster "{name}" does not exist; connect it', WARNING)
+        message = f'cluster "{name}" does not exist; connect it with `fairlead cluster add`, or use another one'
+        return InstanceError(CLUSTER_NOT_FOUND, message, WARNING)
     has_agent = get_path(cluster, "spec.networkPeer") or get_path(cluster, "spec.local")
     if not has_kubeconfig(cluster) and not has_agent:
         message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'

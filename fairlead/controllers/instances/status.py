@@ -160,7 +160,11 @@ def _scheduled_condition(instance: Object) -> Object:
         return condition(SCHEDULED, TRUE, "Imported", "it is imported: spec.config names its kubeconfig")
     if get_path(instance, "spec.external"):
         return condition(SCHEDULED, TRUE, "External", "it is deployed by another tool")
-    return condition(SCHEDULED, FALSE, "NoClusterChosen", "set spec.clusterRef.cluster to a connected cluster", INFO)
+    message = (
+        "it names no cluster; set spec.clusterRef.cluster to one that `fairlead cluster list` shows, or connect one "
+        "first with `fairlead cluster add`"
+    )
+    return condition(SCHEDULED, FALSE, "NoClusterChosen", message, INFO)
 
 
 def _with_reachability(instance: Object, status: Object, blocker: InstanceError | None, now: str) -> Object:

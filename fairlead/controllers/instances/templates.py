@@ -2,15 +2,21 @@
 
 Versioned templates are resolved again whenever they change. Unversioned ones are applied when the instance is created,
 when it names another template, and on request by `syncOnce`, which is then reset. For workspaces, only the conditions
-about templates are written here; the rest is up to `controllers/workspaces`. If there are neither runners nor workspace
-templates, workspaces are plain objects, and nothing is written to them.
+about templates are written here; the rest is up to `controllers/workspaces`. That the template of a new workspace does
+not exist is reported after a grace period.
 """
 
 from collections.abc import Iterable
 
 import orjson
 
-from fairlead.controllers.instances.prerequisites import CLUSTERS, PROJECTS, InstanceConfig, InstanceContext
+from fairlead.controllers.instances.prerequisites import (
+    CLUSTERS,
+    PROJECTS,
+    InstanceConfig,
+    InstanceContext,
+    remaining_grace,
+)
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.controllers.instances.status import (
     TEMPLATE_RESOLVED,
@@ -37,7 +43,6 @@ from fairlead.domain.template_resolution import (
     fingerprint,
 )
 from fairlead.kinds import INSTANCES
-from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.fields import PROGRESSING
 from fairlead.kinds.instances.templates import UNMARKED, trust_level
 from fairlead.registry.codec import decode
@@ -56,7 +61,7 @@ class InstanceTemplateController:
     def __init__(self, registry: Registry, config: InstanceConfig) -> None:
         templates = [instance.templates for instance in INSTANCES.values()]
         # Instances first, so that the index is complete when the other resources are listed at the start.
-        watched = (*INSTANCES, *templates, CLUSTERS, PROJECTS, RUNNERS)
+        watched = (*INSTANCES, *templates, CLUSTERS, PROJECTS)
         self.watches = tuple((config.api_group, plural) for plural in watched)
         self._registry = registry
         self._group = config.api_group
@@ -66,16 +71,13 @@ class InstanceTemplateController:
         """Existing projects. Only the existence of the project matters to an instance here."""
         self._instances_by_reference: dict[tuple[str, str], set[Key]] = {}
         self._references: dict[Key, tuple[tuple[str, str], ...]] = {}
-        self._unmanaged_workspaces: set[Key] = set()
-        """Workspaces that are not managed because there are no runners: reconciled when that changes."""
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """The instance itself; for a template or cluster, the instances that name it."""
         if key[1] == PROJECTS:
             return self._keys_in_project(key[3], entry is not None)
         if key[1] not in INSTANCES:
-            unmanaged = self._unmanaged_workspaces if key[1] in (RUNNERS, INSTANCES[WORKSPACES].templates) else ()
-            return {*self._instances_by_reference.get((key[1], key[3]), ()), *unmanaged}
+            return set(self._instances_by_reference.get((key[1], key[3]), ()))
         for used in self._references.pop(key, ()):
             self._instances_by_reference[used].discard(key)
             if not self._instances_by_reference[used]:
@@ -96,15 +98,16 @@ class InstanceTemplateController:
         ]
 
     async def reconcile(self, key: Key) -> float | None:
-        self._unmanaged_workspaces.discard(key)
         entry = self._registry.resource(self._group, key[1]).get_cached(key[2], key[3])
         if entry is None:
             return None
         instance = decode(entry)
-        if key[1] == WORKSPACES and self._is_unmanaged(instance):
-            self._unmanaged_workspaces.add(key)
-            return None
         status = instance.get("status") or {}
+        if key[1] == WORKSPACES and find_condition(status, TEMPLATE_RESOLVED) is None:
+            if not get_path(instance, "spec.templateRef.name") and not get_path(instance, "spec.template"):
+                return None
+            if self._is_template_missing(instance) and (wait := remaining_grace(instance, self._registry.clock.now())):
+                return wait
         if "deletionTimestamp" in metadata(instance) or status.get("ignoreReconciliation"):
             return None
         try:
@@ -117,16 +120,10 @@ class InstanceTemplateController:
             return None
         return None
 
-    def _is_unmanaged(self, workspace: Object) -> bool:
-        """Whether there is no template to resolve, or nothing that would use it."""
-        if find_condition(workspace.get("status"), TEMPLATE_RESOLVED) is not None or get_path(
-            workspace, "spec.template"
-        ):
-            return False
-        is_in_use = any(
-            self._registry.view.count(self._group, each) for each in (RUNNERS, INSTANCES[WORKSPACES].templates)
-        )
-        return not is_in_use or not get_path(workspace, "spec.templateRef.name")
+    def _is_template_missing(self, workspace: Object) -> bool:
+        name = get_path(workspace, "spec.templateRef.name")
+        templates = self._registry.resource(self._group, INSTANCES[WORKSPACES].templates)
+        return bool(name) and templates.get_cached("", name) is None
 
     async def _write_status(self, key: Key, instance: Object) -> None:
         if self._build_status(key, instance) == (instance.get("status") or {}):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fairlead.admission.allow_lists import RUNNERS as ALLOWED_RUNNERS
 from fairlead.admission.allow_lists import allowed_names, is_allowed
 from fairlead.controllers.former_reasons import current_reason
+from fairlead.controllers.instances.prerequisites import NO_PROJECT
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.clusters.runner import is_unusable
 from fairlead.registry.conditions import (
@@ -33,8 +34,8 @@ RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED = (
 )
 SERVER_REASONS = frozenset(
     {
-        *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED, "NoRunnerAllowed", "NoRunnerUsable"),
-        *("RunnerNotAllowed", "RunnerUnusable", "TargetNotSupported"),
+        *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED, "NoRunner", "NoRunnerAllowed", "NoRunnerUsable"),
+        *("RunnerNotAllowed", "RunnerUnusable", "TargetNotSupported", NO_PROJECT),
     }
 )
 """Reasons that the server sets. With any other reason, the phase was set by the runner and is kept."""
@@ -51,8 +52,14 @@ class Placement:
     endpoint: str = ""
 
 
-def schedule(workspace: Object, project: Object, runners: Mapping[str, Object], load: Mapping[str, int]) -> Placement:
-    """`load` is the number of workspaces of each runner."""
+def schedule(
+    workspace: Object, project: Object | None, runners: Mapping[str, Object], load: Mapping[str, int]
+) -> Placement:
+    """`load` is the number of workspaces of each runner. `project` is None outside of projects."""
+    if project is None:
+        namespace = metadata(workspace)["namespace"]
+        message = f'namespace "{namespace}" belongs to no project; create the workspace in the namespace of a project'
+        return Placement(_unscheduled_condition(NO_PROJECT, message))
     names = allowed_names(project, ALLOWED_RUNNERS)
     requested = get_path(workspace, RUNNER_FIELD)
     if requested:
@@ -67,6 +74,12 @@ def schedule(workspace: Object, project: Object, runners: Mapping[str, Object], 
     if names == []:
         message = "the project allows no runners; add some to its spec.allowedRunners"
         return Placement(_unscheduled_condition("NoRunnerAllowed", message))
+    if not runners:
+        message = (
+            "there is no runner yet; create one with `fairlead runner create NAME`, and start it with the key that "
+            "`fairlead runner key NAME` prints"
+        )
+        return Placement(_unscheduled_condition("NoRunner", message))
     message = "no runner that the project allows exists and is usable; create one, or set spec.unusable of one to false"
     return Placement(_unscheduled_condition("NoRunnerUsable", message))
 

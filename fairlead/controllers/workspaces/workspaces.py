@@ -4,8 +4,8 @@ The runner does the work: it watches the workspaces that are bound to it, and re
 live runner runs a workspace, a finalizer delays its deletion until the runner has shut it down. If the runner is gone,
 has failed or never started it, there is no finalizer. Templates are resolved by `controllers/instances/templates.py`.
 
-Ignored are workspaces outside of projects, those with `status.ignoreReconciliation`, and, as long as there are no
-runners at all, those that name no runner.
+That there is no runner at all, or no project, is reported after a grace period. Ignored are workspaces with
+`status.ignoreReconciliation`, and those outside of projects that name a runner.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from fairlead.controllers.former_reasons import current_reason
+from fairlead.controllers.instances.prerequisites import remaining_grace
 from fairlead.controllers.workspaces.scheduling import (
     RUNNER_FIELD,
     SCHEDULED,
@@ -63,22 +64,25 @@ class WorkspaceController:
 
     async def reconcile(self, key: Key) -> float | None:
         entry = self._workspaces.get_cached(key[2], key[3])
-        project = self._project(key[2])
-        if entry is None or project is None:
+        if entry is None:
             return None
-        workspace = decode(entry)
-        if get_path(workspace, "status.ignoreReconciliation") or self._is_unmanaged(workspace):
+        workspace, project = decode(entry), self._project(key[2])
+        if get_path(workspace, "status.ignoreReconciliation"):
             return None
+        if project is None and get_path(workspace, RUNNER_FIELD):
+            return None
+        if self._is_waiting(workspace, project) and (wait := remaining_grace(workspace, self._registry.clock.now())):
+            return wait
         with suppress(NotFound):  # it was deleted meanwhile
             await self._bind_runner(workspace, project)
             await self._write_status(workspace, project)
         return None
 
-    def _is_unmanaged(self, workspace: Object) -> bool:
-        """Without any runners, workspaces are plain objects: nothing is written to them."""
-        if self._registry.view.count(self._group, RUNNERS) or get_path(workspace, RUNNER_FIELD):
+    def _is_waiting(self, workspace: Object, project: Object | None) -> bool:
+        """Whether what it needs does not exist, which has not been reported."""
+        if find_condition(workspace.get("status"), SCHEDULED) is not None or get_path(workspace, RUNNER_FIELD):
             return False
-        return find_condition(workspace.get("status"), SCHEDULED) is None
+        return project is None or not self._registry.view.count(self._group, RUNNERS)
 
     def _project(self, namespace: str) -> Object | None:
         if not namespace.startswith(self._namespace_prefix):
@@ -86,13 +90,13 @@ class WorkspaceController:
         entry = self._projects.get_cached("", namespace.removeprefix(self._namespace_prefix))
         return decode(entry) if entry is not None else None
 
-    def _compute_placement(self, workspace: Object, project: Object) -> Placement:
+    def _compute_placement(self, workspace: Object, project: Object | None) -> Placement:
         entries = self._registry.view.entries(self._group, RUNNERS)
         runners = {entry.key[3]: decode(entry) for entry in entries}
-        load = Counter(entry.fields.get(RUNNER_FIELD) for entry in self._entries())
+        load = Counter(entry.fields.get(RUNNER_FIELD) for entry in self._entries()) if runners else Counter()
         return schedule(workspace, project, runners, {name: load[name] for name in runners})
 
-    async def _bind_runner(self, workspace: Object, project: Object) -> None:
+    async def _bind_runner(self, workspace: Object, project: Object | None) -> None:
         """Writes the parts outside of status: the runner, its endpoint, and the finalizer."""
 
         def edit(current: Object) -> Object:
@@ -114,7 +118,7 @@ class WorkspaceController:
         entry = self._runners.get_cached("", name) if name else None
         return decode(entry) if entry is not None else None
 
-    async def _write_status(self, workspace: Object, project: Object) -> None:
+    async def _write_status(self, workspace: Object, project: Object | None) -> None:
         """Writes the status, and records an Event when the Scheduled condition changes."""
         now = timestamp(self._registry.clock.now())
         transition: Object | None = None

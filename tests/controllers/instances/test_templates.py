@@ -98,16 +98,6 @@ async def test_a_workspace_without_a_template_is_not_changed(server: RegistryFix
     assert "status" not in (server.get("DevPodWorkspaceInstance", "one") or {})
 
 
-@pytest.mark.parametrize("first", ["Runner", "DevPodWorkspaceTemplate"])
-async def test_workspaces_are_ignored_until_there_is_a_runner_or_template(server: RegistryFixture, first: str) -> None:
-    kind = "DevPodWorkspaceInstance"
-    await create_instance(server, kind)
-    await asyncio.sleep(1)
-    assert get_status(server, kind) == {}
-    await server.create(first, "another", spec={})
-    await eventually(lambda: get_condition(server, "TemplateResolved", kind) == ("False", "TemplateNotFound"))
-
-
 @pytest.mark.parametrize(
     ("spec", "parameters", "version", "reason"),
     [

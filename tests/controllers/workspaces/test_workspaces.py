@@ -362,24 +362,6 @@ async def test_an_unchanged_workspace_is_not_written_again(server: RegistryFixtu
     assert await server.store.revision() == revision
 
 
-async def test_workspaces_are_not_changed_until_there_is_a_runner(server: RegistryFixture) -> None:
-    await create_workspace(server)
-    before = get_workspace(server)
-    await asyncio.sleep(60)
-    assert get_workspace(server) == before
-    await server.create("Runner", "a")
-    await eventually(lambda: condition_status(server) == ("True", "Scheduled"))
-    await server.delete("Runner", "a")
-    await eventually(lambda: condition_status(server) == ("False", "RunnerNotFound"))
-
-
-async def test_workspaces_outside_of_projects_are_not_changed(server: RegistryFixture) -> None:
-    await server.create("Runner", "a")
-    before = await server.create(KIND, "w", spec={})
-    await asyncio.sleep(60)
-    assert server.get(KIND, "w") == before
-
-
 async def test_workspaces_with_ignore_reconciliation_are_not_changed(server: RegistryFixture) -> None:
     await server.create("Runner", "a")
     await create_workspace(server)
