@@ -95,6 +95,7 @@ SERVER_ONLY_KEYS = (
     ("labels", UID_LABEL),  # the service account of a token
     ("annotations", "service.sh/default-rules"),  # digest of the rules that the server gave a default role
     ("annotations", "service.sh/unlisted-clusters"),  # what projects without allowedClusters may use
+    ("annotations", "service.sh/default-templates"),  # whether the default templates were created
     ("labels", "service.sh/managed"),  # created by the server
     ("labels", "service.sh/uid"),  # the instance it was created for
 )

@@ -1,17 +1,18 @@
 """The composition root: builds a running server from settings. `run` is the entry point.
 
-auth.py            authenticators and authorizers
-admission.py       the admission chain
-http.py            the request pipeline and the metrics
-audit.py           the audit log
-flow_control.py    flow control
-controllers.py     controllers, leader election, store maintenance, connections to clusters
-dynamic_config.py  settings that can change at run time
-listeners.py       the port, and the listening sockets of workers
-workers/           several processes that serve one port
-worker_limits.py   the limits of one process among several
-maintenance.py     backup, restore and copy of a store
-agent.py           a second composition root: the agent, which serves the direct endpoint of a cluster
+auth.py              authenticators and authorizers
+admission.py         the admission chain
+http.py              the request pipeline and the metrics
+audit.py             the audit log
+flow_control.py      flow control
+controllers.py       controllers, leader election, store maintenance, connections to clusters
+default_templates.py templates of a new installation
+dynamic_config.py    settings that can change at run time
+listeners.py         the port, and the listening sockets of workers
+workers/             several processes that serve one port
+worker_limits.py     the limits of one process among several
+maintenance.py       backup, restore and copy of a store
+agent.py             a second composition root: the agent, which serves the direct endpoint of a cluster
 
 Only this package may import all others. The CLI imports it only in commands that run a server or access a store.
 """
@@ -33,6 +34,7 @@ from fairlead.app.admission import BUILTIN_NAMESPACES, SYSTEM_NAMESPACE, build_a
 from fairlead.app.audit import open_audit_log
 from fairlead.app.auth import PEPPER_FILE, Auth, build_auth
 from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_services, run_background
+from fairlead.app.default_templates import DEFAULT_TEMPLATES_ANNOTATION, PENDING, ensure_default_templates
 from fairlead.app.dynamic_config import ensure_config
 from fairlead.app.http import HandlerDependencies, build_handler
 from fairlead.app.listeners import choose_port
@@ -172,9 +174,7 @@ async def run(
         chain.bind_registry(registry)
         election = _build_leader_election(_leader_identity(settings, worker), store, registry, chain)
         _discard_former_leader(election, worker)
-        await _ensure_namespaces(registry)
-        await ensure_default_roles(registry, settings.api_group)
-        await ensure_config(registry, settings.api_group)
+        await _ensure_default_objects(registry, settings.api_group)
         port = choose_port(settings) if worker is None else worker.port
         base_url = settings.base_url(port)
         cluster_services = build_cluster_services(settings, registry, port)
@@ -264,12 +264,18 @@ def _discard_former_leader(election: LeaderElection, worker: WorkerContext | Non
         election.leader.ignore_holder()
 
 
+async def _ensure_default_objects(registry: Registry, api_group: str) -> None:
+    await _ensure_namespaces(registry)
+    await ensure_default_roles(registry, api_group)
+    await ensure_config(registry, api_group)
+    await ensure_default_templates(registry, api_group)
+
+
 async def _ensure_namespaces(registry: Registry) -> None:
     namespaces = registry.resource("", "namespaces")
     for name in BUILTIN_NAMESPACES:
-        annotations = (
-            {"annotations": {UNLISTED_CLUSTERS_ANNOTATION: USE_VERB_REQUIRED}} if name == SYSTEM_NAMESPACE else {}
-        )
+        recorded = {UNLISTED_CLUSTERS_ANNOTATION: USE_VERB_REQUIRED, DEFAULT_TEMPLATES_ANNOTATION: PENDING}
+        annotations = {"annotations": recorded} if name == SYSTEM_NAMESPACE else {}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **annotations}}
         try:
             await namespaces.create(body, "", server_write_options())

@@ -1,0 +1,106 @@
+"""The default templates of a new installation: one for each kind of instance, all called `default`.
+
+Members of a project with the role `user` create instances from templates only, so without a template they could create
+nothing. All users may read these three, because the templates of a project without `allowedTemplates` are those that
+the requester may get.
+
+They are created once, at the first start. An annotation of the system namespace records that they are still to be
+created, so a start that is interrupted is completed by the next one. After that, they belong to the administrators:
+the server neither changes them nor creates them again. Installations that are older than this have no such annotation.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from fairlead.app.admission import SYSTEM_NAMESPACE
+from fairlead.core.errors import AlreadyExists
+from fairlead.core.objects import Object, metadata
+from fairlead.kinds.instances.templates import (
+    FALSE,
+    SPACE_TEMPLATE,
+    TRUE,
+    TRUST_ANNOTATION,
+    VIRTUAL_CLUSTER_TEMPLATE,
+    WORKSPACE_TEMPLATE,
+)
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Kind
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import server_write_options
+
+DEFAULT_TEMPLATES_ANNOTATION = "service.sh/default-templates"
+"""Annotation of the system namespace that records whether the default templates were created."""
+PENDING, CREATED = "pending", "created"
+NAME = "default"
+
+
+async def ensure_default_templates(registry: Registry, api_group: str) -> None:
+    """Creates the default templates of a new installation, once."""
+    namespaces = registry.resource("", "namespaces")
+    entry = namespaces.get_cached("", SYSTEM_NAMESPACE)
+    if entry is None or _recorded_state(decode(entry)) != PENDING:
+        return
+    for kind, template in _default_templates(api_group):
+        with suppress(AlreadyExists):  # another replica created it, or an interrupted start
+            await registry.resource(api_group, kind.plural).create(template, "", server_write_options())
+    await namespaces.modify("", SYSTEM_NAMESPACE, _record_created, server_write_options())
+
+
+def _recorded_state(namespace: Object) -> str:
+    return str((metadata(namespace).get("annotations") or {}).get(DEFAULT_TEMPLATES_ANNOTATION) or "")
+
+
+def _record_created(namespace: Object) -> Object:
+    meta = metadata(namespace)
+    annotations = {**(meta.get("annotations") or {}), DEFAULT_TEMPLATES_ANNOTATION: CREATED}
+    return {**namespace, "metadata": {**meta, "annotations": annotations}}
+
+
+def _default_templates(api_group: str) -> Iterator[tuple[Kind, Object]]:
+    # Not trusted: the settings for spaces without an administrator's template apply, such as the pod security level.
+    yield (
+        SPACE_TEMPLATE,
+        _build_template(
+            api_group, SPACE_TEMPLATE, FALSE, "Empty space", "A namespace without any further objects.", {}
+        ),
+    )
+    # Trusted, so that a chart that an administrator adds is deployed as in other templates of administrators.
+    yield (
+        VIRTUAL_CLUSTER_TEMPLATE,
+        _build_template(
+            api_group,
+            VIRTUAL_CLUSTER_TEMPLATE,
+            TRUE,
+            "Existing virtual cluster",
+            "A virtual cluster that already runs: spec.config names the Secret with its kubeconfig. To deploy virtual "
+            "clusters, set the chart in helmRelease.chart of this template.",
+            {},
+        ),
+    )
+    yield (
+        WORKSPACE_TEMPLATE,
+        _build_template(
+            api_group,
+            WORKSPACE_TEMPLATE,
+            "",
+            "Workspace in a container",
+            "A workspace in a container on its runner.",
+            {"provider": {"name": "docker"}},
+        ),
+    )
+
+
+def _build_template(
+    api_group: str, kind: Kind, trusted: str, display_name: str, description: str, template: Object
+) -> Object:
+    return {
+        "apiVersion": f"{api_group}/v1",
+        "kind": kind.name,
+        "metadata": {"name": NAME, **({"annotations": {TRUST_ANNOTATION: trusted}} if trusted else {})},
+        "spec": {
+            "displayName": display_name,
+            "description": description,
+            "access": [{"users": ["*"], "verbs": ["get"]}],
+            "template": template,
+        },
+    }

@@ -1,0 +1,76 @@
+"""A new installation has templates from which members of a project can create instances at once."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.harness.eventually import wait_until
+from tests.harness.server_process import MANAGEMENT, Server, running_server
+
+API = f"{MANAGEMENT}/apis/management.service.sh/v1"
+INSTANCES = {
+    "spaceinstances": ("SpaceInstance", "NoClusterChosen"),
+    "virtualclusterinstances": ("VirtualClusterInstance", "NoClusterChosen"),
+    "devpodworkspaceinstances": ("DevPodWorkspaceInstance", "NoRunner"),
+}
+"""By plural: the kind, and why an instance of it is pending on a server without clusters and runners."""
+TEMPLATES = ("spacetemplates", "virtualclustertemplates", "devpodworkspacetemplates")
+
+
+def create(client: httpx.Client, path: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    body = {"apiVersion": "management.service.sh/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    response = client.post(f"{API}/{path}", json=body)
+    assert response.status_code == 201, response.text
+    created: dict[str, Any] = response.json()
+    return created
+
+
+def create_member(server: Server) -> str:
+    """Creates a project with a member, and returns the member's key."""
+    with server.client() as client:
+        create(client, "users", "User", "ada", {})
+        create(
+            client, "projects", "Project", "demo", {"members": [{"kind": "User", "name": "ada", "clusterRole": "user"}]}
+        )
+        return str(create(client, "ownedaccesskeys", "OwnedAccessKey", "adas", {"user": "ada"})["spec"]["key"])
+
+
+def test_a_new_member_of_a_project_can_create_each_kind_of_instance(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server, server.client(create_member(server)) as ada:
+        offered = ada.get(f"{API}/projects/demo/templates").raise_for_status().json()
+        fields = ("spaceTemplates", "virtualClusterTemplates", "devPodWorkspaceTemplates")
+        assert [[each["metadata"]["name"] for each in offered[field]] for field in fields] == [["default"]] * 3
+        for plural, (kind, reason) in INSTANCES.items():
+            path = f"namespaces/service-p-demo/{plural}"
+            create(ada, path, kind, "mine", {"templateRef": {"name": "default"}})
+            wait_until(lambda path=path, reason=reason: get_status(ada, path).get("reason") == reason, what=reason)
+            assert get_status(ada, path)["phase"] == "Pending"
+            assert "fairlead" in get_status(ada, path)["message"]
+
+
+def get_status(client: httpx.Client, path: str) -> dict[str, Any]:
+    return client.get(f"{API}/{path}/mine").raise_for_status().json().get("status") or {}
+
+
+def test_deleted_default_templates_are_not_created_again(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server, server.client() as client:
+        for plural in TEMPLATES:
+            assert client.delete(f"{API}/{plural}/default").status_code == 200
+        assert server.stop() == 0
+    with running_server(tmp_path / "data") as server, server.client() as client:
+        assert [client.get(f"{API}/{plural}").json()["items"] for plural in TEMPLATES] == [[], [], []]
+
+
+def test_an_interrupted_first_start_is_completed(tmp_path: Path) -> None:
+    system_namespace = f"{MANAGEMENT}/api/v1/namespaces/service-system"
+    with running_server(tmp_path / "data") as server, server.client() as client:
+        client.delete(f"{API}/spacetemplates/default").raise_for_status()
+        headers = {"content-type": "application/merge-patch+json"}
+        pending = {"metadata": {"annotations": {"service.sh/default-templates": "pending"}}}
+        client.patch(system_namespace, json=pending, headers=headers).raise_for_status()
+        assert server.stop() == 0
+    with running_server(tmp_path / "data") as server, server.client() as client:
+        assert client.get(f"{API}/spacetemplates/default").status_code == 200
+        recorded = client.get(system_namespace).json()["metadata"]["annotations"]
+        assert recorded["service.sh/default-templates"] == "created"
