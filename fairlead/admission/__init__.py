@@ -8,6 +8,7 @@
     users, access_keys, access_key_limits       principals and their credentials
     escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
     owners_and_finalizers, secret_refs          owner references, finalizers, references to Secrets
+    project_fields, references, reference_fields    words and references that have no effect, such as typos
     protected_fields                            labels, annotations, status and Secrets that only the server may write
 """
 

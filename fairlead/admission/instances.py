@@ -103,6 +103,24 @@ def _require_restricted(change: Change, authorize: Authorize) -> None:
         raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
 
 
+def warn_outside_of_projects(api_group: str, prefix: str) -> Rule:
+    """Warns about an instance in a namespace of no project: nothing is deployed for it. A runner runs workspaces that
+    name it in any namespace."""
+
+    @applies_to(lambda kind, verb: verb == "create" and is_resource(kind, api_group, *INSTANCES))
+    async def rule(change: Change, registry: Registry) -> None:
+        namespace = str(metadata(change.obj).get("namespace") or "")
+        if change.user == CONTROLLER_USER or get_path(change.obj, "spec.runnerRef.runner"):
+            return
+        if not namespace.startswith(prefix):
+            change.warnings.append(
+                f'namespace "{namespace}" belongs to no project, so nothing runs or is deployed for this '
+                f"{INSTANCES[change.kind.plural].noun}; create it in the namespace of a project, {prefix}<project>"
+            )
+
+    return rule
+
+
 def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collection[str] = DEFAULT_SPACE_ROLES) -> Rule:
     """Restricts cluster roles and the namespace in the remote cluster. Any writer of a space may grant `roles`."""
 

@@ -1,7 +1,7 @@
 """Setting a reference to a kubeconfig Secret needs the permission to read that Secret.
 
-Otherwise a Cluster or an imported virtual cluster would give its writer the use of credentials that they cannot read. A
-cluster whose kubeconfig is unusable is accepted with a warning, since the Secret may still change. `app` passes in the
+Otherwise a Cluster or an imported virtual cluster would give its writer the use of credentials that they cannot read.
+One whose kubeconfig is unusable is accepted with a warning, since the Secret may still change. `app` passes in the
 kubeconfig parser, because admission must not import `upstream`.
 """
 
@@ -31,21 +31,18 @@ def check_cluster_secret(
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "clusters"))
     async def rule(change: Change, registry: Registry) -> None:
         namespace = get_path(change.obj, "spec.config.secretNamespace") or default_namespace
-        name = _require_secret(change, namespace, authorize)
-        entry = registry.resource("", "secrets").get_cached(namespace, name) if name else None
-        if entry is not None:
-            key = get_path(change.obj, "spec.config.key") or DEFAULT_SECRET_KEY
-            change.warnings.extend(_kubeconfig_warnings(decode(entry), key, check_kubeconfig))
+        _warn_unusable(change, registry, namespace, _require_secret(change, namespace, authorize), check_kubeconfig)
 
     return rule
 
 
-def check_virtual_cluster_secret(authorize: Authorize, api_group: str) -> Rule:
+def check_virtual_cluster_secret(authorize: Authorize, api_group: str, check_kubeconfig: KubeconfigCheck) -> Rule:
     """Checks `spec.config` of virtual clusters, whose Secret is in their own namespace."""
 
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "virtualclusterinstances"))
     async def rule(change: Change, registry: Registry) -> None:
-        _require_secret(change, str(metadata(change.obj).get("namespace") or ""), authorize)
+        namespace = str(metadata(change.obj).get("namespace") or "")
+        _warn_unusable(change, registry, namespace, _require_secret(change, namespace, authorize), check_kubeconfig)
 
     return rule
 
@@ -68,6 +65,16 @@ def _require_secret(change: Change, namespace: str, authorize: Authorize) -> str
         )
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
     return name
+
+
+def _warn_unusable(
+    change: Change, registry: Registry, namespace: str, name: str, check_kubeconfig: KubeconfigCheck
+) -> None:
+    """Warns if the Secret exists and its content cannot be used. That it is missing is reported in a condition."""
+    entry = registry.resource("", "secrets").get_cached(namespace, name) if name else None
+    if entry is not None:
+        key = get_path(change.obj, "spec.config.key") or DEFAULT_SECRET_KEY
+        change.warnings.extend(_kubeconfig_warnings(decode(entry), key, check_kubeconfig))
 
 
 def _kubeconfig_warnings(secret: Object, key: str, check_kubeconfig: KubeconfigCheck) -> list[str]:

@@ -56,6 +56,8 @@ def check_users_and_teams(authorize: Authorize, api_group: str) -> Rule:
         else:
             _check_team(change, authorize)
         _check_username(change, registry)
+        for path in _changed_paths(change, ("spec.clusterRoles",)):
+            change.warnings.append(f"{path} has no effect on this server; bind the role with a ClusterRoleBinding")
 
     return rule
 

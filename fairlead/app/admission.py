@@ -5,7 +5,12 @@ from fairlead.admission.access_key_limits import KeyLimits, enforce_key_limits
 from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_component_key
 from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
 from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants, prevent_escalation
-from fairlead.admission.instances import check_abandon, default_instance_owner, restrict_remote_access
+from fairlead.admission.instances import (
+    check_abandon,
+    default_instance_owner,
+    restrict_remote_access,
+    warn_outside_of_projects,
+)
 from fairlead.admission.namespaces import manage_project_namespace, protect_system_namespaces, require_active_namespace
 from fairlead.admission.owners_and_finalizers import (
     ProtectedObjects,
@@ -13,9 +18,11 @@ from fairlead.admission.owners_and_finalizers import (
     protect_metadata,
     touch_movable_owner,
 )
+from fairlead.admission.project_fields import check_project_fields
 from fairlead.admission.projects import enforce_allow_lists, require_active_project
 from fairlead.admission.protected_fields import protect_ownership_labels, protect_server_owned, protect_status
 from fairlead.admission.quotas import enforce_quotas
+from fairlead.admission.references import warn_missing_references
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.admission.users import check_users_and_teams, protect_password_secret
@@ -65,15 +72,18 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
                 ResourceNaming(group, prefix),
             ),
             check_cluster_secret(auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig.kubeconfig_problems),
-            check_virtual_cluster_secret(auth.authorize, group),
+            check_virtual_cluster_secret(auth.authorize, group, kubeconfig.kubeconfig_problems),
             restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
             check_block_owner_deletion(auth.authorize),
             touch_movable_owner(group),
             check_listed_clusters(cluster_use),
+            check_project_fields(group),
             enforce_allow_lists(group, prefix, cluster_use),
+            warn_outside_of_projects(group, prefix),
             check_parameters(group),
             mark_trusted_templates(group),
             prevent_deletion_while_used(auth.authorize, group),
+            warn_missing_references(auth.authorize, group, prefix),  # after the rules that set an owner
             enforce_quotas(group, prefix),  # last: usage counts for the owner that other rules set
         )
     )

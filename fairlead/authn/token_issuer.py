@@ -27,6 +27,7 @@ from fairlead.core.crypto import signing
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified_resource
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import ANY, Scope
+from fairlead.core.suggestions import did_you_mean, near_names
 from fairlead.core.user import TEAM_GROUP_PREFIX, USER_GROUP_PREFIX, User
 from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_problem, delegator_for
 from fairlead.domain.key_lifetime import expires_at
@@ -141,6 +142,7 @@ class DirectTokenIssuer:
         scope = self._choose_scope(delegator, spec)
         self._check_delegation(delegator, ttl, scope, now)
         named = dict(self._scope_clusters(user, scope)) if scope is not None else {}
+        self._check_scope_clusters(user, spec.get("scope"), named)
         clusters = await self._audience_clusters(user, scope, named)
         if dry_run:
             return None
@@ -189,13 +191,29 @@ class DirectTokenIssuer:
 
     def _scope_clusters(self, user: User, scope: Object) -> Iterator[tuple[str, str]]:
         """The names and uids of the clusters that a scope names, if the user may read them."""
-        kind = self._registry.resource(self._group, CLUSTERS).kind
         parsed = Scope.parse(scope) or Scope()
         for name in dict.fromkeys((*parsed.clusters, *(rule.cluster for rule in parsed.rules if rule.cluster))):
             found = self._find_object(CLUSTERS, name)
-            target = RequestInfo("get", "", MANAGEMENT, kind.group, kind.version, kind.plural, name=name)
-            if found is not None and self._checks.authorize(user, target).allowed:
+            if found is not None and self._may_read_cluster(user, name):
                 yield name, metadata(found)["uid"]
+
+    def _may_read_cluster(self, user: User, name: str) -> bool:
+        kind = self._registry.resource(self._group, CLUSTERS).kind
+        target = RequestInfo("get", "", MANAGEMENT, kind.group, kind.version, kind.plural, name=name)
+        return self._checks.authorize(user, target).allowed
+
+    def _check_scope_clusters(self, user: User, requested: Object | None, named: Mapping[str, str]) -> None:
+        """Rejects a token for clusters that do not exist: it could not be used anywhere. The message is the same for
+        clusters that the requester may not read."""
+        for index, name in enumerate((Scope.parse(requested) or Scope()).clusters):
+            if name not in (ANY, *named):
+                why = f"there is no such cluster that you can read{did_you_mean(self._suggest_cluster(user, name))}"
+                problem = Problem.invalid(f"spec.scope.clusters[{index}].cluster", name, why)
+                raise Invalid.of(KIND.name, self._group, "", [problem])
+
+    def _suggest_cluster(self, user: User, name: str) -> str:
+        existing = (entry.key[3] for entry in self._registry.view.entries(self._group, CLUSTERS)[:MAX_CLUSTERS])
+        return next((each for each in near_names(name, existing) if self._may_read_cluster(user, each)), "")
 
     async def _audience_clusters(
         self, user: User, scope: Object | None, scope_clusters: Mapping[str, str]

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.admission.instances import default_instance_owner
+from fairlead.admission.instances import default_instance_owner, warn_outside_of_projects
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
@@ -156,3 +156,21 @@ async def test_outside_of_projects_a_template_is_required_too(api: RegistryFixtu
 
 async def test_the_server_is_not_checked(api: RegistryFixture) -> None:
     await create_instance(api, "SpaceInstance", CONTROLLER_USER)
+
+
+@every_kind
+async def test_an_instance_outside_of_projects_causes_a_warning(api: RegistryFixture, kind: str) -> None:
+    server = api.with_rules(warn_outside_of_projects(GROUP, NAMESPACE_PREFIX))
+    for namespace, expected in (("default", 1), (NAMESPACE, 0)):
+        options = WriteOptions(ADMIN)
+        await server.submit(kind, server.build_object(kind, "one", namespace, spec={}), options)
+        assert [each.startswith(f'namespace "{namespace}" belongs to no project') for each in options.warnings] == [
+            True
+        ] * expected
+
+
+async def test_a_workspace_outside_of_projects_may_name_its_runner(api: RegistryFixture) -> None:
+    server, kind = api.with_rules(warn_outside_of_projects(GROUP, NAMESPACE_PREFIX)), "DevPodWorkspaceInstance"
+    options = WriteOptions(ADMIN)
+    await server.submit(kind, server.build_object(kind, "one", "default", spec={"runnerRef": {"runner": "a"}}), options)
+    assert options.warnings == []

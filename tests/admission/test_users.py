@@ -248,3 +248,15 @@ async def test_a_malformed_spec_creates_nothing(auth: AuthFixture, kind: str, sp
     with pytest.raises(Invalid):
         await auth.api.submit(kind, auth.api.build_object(kind, "eve", spec=spec), WriteOptions(ADA, "tests"))
     assert auth.api.list_names(kind) == before
+
+
+@pytest.mark.parametrize("kind", ["User", "Team"])
+async def test_roles_of_users_and_teams_cause_a_warning_because_they_have_no_effect(
+    auth: AuthFixture, kind: str
+) -> None:
+    options = WriteOptions(ROOT)
+    body = auth.api.build_object(kind, "eve", spec={"clusterRoles": [{"name": "admin"}]})
+    await auth.api.submit(kind, body, options)
+    assert options.warnings == [
+        "spec.clusterRoles has no effect on this server; bind the role with a ClusterRoleBinding"
+    ]

@@ -136,12 +136,12 @@ async def test_a_scoped_token_has_another_audience() -> None:
 async def test_t13_a_token_has_the_uids_of_the_clusters_in_its_scope() -> None:
     async with open_token_issuer() as fixture:
         cluster = await fixture.auth.create("Cluster", "berlin", ROOT)
-        scope = {"clusters": [{"cluster": name} for name in ("berlin", "oslo", "*")]}
+        scope = {"clusters": [{"cluster": name} for name in ("berlin", "*")]}
         fixture.auth.permissions.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
         assert (await fixture.claims(ADA, scope=scope)).clusters == {"berlin": cluster["metadata"]["uid"]}
-        assert (await fixture.claims(BOB, scope=scope)).clusters == {}, (
-            "a user without permission must not learn whether the cluster exists"
-        )
+        for name in ("berlin", "missing"):  # a user without permission must not learn whether a cluster exists
+            with pytest.raises(Invalid, match=f'"{name}": there is no such cluster that you can read'):
+                await fixture.issue(BOB, scope={"clusters": [{"cluster": name}]})
 
 
 def audiences_of(token: IssuedToken) -> list[str]:
@@ -202,6 +202,22 @@ async def test_t13_the_audience_of_a_scoped_token_is_limited_by_the_scope() -> N
         ):
             assert len(audiences_of(await fixture.issue(ADA, scope=scope))) == 3
         assert audiences_of(await fixture.issue(ADA, scope={})) == [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/nowhere"]
+
+
+@pytest.mark.parametrize("name", ["berlni", "oslo"])
+async def test_a_token_for_a_cluster_that_the_user_cannot_read_is_invalid(name: str) -> None:
+    """The response is the same for a cluster that does not exist (berlni) and for one that is hidden (oslo)."""
+    async with open_token_issuer() as fixture:
+        for each in ("berlin", "oslo"):
+            await fixture.auth.create("Cluster", each, ROOT)
+        fixture.auth.permissions.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
+        with pytest.raises(Invalid) as error:
+            await fixture.issue(ADA, scope={"clusters": [{"cluster": "berlin"}, {"cluster": name}]})
+        expected = (
+            f'spec.scope.clusters[1].cluster: Invalid value: "{name}": there is no such cluster that you can read'
+        )
+        assert expected in error.value.message
+        assert ('did you mean "berlin"' in error.value.message) == (name == "berlni")
 
 
 async def test_a_user_of_very_many_clusters_must_choose_some() -> None:

@@ -1,0 +1,187 @@
+"""The references to other objects that a change adds, for `references.py`.
+
+References that the server reports in the conditions of the object are not here: clusters, templates, runners and
+Secrets that instances, clusters and runners name.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from fairlead.core.objects import get_path
+from fairlead.core.scope import ANY
+from fairlead.kinds import INSTANCES
+from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
+from fairlead.registry.kind import Change
+
+PROJECT_ROLES = ("admin", "user", "viewer")
+"""The roles of project members that are no ClusterRoles."""
+_PRINCIPALS = {"user": "users", "team": "teams"}
+_TEMPLATE_KINDS = {instance.template_kind: instance.templates for instance in INSTANCES.values()}
+_ALLOW_LISTS = {"allowedClusters": ("clusters", "cluster"), "allowedRunners": ("runners", "runner")}
+_SCOPE_EFFECT = "the entry allows nothing until there is one"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Where the references are: the API group and the prefix of project namespaces."""
+
+    api_group: str
+    namespace_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A field that names an object. `effect` says what happens while there is no such object."""
+
+    path: str
+    group: str
+    plural: str
+    noun: str
+    name: str
+    effect: str
+    namespace: str = ""
+    builtin: tuple[str, ...] = ()
+    """Names that are valid without an object."""
+    must_be_readable: bool = False
+    """Whether the reference is useless if the requester may not read the object."""
+    verbs: tuple[str, ...] = ("get",)
+    """The verbs of which the requester needs one to know about the object."""
+
+
+def owner_and_access_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    for kind in _PRINCIPALS:
+        name = get_path(change.new, f"spec.owner.{kind}")
+        if name != get_path(change.old, f"spec.owner.{kind}"):
+            yield from _principals(f"spec.owner.{kind}", kind, [name], subject, f"until then, it has no such {kind}")
+    before = _access_names(get_path(change.old, "spec.access"))
+    for index, entry in _entries(get_path(change.new, "spec.access")):
+        for kind, plural in _PRINCIPALS.items():
+            added = [name for name in _strings(entry.get(plural)) if (kind, name) not in before]
+            yield from _principals(
+                f"spec.access[{index}].{plural}", kind, added, subject, "the entry grants it nothing"
+            )
+
+
+def _access_names(access: Any) -> set[tuple[str, str]]:
+    return {
+        (kind, name)
+        for _, entry in _entries(access)
+        for kind, plural in _PRINCIPALS.items()
+        for name in _strings(entry.get(plural))
+    }
+
+
+def project_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    before = get_path(change.old, "spec.members")
+    members = {(entry.get("kind"), entry.get("name")) for _, entry in _entries(before)}
+    roles = {entry.get("clusterRole") for _, entry in _entries(before)}
+    for index, entry in _entries(get_path(change.new, "spec.members")):
+        path, kind, name, role = (
+            f"spec.members[{index}]",
+            entry.get("kind"),
+            entry.get("name"),
+            entry.get("clusterRole"),
+        )
+        if (kind, name) not in members:
+            effect = "it is a member as soon as it exists"
+            yield from _principals(f"{path}.name", str(kind).lower(), [name], subject, effect)
+        if isinstance(role, str) and role and role not in roles:
+            effect = "until it exists, the member has no permissions"
+            yield Reference(
+                *(f"{path}.clusterRole", RBAC_GROUP, "clusterroles", "project role or ClusterRole", role, effect),
+                builtin=PROJECT_ROLES,
+            )
+    yield from _allow_list_references(change, subject)
+
+
+def _allow_list_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    for field, (plural, noun) in _ALLOW_LISTS.items():
+        before = {entry.get("name") for _, entry in _entries(get_path(change.old, f"spec.{field}"))}
+        for index, entry in _entries(get_path(change.new, f"spec.{field}")):
+            name = entry.get("name")
+            if _is_name(name) and name not in before:
+                effect = f"until then, the entry allows no {noun}"
+                yield Reference(
+                    *(f"spec.{field}[{index}].name", subject.api_group, plural, noun, name, effect),
+                    verbs=("get", "use"),
+                )
+    known = {
+        (each.get("kind"), each.get("name")) for _, each in _entries(get_path(change.old, "spec.allowedTemplates"))
+    }
+    for index, entry in _entries(get_path(change.new, "spec.allowedTemplates")):
+        kind, name = entry.get("kind"), entry.get("name")
+        if _is_name(name) and kind in _TEMPLATE_KINDS and (kind, name) not in known:
+            path, effect = f"spec.allowedTemplates[{index}].name", "until then, the entry allows no template"
+            yield Reference(path, subject.api_group, _TEMPLATE_KINDS[kind], kind, name, effect)
+
+
+def team_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    before = set(_strings(get_path(change.old, "spec.users")))
+    added = [name for name in _strings(get_path(change.new, "spec.users")) if name not in before]
+    return _principals("spec.users", "user", added, subject, "it is a member as soon as it exists")
+
+
+def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    scope = get_path(change.new, "spec.scope")
+    if scope == get_path(change.old, "spec.scope"):
+        return
+    for index, entry in _entries(scope, "projects"):
+        yield from _scope_project(f"spec.scope.projects[{index}].project", entry.get("project"), subject)
+    for index, entry in _entries(scope, "clusters"):
+        if _is_name(name := entry.get("cluster")):
+            yield Reference(
+                *(f"spec.scope.clusters[{index}].cluster", subject.api_group, "clusters", "cluster", name),
+                _SCOPE_EFFECT,
+                must_be_readable=True,
+                verbs=("get", "use"),
+            )
+    yield from _scope_instances(scope, subject)
+
+
+def _scope_project(path: str, name: Any, subject: Subject) -> Iterator[Reference]:
+    if _is_name(name):
+        yield Reference(path, subject.api_group, "projects", "project", name, _SCOPE_EFFECT, must_be_readable=True)
+
+
+def _scope_instances(scope: Any, subject: Subject) -> Iterator[Reference]:
+    """The spaces and virtual clusters of a scope."""
+    fields = (
+        ("spaces", "space", "spaceinstances", "space"),
+        ("virtualClusters", "virtualCluster", "virtualclusterinstances", "virtual cluster"),
+    )
+    for field, name_field, plural, noun in fields:
+        for index, entry in _entries(scope, field):
+            project, name = entry.get("project"), entry.get(name_field)
+            if name == ANY:
+                yield from _scope_project(f"spec.scope.{field}[{index}].project", project, subject)
+            elif _is_name(project) and _is_name(name):
+                yield Reference(
+                    *(f"spec.scope.{field}[{index}].{name_field}", subject.api_group, plural),
+                    *(f'{noun} in the project "{project}" called', name, _SCOPE_EFFECT),
+                    namespace=f"{subject.namespace_prefix}{project}",
+                    must_be_readable=True,
+                    verbs=("get", "use"),
+                )
+
+
+def _principals(path: str, kind: str, names: Iterable[Any], subject: Subject, effect: str) -> Iterator[Reference]:
+    """References to users or teams. A name with a colon is that of a service account or component, not of an object."""
+    for name in names:
+        if _is_name(name) and ":" not in name and kind in _PRINCIPALS:
+            yield Reference(path, subject.api_group, _PRINCIPALS[kind], kind, name, effect)
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value not in ("", ANY)
+
+
+def _entries(value: Any, field: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects in a list, or in a list in a field, with their positions."""
+    found = value.get(field) if field and isinstance(value, dict) else value
+    if isinstance(found, list):
+        yield from ((index, each) for index, each in enumerate(found) if isinstance(each, dict))
+
+
+def _strings(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
