@@ -46,6 +46,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("restore", "fairlead.cli.storage.backup:restore"),
     ("store", "fairlead.cli.storage.backup:store_group"),
     ("export", "fairlead.cli.storage.export:group"),
+    ("demo", "fairlead.cli.resources.demo:command"),
     ("version", "fairlead.cli.server.version:command"),
 )
 """Command names in the order of `--help`, with `module:attribute` of a function or a `typer.Typer` group."""

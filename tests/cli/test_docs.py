@@ -11,7 +11,7 @@ from fairlead.cli import FORMER_NAMES, make_app
 from tests.cli.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-UNDOCUMENTED = {"up", "serve", "agent", "encryption-key", *FORMER_NAMES}
+UNDOCUMENTED = {"up", "serve", "agent", "encryption-key", "demo", *FORMER_NAMES}
 """Commands that have pages of their own, and former names; this page does not mention them."""
 
 

@@ -34,5 +34,5 @@ def test_the_nearest_of_a_few_words_is_suggested(word: str, suggestion: str) -> 
     assert nearest_word(word, ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances"]) == suggestion
 
 
-def test_without_a_suggestion_nothing_is_asked() -> None:
+def test_a_message_without_a_suggestion_has_no_question() -> None:
     assert (did_you_mean("a"), did_you_mean("")) == ('; did you mean "a"?', "")

@@ -44,9 +44,13 @@ def test_a_new_member_of_a_project_can_create_each_kind_of_instance(tmp_path: Pa
         for plural, (kind, reason) in INSTANCES.items():
             path = f"namespaces/service-p-demo/{plural}"
             create(ada, path, kind, "mine", {"templateRef": {"name": "default"}})
-            wait_until(lambda path=path, reason=reason: get_status(ada, path).get("reason") == reason, what=reason)
+            wait_for_reason(ada, path, reason)
             assert get_status(ada, path)["phase"] == "Pending"
             assert "fairlead" in get_status(ada, path)["message"]
+
+
+def wait_for_reason(client: httpx.Client, path: str, reason: str) -> None:
+    wait_until(lambda: get_status(client, path).get("reason") == reason, what=reason)
 
 
 def get_status(client: httpx.Client, path: str) -> dict[str, Any]:
