@@ -12,11 +12,14 @@ from fairlead.core.objects import get_path
 from fairlead.core.scope import ANY
 from fairlead.kinds import INSTANCES
 from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
-from fairlead.registry.kind import Change
+from fairlead.registry.kind import ALL_VERBS, Change
 
 PROJECT_ROLES = ("admin", "user", "viewer")
 """The roles of project members that are no ClusterRoles."""
 _PRINCIPALS = {"user": "users", "team": "teams"}
+_ACCESS_FIELDS = ("spec.access", "spec.extraAccessRules", "spec.template.access.rules")
+VERBS = (*ALL_VERBS, ANY, "use", "bind", "makeowner", "escalate", "impersonate")
+"""The verbs that requests to this server have, or that it checks."""
 _TEMPLATE_KINDS = {instance.template_kind: instance.templates for instance in INSTANCES.values()}
 _ALLOW_LISTS = {"allowedClusters": ("clusters", "cluster"), "allowedRunners": ("runners", "runner")}
 _SCOPE_EFFECT = "the entry allows nothing until there is one"
@@ -54,22 +57,33 @@ def owner_and_access_references(change: Change, subject: Subject) -> Iterator[Re
         name = get_path(change.new, f"spec.owner.{kind}")
         if name != get_path(change.old, f"spec.owner.{kind}"):
             yield from _principals(f"spec.owner.{kind}", kind, [name], subject, f"until then, it has no such {kind}")
-    before = _access_names(get_path(change.old, "spec.access"))
-    for index, entry in _entries(get_path(change.new, "spec.access")):
-        for kind, plural in _PRINCIPALS.items():
-            added = [name for name in _strings(entry.get(plural)) if (kind, name) not in before]
-            yield from _principals(
-                f"spec.access[{index}].{plural}", kind, added, subject, "the entry grants it nothing"
-            )
+    for field in _ACCESS_FIELDS:
+        before = _access_names(get_path(change.old, field))
+        for index, entry in _entries(get_path(change.new, field)):
+            for kind, plural in _PRINCIPALS.items():
+                added = [name for name in _strings(entry.get(plural)) if (kind, name) not in before]
+                effect = "the entry grants it nothing"
+                yield from _principals(f"{field}[{index}].{plural}", kind, added, subject, effect)
 
 
-def _access_names(access: Any) -> set[tuple[str, str]]:
+def _access_names(entries: Any) -> set[tuple[str, str]]:
     return {
         (kind, name)
-        for _, entry in _entries(access)
+        for _, entry in _entries(entries)
         for kind, plural in _PRINCIPALS.items()
         for name in _strings(entry.get(plural))
     }
+
+
+def unknown_verbs(change: Change) -> Iterator[tuple[str, str]]:
+    """The verbs that the change adds to access entries and that no request has, each with the path of its list."""
+    before = {
+        verb for _, entry in _entries(get_path(change.old, "spec.access")) for verb in _strings(entry.get("verbs"))
+    }
+    for index, entry in _entries(get_path(change.new, "spec.access")):
+        for verb in _strings(entry.get("verbs")):
+            if verb not in VERBS and verb not in before:
+                yield f"spec.access[{index}].verbs", verb
 
 
 def project_references(change: Change, subject: Subject) -> Iterator[Reference]:
@@ -128,14 +142,15 @@ def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference
         return
     for index, entry in _entries(scope, "projects"):
         yield from _scope_project(f"spec.scope.projects[{index}].project", entry.get("project"), subject)
-    for index, entry in _entries(scope, "clusters"):
-        if _is_name(name := entry.get("cluster")):
-            yield Reference(
-                *(f"spec.scope.clusters[{index}].cluster", subject.api_group, "clusters", "cluster", name),
-                _SCOPE_EFFECT,
-                must_be_readable=True,
-                verbs=("get", "use"),
-            )
+    for field in ("clusters", "rules"):
+        for index, entry in _entries(scope, field):
+            if _is_name(name := entry.get("cluster")):
+                yield Reference(
+                    *(f"spec.scope.{field}[{index}].cluster", subject.api_group, "clusters", "cluster", name),
+                    _SCOPE_EFFECT,
+                    must_be_readable=True,
+                    verbs=("get", "use"),
+                )
     yield from _scope_instances(scope, subject)
 
 
