@@ -56,13 +56,15 @@ def owner_and_access_references(change: Change, subject: Subject) -> Iterator[Re
     for kind in _PRINCIPALS:
         name = get_path(change.new, f"spec.owner.{kind}")
         if name != get_path(change.old, f"spec.owner.{kind}"):
-            yield from _principals(f"spec.owner.{kind}", kind, [name], subject, f"until then, it has no such {kind}")
+            yield from _principals(
+                f"spec.owner.{kind}", kind, [name], subject, f"the object has no owner until that {kind} exists"
+            )
     for field in _ACCESS_FIELDS:
         before = _access_names(get_path(change.old, field))
         for index, entry in _entries(get_path(change.new, field)):
             for kind, plural in _PRINCIPALS.items():
                 added = [name for name in _strings(entry.get(plural)) if (kind, name) not in before]
-                effect = "the entry grants it nothing"
+                effect = f"the entry grants nothing until that {kind} exists"
                 yield from _principals(f"{field}[{index}].{plural}", kind, added, subject, effect)
 
 
@@ -101,7 +103,7 @@ def project_references(change: Change, subject: Subject) -> Iterator[Reference]:
             effect = "it is a member as soon as it exists"
             yield from _principals(f"{path}.name", str(kind).lower(), [name], subject, effect)
         if isinstance(role, str) and role and role not in roles:
-            effect = "until it exists, the member has no permissions"
+            effect = "the member has no permissions until it exists"
             yield Reference(
                 *(f"{path}.clusterRole", RBAC_GROUP, "clusterroles", "project role or ClusterRole", role, effect),
                 builtin=PROJECT_ROLES,
@@ -115,7 +117,7 @@ def _allow_list_references(change: Change, subject: Subject) -> Iterator[Referen
         for index, entry in _entries(get_path(change.new, f"spec.{field}")):
             name = entry.get("name")
             if _is_name(name) and name not in before:
-                effect = f"until then, the entry allows no {noun}"
+                effect = "the entry allows nothing until it exists"
                 yield Reference(
                     *(f"spec.{field}[{index}].name", subject.api_group, plural, noun, name, effect),
                     verbs=("get", "use"),
@@ -126,7 +128,7 @@ def _allow_list_references(change: Change, subject: Subject) -> Iterator[Referen
     for index, entry in _entries(get_path(change.new, "spec.allowedTemplates")):
         kind, name = entry.get("kind"), entry.get("name")
         if _is_name(name) and kind in _TEMPLATE_KINDS and (kind, name) not in known:
-            path, effect = f"spec.allowedTemplates[{index}].name", "until then, the entry allows no template"
+            path, effect = f"spec.allowedTemplates[{index}].name", "the entry allows nothing until it exists"
             yield Reference(path, subject.api_group, _TEMPLATE_KINDS[kind], kind, name, effect)
 
 
