@@ -8,7 +8,7 @@ flow_control.py      flow control
 controllers.py       controllers, leader election, store maintenance, connections to clusters
 default_templates.py templates of a new installation
 dynamic_config.py    settings that can change at run time
-listeners.py         the port, and the listening sockets of workers
+listeners.py         the listening sockets of workers
 workers/             several processes that serve one port
 worker_limits.py     the limits of one process among several
 maintenance.py       backup, restore and copy of a store
@@ -37,7 +37,6 @@ from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_s
 from fairlead.app.default_templates import DEFAULT_TEMPLATES_ANNOTATION, PENDING, ensure_default_templates
 from fairlead.app.dynamic_config import ensure_config
 from fairlead.app.http import HandlerDependencies, build_handler
-from fairlead.app.listeners import choose_port
 from fairlead.app.worker_limits import build_memory_limiter, history_bytes
 from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.bootstrap import ensure_admin, verify_pepper
@@ -60,7 +59,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SensitiveFieldIndex
 from fairlead.registry.write_options import server_write_options
-from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
+from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
 from fairlead.server.http.event_loop_watchdog import Watchdog, run_watchdog
 from fairlead.server.metrics.families import new_commit_histogram
 from fairlead.server.workers.client import CoordinatorClient
@@ -175,7 +174,7 @@ async def run(
         election = _build_leader_election(_leader_identity(settings, worker), store, registry, chain)
         _discard_former_leader(election, worker)
         await _ensure_default_objects(registry, settings.api_group)
-        port = choose_port(settings) if worker is None else worker.port
+        port = free_port(settings.listen, settings.port) if worker is None else worker.port
         base_url = settings.base_url(port)
         cluster_services = build_cluster_services(settings, registry, port)
         limiter = build_memory_limiter(settings, worker_count)

@@ -195,11 +195,7 @@ async def _run_background(*work: Callable[[], Coroutine[Any, Any, None]]) -> Asy
 
 @asynccontextmanager
 async def _serve(settings: AgentSettings, handle: Handler, certificates: Certificates) -> AsyncIterator[int]:
-    try:
-        port = free_port(settings.listen, settings.port)
-    except OSError as error:
-        address = f"{settings.listen} port {settings.port}"
-        raise StartError(f"cannot listen on {address}: {error.strerror}; choose another with --port") from None
+    port = free_port(settings.listen, settings.port)
     options = BindOptions(settings.listen, port, certificates.cert_file, certificates.key_file, SHUTDOWN_GRACE_SECONDS)
     async with run_http_server(AsgiApp(handle, BODY_LIMIT), options) as bound_port:
         yield bound_port

@@ -33,7 +33,7 @@ from fairlead.storage.copy import (
     restore_records,
     take_snapshot,
 )
-from fairlead.storage.open import is_shared, open_for_restore, open_snapshot, open_store, scheme_of
+from fairlead.storage.open import is_shared, open_existing_store, open_for_restore, open_snapshot, scheme_of
 
 STDIO = "-"
 IDLE_CHECK_SECONDS = 5.0
@@ -94,7 +94,7 @@ async def copy_store(
 ) -> CopyResult:
     """Copies a store that no server uses: later writes would be missing in the copy."""
     with _translate_store_errors("the store to copy from"):
-        store = await open_store(source)
+        store = await open_existing_store(source)
         try:
             source_state = await take_snapshot(store)
             await _require_idle(source, store, idle_seconds)

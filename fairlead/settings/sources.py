@@ -82,9 +82,7 @@ class SettingSources:
         try:
             values = yaml.safe_load(content) or {}
         except yaml.MarkedYAMLError as error:
-            # Not the error's own message: it quotes the file, which may contain a password.
-            line = error.problem_mark.line + 1 if error.problem_mark else "?"
-            raise StartError(f"{path}: invalid YAML in line {line}; strings that end in a colon need quotes") from error
+            raise StartError(f"{path}: {_describe_yaml_error(error)}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise StartError(f"{path}: not valid UTF-8; save the file as UTF-8") from error
         if not isinstance(values, dict):
@@ -99,6 +97,21 @@ class SettingSources:
 
     def _variable(self, name: str) -> str:
         return self.prefix + name.upper()
+
+
+def _describe_yaml_error(error: Any) -> str:
+    """The line of a YAML error, and its likely cause. The error's own message quotes the file: maybe a password."""
+    line = error.problem_mark.line + 1 if error.problem_mark else "?"
+    opened = error.context_mark.line + 1 if error.context_mark else line
+    if "parsing a flow" in (error.context or ""):
+        return f"invalid YAML in line {line}; a bracket or brace that is opened in line {opened} is not closed"
+    if "quoted scalar" in (error.context or ""):
+        return f"invalid YAML in line {opened}; a quote that is opened there is not closed"
+    if "tab" in str(error.problem) or "cannot start any token" in str(error.problem):
+        return f"invalid YAML in line {line}; indent with spaces, and quote strings with special characters"
+    if "mapping values" in str(error.problem):
+        return f"invalid YAML in line {line}; strings that end in a colon need quotes"
+    return f"invalid YAML in line {line}; check the indentation"
 
 
 def _is_service_link(key: str, value: str) -> bool:

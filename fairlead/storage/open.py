@@ -12,7 +12,7 @@ from fairlead.storage.contract import FIRST_REVISION, Store
 from fairlead.storage.copy import Snapshot, check_complete, take_snapshot
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
-from fairlead.storage.sqlite.reader import open_file_snapshot
+from fairlead.storage.sqlite.reader import check_file_exists, open_file_snapshot
 
 
 async def _open_memory(rest: str, first: int) -> Store:
@@ -57,6 +57,8 @@ class StoreScheme:
     """Whether several servers can use it at the same time. Otherwise it belongs to one process."""
     snapshot: Callable[[str], AbstractAsyncContextManager[Snapshot]] | None = None
     """Takes a snapshot while a server has the store open, if that is possible."""
+    check_exists: Callable[[str], None] | None = None
+    """Raises StoreUnavailable if there is no store, for stores that are created when they are opened."""
 
 
 SCHEMES: dict[str, StoreScheme] = {
@@ -66,6 +68,7 @@ SCHEMES: dict[str, StoreScheme] = {
         _open_sqlite,
         is_shared=False,
         snapshot=lambda path: open_file_snapshot(_sqlite_path(path)),
+        check_exists=lambda path: check_file_exists(_sqlite_path(path)),
     ),
     "postgres": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, is_shared=True),
     "postgresql": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, is_shared=True),
@@ -82,6 +85,14 @@ async def open_store(url: str) -> Store:
         await store.close()
         raise
     return store
+
+
+async def open_existing_store(url: str) -> Store:
+    """Open a store to read it. A file that does not exist is not created. Raises like `open_store`."""
+    known, rest = _parse_url(url)
+    if known.check_exists is not None:
+        known.check_exists(rest)
+    return await open_store(url)
 
 
 async def open_for_restore(url: str, first: int = FIRST_REVISION) -> Store:

@@ -54,7 +54,15 @@ def test_a_missing_file_is_no_error(tmp_path: Path) -> None:
     assert read_file(tmp_path / "none") is None
 
 
-def test_the_error_for_an_unusable_path_names_it_and_a_remedy(tmp_path: Path) -> None:
+def test_the_error_for_a_file_in_place_of_a_folder_names_it_and_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileProblem, match=r"Not a directory; make it writable .*, or use another path"):
+    with pytest.raises(FileProblem, match=r"/file/data: \S+/file is a file, not a folder; use another path$"):
         ensure_private_folder(tmp_path / "file" / "data")
+    with pytest.raises(FileProblem, match=r"/file: this is a file, not a folder; use another path$"):
+        ensure_private_folder(tmp_path / "file")
+
+
+def test_the_error_for_an_unusable_path_names_it_and_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(FileProblem, match=r"File exists; make it writable .*, or use another path"):
+        ensure_private_folder(tmp_path / "link")

@@ -214,6 +214,14 @@ def test_an_invalid_value_is_rejected_under_the_name_that_was_used(name: str, va
         ("- port", "must contain settings, one `name: value` per line"),
         ("store: memory:", "invalid YAML in line 1; strings that end in a colon need quotes"),
         ("a: b: secret", "invalid YAML in line 1"),
+        (
+            "a: b\ntls_names: [a\nport: 1",
+            "invalid YAML in line 3; a bracket or brace that is opened in line 2 is not closed",
+        ),
+        ("a: {b: c", "a bracket or brace that is opened in line 1 is not closed"),
+        ("a: 'secret\nb: c", "invalid YAML in line 1; a quote that is opened there is not closed"),
+        ("a:\n\t- b", "invalid YAML in line 2; indent with spaces"),
+        ("a: b\n  c: d\n e: f", "invalid YAML in line 2"),
     ],
 )
 def test_an_invalid_config_file_is_rejected(tmp_path: Path, line: str, expected: str) -> None:

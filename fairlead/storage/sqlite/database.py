@@ -141,7 +141,10 @@ def _lock(name: str) -> int:
     except BlockingIOError:
         holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
         os.close(lock)
-        message = f"{name}: in use by another server (process {holder}); stop that one, or use another path"
+        message = (
+            f"{name}: in use by another server (process {holder}); stop that one, or choose another "
+            "folder with --data, or another store with --store"
+        )
         raise StoreUnavailable(message) from None
     with _translate_os_errors(f"{name}.lock"):
         os.ftruncate(lock, 0)

@@ -125,6 +125,12 @@ async def open_file_snapshot(path: str) -> AsyncIterator[Snapshot]:
         connection.close()
 
 
+def check_file_exists(path: str) -> None:
+    """Raises StoreUnavailable if there is no database. SQLite treats an empty file as a new database."""
+    if not os.path.isfile(path) or not os.path.getsize(path):
+        raise StoreUnavailable(f"{os.path.realpath(path)}: there is no database; check the path")
+
+
 def _connect_existing(path: str) -> sqlite3.Connection:
     """Connect to an existing file.
 

@@ -241,5 +241,6 @@ def test_an_empty_store_cannot_be_copied(data: Path) -> None:
     code, output = run_fairlead(
         "store", "copy", f"sqlite:{data.parent}/empty.db", f"sqlite:{data}/fairlead.db", "--force"
     )
-    assert (code, "there is nothing to restore" in output) == (1, True)
+    assert (code, "there is no database; check the path" in output) == (1, True)
+    assert list(data.parent.glob("empty*")) == []
     assert read_record(data) == b"{}"
