@@ -6,93 +6,161 @@
 - `storage`: backup, restore, copy, export and encryption keys; they work on files and stores, not on a server
 - `ui`: shared flags, output, prompts, sessions, waiting
 
-For a fast start (help, completion, exec credentials for kubectl), only the requested command is imported, and commands
-import heavy modules inside their functions. Only a few may import `fairlead.app`; an import contract lists them.
+- `examples`: the examples at the end of each help
+
+For a fast start (help, completion, exec credentials for kubectl), a command is imported when it is used, help is plain
+text without rich, and commands import heavy modules inside their functions. Only a few may import `fairlead.app`; an
+import contract lists them.
 """
 
-import os
-import sys
-from collections.abc import Mapping, Sequence
+import functools
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated
+from typing import Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from fairlead.cli.server import version
+from fairlead.cli.examples import EXAMPLES
+from fairlead.cli.ui.groups import CommandGroup
 
-COMMANDS: tuple[tuple[str, str], ...] = (
-    ("up", "fairlead.cli.server.up:command"),
-    ("serve", "fairlead.cli.server.serve:command"),
-    ("agent", "fairlead.cli.server.agent:command"),
-    ("login", "fairlead.cli.access.login:command"),
-    ("logout", "fairlead.cli.access.logout:command"),
-    ("whoami", "fairlead.cli.access.whoami:command"),
-    ("context", "fairlead.cli.access.context:group"),
-    ("kubeconfig", "fairlead.cli.resources.kubeconfig:command"),
-    ("cluster", "fairlead.cli.resources.cluster:group"),
-    ("project", "fairlead.cli.resources.project:group"),
-    ("workspace", "fairlead.cli.resources.workspace:group"),
-    ("vcluster", "fairlead.cli.resources.vcluster:group"),
-    ("space", "fairlead.cli.resources.space:group"),
-    ("app", "fairlead.cli.resources.app:group"),
-    ("key", "fairlead.cli.access.key:group"),
-    ("user", "fairlead.cli.access.user:group"),
-    ("team", "fairlead.cli.access.team:group"),
-    ("runner", "fairlead.cli.resources.runner:group"),
-    ("who-can", "fairlead.cli.access.permissions:who_can"),
-    ("token", "fairlead.cli.access.token:group"),
-    ("encryption-key", "fairlead.cli.storage.encryption_keys:group"),
-    ("backup", "fairlead.cli.storage.backup:backup_group"),
-    ("restore", "fairlead.cli.storage.backup:restore"),
-    ("store", "fairlead.cli.storage.backup:store_group"),
-    ("export", "fairlead.cli.storage.export:group"),
-    ("demo", "fairlead.cli.resources.demo:command"),
-    ("version", "fairlead.cli.server.version:command"),
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A command: its name, `module:attribute` of a function or a `typer.Typer` group, and its line in the help."""
+
+    name: str
+    target: str
+    summary: str
+
+
+COMMANDS: tuple[CommandEntry, ...] = (
+    CommandEntry("up", "fairlead.cli.server.up:command", "Start a server on this machine."),
+    CommandEntry("serve", "fairlead.cli.server.serve:command", "Run the server as a service."),
+    CommandEntry("agent", "fairlead.cli.server.agent:command", "Run the direct endpoint next to a cluster."),
+    CommandEntry("login", "fairlead.cli.access.login:command", "Log in to a server."),
+    CommandEntry("logout", "fairlead.cli.access.logout:command", "Log out, and revoke the key of the login."),
+    CommandEntry("whoami", "fairlead.cli.access.whoami:command", "Show your user, groups and key."),
+    CommandEntry("context", "fairlead.cli.access.context:group", "List, switch and delete stored logins."),
+    CommandEntry("get", "fairlead.cli.resources.get:command", "Print objects of any kind."),
+    CommandEntry("apply", "fairlead.cli.resources.apply:command", "Create or change objects from YAML or JSON."),
+    CommandEntry("delete", "fairlead.cli.resources.delete:command", "Delete objects of any kind."),
+    CommandEntry("kubeconfig", "fairlead.cli.resources.kubeconfig:command", "Write a kubectl context."),
+    CommandEntry("cluster", "fairlead.cli.resources.cluster:group", "Connect, check and remove clusters."),
+    CommandEntry("project", "fairlead.cli.resources.project:group", "Manage projects and their members."),
+    CommandEntry("workspace", "fairlead.cli.resources.workspace:group", "Manage developer workspaces."),
+    CommandEntry("vcluster", "fairlead.cli.resources.vcluster:group", "Manage virtual clusters."),
+    CommandEntry("space", "fairlead.cli.resources.space:group", "Manage spaces: namespaces in clusters."),
+    CommandEntry("app", "fairlead.cli.resources.app:group", "Manage apps."),
+    CommandEntry("key", "fairlead.cli.access.key:group", "Create, rotate and revoke access keys."),
+    CommandEntry("user", "fairlead.cli.access.user:group", "Manage users and passwords."),
+    CommandEntry("team", "fairlead.cli.access.team:group", "Manage teams and their members."),
+    CommandEntry("runner", "fairlead.cli.resources.runner:group", "Manage runners and their keys."),
+    CommandEntry("who-can", "fairlead.cli.access.permissions:who_can", "List who may perform an action."),
+    CommandEntry("token", "fairlead.cli.access.token:group", "Print tokens for kubectl and clusters."),
+    CommandEntry(
+        "encryption-key", "fairlead.cli.storage.encryption_keys:group", "Manage the keys for encryption at rest."
+    ),
+    CommandEntry("backup", "fairlead.cli.storage.backup:backup_group", "Back up the store, or verify a backup."),
+    CommandEntry("restore", "fairlead.cli.storage.backup:restore", "Restore a backup into an empty store."),
+    CommandEntry("store", "fairlead.cli.storage.backup:store_group", "Copy a store to another one."),
+    CommandEntry("export", "fairlead.cli.storage.export:group", "Export the kinds for other API servers."),
+    CommandEntry("demo", "fairlead.cli.resources.demo:command", "Fill a server with a small fleet to look around."),
+    CommandEntry("version", "fairlead.cli.server.version:command", "Show the version."),
 )
-"""Command names in the order of `--help`, with `module:attribute` of a function or a `typer.Typer` group."""
+"""The commands in the order of `--help`."""
+
 FORMER_NAMES = {"seal": "encryption-key"}
 """Former names of commands, with the current ones. They work, but are hidden in `--help`."""
 
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
 
 def main() -> None:
-    make_app(requested_command(sys.argv[1:], os.environ))()
+    make_app()()
 
 
-def requested_command(arguments: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """The command name on the command line, or None if there is none or it is unknown.
+class SectionedCommand(TyperCommand):
+    """A command whose help has a section for each group of flags, as rich help has panels."""
 
-    During completion, the shell passes the command line in an environment variable that depends on the shell.
-    """
-    words = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
-    line = words.split()[1:] if "_FAIRLEAD_COMPLETE" in environ else arguments
-    return line[0] if line and (line[0] in dict(COMMANDS) or line[0] in FORMER_NAMES) else None
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            default = "Arguments" if each.param_type_name == "argument" else "Options"
+            if record := each.get_help_record(ctx):
+                sections.setdefault(getattr(each, "rich_help_panel", None) or default, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
-def make_app(only: str | None = None) -> typer.Typer:
-    """Builds the Typer application with all commands, or with only one of them."""
-    # No pretty exceptions: they print the values of locals, which may be secrets.
-    app = typer.Typer(name="fairlead", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    app.callback()(root)
-    targets = dict(COMMANDS)
-    for name in (*targets, *FORMER_NAMES):
-        if only not in (None, name):
-            continue
-        module, _, attribute = targets[FORMER_NAMES.get(name, name)].partition(":")
-        command = getattr(import_module(module), attribute)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, hidden=name in FORMER_NAMES)
-        else:
-            app.command(name, hidden=name in FORMER_NAMES)(command)
+class LazyGroup(CommandGroup):
+    """Lists the commands with their summaries, and imports a command when it is used."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, ["version", *args[1:]] if args[:1] == ["--version"] else args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load_command(name), rest
+
+
+def make_app() -> typer.Typer:
+    """The Typer application, with a placeholder for each command."""
+    app = _new_app(LazyGroup)
+    for entry in COMMANDS:
+        app.command(entry.name, help=entry.summary)(_run_placeholder)
+    for former in FORMER_NAMES:
+        app.command(former, hidden=True)(_run_placeholder)
     return app
 
 
-def root(
-    version_only: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version and exit.", callback=version.show_and_exit, is_eager=True),
-    ] = False,
-) -> None:
+def _new_app(cls: type[TyperGroup]) -> typer.Typer:
+    # No pretty exceptions: they print the values of locals, which may be secrets.
+    app = typer.Typer(
+        name="fairlead",
+        cls=cls,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings=CONTEXT_SETTINGS,
+    )
+    app.callback()(root)
+    return app
+
+
+def _run_placeholder() -> None:
+    raise AssertionError("LazyGroup replaces the placeholder")
+
+
+@functools.cache
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Imports a command, and adds the examples to its help."""
+    target = next(each.target for each in COMMANDS if each.name == FORMER_NAMES.get(name, name))
+    module, _, attribute = target.partition(":")
+    command = getattr(import_module(module), attribute)
+    app = _new_app(TyperGroup)
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name, hidden=name in FORMER_NAMES)
+    else:
+        app.command(name, cls=SectionedCommand, hidden=name in FORMER_NAMES)(command)
+    loaded = get_command(app)
+    assert isinstance(loaded, TyperGroup)
+    found: Any = loaded.commands[name]
+    _add_examples(found, name)
+    return found  # type: ignore[no-any-return]
+
+
+def _add_examples(command: Any, path: str) -> None:
+    if examples := EXAMPLES.get(path):
+        command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
+    for name, each in getattr(command, "commands", {}).items():
+        _add_examples(each, f"{path} {name}")
+
+
+def root() -> None:
     """A Kubernetes-style management API for clusters, projects, workspaces and apps, in one process.
 
-    Start with [bold]fairlead up[/bold]; it prints the next commands.
+    Start with `fairlead up`; it prints the next commands. `fairlead COMMAND --help` shows the flags of a command.
     """

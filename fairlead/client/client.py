@@ -41,6 +41,7 @@ WARNING_PATTERN = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 STRICT_VALIDATION = {"fieldValidation": "Strict"}
 DRY_RUN = {"dryRun": "All"}
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 JSON = "application/json"
 
 
@@ -114,7 +115,12 @@ class Client:
         Resumes a watch that the server closes. If its resourceVersion has expired, raises ApiStatusError with code 410;
         call `watch` again to start over. Raises DeadlineExceeded after `seconds`.
         """
-        path = self.path(plural, namespace=namespace)
+        return self.watch_path(self.path(plural, namespace=namespace), labels=labels, fields=fields, seconds=seconds)
+
+    def watch_path(
+        self, path: str, *, labels: str = "", fields: str = "", seconds: float = math.inf
+    ) -> Iterator[Event]:
+        """Like `watch`, for the resource at a path."""
         return stream_events(lambda query: self._stream_events(path, query), _selector_query(labels, fields), seconds)
 
     def create(self, plural: str, body: Object, *, namespace: str = "") -> Object:
@@ -144,8 +150,10 @@ class Client:
         """Applies a JSON merge patch."""
         return self.send("PATCH", self.path(plural, name, namespace=namespace), change, media_type=MERGE_PATCH)
 
-    def delete(self, plural: str, name: str, *, namespace: str = "") -> Object:
-        return self.send("DELETE", self.path(plural, name, namespace=namespace))
+    def delete(self, plural: str, name: str, *, namespace: str = "", uid: str = "") -> Object:
+        """Deletes an object. With a uid, only if it is that one and not a later object of the same name."""
+        body = {"preconditions": {"uid": uid}} if uid else None
+        return self.send("DELETE", self.path(plural, name, namespace=namespace), body)
 
     def whoami(self) -> Object:
         """Returns the status of a Self: the user of the access key, and the key's scope."""
@@ -154,11 +162,11 @@ class Client:
 
     def path(self, plural: str, *names: str, namespace: str = "") -> str:
         """Path of a resource in the management group. Empty names are omitted."""
-        return _resource_path(f"{MANAGEMENT}/apis/{self.group}/{VERSION}", namespace, plural, *names)
+        return build_path(f"{MANAGEMENT}/apis/{self.group}/{VERSION}", namespace, plural, *names)
 
     def core_path(self, plural: str, *names: str, namespace: str = "") -> str:
         """Path of a resource in the core group, such as Secrets, for `send`."""
-        return _resource_path(f"{MANAGEMENT}/api/v1", namespace, plural, *names)
+        return build_path(f"{MANAGEMENT}/api/v1", namespace, plural, *names)
 
     def send(
         self,
@@ -239,9 +247,11 @@ def _bearer_auth(key: str) -> Callable[[httpx.Request], httpx.Request]:
 
 
 def normalize_url(url: str) -> str:
-    """The base URL of a server: scheme, host and port. Also accepts the server URL of a kubeconfig."""
+    """The base URL of a server: scheme, host and port. Also accepts a host, and the server URL of a kubeconfig."""
     advice = "use a URL like https://fairlead.example.com or https://127.0.0.1:8443"
     text = url.strip().rstrip("/").removesuffix(MANAGEMENT)
+    if text and "://" not in url:
+        text = f"https://{text}"
     quoted = "this" if "@" in url else repr(url)  # it may contain a password
     try:
         parts = urlsplit(text)
@@ -283,7 +293,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _resource_path(root: str, namespace: str, *names: str) -> str:
+def build_path(root: str, namespace: str, *names: str) -> str:
+    """Path of a resource below a group version. Empty names are omitted."""
     scope = ("namespaces", namespace) if namespace else ()
     return "/".join((root, *(quote_segment(name) for name in (*scope, *names) if name)))
 

@@ -17,6 +17,7 @@ FAIRLEAD_URL and FAIRLEAD_KEY replace it. A stored key is never sent to the URL 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,6 @@ import msgspec
 
 from fairlead.client.client import DEFAULT_GROUP, Client, normalize_url, read_ca_file
 from fairlead.client.errors import ClientError
-from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 
@@ -88,6 +88,8 @@ def contexts_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 def load_contexts(path: Path) -> Contexts:
     """Loads the file. Empty if it does not exist."""
+    from fairlead.core import yaml
+
     content = read_file(path)
     if content is None:
         return Contexts()
@@ -102,6 +104,8 @@ def load_contexts(path: Path) -> Contexts:
 
 def save_contexts(path: Path, contexts: Contexts) -> None:
     """Writes the file. Directory and file are accessible to their owner only."""
+    from fairlead.core import yaml
+
     ensure_private_folder(path.parent)
     logins = {name: _non_default_fields(login) for name, login in contexts.contexts.items()}
     write_file(path, yaml.encode({"current": contexts.current, "contexts": logins}))
@@ -160,6 +164,15 @@ def _login_from_environment(url: str, environment: Mapping[str, str]) -> Login:
     return Login(normalize_url(url), key, read_ca_file(Path(ca_file)) if ca_file else "")
 
 
-def default_context_name(url: str) -> str:
-    """The default name of a login: the server's host, with its port unless that is 443."""
-    return normalize_url(url).removeprefix("https://").removesuffix(":443")
+def default_context_name(url: str, stored: Contexts) -> str:
+    """The default name of a login: the server's host, with its port unless that is 443, like `127.0.0.1-8443`.
+
+    Earlier versions named it `127.0.0.1:8443`. A login with such a name keeps it.
+    """
+    address = normalize_url(url).removeprefix("https://").removesuffix(":443")
+    return address if address in stored.contexts else replace_separators(address)
+
+
+def replace_separators(name: str) -> str:
+    """The name without colons, slashes and brackets, which shells, completion and file names do not take well."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")

@@ -16,7 +16,6 @@ from typing import Any
 
 from fairlead.client.client import MANAGEMENT, normalize_url, read_ca_file
 from fairlead.client.contexts import Login
-from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 from fairlead.core.objects import Object, get_path
@@ -71,6 +70,8 @@ def _replace_or_append(listed: list[Object], name: str, field: str, value: Objec
 
 def merge_into_file(path: Path, entry: KubeconfigEntry, make_current: bool = True) -> Path | None:
     """Merges the entry into the file, creating it if needed. Returns the path of the backup, if the file changed."""
+    from fairlead.core import yaml
+
     # Resolve symbolic links: replace the target, not the link.
     path = Path(os.path.realpath(path))
     ensure_private_folder(path.parent)
@@ -133,6 +134,8 @@ def find_entry(config: Object, section: str, field: str, name: Any) -> Any:
 
 
 def parse_kubeconfig(path: Path, content: bytes | None) -> Object:
+    from fairlead.core import yaml
+
     try:
         config, _ = yaml.decode(content or b"{}")
     except Malformed as error:

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from fairlead.client.errors import ClientError
 from fairlead.client.kubeconfig import find_entry, parse_kubeconfig
 from fairlead.client.tls import build_ssl_context
-from fairlead.core import yaml
 from fairlead.core.files import FileProblem, read_file
 from fairlead.core.objects import Object
 
@@ -99,6 +98,8 @@ def kubeconfig_paths(path: Path | None, environment: Mapping[str, str] = os.envi
 
 def export_context(paths: Sequence[Path], context: str | None) -> ExportedKubeconfig:
     """Exports the named context, else the current one. Raises NotExportable, ClientError and FileProblem."""
+    from fairlead.core import yaml
+
     selected = find_context(paths, context)
     # Report all problems at once.
     cluster_problems, user_problems = list(_cluster_problems(selected.cluster)), list(_user_problems(selected.user))

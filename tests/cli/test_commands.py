@@ -1,6 +1,8 @@
-"""fairlead.cli: help, versions, settings errors, and which command is loaded."""
+"""fairlead.cli: help, versions, settings errors, and when commands are imported."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -10,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead import __version__
-from fairlead.cli import COMMANDS, make_app, requested_command
+from fairlead.cli import COMMANDS, make_app
 from fairlead.settings import ALIASES, SETTINGS, flag
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -24,8 +26,8 @@ def run_fairlead(*arguments: str, **variables: str) -> tuple[int, str]:
 def test_help_names_every_command_and_where_to_start() -> None:
     code, output = run_fairlead("--help")
     assert code == 0
-    assert "Start with fairlead up" in output
-    assert all(f" {name} " in output for name, _ in COMMANDS)
+    assert "Start with `fairlead up`" in output
+    assert all(re.search(rf"^  {each.name} +{re.escape(each.summary)}$", output, re.MULTILINE) for each in COMMANDS)
 
 
 def test_serve_has_a_flag_for_every_setting_with_its_default() -> None:
@@ -71,34 +73,55 @@ def test_an_unknown_environment_variable_stops_the_start() -> None:
     )
 
 
-@pytest.mark.parametrize("name", [name for name, _ in COMMANDS])
-def test_a_command_loaded_alone_shows_the_same_help(name: str) -> None:
-    alone = CliRunner().invoke(make_app(name), [name, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
-    assert (alone.exit_code, alone.output) == run_fairlead(name, "--help")
-    assert alone.exit_code == 0
+@pytest.mark.parametrize("name", [each.name for each in COMMANDS])
+def test_every_command_has_a_help_with_both_flags(name: str) -> None:
+    code, output = run_fairlead(name, "--help")
+    assert code == 0
+    assert output.startswith(f"Usage: fairlead {name} ")
+    assert run_fairlead(name, "-h") == (code, output)
 
 
-def test_only_the_requested_command_is_loaded() -> None:
-    assert requested_command(["up", "--json"], {}) == "up"
-    assert [requested_command(arguments, {}) for arguments in ([], ["--help"], ["--version"], ["upp"])] == [None] * 4
+def complete_words(*words: str) -> list[str]:
+    """What bash would suggest for the last word."""
+    variables = {
+        "_FAIRLEAD_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    command = [sys.executable, "-c", "from fairlead.cli import make_app; make_app()(prog_name='fairlead')"]
+    environment = os.environ | variables
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
 
 
-def test_shell_completion_names_the_command_in_a_variable() -> None:
-    bash = {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead key cr"}
-    zsh = {"_FAIRLEAD_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "fairlead key cr"}
-    assert [requested_command([], bash), requested_command([], zsh)] == ["key", "key"]
-    assert requested_command([], bash | {"COMP_WORDS": "fairlead k"}) is None
-    assert requested_command(["up"], {"COMP_WORDS": "other key"}) == "up"
+def test_the_shell_completes_commands_and_subcommands_and_flags() -> None:
+    assert complete_words("fairlead", "wh") == ["whoami", "who-can"]
+    assert complete_words("fairlead", "key", "ro") == ["rotate"]
+    assert "--overlap" in complete_words("fairlead", "key", "rotate", "--o")
 
 
-def test_no_command_name_is_a_prefix_of_another() -> None:
-    names = [name for name, _ in COMMANDS]
-    assert not [(a, b) for a in names for b in names if a != b and b.startswith(a)]
+def imported_modules(*arguments: str) -> set[str]:
+    """The modules that a command imports, of those that take long."""
+    code = (
+        "import sys; from fairlead.cli import make_app; make_app()(sys.argv[1:], standalone_mode=False);"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True)
+    return set(result.stderr.split())
+
+
+SLOW_MODULES = {"httpx", "pydantic", "rich", "fairlead.app", "fairlead.server"}
+
+
+@pytest.mark.parametrize("name", ["", *(each.name for each in COMMANDS)])
+def test_help_imports_nothing_that_takes_long(name: str) -> None:
+    imported = imported_modules(*name.split(), "--help")
+    assert imported & SLOW_MODULES == set()
+    assert name or "fairlead.cli.server" not in imported
 
 
 def test_starting_a_server_imports_no_other_command() -> None:
     code = (
-        "import sys; from fairlead.cli import make_app; make_app('up');"
+        "import sys; from fairlead.cli import load_command; load_command('up');"
         "names = ('fairlead.client', 'fairlead.cli.access.key', 'rich', 'httpx');"
         "print(*[name for name in names if name in sys.modules])"
     )

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 from typer.core import TyperGroup
-from typer.main import get_command
 
-from fairlead.cli import make_app
+from fairlead.cli import COMMANDS, load_command
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, build_object, failure_status, list_response
 from tests.harness.watch_responses import END, build_watch_response
@@ -79,6 +78,7 @@ def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: Cli
 @pytest.mark.parametrize("command", PATHS)
 def test_an_object_that_does_not_exist_is_an_error(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (404, failure_status(404, "NotFound", "there is no such object")))
+    user.fake.on("GET", f"{M}/projects/demo", (200, build_object("demo")))
     result = user.run(command, "show", "one", *build_project_flags(command))
     assert (result.code, result.out) == (1, "")
     assert "there is no such object" in result.err
@@ -98,19 +98,18 @@ def test_delete_waits_unless_no_wait_is_set(user: CliFixture, command: str) -> N
             {"type": "DELETED", "object": build_command_object(command)},
         ),
     )
-    confirmation = () if command == "workspace" else ("--yes",)
-    result = user.run(command, "delete", "one", *build_project_flags(command), *confirmation)
+    result = user.run(command, "delete", "one", *build_project_flags(command), "--yes")
     assert result.code == 0
     assert result.err.startswith("waiting for one to be deleted\n")
     assert " one is deleted" in result.err.splitlines()[-1]
     watches = len(user.fake.requests_to("GET", path))
-    result = user.run(command, "delete", "one", *build_project_flags(command), *confirmation, "--no-wait")
+    result = user.run(command, "delete", "one", *build_project_flags(command), "--yes", "--no-wait")
     assert "is being deleted" in result.err
     assert len(user.fake.requests_to("GET", path)) == watches
     assert len(user.fake.requests_to("DELETE", f"{path}/one")) == 2
 
 
-@pytest.mark.parametrize("command", [each for each in PATHS if each not in ("cluster", "workspace")])
+@pytest.mark.parametrize("command", [each for each in PATHS if each != "cluster"])
 def test_nothing_is_deleted_without_a_confirmation(user: CliFixture, command: str) -> None:
     user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command)))
     assert user.run(command, "delete", "one", *build_project_flags(command)).code == 2
@@ -124,16 +123,17 @@ def test_nothing_is_deleted_without_a_confirmation(user: CliFixture, command: st
 @pytest.mark.parametrize("command", PROJECT_SCOPED)
 def test_instances_are_listed_in_one_project_or_in_all(user: CliFixture, command: str) -> None:
     user.fake.on("GET", PATHS[command], list_response())
+    user.fake.on("GET", f"{M}/projects/demo", (200, build_object("demo")))
     user.fake.on("GET", f"{M}/{PROJECT_SCOPED[command]}", list_response(build_command_object(command)))
-    assert user.run(command, "list", "--project", "demo").err.endswith(" in demo\n")
+    noun = "virtual cluster" if command == "vcluster" else command
+    assert user.run(command, "list", "--project", "demo").err.startswith(f"no {noun}s in demo; create")
     header, row = (line.split() for line in user.run(command, "list").out.splitlines())
     assert (header[:3], row[:3]) == (["NAME", "PROJECT", "PHASE"], ["one", "demo", "Pending"])
 
 
 def test_every_command_group_with_list_has_show() -> None:
-    app = get_command(make_app())
-    assert isinstance(app, TyperGroup)
-    groups = {name: each for name, each in app.commands.items() if isinstance(each, TyperGroup)}
+    commands = {each.name: load_command(each.name) for each in COMMANDS}
+    groups = {name: each for name, each in commands.items() if isinstance(each, TyperGroup)}
     list_groups = {name for name, each in groups.items() if "list" in each.commands and name != "context"}
     assert list_groups == {*PATHS, "key"}
     assert [name for name in sorted(list_groups) if "show" not in groups[name].commands] == []

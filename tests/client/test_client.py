@@ -235,7 +235,7 @@ def test_server_urls_are_normalized(text: str, url: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "fairlead.example.com",
+        "fairlead.example.com/path",
         "https://",
         "https://a/b",
         "https://a?x=y",
@@ -248,6 +248,11 @@ def test_an_invalid_server_url_is_rejected_without_quoting_passwords(text: str) 
     with pytest.raises(ClientError, match="is not a server URL; use a URL like https://") as caught:
         normalize_url(text)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:8443", "localhost", "fairlead.example.com:443", "[::1]:8443"])
+def test_a_host_without_a_scheme_is_an_https_url(text: str) -> None:
+    assert normalize_url(f" {text}/ ") == f"https://{text}"
 
 
 def test_plain_http_is_rejected_because_keys_would_be_readable() -> None:

@@ -133,8 +133,14 @@ def test_relative_xdg_directories_are_ignored(monkeypatch: pytest.MonkeyPatch) -
     [
         ("https://fairlead.example.com:443", "fairlead.example.com"),
         ("https://fairlead.example.com", "fairlead.example.com"),
-        ("https://127.0.0.1:8443", "127.0.0.1:8443"),
+        ("https://127.0.0.1:8443", "127.0.0.1-8443"),
+        ("https://[::1]:8443", "1-8443"),
     ],
 )
 def test_a_login_is_named_after_its_server(url: str, name: str) -> None:
-    assert default_context_name(url) == name
+    assert default_context_name(url, Contexts()) == name
+
+
+def test_a_login_of_an_earlier_version_keeps_its_name() -> None:
+    stored = Contexts().with_login("127.0.0.1:8443", Login("https://127.0.0.1:8443"))
+    assert default_context_name("https://127.0.0.1:8443", stored) == "127.0.0.1:8443"

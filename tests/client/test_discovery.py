@@ -66,7 +66,7 @@ def test_discovery_takes_two_requests(discovery_server: FakeServer, client: Clie
 
 
 def test_an_unknown_resource_is_an_error(discovery_server: FakeServer, client: Client) -> None:
-    with pytest.raises(ClientError, match="the server has no resource 'pods'; list them with `kubectl api-resources`"):
+    with pytest.raises(ClientError, match="the server has no resource 'pods'; `fairlead get` lists the resources"):
         find_resource(client, "pods")
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_logins
-from fairlead.cli.ui.flags import NamedOutputFlag
-from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_name, print_note, print_table
+from fairlead.cli.ui.flags import ObjectOutputFlag
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE, Format, print_name, print_note, print_table, print_value
 from fairlead.cli.ui.session import report_errors
 from fairlead.client.contexts import (
     CONTEXT_ENV,
@@ -25,20 +26,20 @@ NameArgument = Annotated[
     str, typer.Argument(help="Name of the login, as `fairlead context list` shows it.", autocompletion=complete_logins)
 ]
 
-group = typer.Typer(help="List, switch and delete stored logins.", no_args_is_help=True)
+group = create_group("List, switch and delete stored logins.")
 
 
 @group.command("list")
-def list_contexts(output: NamedOutputFlag = NamedOutput.TABLE) -> None:
+def list_contexts(output: ObjectOutputFlag = TABLE) -> None:
     """List the stored logins; a star marks the current one."""
     with report_errors():
         stored = load_contexts(contexts_path())
         current = os.environ.get(CONTEXT_ENV) or stored.current
-        if output is NamedOutput.NAME:
+        if output.format is Format.NAME:
             for name in sorted(stored.contexts):
                 print_name("context", name)
-        elif output is not NamedOutput.TABLE:
-            print_data(_to_data(stored, current), Output(output))
+        elif not output.is_table:
+            print_value(_to_data(stored, current), output)
         else:
             items = sorted(stored.contexts.items())
             rows = [("*" if name == current else "", name, login.url) for name, login in items]
@@ -65,7 +66,7 @@ def use(name: NameArgument) -> None:
 
 @group.command("forget")
 def forget(name: NameArgument) -> None:
-    """Delete a stored login. Its key stays valid: [bold]fairlead logout --context NAME[/bold] revokes it too."""
+    """Delete a stored login. Its key stays valid: `fairlead logout --context NAME` revokes it too."""
     with report_errors():
         select_login(name)
         path = contexts_path()

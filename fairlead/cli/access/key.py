@@ -17,9 +17,10 @@ from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import print_object
 from fairlead.cli.ui.durations import age, coarse_duration, format_duration, parse_duration, parse_time
-from fairlead.cli.ui.flags import ContextFlag, NamedOutputFlag, OutputFlag, YesFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, OutputFlag, YesFlag, options_from
+from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.list import Listing, ListOptions, print_objects
-from fairlead.cli.ui.output import NamedOutput, Output, print_note
+from fairlead.cli.ui.output import TABLE, Output, print_note
 from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -116,7 +117,7 @@ NameArgument = Annotated[
     str, typer.Argument(help="Name of the key, as `fairlead key list` shows it.", autocompletion=complete_names(KEYS))
 ]
 
-group = typer.Typer(help="Create, list, rotate and revoke access keys.", no_args_is_help=True)
+group = create_group("Create, list, rotate and revoke access keys.")
 group.command("create")(key_create.command)
 group.command("explain")(permissions.explain)
 
@@ -157,7 +158,7 @@ def list_keys(options: KeyListOptions) -> None:
 
 
 @group.command("show")
-def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
+def show(name: NameArgument, context: ContextFlag = None, output: ObjectOutputFlag = TABLE) -> None:
     """Show one access key. The value is not stored, so it cannot be shown again."""
     with open_session(context) as session:
         found = session.client.get(KEYS, name)
@@ -204,7 +205,7 @@ def rotate(
 ) -> None:
     """Rotate a key and print the new value. Name, scope and lifetime do not change.
 
-    With [bold]--overlap[/bold], clients that use the old value have time to switch.
+    With `--overlap`, clients that use the old value have time to switch.
     """
     with open_session(context) as session:
         in_use = session.client.whoami().get("accessKey") == name

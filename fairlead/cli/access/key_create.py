@@ -98,7 +98,7 @@ class KeyCreateOptions:
 def command(options: KeyCreateOptions) -> None:
     """Create an access key and print its value. The value is shown only once.
 
-    The value goes to stdout and everything else to stderr: [bold]KEY=$(fairlead key create --ttl 12h)[/bold]
+    The value goes to stdout and everything else to stderr: `KEY=$(fairlead key create --ttl 12h)`
     """
     with open_session(options.context) as session:
         try:

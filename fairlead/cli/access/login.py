@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -17,7 +18,7 @@ from fairlead.cli.ui import prompts
 from fairlead.cli.ui.flags import options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import UsageError, find_local_kubeconfig, local_server_hint, report_errors
-from fairlead.client import DEFAULT_GROUP, ApiStatusError, CertificateError, ClientError
+from fairlead.client import DEFAULT_GROUP, ApiStatusError, CertificateError, ClientError, Unreachable
 from fairlead.client.client import normalize_url, read_ca_file
 from fairlead.client.contexts import (
     CA_FILE_ENV,
@@ -30,6 +31,9 @@ from fairlead.client.contexts import (
 )
 from fairlead.client.kubeconfig import login_from_kubeconfig
 from fairlead.client.tls import fetch_certificate, fingerprint
+
+DEFAULT_PORT = 8443
+"""The port that a server listens on, unless it is configured otherwise."""
 
 PASSWORD_LOGIN_PATH = "/auth/password/login"
 
@@ -48,7 +52,8 @@ class TlsOptions:
 @dataclass(frozen=True, slots=True)
 class LoginOptions:
     url: Annotated[
-        str | None, typer.Argument(help="Address of the server, like https://127.0.0.1:8443.", show_default=False)
+        str | None,
+        typer.Argument(help="Address of the server, like fairlead.example.com or 127.0.0.1:8443.", show_default=False),
     ] = None
     key: Annotated[
         str | None,
@@ -87,8 +92,8 @@ class LoginOptions:
 def command(options: LoginOptions) -> None:
     """Log in to a server, and store the login for the other commands.
 
-    Without flags, prompts for an access key. After [bold]fairlead up[/bold] on this machine:
-    [bold]fairlead login --kubeconfig ~/.local/share/fairlead/admin.kubeconfig[/bold]
+    Without flags, prompts for an access key. After `fairlead up` on this machine:
+    `fairlead login --kubeconfig ~/.local/share/fairlead/admin.kubeconfig`
     """
     with report_errors():
         _check_options(options)
@@ -99,7 +104,8 @@ def command(options: LoginOptions) -> None:
             else replace(login, key=login.key or _read_key(options))
         )
         who = _check_key(login)
-        _save_login(options.name or default_context_name(login.url), login, who)
+        name = options.name or default_context_name(login.url, load_contexts(contexts_path()))
+        _save_login(name, login, who)
 
 
 def _check_options(options: LoginOptions) -> None:
@@ -122,7 +128,7 @@ def _check_options(options: LoginOptions) -> None:
     if not options.url and not options.kubeconfig:
         local = find_local_kubeconfig()
         hint = f"; {local_server_hint(local)}" if local else ""
-        raise UsageError(f"set the URL of the server, like `fairlead login https://127.0.0.1:8443`{hint}")
+        raise UsageError(f"set the URL of the server, like `fairlead login 127.0.0.1:8443`{hint}")
 
 
 def _login_target(options: LoginOptions) -> Login:
@@ -151,7 +157,10 @@ def _verify_certificate(login: Login) -> Login:
     try:
         with replace(login, key="").create_client() as client:
             client.send("GET", "/version")
-    except CertificateError as problem:
+    except Unreachable as problem:
+        if not isinstance(problem, CertificateError):
+            hint = "" if urlsplit(login.url).port else f"; without a port, 443 is used: try {login.url}:{DEFAULT_PORT}"
+            raise Unreachable(f"{problem}{hint}") from None
         if login.authority or not problem.unknown_authority or not prompts.is_interactive():
             raise
         certificate = fetch_certificate(login.url)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.flags import ContextFlag, NamespaceFlag, OutputFlag, ProjectNamespaceFlag, options_from
-from fairlead.cli.ui.output import Output, print_data, print_list, print_note, print_table
+from fairlead.cli.ui.output import Output, build_list, print_data, print_note, print_table
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.client import ApiStatusError, Client, discovery
 from fairlead.core.objects import Object, get_path, name_of
@@ -109,7 +109,7 @@ def who_can(options: WhoCanOptions) -> None:
 
     Requires permission to list users and teams, and to create subjectaccessreviews.
 
-    A key may be restricted further by its scope: see [bold]fairlead key explain[/bold].
+    A key may be restricted further by its scope: see `fairlead key explain`.
     """
     is_path = options.resource.startswith("/")
     query = PermissionQuery(
@@ -124,7 +124,7 @@ def who_can(options: WhoCanOptions) -> None:
         resolved = resolve_query(session, query)
         subjects = list(find_allowed(session.client, resolved))
         if options.output is not Output.TABLE:
-            print_list(subjects, options.output)
+            print_data(build_list(subjects), options.output)
             return
         rows = [(each["kind"].lower(), each["name"], each["reason"]) for each in subjects]
         print_table(("KIND", "NAME", "REASON"), rows, f"no user or team may {resolved.description}")
@@ -185,7 +185,7 @@ class ExplainOptions:
 def explain(options: ExplainOptions) -> None:
     """Check whether a key may perform an action, and show which authorizer decides.
 
-    Exits with 0 for yes and 1 for no, like [bold]kubectl auth can-i[/bold].
+    Exits with 0 for yes and 1 for no, like `kubectl auth can-i`.
     """
     target = options.target
     query = PermissionQuery(options.verb, options.resource, target.name, target.namespace, target.project, options.path)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.cli.ui.session import UsageError
-from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.files import read_file
 from fairlead.core.objects import Object
@@ -45,6 +44,8 @@ def _parse_entry(parts: Sequence[str], text: str) -> Object:
 
 
 def _load_scope(path: Path) -> Object:
+    from fairlead.core import yaml
+
     content = read_file(path)
     if content is None:
         raise UsageError(f"{path}: no such file; set a YAML or JSON file with a scope")

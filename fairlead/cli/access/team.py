@@ -10,8 +10,9 @@ import typer
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, joined_cell
 from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag
-from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
     Deletion,
     NewObject,
@@ -51,7 +52,7 @@ RESOURCE = Resource(
 NameArgument = Annotated[str, typer.Argument(help="Name of the team.", autocompletion=complete_names(TEAMS))]
 UserArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=complete_names(USERS))]
 
-group = typer.Typer(help="Create, list, show and delete teams, and change their members.", no_args_is_help=True)
+group = create_group("Create, list, show and delete teams, and change their members.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class TeamCreateOptions:
         ),
     ] = None
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
 @create_command(group, RESOURCE, TeamCreateOptions)

@@ -73,7 +73,7 @@ class TokenCreateOptions:
 def create(options: TokenCreateOptions) -> None:
     """Issue a direct token for connected clusters and print it. It is shown only once.
 
-    The token goes to stdout and everything else to stderr: [bold]TOKEN=$(fairlead token create --ttl 1h)[/bold]
+    The token goes to stdout and everything else to stderr: `TOKEN=$(fairlead token create --ttl 1h)`
     """
     spec = {"ttl": options.ttl, "scope": options.scope.build()}
     body = {

@@ -13,8 +13,9 @@ from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, joined_cell, print_created
 from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import ContextFlag, NamedOutputFlag, options_from
-from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, options_from
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
     Deletion,
     Resource,
@@ -55,7 +56,7 @@ RESOURCE = Resource(
 NameArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=complete_names(USERS))]
 PasswordFlag = Annotated[bool, typer.Option("--password-stdin", help="Read the password from stdin.")]
 
-group = typer.Typer(help="Create, list, show, disable and delete users, and set passwords.", no_args_is_help=True)
+group = create_group("Create, list, show, disable and delete users, and set passwords.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class UserCreateOptions:
         bool, typer.Option("--no-password", help="Set no password: the user authenticates with access keys only.")
     ] = False
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
 @group.command("create")
@@ -96,7 +97,7 @@ def create(options: UserCreateOptions) -> None:
         password = _read_initial_password(options)
         created = client.create(USERS, build_body(options))
         if password is not None:
-            _set_initial_password(client, options.name, password)
+            _set_initial_password(client, created, password)
         for team in options.team or ():
             add_member(client, team, options.name)
         message = f"created the user {options.name}; create a key with `fairlead key create --user {options.name}`"
@@ -122,12 +123,20 @@ def _read_initial_password(options: UserCreateOptions) -> str | None:
     return prompts.prompt_new_secret("password", f"{STDIN_HINT}, or --no-password")
 
 
-def _set_initial_password(client: Client, name: str, password: str) -> None:
+def _set_initial_password(client: Client, user: Object, password: str) -> None:
+    """Sets the password. If the server rejects it, deletes the new user again, so that the command can be repeated."""
+    name = name_of(user)
     try:
         client.invoke_action(USERS, name, "profile", {"password": password})
     except ClientError as problem:
-        advice = f"set one with `fairlead user passwd {name}`"
-        raise ClientError(f"created the user {name}, but without a password: {problem}; {advice}") from None
+        try:
+            client.delete(USERS, name, uid=str(get_path(user, "metadata.uid") or ""))
+        except ClientError as failure:
+            advice = f"set one with `fairlead user passwd {name}`"
+            raise ClientError(
+                f"created the user {name}, but without a password: {problem}; deleting it failed ({failure}); {advice}"
+            ) from None
+        raise ClientError(f"no user was created, because the password was not accepted: {problem}") from None
 
 
 add_list_command(group, RESOURCE)

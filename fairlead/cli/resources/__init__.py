@@ -4,5 +4,6 @@
 - `project`: projects and their members
 - `instance`: shared by `space`, `vcluster` and `workspace`
 - `kubeconfig`: kubectl contexts for the server and its gateways
+- `get`, `apply`, `delete`: objects of any kind; they share `any_kind` and `manifests`
 - `app`, `runner`: apps and runners
 """

@@ -1,20 +1,29 @@
-"""`fairlead app`: lists, shows and deletes the apps that administrators have published."""
+"""`fairlead app`: creates, lists, shows and deletes apps, which administrators publish."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui.describe import cell, joined_cell, owner_cell
+from fairlead.cli.ui.describe import build_object, cell, drop_none, joined_cell, owner_cell
 from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE
 from fairlead.cli.ui.resource_commands import (
     Deletion,
+    NewObject,
     Resource,
     add_delete_command,
     add_list_command,
     add_show_command,
+    create_command,
 )
-from fairlead.cli.ui.session import Session
+from fairlead.cli.ui.session import Session, UsageError
+from fairlead.core.files import read_file
 from fairlead.core.objects import Object, get_path, name_of
 
 COLUMNS = ("NAME", "DISPLAY NAME", "DEPLOYS", "VERSIONS", "RECOMMENDED FOR", "AGE")
@@ -34,8 +43,8 @@ def table_row(app: Object, now: datetime) -> Sequence[str]:
 
 def describe_source(config: object) -> str:
     """The chart with its version, or `manifests` or `script`."""
-    for label, field in SOURCES:
-        if value := get_path(config, field):
+    for label, path in SOURCES:
+        if value := get_path(config, path):
             version = get_path(config, "chart.version")
             return label if label != "chart" else f"chart {value}" + (f" {version}" if version else "")
     return "-"
@@ -67,9 +76,92 @@ def _parameter_rows(app: Object) -> Iterator[tuple[str, str]]:
         yield "" if number else "parameters", f"{each.get('variable')}: {each.get('type') or 'string'}{required}{label}"
 
 
-APPS = Resource("apps", "App", "app", COLUMNS, table_row, "no apps; administrators create them with `kubectl apply`")
+APPS = Resource("apps", "App", "app", COLUMNS, table_row, "no apps; create one with `fairlead app create`")
 
-group = typer.Typer(help="List, show and delete apps.", no_args_is_help=True)
+group = create_group("Create, list, show and delete apps.")
+
+
+@dataclass(frozen=True, slots=True)
+class ContentOptions:
+    """What the app deploys: a chart, or manifests."""
+
+    chart: Annotated[
+        str | None, typer.Option("--chart", help="Name of a Helm chart to deploy.", metavar="CHART", show_default=False)
+    ] = None
+    repo: Annotated[
+        str | None, typer.Option("--repo", help="Repository of the chart.", metavar="URL", show_default=False)
+    ] = None
+    chart_version: Annotated[
+        str | None, typer.Option("--chart-version", help="Version of the chart.", metavar="V", show_default="latest")
+    ] = None
+    values: Annotated[
+        Path | None,
+        typer.Option("--values", help="YAML file with values for the chart.", metavar="FILE", show_default=False),
+    ] = None
+    manifests: Annotated[
+        Path | None,
+        typer.Option("--manifests", help="YAML file with objects to deploy.", metavar="FILE", show_default=False),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppCreateOptions:
+    name: Annotated[str, typer.Argument(help="Name of the app.")]
+    content: ContentOptions = field(default_factory=ContentOptions)
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    default_namespace: Annotated[
+        str | None,
+        typer.Option("--default-namespace", help="Namespace to deploy it to.", metavar="NS", show_default=False),
+    ] = None
+    recommended: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--recommended-for",
+            help="Where it is recommended: cluster, space or virtualcluster. Repeatable.",
+            metavar="PLACE",
+            show_default=False,
+        ),
+    ] = None
+    visible_to_all: Annotated[
+        bool, typer.Option("--visible-to-all", help="Let all users see it; otherwise administrators and its owner.")
+    ] = False
+    context: ContextFlag = None
+    output: ObjectOutputFlag = TABLE
+
+
+@create_command(group, APPS, AppCreateOptions)
+def build_app(session: Session, options: AppCreateOptions) -> NewObject:
+    """Create an app: a Helm chart, or manifests, that users can deploy."""
+    spec = {
+        "displayName": options.display_name,
+        "description": options.description,
+        "defaultNamespace": options.default_namespace,
+        "recommendedApp": options.recommended or None,
+        "access": [{"users": ["*"], "verbs": ["get"]}] if options.visible_to_all else None,
+        "config": _build_config(options.content),
+    }
+    return NewObject(build_object(APPS.kind, options.name, spec), f"created the app {options.name}")
+
+
+def _build_config(content: ContentOptions) -> Object:
+    if bool(content.chart) == bool(content.manifests):
+        raise UsageError("set what the app deploys: either --chart or --manifests")
+    if content.manifests and (content.repo or content.chart_version or content.values):
+        raise UsageError("--repo, --chart-version and --values are for a chart; leave them out with --manifests")
+    if content.manifests:
+        return {"manifests": _read_text(content.manifests)}
+    chart = {"name": content.chart, "repoURL": content.repo, "version": content.chart_version}
+    return drop_none({"chart": drop_none(chart), "values": _read_text(content.values) if content.values else None})
+
+
+def _read_text(path: Path) -> str:
+    content = read_file(path)
+    if content is None:
+        raise UsageError(f"{path}: no such file; check the path")
+    return content.decode(errors="replace")
+
+
 add_list_command(group, APPS)
 add_show_command(group, APPS, "Show one app: what it deploys, and which parameters it takes.", describe_rows)
 add_delete_command(group, APPS, Deletion("Delete an app.", question="Delete the app {name}?"))

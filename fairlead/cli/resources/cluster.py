@@ -23,22 +23,34 @@ from fairlead.cli.resources.cluster_status import (
 from fairlead.cli.resources.runner import print_key
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.flags import ContextFlag, OutputFlag
+from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import Output, escape_control, print_data, print_note
-from fairlead.cli.ui.resource_commands import Resource, add_list_command, add_show_command
+from fairlead.cli.ui.resource_commands import COMMON_DETAILS, Resource, add_list_command, add_show_command
 from fairlead.cli.ui.session import open_session
 from fairlead.core.objects import Object
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=complete_names(CLUSTERS))]
 
-group = typer.Typer(
-    help="Connect, list, show, check and remove clusters, and print the keys of their agents.", no_args_is_help=True
-)
+group = create_group("Connect, list, show, check and remove clusters, and print the keys of their agents.")
 group.command("add")(cluster_add.command)
 group.command("role")(cluster_role.command)
 group.command("remove")(cluster_remove.command)
 
 RESOURCE = Resource(
-    CLUSTERS, "Cluster", "cluster", COLUMNS, table_row, "no clusters; connect one with `fairlead cluster add`"
+    CLUSTERS,
+    "Cluster",
+    "cluster",
+    COLUMNS,
+    table_row,
+    "no clusters; connect one with `fairlead cluster add`",
+    details=(
+        *COMMON_DETAILS,
+        ("nodes", "status.nodes"),
+        ("secret", "spec.config.secretName"),
+        ("unusable", "spec.unusable"),
+        ("last probe", "status.lastProbeTime"),
+        ("message", "status.message"),
+    ),
 )
 add_list_command(group, RESOURCE, "List connected clusters.")
 add_show_command(group, RESOURCE)

@@ -19,11 +19,19 @@ import typer
 from fairlead.cli.resources.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, DEFAULT_CLUSTER_ROLES, RolePart, print_roles
 from fairlead.cli.resources.cluster_status import advice, failure, is_healthy, is_probed, probe_lines, summary_line
 from fairlead.cli.ui.describe import build_object, print_created
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, options_from
-from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    ObjectOutputFlag,
+    TimeoutFlag,
+    options_from,
+)
+from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.session import exit_with_error, open_session
-from fairlead.cli.ui.wait import object_ref, show_progress, watch_object
-from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.cli.ui.wait import changed_conditions, object_ref, show_progress, watch_object
+from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded
 from fairlead.client.client import MERGE_PATCH, is_loopback
 from fairlead.client.kubeconfig_export import ExportedKubeconfig, NotExportable, export_context, kubeconfig_paths
 from fairlead.core.objects import Object, get_path
@@ -64,6 +72,7 @@ class ClusterAddOptions:
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the server has probed the cluster.")] = True
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
     print_role: Annotated[
         bool,
         typer.Option(
@@ -75,7 +84,7 @@ class ClusterAddOptions:
         ),
     ] = False
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
 @options_from(ClusterAddOptions)
@@ -88,7 +97,7 @@ def command(options: ClusterAddOptions) -> None:
         message = f"created the cluster {options.name} from the context {config.context!r}"
         if options.wait:
             print_note(message)
-            cluster = _wait_probed(session.client, cluster)
+            cluster = _wait_probed(session.client, cluster, options.timeout)
             message = summary_line(cluster)
             if not is_healthy(cluster):
                 raise _report_unhealthy(cluster)
@@ -202,15 +211,30 @@ def _build_body(options: ClusterAddOptions) -> Object:
     return build_object("Cluster", options.name, spec)
 
 
-def _wait_probed(client: Client, cluster: Object) -> Object:
-    ref = object_ref(CLUSTERS, cluster)
-    with show_progress(f"waiting for the server to connect to {ref.name}") as update:
-        for state in watch_object(client, ref):
-            if is_probed(state):
-                return state
-            if message := ": ".join(part for part in failure(state) if part):
-                update(f"{ref.name}: {message}")
+def _wait_probed(client: Client, cluster: Object, timeout: int) -> Object:
+    """Waits until the server has probed the cluster, for at most `timeout` seconds. Shows each new condition."""
+    ref, last = object_ref(client, CLUSTERS, cluster), cluster
+    try:
+        with show_progress(f"waiting for the server to connect to {ref.name}") as update:
+            for state in watch_object(client, ref, timeout):
+                for line in changed_conditions(last, state) or _describe_failure(state):
+                    update(f"{ref.name}: {line}")
+                if is_probed(state):
+                    return state
+                last = state
+    except DeadlineExceeded:
+        reason = "".join(_describe_failure(last)) or "the server has not probed it yet"
+        raise ClientError(
+            f"the cluster {ref.name} is not connected after {format_duration(timeout)}: {reason}; the server "
+            f"continues; `fairlead cluster check {ref.name}` shows the status"
+        ) from None
     raise ClientError(f"the cluster {ref.name} was deleted while waiting; add it again")
+
+
+def _describe_failure(cluster: Object) -> list[str]:
+    """The first failure in a line; empty if there is none."""
+    text = ": ".join(part for part in failure(cluster) if part)
+    return [text] if text else []
 
 
 def _report_unhealthy(cluster: Object) -> typer.Exit:

@@ -16,7 +16,8 @@ from fairlead.cli.resources.cluster_status import READY
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import find_condition
-from fairlead.cli.ui.flags import ContextFlag, YesFlag, options_from
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
+from fairlead.cli.ui.flags import ContextFlag, TimeoutFlag, YesFlag, options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import ABANDON_ANNOTATION
 from fairlead.cli.ui.session import exit_with_error, open_session, project_namespace_prefix
@@ -41,6 +42,7 @@ class ClusterRemoveOptions:
         typer.Option("--keep", help="Leave everything that the server created, even if the cluster is unreachable."),
     ] = False
     yes: YesFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
     context: ContextFlag = None
 
 
@@ -57,12 +59,14 @@ def command(options: ClusterRemoveOptions) -> None:
         instances = list(_list_instances(client, options.name))
         if instances and not (options.abandon or options.keep):
             raise _report_not_empty(options.name, instances)
-        if not options.yes:
+        if options.yes:
+            _print_abandoned(instances)
+        else:
             prompts.confirm(f"Remove the cluster {options.name}?{_describe_leftovers(instances, options.keep)}")
         if options.keep:
             client.patch(CLUSTERS, options.name, {"metadata": {"annotations": {ABANDON_ANNOTATION: "true"}}})
         client.delete(CLUSTERS, options.name)
-        wait_deleted(client, object_ref(CLUSTERS, cluster), _describe_wait)
+        wait_deleted(client, object_ref(client, CLUSTERS, cluster), _describe_wait, options.timeout)
         print_note(f"the cluster {options.name} is removed{_delete_secret(client, cluster, options.name)}")
         for message in _leftover_messages(client, cluster):
             print_note(f"warning: {message}")
@@ -97,15 +101,26 @@ def _list_instances(client: Client, cluster: str) -> Iterator[Instance]:
 def _report_not_empty(cluster: str, instances: Sequence[Instance]) -> typer.Exit:
     count = "is 1 instance" if len(instances) == 1 else f"are {len(instances)} instances"
     error = exit_with_error(f"there {count} in the cluster {cluster}:")
-    for each in instances[:MAX_LISTED]:
-        print_note(f"  {each}")
-    if len(instances) > MAX_LISTED:
-        print_note(f"  and {len(instances) - MAX_LISTED} more")
+    _print_instances(instances)
     print_note(
         "delete them first; or leave their namespaces in the cluster with --abandon; or leave everything that the"
     )
     print_note("server created there, including its ClusterRoleBinding, with --keep")
     return error
+
+
+def _print_abandoned(instances: Sequence[Instance]) -> None:
+    """Prints what `--yes` confirms: the instances that lose their cluster."""
+    if instances:
+        print_note("these instances lose their cluster, and their namespaces stay in it:")
+        _print_instances(instances)
+
+
+def _print_instances(instances: Sequence[Instance]) -> None:
+    for each in instances[:MAX_LISTED]:
+        print_note(f"  {each}")
+    if len(instances) > MAX_LISTED:
+        print_note(f"  and {len(instances) - MAX_LISTED} more")
 
 
 def _describe_leftovers(instances: Sequence[Instance], keep: bool) -> str:
@@ -123,8 +138,7 @@ def _describe_wait(cluster: Object) -> str:
     ready = find_condition(cluster, READY)
     if ready.get("reason") == "Deleting":
         return f"{ready.get('message')}, as `fairlead cluster remove {name_of(cluster)} --keep` does"
-    finalizers = ", ".join(get_path(cluster, "metadata.finalizers") or ())
-    return f"being deleted: waiting for the finalizers {finalizers}" if finalizers else ""
+    return ""
 
 
 def _leftover_messages(client: Client, cluster: Object) -> Iterator[str]:

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from fairlead.core import yaml
 from fairlead.core.cluster_identity import IMPERSONATOR_EXTRA_KEY
 from fairlead.core.objects import Object
 
@@ -54,14 +53,16 @@ def command(
 ) -> None:
     """Print a service account with the minimal permissions that the server needs in a cluster, as YAML.
 
-    [bold]fairlead cluster role spaces | kubectl apply -f -[/bold]. Templates with objects or charts need additional
-    permissions. The service account can impersonate all users and groups, including [bold]system:masters[/bold]:
+    `fairlead cluster role spaces | kubectl apply -f -`. Templates with objects or charts need additional
+    permissions. The service account can impersonate all users and groups, including system:masters:
     its token is equivalent to cluster-admin. Protect it like an administrator's credential.
     """
     print_roles(parts or (), tuple(cluster_role or DEFAULT_CLUSTER_ROLES), account, namespace)
 
 
 def print_roles(parts: Sequence[RolePart], cluster_roles: Sequence[str], account: str, namespace: str) -> None:
+    from fairlead.core import yaml
+
     objects = build_objects(parts, cluster_roles, account, namespace)
     print(TOKEN_WARNING, end="")
     print("---\n".join(yaml.encode(each).decode() for each in objects), end="")

@@ -10,14 +10,14 @@ from typing import Annotated, Protocol, TypeVar
 import typer
 
 from fairlead.cli.ui.describe import cell, find_condition, owner_cell, print_created
-from fairlead.cli.ui.durations import age, format_duration, parse_duration
+from fairlead.cli.ui.durations import age, format_duration
+from fairlead.cli.ui.field_flags import name_flags, name_project
 from fairlead.cli.ui.flags import options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import COMMON_DETAILS, CreateOptions, Deletion, Resource
-from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
-from fairlead.cli.ui.wait import object_ref, show_progress, watch_object
+from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session, project_namespace
+from fairlead.cli.ui.wait import changed_conditions, failed_conditions, object_ref, show_progress, watch_object
 from fairlead.client import Client, ClientError, DeadlineExceeded
-from fairlead.core import yaml
 from fairlead.core.objects import Object, get_path, name_of
 
 FINAL_PHASES = ("Ready", "Sleeping", "Failed")
@@ -26,14 +26,13 @@ ParameterFlag = Annotated[
     list[str] | None,
     typer.Option("--parameter", help="Value of a template parameter. Repeatable.", metavar="K=V", show_default=False),
 ]
-WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is ready or has failed.")]
-TimeoutFlag = Annotated[str, typer.Option("--timeout", help="Timeout of --wait, like 90s or 10m.", metavar="TIME")]
-DEFAULT_TIMEOUT = "10m"
-
+WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is ready or has failed, at most --timeout.")]
 
 INSTANCE_DETAILS = (
     *COMMON_DETAILS,
     ("namespace", "spec.clusterRef.namespace"),
+    ("parameters", "spec.parameters"),
+    ("workspace", "status.lastWorkspaceStatus"),
     ("reason", "status.reason"),
     ("message", "status.message"),
 )
@@ -90,6 +89,8 @@ def parse_template_ref(value: str) -> Object:
 
 def encode_parameters(assignments: Sequence[str]) -> str | None:
     """Encodes `NAME=VALUE` flags as the YAML of spec.parameters. Values are strings; the template has their types."""
+    from fairlead.core import yaml
+
     values: dict[str, str] = {}
     for each in assignments:
         name, equals, value = each.partition("=")
@@ -114,24 +115,35 @@ class CreateInstanceOptions(CreateOptions, Protocol):
     def wait(self) -> bool: ...
 
     @property
-    def timeout(self) -> str: ...
+    def timeout(self) -> int: ...
 
 
 T = TypeVar("T", bound=CreateInstanceOptions)
+FindObstacle = Callable[[Session, Object], str]
+
+
+def find_no_obstacle(session: Session, instance: Object) -> str:
+    return ""
 
 
 def create_instance_command(
-    group: typer.Typer, resource: Resource, options_type: type[T], hint: str = ""
+    group: typer.Typer,
+    resource: Resource,
+    options_type: type[T],
+    hint: str = "",
+    find_obstacle: FindObstacle = find_no_obstacle,
 ) -> Callable[[Callable[[T], Object]], None]:
     """Decorator that adds `create` for instances. The function builds the object; its docstring is the help.
 
-    `hint` is printed at the end; it contains `{name}` and `{project}`.
+    `hint` is printed at the end; it contains `{name}` and `{project}`. `find_obstacle` returns why it makes no sense to
+    wait for a new instance, if the server does not report that itself.
     """
 
     def add(build: Callable[[T], Object]) -> None:
         def create(options: T) -> None:
             with open_session(options.context) as session:
-                create_instance(session, resource, build(options), options)
+                created = create_instance(session, resource, build(options), options)
+                finish_creation(session, resource, created, options, find_obstacle(session, created))
                 if hint:
                     print_note(hint.format(name=options.name, project=options.project))
 
@@ -141,30 +153,58 @@ def create_instance_command(
     return add
 
 
-def create_instance(session: Session, resource: Resource, body: Object, options: CreateInstanceOptions) -> None:
-    """Creates an instance and prints it. With --wait, exits with code 1 if it has failed."""
-    timeout = parse_duration(options.timeout)
-    created = session.client.create(resource.plural, body, namespace=project_namespace(session, options.project))
-    message = f"created the {resource.noun} {options.name} in the project {options.project}"
-    if options.wait:
-        print_note(message)
-        created = wait_until_final(session.client, resource, created, timeout)
-        message = f"the {resource.noun} {options.name} is {describe_phase(created)}"
-    print_created(created, options.output, message)
-    if options.wait and has_failed(created):
-        raise typer.Exit(1)
+def create_instance(session: Session, resource: Resource, body: Object, options: CreateInstanceOptions) -> Object:
+    namespace = project_namespace(session, options.project)
+    with name_project(session.client, options.project), name_flags():
+        return session.client.create(resource.plural, body, namespace=namespace)
+
+
+def finish_creation(
+    session: Session, resource: Resource, created: Object, options: CreateInstanceOptions, obstacle: str
+) -> None:
+    """Prints the new instance. With --wait, waits until it is ready, and exits with code 1 if it is not."""
+    label = f"the {resource.noun} {options.name}"
+    message = f"created {label} in the project {options.project}"
+    if not options.wait:
+        print_created(created, options.output, message)
+        if obstacle:
+            print_note(f"warning: {obstacle}")
+        return
+    print_note(message)
+    if obstacle:
+        raise ClientError(f"not waiting for {label}: {obstacle}")
+    created = wait_until_final(session.client, resource, created, options.timeout)
+    print_created(created, options.output, f"{label} is {describe_phase(created)}")
+    if has_failed(created):
+        raise _report_failed(resource, created, options)
+
+
+def _report_failed(resource: Resource, instance: Object, options: CreateInstanceOptions) -> typer.Exit:
+    """Prints what has failed and what to do, and returns the exception to raise."""
+    error = exit_with_error(f"the {resource.noun} {options.name} has failed:")
+    for line in failed_conditions(instance) or [describe_phase(instance)]:
+        print_note(f"  {line}")
+    command = resource.noun.replace("virtual cluster", "vcluster")
+    print_note(
+        f"fix that, and the server tries again; `fairlead {command} show {options.name} --project {options.project}` "
+        f"shows the status, `fairlead {command} delete {options.name} --project {options.project}` deletes it"
+    )
+    return error
 
 
 def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: int) -> Object:
-    """Waits until an instance is ready or has failed, for at most `timeout` seconds."""
-    ref, last = object_ref(resource.plural, obj), obj
+    """Waits until an instance is ready or has failed, for at most `timeout` seconds. Shows each new condition."""
+    ref, last = object_ref(client, resource.plural, obj), obj
     try:
         with show_progress(f"waiting for {ref.name}") as update:
             for state in watch_object(client, ref, timeout):
+                for line in changed_conditions(last, state):
+                    update(f"{ref.name}: {line}")
                 if is_final(state):
                     return state
+                if describe_phase(state) != describe_phase(last) or last is obj:
+                    update(f"{ref.name} is {describe_phase(state)}")
                 last = state
-                update(f"{ref.name} is {describe_phase(state)}")
     except DeadlineExceeded:
         message = f"the {resource.noun} {ref.name} is still {describe_phase(last)} after {format_duration(timeout)}"
         raise ClientError(f"{message}; the server continues; use a longer --timeout to wait longer") from None

@@ -8,7 +8,6 @@ name fails here and not in kubectl. A scoped key may be able to use a cluster wi
 skipped.
 """
 
-import os
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -23,8 +22,9 @@ from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.client import ApiStatusError, ClientError
 from fairlead.client.client import MANAGEMENT, quote_segment
+from fairlead.client.contexts import replace_separators
 from fairlead.client.kubeconfig import KubeconfigEntry, cluster_entry, merge_entry, merge_into_file
-from fairlead.core import yaml
+from fairlead.client.kubeconfig_export import kubeconfig_paths
 from fairlead.core.objects import Object, get_path
 
 GATEWAY_ROOT = "/kubernetes"
@@ -56,12 +56,12 @@ def space_target(session: Session, project: str, space: str) -> ApiTarget:
     if not namespace:
         advice = f"`fairlead space list --project {project}` shows its phase"
         raise ClientError(f"the space {space} has no namespace in a cluster yet; {advice}")
-    return ApiTarget(_instance_path(project, "space", space), str(namespace), f"space-{project}/{space}")
+    return ApiTarget(_instance_path(project, "space", space), str(namespace), f"space-{project}-{space}")
 
 
 def virtual_cluster_target(session: Session, project: str, name: str) -> ApiTarget:
     _check_exists(session, "virtualclusterinstances", name, project_namespace(session, project))
-    return ApiTarget(_instance_path(project, "virtualcluster", name), label=f"virtualcluster-{project}/{name}")
+    return ApiTarget(_instance_path(project, "virtualcluster", name), label=f"virtualcluster-{project}-{name}")
 
 
 def _instance_path(project: str, kind: str, name: str) -> str:
@@ -95,7 +95,9 @@ class KubeconfigOptions:
     ] = False
     file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write; - for stdout.", show_default="~/.kube/config"),
+        typer.Option(
+            "--output", "-o", help="File to write; - for stdout.", show_default="$KUBECONFIG, else ~/.kube/config"
+        ),
     ] = None
     keep_current: Annotated[bool, typer.Option("--keep-current", help="Do not change the file's current context.")] = (
         False
@@ -174,11 +176,13 @@ def _split_pair(text: str, form: str) -> tuple[str, str]:
 
 def write_context(session: Session, target: ApiTarget, options: KubeconfigOptions) -> None:
     """Writes the context for `target` into the requested file."""
+    from fairlead.core import yaml
+
     entry = _build_entry(session, target, options)
     if options.file == STDOUT:
         sys.stdout.write(yaml.encode(merge_entry({}, entry, make_current=True)).decode())
         return
-    path = (options.file or Path("~/.kube/config")).expanduser()
+    path = options.file.expanduser() if options.file else default_kubeconfig()
     backup = merge_into_file(path, entry, make_current=not options.keep_current)
     saved = f"; the previous version is {backup}" if backup else ""
     print_note(f"wrote the context {entry.name!r} to {path}{saved}")
@@ -187,7 +191,7 @@ def write_context(session: Session, target: ApiTarget, options: KubeconfigOption
 
 def _build_entry(session: Session, target: ApiTarget, options: KubeconfigOptions) -> KubeconfigEntry:
     parts = ("fairlead", session.name, target.label)
-    name = options.context_name or "-".join(part for part in parts if part)
+    name = options.context_name or replace_separators("-".join(part for part in parts if part))
     user = {"exec": _exec_config(session.name)} if options.use_exec else {"token": session.login.key}
     return KubeconfigEntry(name, cluster_entry(session.login, target.path), user, target.namespace)
 
@@ -205,11 +209,14 @@ def _exec_config(login: str) -> Object:
     }
 
 
+def default_kubeconfig() -> Path:
+    """The file that kubectl would change: the first one that exists, else the last."""
+    paths = kubeconfig_paths(None)
+    return next((each for each in paths if each.exists()), paths[-1])
+
+
 def _print_usage_hint(options: KubeconfigOptions, path: Path, name: str) -> None:
-    variable = os.environ.get("KUBECONFIG", "")
-    if options.file is None and variable:
-        print_note(f"kubectl reads KUBECONFIG={variable}; `unset KUBECONFIG` to use this file")
-    elif options.file is not None:
+    if options.file is not None:
         print_note(f"use it with `kubectl --kubeconfig {path} --context {name}`")
     elif options.keep_current:
         print_note(f"use it with `kubectl --context {name}`")

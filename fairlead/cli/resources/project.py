@@ -10,8 +10,9 @@ import typer
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell
 from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag
-from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_name, print_table
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE, Format, print_name, print_table, print_value
 from fairlead.cli.ui.resource_commands import (
     Deletion,
     NewObject,
@@ -105,7 +106,7 @@ NameArgument = Annotated[
     str, typer.Argument(help="Name of the project.", autocompletion=complete_names(PROJECTS.plural))
 ]
 
-group = typer.Typer(help="Create, list, show and delete projects.", no_args_is_help=True)
+group = create_group("Create, list, show and delete projects.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class ProjectCreateOptions:
         typer.Option("--owner", help="Owner, like ada or Team:ops.", metavar="[KIND:]NAME", show_default=False),
     ] = None
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
 @create_command(group, PROJECTS, ProjectCreateOptions)
@@ -165,15 +166,15 @@ add_show_command(group, PROJECTS, "Show one project: its members, what it may us
 
 
 @group.command("members")
-def members(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
+def members(name: NameArgument, context: ContextFlag = None, output: ObjectOutputFlag = TABLE) -> None:
     """List the members of a project, direct ones and those of teams."""
     with open_session(context) as session:
         found = session.client.get(PROJECTS.plural, name, "members")
-        if output is NamedOutput.NAME:
+        if output.format is Format.NAME:
             for kind, info in _iter_members(found):
                 print_name(kind, str(info.get("name")))
-        elif output is not NamedOutput.TABLE:
-            print_data(found, Output(output))
+        elif not output.is_table:
+            print_value(found, output)
         else:
             by_member = roles_by_member(session.client.get(PROJECTS.plural, name))
             rows = [_member_row(kind, info, by_member) for kind, info in _iter_members(found)]

@@ -10,9 +10,11 @@ import typer
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell
 from fairlead.cli.ui.durations import age, format_duration, parse_duration
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, OutputFlag
-from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_note
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag, OutputFlag
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE, Output, print_data, print_note
 from fairlead.cli.ui.resource_commands import (
+    COMMON_DETAILS,
     Deletion,
     NewObject,
     Resource,
@@ -43,13 +45,20 @@ RUNNERS = Resource(
     ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE"),
     _table_row,
     "no runners; create one with `fairlead runner create`",
+    details=(
+        *COMMON_DETAILS,
+        ("owner", "spec.owner.user"),
+        ("team", "spec.owner.team"),
+        ("cluster", "spec.clusterRef.cluster"),
+        ("namespace", "spec.clusterRef.namespace"),
+        ("reason", "status.reason"),
+        ("message", "status.message"),
+    ),
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=complete_names(RUNNERS.plural))]
 
-group = typer.Typer(
-    help="Create, list, show and delete runners, and print and rotate their keys.", no_args_is_help=True
-)
+group = create_group("Create, list, show and delete runners, and print and rotate their keys.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ class RunnerCreateOptions:
     ] = None
     unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
 @create_command(group, RUNNERS, RunnerCreateOptions)
@@ -118,7 +127,7 @@ def rotate_key(
 ) -> None:
     """Rotate the access key of a runner and print the new one.
 
-    With [bold]--overlap[/bold], the runner has time to switch.
+    With `--overlap`, the runner has time to switch.
     """
     with open_session(context) as session:
         spec = {} if overlap is None else {"overlapSeconds": overlap}

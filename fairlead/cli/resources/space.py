@@ -6,9 +6,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources.instance import (
-    DEFAULT_TIMEOUT,
     ParameterFlag,
-    TimeoutFlag,
     WaitFlag,
     create_instance_command,
     delete_with_namespace,
@@ -19,15 +17,18 @@ from fairlead.cli.resources.instance import (
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, write_context
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, drop_none
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DescriptionFlag,
     DisplayNameFlag,
-    NamedOutputFlag,
+    ObjectOutputFlag,
     RequiredProjectFlag,
+    TimeoutFlag,
     options_from,
 )
-from fairlead.cli.ui.output import NamedOutput
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE
 from fairlead.cli.ui.resource_commands import add_delete_command, add_list_command, add_show_command
 from fairlead.cli.ui.session import open_session
 from fairlead.core.objects import Object
@@ -44,9 +45,7 @@ NameArgument = Annotated[
     str, typer.Argument(help="Name of the space.", autocompletion=complete_names(SPACES.plural, project="project"))
 ]
 
-group = typer.Typer(
-    help="List, show, create and delete spaces, and write kubectl contexts for them.", no_args_is_help=True
-)
+group = create_group("List, show, create and delete spaces, and write kubectl contexts for them.")
 
 
 add_list_command(group, SPACES)
@@ -90,9 +89,9 @@ class SpaceCreateOptions:
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     wait: WaitFlag = False
-    timeout: TimeoutFlag = DEFAULT_TIMEOUT
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
 @create_instance_command(

@@ -1,21 +1,34 @@
-"""`fairlead vcluster`: lists, shows, imports, deletes and migrates the virtual clusters of projects."""
+"""`fairlead vcluster`: creates, imports, lists, shows, deletes and migrates the virtual clusters of projects."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
-from fairlead.cli.resources.instance import delete_with_namespace, instance_resource
+from fairlead.cli.resources.instance import (
+    ParameterFlag,
+    WaitFlag,
+    create_instance_command,
+    delete_with_namespace,
+    encode_parameters,
+    instance_resource,
+    parse_template_ref,
+)
+from fairlead.cli.resources.kubeconfig import KubeconfigOptions, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, drop_none
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DescriptionFlag,
     DisplayNameFlag,
-    NamedOutputFlag,
+    ObjectOutputFlag,
     RequiredProjectFlag,
+    TimeoutFlag,
+    options_from,
 )
-from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
     NewObject,
     add_delete_command,
@@ -24,20 +37,99 @@ from fairlead.cli.ui.resource_commands import (
     create_command,
 )
 from fairlead.cli.ui.session import Session, open_session, project_namespace
+from fairlead.core.objects import Object
 
 VIRTUAL_CLUSTERS = instance_resource(
     "virtualclusterinstances",
     "VirtualClusterInstance",
     "virtual cluster",
-    "no virtual clusters",
+    "no virtual clusters; create one with `fairlead vcluster create`",
     ("CLUSTER", "spec.clusterRef.cluster"),
 )
 
-group = typer.Typer(help="List, show, import, migrate and delete virtual clusters.", no_args_is_help=True)
+group = create_group("Create, import, list, show, migrate and delete virtual clusters, and connect to them.")
 
 
 add_list_command(group, VIRTUAL_CLUSTERS)
 add_show_command(group, VIRTUAL_CLUSTERS)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClusterCreateOptions:
+    name: Annotated[str, typer.Argument(help="Name of the virtual cluster.")]
+    project: RequiredProjectFlag
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster", help="Connected cluster to run it in.", metavar="C", autocompletion=complete_names("clusters")
+        ),
+    ]
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Its namespace in that cluster.",
+            metavar="NS",
+            show_default="chosen by the server",
+        ),
+    ] = None
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            help="Template of the virtual cluster; the version may contain x as a wildcard, as in 1.x.x.",
+            metavar="T[@VERSION]",
+            show_default=False,
+            autocompletion=complete_names("virtualclustertemplates"),
+        ),
+    ] = None
+    parameter: ParameterFlag = None
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    wait: WaitFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    context: ContextFlag = None
+    output: ObjectOutputFlag = TABLE
+
+
+@create_instance_command(
+    group,
+    VIRTUAL_CLUSTERS,
+    VirtualClusterCreateOptions,
+    hint="`fairlead vcluster connect {name} --project {project}` writes a kubectl context for it",
+)
+def build_virtual_cluster(options: VirtualClusterCreateOptions) -> Object:
+    """Create a virtual cluster in a connected cluster, for a project. The server deploys it with Helm."""
+    spec = {
+        "displayName": options.display_name,
+        "description": options.description,
+        "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
+        "templateRef": parse_template_ref(options.template) if options.template else None,
+        "parameters": encode_parameters(options.parameter or ()),
+    }
+    return build_object(VIRTUAL_CLUSTERS.kind, options.name, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClusterConnectOptions:
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of the virtual cluster.",
+            autocompletion=complete_names(VIRTUAL_CLUSTERS.plural, project="project"),
+        ),
+    ]
+    project: RequiredProjectFlag
+    kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
+
+
+@group.command("connect")
+@options_from(VirtualClusterConnectOptions)
+def connect(options: VirtualClusterConnectOptions) -> None:
+    """Write a kubectl context for a virtual cluster, like `fairlead kubeconfig --virtual-cluster`."""
+    with open_session(options.kubeconfig.context) as session:
+        write_context(session, virtual_cluster_target(session, options.project, options.name), options.kubeconfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +157,7 @@ class VirtualClusterImportOptions:
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
 @create_command(group, VIRTUAL_CLUSTERS, VirtualClusterImportOptions, name="import")

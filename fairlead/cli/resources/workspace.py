@@ -6,9 +6,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources.instance import (
-    DEFAULT_TIMEOUT,
     ParameterFlag,
-    TimeoutFlag,
     WaitFlag,
     create_instance_command,
     encode_parameters,
@@ -17,9 +15,13 @@ from fairlead.cli.resources.instance import (
 )
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object
-from fairlead.cli.ui.flags import ContextFlag, DisplayNameFlag, NamedOutputFlag, RequiredProjectFlag
-from fairlead.cli.ui.output import NamedOutput
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
+from fairlead.cli.ui.flags import ContextFlag, DisplayNameFlag, ObjectOutputFlag, RequiredProjectFlag, TimeoutFlag
+from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.output import TABLE
 from fairlead.cli.ui.resource_commands import Deletion, add_delete_command, add_list_command, add_show_command
+from fairlead.cli.ui.session import Session
+from fairlead.client import ApiStatusError
 from fairlead.core.objects import Object, get_path
 
 WORKSPACES = instance_resource(
@@ -30,7 +32,7 @@ WORKSPACES = instance_resource(
     ("RUNNER", "spec.runnerRef.runner"),
 )
 
-group = typer.Typer(help="List, show, create and delete workspaces.", no_args_is_help=True)
+group = create_group("List, show, create and delete workspaces.")
 
 
 add_list_command(group, WORKSPACES)
@@ -63,12 +65,27 @@ class WorkspaceCreateOptions:
     ] = None
     display_name: DisplayNameFlag = None
     wait: WaitFlag = False
-    timeout: TimeoutFlag = DEFAULT_TIMEOUT
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
-@create_instance_command(group, WORKSPACES, WorkspaceCreateOptions)
+def find_missing_runner(session: Session, workspace: Object) -> str:
+    """Why nothing will run a workspace: there is no runner. Empty if there is one, or the user may not list them."""
+    try:
+        if get_path(workspace, "spec.runnerRef.runner") or any(session.client.list("runners")):
+            return ""
+    except ApiStatusError as problem:
+        if problem.code != 403:
+            raise
+        return ""
+    return (
+        "there is no runner, so nothing will happen to it; create one with `fairlead runner create`, and start it with "
+        "its key (`fairlead runner key`)"
+    )
+
+
+@create_instance_command(group, WORKSPACES, WorkspaceCreateOptions, find_obstacle=find_missing_runner)
 def build_workspace(options: WorkspaceCreateOptions) -> Object:
     """Create a workspace from a template."""
     spec = {
@@ -86,5 +103,11 @@ def _describe_wait(workspace: Object) -> str:
 
 
 add_delete_command(
-    group, WORKSPACES, Deletion("Delete a workspace with its data.", question="", describe_wait=_describe_wait)
+    group,
+    WORKSPACES,
+    Deletion(
+        "Delete a workspace with its data.",
+        question="Delete the workspace {name} with its data?",
+        describe_wait=_describe_wait,
+    ),
 )

@@ -13,7 +13,7 @@ def setting_option(name: str, panel: str | None = None) -> Any:
     setting = SETTINGS[name]
     return typer.Option(
         flag(name),
-        help=f"{setting.info.help}. [dim]Default: {setting.default_text}[/dim]",
+        help=f"{setting.info.help}. Default: {setting.default_text}",
         metavar="|".join(setting.info.choices) or _metavar(setting.type),
         rich_help_panel=panel,
         show_default=False,
@@ -28,7 +28,7 @@ def alias_option(alias: str) -> Any:
 def config_option() -> Any:
     return typer.Option(
         flag(CONFIG),
-        help=f"YAML file with settings, named with underscores: body_limit. [dim]Also {variable(CONFIG)}[/dim]",
+        help=f"YAML file with settings, named with underscores: body_limit. Also {variable(CONFIG)}",
         metavar="FILE",
         show_default=False,
     )

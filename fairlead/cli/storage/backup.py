@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from fairlead.cli.server.setting_flags import config_option, setting_option
+from fairlead.cli.ui.groups import CommandGroup, create_group
 from fairlead.core.crypto.key_file import KEY_FILE_NAME, KEYS_VARIABLE, key_file_path
 from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, StartError, load
@@ -57,11 +57,11 @@ def required_secrets(key_ids: Sequence[str], key_file_name: str = KEY_FILE_NAME)
     return f"{key_file}, and {PEPPER_FILE} (or the variables {KEYS_VARIABLE} and {PEPPER_VARIABLE})"
 
 
-class BackupGroup(TyperGroup):
+class BackupGroup(CommandGroup):
     """Treats a first argument that is not a subcommand as the FILE of `create`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "--help"):
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = ["create", *args]
         return super().parse_args(ctx, args)
 
@@ -79,7 +79,7 @@ def create(
     store: StoreFlag = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Back up the store to a file: [bold]fairlead backup FILE[/bold].
+    """Back up the store to a file: `fairlead backup FILE`.
 
     Servers can keep running. The backup is a consistent snapshot. Encrypted values stay encrypted.
     """
@@ -144,7 +144,7 @@ def restore(
     )
 
 
-store_group = typer.Typer(no_args_is_help=True, help="Copy a store to another one.")
+store_group = create_group("Copy a store to another one.")
 
 
 @store_group.callback()

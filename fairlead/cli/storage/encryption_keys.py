@@ -16,10 +16,11 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.server.setting_flags import setting_option
+from fairlead.cli.ui.groups import create_group
 from fairlead.core.files import FileProblem
 from fairlead.settings import StartError, load, read_variable
 
-group = typer.Typer(no_args_is_help=True, help="Manage the keys for encryption at rest.")
+group = create_group("Manage the keys for encryption at rest.")
 
 DataFlag = Annotated[str | None, setting_option("data")]
 

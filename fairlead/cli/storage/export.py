@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-group = typer.Typer(no_args_is_help=True, help="Export definitions for other API servers.")
+from fairlead.cli.ui.groups import create_group
+
+group = create_group("Export definitions for other API servers.")
 
 
 @group.callback()

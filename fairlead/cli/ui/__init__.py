@@ -5,6 +5,9 @@
 - `output`, `list`, `describe`: tables, JSON and YAML for lists and single objects
 - `resource_commands`: `list`, `show`, `create` and `delete` from the description of a resource
 - `wait`: progress and waiting for objects
+- `groups`: command groups, and other names of commands
+- `field_flags`: errors of the server with flags and projects instead of fields and namespaces
+- `jsonpath`: templates of `-o jsonpath=` and fields of `--sort-by`
 - `prompts`: secrets and confirmations
 - `completion`: shell completion of names
 - `durations`: parsing and formatting of durations

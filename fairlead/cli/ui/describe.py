@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_name, print_note, print_pairs
+from fairlead.cli.ui.output import Format, ObjectOutput, print_name, print_note, print_pairs, print_value
 from fairlead.core.objects import Object, get_path, name_of
 
 
@@ -16,26 +16,26 @@ def build_object(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
     return {"kind": kind, "metadata": {"name": name}, "spec": drop_none(spec)}
 
 
-def print_object(obj: Object, output: NamedOutput, pairs: Sequence[tuple[str, str]]) -> None:
+def print_object(obj: Object, output: ObjectOutput, pairs: Sequence[tuple[str, str]]) -> None:
     """Prints an object. `pairs` are the label-value rows of the table format; rows without a value are omitted."""
-    if output is NamedOutput.TABLE:
+    if output.is_table:
         print_pairs([pair for pair in pairs if pair[1]])
     else:
         _print_machine_readable(obj, output)
 
 
-def print_created(obj: Object, output: NamedOutput, message: str) -> None:
+def print_created(obj: Object, output: ObjectOutput, message: str) -> None:
     """Prints a created object in the requested format, and the message `message` on stderr."""
-    if output is not NamedOutput.TABLE:
+    if not output.is_table:
         _print_machine_readable(obj, output)
     print_note(message)
 
 
-def _print_machine_readable(obj: Object, output: NamedOutput) -> None:
-    if output is NamedOutput.NAME:
+def _print_machine_readable(obj: Object, output: ObjectOutput) -> None:
+    if output.format is Format.NAME:
         print_name(str(obj.get("kind") or ""), name_of(obj))
     else:
-        print_data(obj, Output(output))
+        print_value(obj, output)
 
 
 def cell(obj: Object, path: str) -> str:

@@ -7,6 +7,7 @@ import typer
 
 UNIT_SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 DURATION_PATTERN = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?", re.ASCII)
+DEFAULT_TIMEOUT_SECONDS = 300
 MAX_DURATION_SECONDS = 100 * 365 * UNIT_SECONDS["d"]
 
 
@@ -20,6 +21,11 @@ def parse_duration(text: str) -> int:
     if total > MAX_DURATION_SECONDS:
         raise typer.BadParameter(f"{text!r} is more than 100 years; leave it out for a key that does not expire")
     return total
+
+
+def parse_timeout(value: str | int) -> int:
+    """Parses the value of --timeout into seconds. A Typer parser also gets the default value."""
+    return value if isinstance(value, int) else parse_duration(value)
 
 
 def format_duration(total_seconds: int) -> str:

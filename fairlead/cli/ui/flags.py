@@ -11,7 +11,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from fairlead.cli.ui.completion import complete_logins, complete_names
-from fairlead.cli.ui.output import NamedOutput, Output
+from fairlead.cli.ui.durations import parse_timeout
+from fairlead.cli.ui.output import ObjectOutput, Output, parse_output
 
 ContextFlag = Annotated[
     str | None,
@@ -24,9 +25,38 @@ ContextFlag = Annotated[
     ),
 ]
 OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
-NamedOutputFlag = Annotated[NamedOutput, typer.Option("--output", "-o", help="Output format.")]
+ObjectOutputFlag = Annotated[
+    ObjectOutput,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Output format: table, wide, name, json, yaml, or jsonpath=TEMPLATE as in kubectl.",
+        metavar="FORMAT",
+        parser=parse_output,
+        show_default="table",
+    ),
+]
 WatchFlag = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes after the list, until Ctrl-C.")]
+SelectorFlag = Annotated[
+    str,
+    typer.Option("--selector", "-l", help="Label selector, like app=web.", metavar="LABELS", show_default=False),
+]
+SortFlag = Annotated[
+    str,
+    typer.Option(
+        "--sort-by",
+        help="Field to sort by, like .metadata.creationTimestamp.",
+        metavar="FIELD",
+        show_default="as the server lists them",
+    ),
+]
 NoWaitFlag = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the deletion to finish.")]
+TimeoutFlag = Annotated[
+    int,
+    typer.Option(
+        "--timeout", help="How long to wait, like 90s or 10m.", metavar="TIME", parser=parse_timeout, show_default="5m"
+    ),
+]
 NamespaceFlag = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace of the request.", metavar="NS", show_default=False)
 ]
@@ -54,8 +84,10 @@ ProjectFilterFlag = Annotated[
         autocompletion=complete_names("projects"),
     ),
 ]
+AllProjectsFlag = Annotated[bool, typer.Option("--all-projects", "-A", help="List all projects, as without --project.")]
 DisplayNameFlag = Annotated[str | None, typer.Option("--display-name", help="Human-readable name.", show_default=False)]
 DescriptionFlag = Annotated[str | None, typer.Option("--description", help="Description.", show_default=False)]
+DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Only check with the server; change nothing.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 T = TypeVar("T")
@@ -100,7 +132,7 @@ def parameters_of(options: type[Any]) -> Iterator[inspect.Parameter]:
 
 
 def _build_options(options: type[T], values: dict[str, Any]) -> T:
-    hints = get_type_hints(options)
+    hints = get_type_hints(options, include_extras=True)
     nested_names = (name for name, kind in hints.items() if dataclasses.is_dataclass(kind))
     nested = {name: _build_options(hints[name], values) for name in nested_names}
     direct = {name: values[name] for name in hints if name not in nested}

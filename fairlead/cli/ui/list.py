@@ -2,33 +2,41 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
-from fairlead.cli.ui.flags import ContextFlag, NamedOutputFlag, WatchFlag
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, SelectorFlag, SortFlag, WatchFlag
+from fairlead.cli.ui.jsonpath import InvalidTemplate, parse_path
 from fairlead.cli.ui.output import (
-    NamedOutput,
+    TABLE,
+    Format,
+    ObjectOutput,
     Output,
+    build_list,
     column_widths,
     print_event,
-    print_list,
     print_name,
     print_note,
     print_row,
     print_table,
+    print_value,
 )
+from fairlead.cli.ui.session import UsageError
 from fairlead.client import Client, Event
 from fairlead.client.watch import MODIFIED, SYNCED
-from fairlead.core.objects import Object, name_of
+from fairlead.core.objects import Object, get_path, name_of
 
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
     """The flags of every `list` command."""
 
+    selector: SelectorFlag = ""
+    sort_by: SortFlag = ""
     watch: WatchFlag = False
     context: ContextFlag = None
-    output: NamedOutputFlag = NamedOutput.TABLE
+    output: ObjectOutputFlag = TABLE
 
 
 def match_all(obj: Object) -> bool:
@@ -37,7 +45,10 @@ def match_all(obj: Object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Resource, columns and rows of a `list` command. `empty_message` is printed if the list is empty."""
+    """Resource, columns and rows of a `list` command. `empty_message` is printed if the list is empty.
+
+    `details` are the headers and fields of further columns for `-o wide`.
+    """
 
     plural: str
     kind: str
@@ -46,38 +57,76 @@ class Listing:
     empty_message: str
     namespace: str = ""
     matches: Callable[[Object], bool] = match_all
+    details: tuple[tuple[str, str], ...] = ()
+
+    def widened(self) -> "Listing":
+        """The listing with the columns of `-o wide`."""
+        details = [(label.upper(), path) for label, path in self.details if label.upper() not in self.columns]
+
+        def row(obj: Object, now: datetime) -> Sequence[str]:
+            return (*self.row(obj, now), *(str(get_path(obj, path) or "-").strip() for _, path in details))
+
+        return replace(self, columns=(*self.columns, *(label for label, _ in details)), row=row)
 
 
 def print_objects(client: Client, listing: Listing, options: ListOptions) -> None:
+    if options.output.format is Format.WIDE:
+        listing = listing.widened()
     if options.watch:
-        _watch(client, listing, options.output)
+        _watch(client, listing, options)
         return
-    objects = [each for each in client.list(listing.plural, namespace=listing.namespace) if listing.matches(each)]
-    if options.output is NamedOutput.NAME:
+    found = client.list(listing.plural, namespace=listing.namespace, labels=options.selector)
+    objects = [each for each in found if listing.matches(each)]
+    if options.sort_by:
+        objects.sort(key=sort_key(options.sort_by))
+    if options.output.format is Format.NAME:
         for each in objects:
             print_name(listing.kind, name_of(each))
-    elif options.output is not NamedOutput.TABLE:
-        print_list(objects, Output(options.output))
+    elif not options.output.is_table:
+        print_value(build_list(objects), options.output)
     else:
         now = datetime.now(UTC)
         print_table(listing.columns, [listing.row(each, now) for each in objects], listing.empty_message)
 
 
-def _watch(client: Client, listing: Listing, output: NamedOutput) -> None:
+def sort_key(field: str) -> Callable[[Object], tuple[int, Any]]:
+    """The key to sort objects by a field: those without it first, then numbers, then text."""
+    try:
+        path = parse_path(field)
+    except InvalidTemplate as error:
+        raise UsageError(f"--sort-by: {error}") from None
+
+    def key(obj: Object) -> tuple[int, Any]:
+        value = next(iter(path.select(obj)), None)
+        if isinstance(value, bool | int | float):
+            return 1, value
+        return (0, "") if value is None else (2, str(value))
+
+    return key
+
+
+def _watch(client: Client, listing: Listing, options: ListOptions) -> None:
     """Prints watch events until Ctrl-C, which ends the command with exit code 0."""
-    events = client.watch(listing.plural, namespace=listing.namespace)
+    output = options.output
+    if options.sort_by or output.format is Format.JSONPATH:
+        raise UsageError("--watch cannot be combined with --sort-by or -o jsonpath; leave one of them out")
+    events = client.watch(listing.plural, namespace=listing.namespace, labels=options.selector)
     matching = (each for each in events if each.type == SYNCED or listing.matches(each.object))
     with suppress(KeyboardInterrupt):
-        if output is NamedOutput.TABLE:
+        if output.is_table:
             _watch_table(matching, listing)
-            return
-        for event in matching:
-            if event.type == SYNCED:
-                continue
-            if output is NamedOutput.NAME:
-                print_name(listing.kind, name_of(event.object))
-            else:
-                print_event(event.type, event.object, Output(output))
+        else:
+            _watch_objects(matching, listing.kind, output)
+
+
+def _watch_objects(events: Iterable[Event], kind: str, output: ObjectOutput) -> None:
+    for event in events:
+        if event.type == SYNCED:
+            continue
+        if output.format is Format.NAME:
+            print_name(kind, name_of(event.object))
+        else:
+            print_event(event.type, event.object, Output(output.format))
 
 
 def _watch_table(events: Iterable[Event], listing: Listing) -> None:
@@ -99,5 +148,5 @@ def _watch_table(events: Iterable[Event], listing: Listing) -> None:
             widths = column_widths(headers, rows)
             print_table(headers, rows, listing.empty_message)
         else:
-            print_row(rows[-1], widths)
+            print_row(headers, rows[-1], widths)
         rows.clear()

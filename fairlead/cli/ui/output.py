@@ -1,16 +1,21 @@
-"""Output of commands: tables, JSON and YAML on stdout, notes on stderr.
+"""Output of commands: tables, JSON, YAML and JSONPath on stdout, notes on stderr.
 
 Text from the server is untrusted, so control characters are escaped and rich markup is off. Columns are never
 truncated; if the terminal is wide enough for the others, the last column is folded. rich is imported lazily, because
 kubectl waits for `fairlead token` before each of its commands.
 """
 
+import re
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from fairlead.core import json, yaml
+import typer
+
+from fairlead.cli.ui.jsonpath import InvalidTemplate, Template, parse_template
+from fairlead.core import json
 from fairlead.core.objects import Object
 
 if TYPE_CHECKING:
@@ -21,34 +26,89 @@ COLUMN_GAP = 3
 MIN_LAST_COLUMN_WIDTH = 20
 """Minimum width of a folded last column; narrower text would be unreadable."""
 
+STATE_LABELS = frozenset({"phase", "state", "status", "online", "ready"})
+"""Columns and labels with states, which are coloured on a terminal. rich honours NO_COLOR."""
+
+STATE_STYLES = {
+    **dict.fromkeys(("active", "initialized", "ready", "running", "true"), "green"),
+    **dict.fromkeys(("deleting", "pending", "sleeping", "terminating", "waitingforrunner"), "yellow"),
+    **dict.fromkeys(("disabled", "expired", "failed", "false"), "red"),
+}
+
 
 class Output(StrEnum):
-    """Values of `-o`."""
+    """Values of `-o` of commands that print something else than objects."""
 
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
 
 
-class NamedOutput(StrEnum):
-    """Values of `-o` for objects that have a kind and a name."""
+class Format(StrEnum):
+    """Output formats of objects."""
 
     TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
+    WIDE = "wide"
     NAME = "name"
+    JSON = "json"
+    YAML = "yaml"
+    JSONPATH = "jsonpath"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectOutput:
+    """The value of `-o` of commands that print objects, which have a kind and a name."""
+
+    format: Format
+    template: Template | None = None
+
+    @property
+    def is_table(self) -> bool:
+        return self.format in (Format.TABLE, Format.WIDE)
+
+
+TABLE = ObjectOutput(Format.TABLE)
+
+
+def parse_output(value: str | ObjectOutput) -> ObjectOutput:
+    """Parses the value of `-o`. Used as a Typer parser, which also gets the default value."""
+    if isinstance(value, ObjectOutput):
+        return value
+    name, equals, expression = value.partition("=")
+    choices = [each.value for each in Format if each is not Format.JSONPATH]
+    if not equals and name in choices:
+        return ObjectOutput(Format(name))
+    if name != Format.JSONPATH or not expression:
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(choices)} and jsonpath=TEMPLATE")
+    try:
+        return ObjectOutput(Format.JSONPATH, parse_template(expression))
+    except InvalidTemplate as error:
+        raise typer.BadParameter(f"jsonpath: {error}") from None
+
+
+def print_value(value: Any, output: ObjectOutput) -> None:
+    """Prints a value as JSON or YAML, or the parts of it that a JSONPath selects."""
+    if output.template is None:
+        print_data(value, Output(output.format))
+        return
+    text = output.template.render(_without_managed_fields(value))
+    if sys.stdout.isatty():
+        text = re.sub(r"[^\n\t]", lambda match: escape_control(match[0]), text)
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
 
 
 def print_data(value: Any, output: Output) -> None:
     """Prints a value as JSON or YAML, without managedFields, like kubectl."""
+    from fairlead.core import yaml
+
     stripped = _without_managed_fields(value)
     encoded = yaml.encode(stripped) if output is Output.YAML else json.encode_pretty(stripped)
     sys.stdout.write(encoded.decode())
 
 
-def print_list(items: Sequence[Object], output: Output) -> None:
-    """Prints objects as a v1 List, like kubectl."""
-    print_data({"apiVersion": "v1", "kind": "List", "items": list(items)}, output)
+def build_list(items: Sequence[Object]) -> Object:
+    """A v1 List, as kubectl prints objects."""
+    return {"apiVersion": "v1", "kind": "List", "items": list(items)}
 
 
 def print_name(kind: str, name: str) -> None:
@@ -58,6 +118,8 @@ def print_name(kind: str, name: str) -> None:
 
 def print_event(type: str, obj: Object, output: Output) -> None:
     """Prints a watch event as one line of JSON or one YAML document, and flushes stdout."""
+    from fairlead.core import yaml
+
     event = {"type": type, "object": _without_managed_fields(obj)}
     encoded = b"---\n" + yaml.encode(event) if output is Output.YAML else json.encode(event) + b"\n"
     sys.stdout.write(encoded.decode())
@@ -89,7 +151,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], empty_mes
         # Folding would break copying of names, so only the last column is folded.
         table.add_column(header, overflow="fold", no_wrap=number < len(headers))
     for row in cells:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(cell, _state_style(header, cell)) for header, cell in zip(headers, row, strict=True)))
     _print_rich_table(table, sum(widths[:-1]) + COLUMN_GAP * len(widths[:-1]) + min(widths[-1], MIN_LAST_COLUMN_WIDTH))
 
 
@@ -100,13 +162,18 @@ def column_widths(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list
     return [max(map(cell_len, column)) for column in zip(headers, *cells, strict=True)]
 
 
-def print_row(row: Sequence[str], widths: Sequence[int]) -> None:
+def print_row(headers: Sequence[str], row: Sequence[str], widths: Sequence[int]) -> None:
     """Prints another row below a table that was printed with `widths`."""
     from rich.cells import cell_len
+    from rich.console import Console
+    from rich.text import Text
 
-    cells = [escape_control(cell) for cell in row]
-    padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
-    print((" " * COLUMN_GAP).join(padded).rstrip(), flush=True)
+    line = Text()
+    for header, cell, width in zip(headers, map(escape_control, row), widths, strict=True):
+        line.append(cell, _state_style(header, cell)).append(" " * (width - cell_len(cell) + COLUMN_GAP))
+    line.rstrip()
+    Console(markup=False, emoji=False, highlight=False).print(line, soft_wrap=True)
+    sys.stdout.flush()
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
@@ -118,8 +185,12 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(name, Text(escape_control(value)))
+        table.add_row(name, Text(escape_control(value), _state_style(name, value)))
     _print_rich_table(table)
+
+
+def _state_style(label: str, value: str) -> str:
+    return STATE_STYLES.get(value.lower(), "") if label.lower() in STATE_LABELS else ""
 
 
 def print_note(text: str) -> None:

@@ -4,6 +4,7 @@ A command group calls `add_list_command`, `add_show_command` and `add_delete_com
 `create_command`, in the order of its help. Commands that do more, such as `cluster remove`, are written out.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,12 +15,16 @@ import typer
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import cell, print_created, print_object
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
+from fairlead.cli.ui.field_flags import name_flags, name_project, require_project
 from fairlead.cli.ui.flags import (
+    AllProjectsFlag,
     ContextFlag,
-    NamedOutputFlag,
     NoWaitFlag,
+    ObjectOutputFlag,
     ProjectFilterFlag,
     RequiredProjectFlag,
+    TimeoutFlag,
     YesFlag,
     options_from,
     parameter,
@@ -27,9 +32,9 @@ from fairlead.cli.ui.flags import (
     with_parameters,
 )
 from fairlead.cli.ui.list import Listing, ListOptions, print_objects
-from fairlead.cli.ui.output import NamedOutput, print_note
-from fairlead.cli.ui.session import Session, open_session, project_namespace, project_namespace_prefix
-from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.cli.ui.output import TABLE, ObjectOutput, print_note
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace, project_namespace_prefix
+from fairlead.cli.ui.wait import describe_condition, object_ref, wait_deleted
 from fairlead.core.objects import Object, get_path
 
 ABANDON_ANNOTATION = "service.sh/abandon"
@@ -68,20 +73,31 @@ class Resource:
 
 
 def add_list_command(group: typer.Typer, resource: Resource, help: str = "") -> None:
-    def list_objects(project: str | None = None, **flags: Any) -> None:
+    def list_objects(project: str | None = None, all_projects: bool = False, **flags: Any) -> None:
         options = ListOptions(**flags)
         with open_session(options.context) as session:
+            if project and all_projects:
+                raise UsageError("--project and --all-projects are mutually exclusive; choose one")
+            if project:
+                require_project(session.client, project)
             print_objects(session.client, _build_listing(session, resource, project or ""), options)
 
-    project_filter = (parameter("project", ProjectFilterFlag, None),) if resource.in_project else ()
-    command = with_parameters(list_objects, (*project_filter, *parameters_of(ListOptions)))
+    projects = (parameter("project", ProjectFilterFlag, None), parameter("all_projects", AllProjectsFlag, False))
+    command = with_parameters(list_objects, (*(projects if resource.in_project else ()), *parameters_of(ListOptions)))
     group.command("list", help=help or f"List {resource.noun}s.")(command)
 
 
 def _build_listing(session: Session, resource: Resource, project: str) -> Listing:
     """The listing of a resource, in one project or in all of them."""
     if not resource.in_project:
-        return Listing(resource.plural, resource.kind, resource.columns, resource.row, resource.empty_message)
+        return Listing(
+            resource.plural,
+            resource.kind,
+            resource.columns,
+            resource.row,
+            resource.empty_message,
+            details=resource.details,
+        )
     prefix = project_namespace_prefix(session.client)
 
     def row(obj: Object, now: datetime) -> Sequence[str]:
@@ -93,8 +109,9 @@ def _build_listing(session: Session, resource: Resource, project: str) -> Listin
         resource.kind,
         (resource.columns[0], "PROJECT", *resource.columns[1:]),
         row,
-        f"{resource.empty_message} in {project}" if project else resource.empty_message,
+        re.sub("(?=;|$)", f" in {project}", resource.empty_message, count=1) if project else resource.empty_message,
         namespace=prefix + project if project else "",
+        details=resource.details,
     )
 
 
@@ -106,14 +123,15 @@ def add_show_command(
 ) -> None:
     """Adds `show`. `describe` returns the rows of the table format; by default the columns and the details."""
 
-    def show(name: str, context: str | None, output: NamedOutput, project: str = "") -> None:
+    def show(name: str, context: str | None, output: ObjectOutput, project: str = "") -> None:
         with open_session(context) as session:
             listing = _build_listing(session, resource, project)
-            found = session.client.get(resource.plural, name, namespace=listing.namespace)
+            with name_project(session.client, project):
+                found = session.client.get(resource.plural, name, namespace=listing.namespace)
             pairs = describe(session, found) if describe else _describe(resource, listing, found)
             print_object(found, output, pairs)
 
-    flags = (parameter("context", ContextFlag, None), parameter("output", NamedOutputFlag, NamedOutput.TABLE))
+    flags = (parameter("context", ContextFlag, None), parameter("output", ObjectOutputFlag, TABLE))
     command = with_parameters(show, (*_target_parameters(resource), *flags))
     group.command("show", help=help or f"Show one {resource.noun}.")(command)
 
@@ -122,10 +140,19 @@ def _describe(resource: Resource, listing: Listing, obj: Object) -> Pairs:
     cells = zip(listing.columns, listing.row(obj, datetime.now(UTC)), strict=True)
     pairs = [(header.lower(), "" if value == "-" else value) for header, value in cells]
     shown = {label for label, _ in pairs}
+    conditions = [describe_condition(each) for each in get_path(obj, "status.conditions") or ()]
     return [
         *pairs,
-        *((label, str(get_path(obj, path) or "")) for label, path in resource.details if label not in shown),
+        *((label, _format_field(obj, path)) for label, path in resource.details if label not in shown),
+        *(("" if number else "conditions", each) for number, each in enumerate(conditions)),
     ]
+
+
+def _format_field(obj: Object, path: str) -> str:
+    value = get_path(obj, path)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str("" if value is None else value).strip()
 
 
 def _target_parameters(resource: Resource) -> Sequence[Any]:
@@ -153,7 +180,7 @@ class CreateOptions(Protocol):
     def context(self) -> str | None: ...
 
     @property
-    def output(self) -> NamedOutput: ...
+    def output(self) -> ObjectOutput: ...
 
 
 T = TypeVar("T", bound=CreateOptions)
@@ -169,7 +196,8 @@ def create_command(
             with open_session(options.context) as session:
                 new = build(session, options)
                 namespace = project_namespace(session, new.project) if new.project else ""
-                created = session.client.create(resource.plural, new.body, namespace=namespace)
+                with name_project(session.client, new.project), name_flags():
+                    created = session.client.create(resource.plural, new.body, namespace=namespace)
                 print_created(created, options.output, new.message)
 
         create.__doc__ = build.__doc__
@@ -186,8 +214,8 @@ def describe_nothing(obj: Object) -> str:
 class Deletion:
     """How objects are deleted. The messages contain `{name}`.
 
-    Without a question there is no confirmation, and no flag `--yes`. `describe_wait` returns what a deletion is waiting
-    for. `describe_leftovers`, for objects that can be deleted with `--abandon`, returns what that leaves behind.
+    `describe_wait` returns what a deletion is waiting for. `describe_leftovers`, for objects that can be deleted with
+    `--abandon`, returns what that leaves behind.
     """
 
     help: str
@@ -204,6 +232,7 @@ class DeleteOptions:
     project: str = ""
     yes: bool = False
     no_wait: bool = False
+    timeout: int = DEFAULT_TIMEOUT_SECONDS
     abandon: bool = False
     context: str | None = None
 
@@ -213,9 +242,9 @@ def add_delete_command(group: typer.Typer, resource: Resource, deletion: Deletio
         delete_object(resource, deletion, DeleteOptions(**values))
 
     parameters = [*_target_parameters(resource)]
-    if deletion.question:
-        parameters.append(parameter("yes", YesFlag, False))
+    parameters.append(parameter("yes", YesFlag, False))
     parameters.append(parameter("no_wait", NoWaitFlag, False))
+    parameters.append(parameter("timeout", TimeoutFlag, DEFAULT_TIMEOUT_SECONDS))
     if deletion.describe_leftovers:
         parameters.append(parameter("abandon", AbandonFlag, False))
     parameters.append(parameter("context", ContextFlag, None))
@@ -228,8 +257,9 @@ def delete_object(resource: Resource, deletion: Deletion, options: DeleteOptions
     with open_session(options.context) as session:
         client = session.client
         namespace = project_namespace(session, options.project) if resource.in_project else ""
-        found = client.get(plural, name, namespace=namespace)
-        if deletion.question and not options.yes:
+        with name_project(client, options.project):
+            found = client.get(plural, name, namespace=namespace)
+        if not options.yes:
             abandoning = f"Delete {label}, and leave its objects in the cluster behind?"
             prompts.confirm(abandoning if options.abandon else deletion.question.format(name=name))
         if options.abandon:
@@ -239,6 +269,6 @@ def delete_object(resource: Resource, deletion: Deletion, options: DeleteOptions
         if options.no_wait:
             print_note(deletion.pending.format(name=name) or f"{label} is being deleted")
             return
-        wait_deleted(client, object_ref(plural, found), deletion.describe_wait)
+        wait_deleted(client, object_ref(client, plural, found), deletion.describe_wait, options.timeout)
         leftovers = deletion.describe_leftovers(found) if deletion.describe_leftovers and options.abandon else ""
         print_note((deletion.done.format(name=name) or f"{label} is deleted") + leftovers)

@@ -26,7 +26,6 @@ from fairlead.client.contexts import (
     select_login,
 )
 from fairlead.core.files import FileProblem
-from fairlead.settings import Settings, StartError
 
 
 class UsageError(Exception):
@@ -100,6 +99,8 @@ def local_server_hint(kubeconfig: Path) -> str:
 
 def find_local_kubeconfig() -> Path | None:
     """The admin kubeconfig that `fairlead up` wrote on this machine, if this user may read it."""
+    from fairlead.settings import Settings, StartError
+
     try:
         folder = Path(os.environ.get("FAIRLEAD_DATA") or Settings().data)
     except StartError:

@@ -11,13 +11,18 @@ from dataclasses import dataclass
 
 import typer
 
+from fairlead.cli.ui.durations import format_duration
 from fairlead.cli.ui.output import escape_control, print_note
-from fairlead.client import Client
+from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded
+from fairlead.client.client import quote_segment
 from fairlead.client.watch import DELETED, SYNCED
 from fairlead.core.objects import Object, get_path, name_of
 
 INTERRUPTED_EXIT_CODE = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
+
+NEGATIVE_CONDITIONS = ("Stalled",)
+"""Conditions that are True if something is wrong."""
 
 ProgressCallback = Callable[[str], None]
 
@@ -60,24 +65,23 @@ def _progress_lines(initial_message: str) -> Iterator[ProgressCallback]:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """Reference to an object. The uid distinguishes it from a later object of the same name."""
+    """An object, and the path of its resource. The uid distinguishes it from a later object of the same name."""
 
-    plural: str
+    path: str
     name: str
     uid: str
-    namespace: str = ""
 
 
-def object_ref(plural: str, obj: Object) -> ObjectRef:
-    namespace = str(get_path(obj, "metadata.namespace") or "")
-    return ObjectRef(plural, name_of(obj), str(get_path(obj, "metadata.uid") or ""), namespace)
+def object_ref(client: Client, plural: str, obj: Object) -> ObjectRef:
+    path = client.path(plural, namespace=str(get_path(obj, "metadata.namespace") or ""))
+    return ObjectRef(path, name_of(obj), str(get_path(obj, "metadata.uid") or ""))
 
 
 def watch_object(client: Client, ref: ObjectRef, seconds: float = math.inf) -> Iterator[Object]:
     """Yields the object, then each new version, until it is deleted. Raises DeadlineExceeded after `seconds`."""
     exists = False
     fields = f"metadata.name={ref.name}"
-    for event in client.watch(ref.plural, namespace=ref.namespace, fields=fields, seconds=seconds):
+    for event in client.watch_path(ref.path, fields=fields, seconds=seconds):
         if event.type == SYNCED and exists:
             continue
         if event.type in (SYNCED, DELETED) or get_path(event.object, "metadata.uid") != ref.uid:
@@ -86,9 +90,61 @@ def watch_object(client: Client, ref: ObjectRef, seconds: float = math.inf) -> I
         yield event.object
 
 
-def wait_deleted(client: Client, ref: ObjectRef, describe: Callable[[Object], str]) -> None:
+def changed_conditions(before: Object, after: Object) -> list[str]:
+    """A line for each condition that is new or has changed."""
+    known = {describe_condition(each) for each in _list_conditions(before)}
+    return [line for each in _list_conditions(after) if (line := describe_condition(each)) not in known]
+
+
+def failed_conditions(obj: Object) -> list[str]:
+    """A line for each condition that says that something is wrong."""
+    return [
+        describe_condition(each)
+        for each in _list_conditions(obj)
+        if each.get("status") == ("True" if each.get("type") in NEGATIVE_CONDITIONS else "False")
+    ]
+
+
+def describe_condition(condition: Object) -> str:
+    """The condition in a line: `Ready is False (NoRunnerUsable): no runner is usable`."""
+    reason, message = condition.get("reason"), condition.get("message")
+    state = f"{condition.get('type')} is {condition.get('status')}" + (f" ({reason})" if reason else "")
+    return f"{state}: {message}" if message else state
+
+
+def _list_conditions(obj: Object) -> list[Object]:
+    return [each for each in get_path(obj, "status.conditions") or () if isinstance(each, dict)]
+
+
+def wait_deleted(client: Client, ref: ObjectRef, describe: Callable[[Object], str], seconds: int) -> None:
     """Waits until the object is deleted. `describe` returns what the deletion is waiting for."""
-    with show_progress(f"waiting for {ref.name} to be deleted") as update:
-        for state in watch_object(client, ref):
-            if message := describe(state):
-                update(message)
+    last = ""
+    try:
+        with show_progress(f"waiting for {ref.name} to be deleted") as update:
+            for state in watch_object(client, ref, seconds):
+                if message := describe(state) or describe_finalizers(state):
+                    last = message
+                    update(message)
+    except ApiStatusError as problem:
+        # Rights that come from the object end with it. The object was read before, so this means that it is gone.
+        if problem.code != 403 or _can_read(client, ref):
+            raise
+    except DeadlineExceeded:
+        raise ClientError(
+            f"{ref.name} is not deleted after {format_duration(seconds)}"
+            + (f": {last}" if last else "")
+            + "; the server continues; use a longer --timeout to wait longer"
+        ) from None
+
+
+def _can_read(client: Client, ref: ObjectRef) -> bool:
+    try:
+        client.send("GET", f"{ref.path}/{quote_segment(ref.name)}")
+    except ApiStatusError:
+        return False
+    return True
+
+
+def describe_finalizers(obj: Object) -> str:
+    finalizers = ", ".join(map(str, get_path(obj, "metadata.finalizers") or ()))
+    return f"being deleted: waiting for the finalizers {finalizers}" if finalizers else ""

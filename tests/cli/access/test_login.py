@@ -27,7 +27,7 @@ def test_an_accepted_key_is_stored_for_the_other_commands(login_cli: CliFixture)
     assert (result.code, result.out) == (0, "")
     assert f"logged in to {login_cli.fake.url} as user alice" in result.err
     assert KEY not in result.err
-    name = login_cli.fake.url.removeprefix("https://")
+    name = login_cli.fake.url.removeprefix("https://").replace(":", "-")
     assert login_cli.load_contexts().current == name
     assert login_cli.load_contexts().contexts[name] == Login(
         login_cli.fake.url, KEY, Path(login_cli.fake.ca_file).read_text()
@@ -112,7 +112,7 @@ def test_a_wrong_password_is_reported_with_the_message_of_the_server(login_cli: 
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        (("localhost:8443",), "use a URL like https://"),
+        (("localhost/path",), "use a URL like https://"),
         (("http://localhost:8443",), "access keys are sent over https only"),
         (("https://localhost:8443", "--ca-file", "nowhere.crt"), "nowhere.crt: no such file"),
     ],
@@ -123,7 +123,7 @@ def test_an_invalid_url_or_ca_file_is_a_usage_error(cli: CliFixture, arguments: 
 
 
 def test_without_a_url_the_error_suggests_the_server_on_this_machine(cli: CliFixture) -> None:
-    assert cli.run("login").err.endswith("like `fairlead login https://127.0.0.1:8443`\n")
+    assert cli.run("login").err.endswith("like `fairlead login 127.0.0.1:8443`\n")
     kubeconfig = cli.home / "share" / "fairlead" / "admin.kubeconfig"
     kubeconfig.parent.mkdir(parents=True)
     kubeconfig.touch()
@@ -191,7 +191,7 @@ def test_a_login_can_be_read_from_a_kubeconfig(login_cli: CliFixture, tmp_path: 
         (("https://a.test", "--key", "k", "--user", "u"), "--key and --user are different ways to log in; choose one"),
         (("https://a.test", "--password-stdin"), "--password-stdin requires a user; set it with --user"),
         (("https://a.test", "--insecure", "--ca-file", "x"), "choose one"),
-        ((), "set the URL of the server, like `fairlead login https://127.0.0.1:8443`"),
+        ((), "set the URL of the server, like `fairlead login 127.0.0.1:8443`"),
     ],
 )
 def test_flags_that_contradict_each_other_are_a_usage_error(
@@ -204,7 +204,7 @@ def test_flags_that_contradict_each_other_are_a_usage_error(
 
 
 def test_a_new_login_revokes_the_previous_login_key(login_cli: CliFixture) -> None:
-    name = login_cli.fake.url.removeprefix("https://")
+    name = login_cli.fake.url.removeprefix("https://").replace(":", "-")
     login_cli.save_login(name, key="old-login-key")
     login_cli.fake.on_self(accessKeyType="Login", accessKey="alice-login")
     login_cli.fake.on("DELETE", f"{M}/ownedaccesskeys/alice-login", (200, {}))

@@ -63,11 +63,20 @@ def test_two_different_passwords_create_no_user(admin: CliFixture) -> None:
     assert not admin.fake.requests_to("POST", USERS)
 
 
-def test_a_rejected_password_is_reported_with_the_command_to_set_another(admin: CliFixture) -> None:
+def test_a_rejected_password_leaves_no_user_behind(admin: CliFixture) -> None:
+    admin.fake.on("POST", f"{USERS}/bob/profile", (422, failure_status(422, "Invalid", "password: too short")))
+    admin.fake.on("DELETE", f"{USERS}/bob", (200, {}))
+    result = admin.run("user", "create", "bob", "--password-stdin", stdin="short\n")
+    assert result.code == 1
+    assert "no user was created, because the password was not accepted: password: too short" in result.err
+    assert len(admin.fake.requests_to("DELETE", f"{USERS}/bob")) == 1
+
+
+def test_a_user_that_cannot_be_deleted_again_is_reported_with_the_command_to_set_a_password(admin: CliFixture) -> None:
     admin.fake.on("POST", f"{USERS}/bob/profile", (422, failure_status(422, "Invalid", "password: too short")))
     result = admin.run("user", "create", "bob", "--password-stdin", stdin="short\n")
     assert result.code == 1
-    assert "created the user bob, but without a password: password: too short; set one with" in result.err
+    assert "created the user bob, but without a password: password: too short; deleting it failed" in result.err
     assert "`fairlead user passwd bob`" in result.err
 
 

@@ -49,6 +49,8 @@ def test_add_creates_a_secret_and_a_cluster_that_refers_to_it(ops: CliFixture) -
     assert result.err.splitlines() == [
         "created the cluster berlin from the context 'the desk'",
         "waiting for the server to connect to berlin",
+        "berlin: Connected is True",
+        "berlin: Ready is True",
         "the cluster berlin is connected: Kubernetes v1.31.0, 3 nodes",
         "`fairlead kubeconfig --cluster berlin` writes a kubectl context for it",
     ]
@@ -102,6 +104,7 @@ def test_a_failed_connection_is_reported_by_probe_and_nothing_is_deleted(ops: Cl
         "created the cluster berlin from the context 'the desk'",
         "waiting for the server to connect to berlin",
         "berlin: Connecting: asking for its version",
+        "berlin: Connected is False (Unreachable): connection refused",
         "fairlead: the cluster berlin is not connected: Unreachable: connection refused",
         "  ✗ version   connection refused",
         "  the server retries by itself; `fairlead cluster check berlin` shows the status",

@@ -95,6 +95,10 @@ def test_instances_can_be_abandoned_and_their_namespaces_are_listed(ops: CliFixt
     assert (result.code, "These namespaces are left in it: demo-a." in result.err) == (2, True)
     result = ops.run("cluster", "remove", "berlin", "--abandon", "--yes")
     assert result.code == 0
+    assert result.err.splitlines()[:2] == [
+        "these instances lose their cluster, and their namespaces stay in it:",
+        "  space a of the project demo: namespace demo-a",
+    ]
     assert result.err.endswith(f"warning: {left['message']}\n")
     assert ops.fake.requests_to("PATCH", f"{CLUSTERS}/berlin") == []
     assert ops.fake.requests_to("GET", EVENTS)[0].query["fieldSelector"] == "involvedObject.uid=1,reason=LeftBehind"

@@ -44,7 +44,7 @@ def test_a_project_sets_the_namespace_as_the_server_names_it(user: CliFixture, t
             ("--virtual-cluster", "demo/vc"),
             "namespaces/service-p-demo/virtualclusterinstances/vc",
             "project/demo/virtualcluster/vc",
-            "virtualcluster-demo/vc",
+            "virtualcluster-demo-vc",
         ),
     ],
 )
@@ -114,8 +114,13 @@ def test_stdout_gets_a_complete_kubeconfig(user: CliFixture) -> None:
     assert not (user.home / ".kube").exists()
 
 
-def test_another_file_in_the_variable_kubeconfig_gets_a_warning(user: CliFixture) -> None:
-    assert "`unset KUBECONFIG` to use this file" in user.run("kubeconfig", KUBECONFIG="/elsewhere").err
+def test_the_variable_kubeconfig_names_the_file_as_for_kubectl(user: CliFixture) -> None:
+    first, second = user.home / "first", user.home / "second"
+    variable = {"KUBECONFIG": f"{first}:{second}"}
+    assert f"to {second}" in user.run("kubeconfig", **variable).err
+    first.write_text("")
+    assert f"to {first}" in user.run("kubeconfig", **variable).err
+    assert not (user.home / ".kube" / "config").exists()
 
 
 def test_a_context_can_use_an_exec_plugin_instead_of_the_key(user: CliFixture) -> None:

@@ -69,7 +69,7 @@ def test_a_context_has_the_namespace_of_the_space(ada: CliFixture) -> None:
     config = parse_yaml(by_command.out)
     assert config["clusters"][0]["cluster"]["server"] == f"{ada.fake.url}/kubernetes/project/demo/space/dev"
     assert config["contexts"][0]["context"]["namespace"] == "demo-dev"
-    assert config["current-context"] == "fairlead-test-space-demo/dev"
+    assert config["current-context"] == "fairlead-test-space-demo-dev"
     assert config["users"][0]["user"] == {"token": KEY}
 
 
@@ -100,6 +100,7 @@ def test_a_forbidden_creation_is_an_error(ada: CliFixture) -> None:
     ada.fake.on(
         "POST", SPACES, (403, failure_status(403, "Forbidden", "the project does not allow the cluster berlin"))
     )
+    ada.fake.on("GET", f"{M}/projects/demo", (200, build_object("demo")))
     result = ada.run(*CREATE)
     assert (result.code, "does not allow the cluster berlin" in result.err) == (1, True)
 

@@ -98,7 +98,7 @@ def test_delete_waits_for_the_runner(ada: CliFixture) -> None:
         WORKSPACES,
         build_watch_response(build_modified_event(), END, {"type": "DELETED", "object": build_workspace()}),
     )
-    result = ada.run("workspace", "delete", "desk", "--project", "demo")
+    result = ada.run("workspace", "delete", "desk", "--project", "demo", "--yes")
     assert "waiting for the runner dock" in result.err
     assert result.err.endswith("the workspace desk is deleted\n")
-    assert "being deleted" in ada.run("workspace", "delete", "desk", "--project", "demo", "--no-wait").err
+    assert "being deleted" in ada.run("workspace", "delete", "desk", "--project", "demo", "--yes", "--no-wait").err

@@ -1,0 +1,138 @@
+"""`fairlead get`: prints objects of any kind, in the columns of the server. For machines without kubectl."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.cli.resources.any_kind import NamespaceOptions, Target, TargetsArgument, parse_targets, served_resources
+from fairlead.cli.ui.flags import AllProjectsFlag, ContextFlag, ObjectOutputFlag, SelectorFlag, SortFlag, options_from
+from fairlead.cli.ui.list import sort_key
+from fairlead.cli.ui.output import TABLE, Format, ObjectOutput, build_list, print_name, print_table, print_value
+from fairlead.cli.ui.session import Session, UsageError, open_session
+from fairlead.client import Client
+from fairlead.client.client import PAGE_SIZE
+from fairlead.core.objects import Object, get_path, name_of
+
+TABLE_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class GetOptions:
+    targets: TargetsArgument = None
+    scope: NamespaceOptions = field(default_factory=NamespaceOptions)
+    all_projects: AllProjectsFlag = False
+    selector: SelectorFlag = ""
+    sort_by: SortFlag = ""
+    context: ContextFlag = None
+    output: ObjectOutputFlag = TABLE
+
+
+@options_from(GetOptions)
+def command(options: GetOptions) -> None:
+    """Print objects of any kind. Without arguments, list the kinds.
+
+    Objects in namespaces are listed in all projects, unless --project or --namespace is set.
+    """
+    with open_session(options.context) as session:
+        namespace = options.scope.resolve(session)
+        if namespace and options.all_projects:
+            raise UsageError("--all-projects lists all namespaces; leave out --project and --namespace")
+        if not options.targets:
+            _print_kinds(session)
+            return
+        targets = parse_targets(session, options.targets, namespace)
+        if options.output.is_table:
+            _print_tables(session.client, targets, options)
+        else:
+            _print_objects(session.client, targets, options)
+
+
+def _print_kinds(session: Session) -> None:
+    rows = [
+        (each.plural, each.kind, each.api_version, "true" if each.namespaced else "false")
+        for each in served_resources(session)
+        if "list" in each.verbs
+    ]
+    print_table(("NAME", "KIND", "APIVERSION", "NAMESPACED"), rows, "the server has no resources")
+
+
+def _read_pages(client: Client, target: Target, options: GetOptions, accept: str) -> Iterator[Object]:
+    """The pages of a list, or the only one for a single object."""
+    query = {"labelSelector": options.selector} if options.selector else {}
+    if accept == TABLE_TYPE and options.sort_by:
+        query["includeObject"] = "Object"
+    if not target.name:
+        query["limit"] = str(PAGE_SIZE)
+    while True:
+        page = client.send("GET", target.path, query=query, accept=accept)
+        yield page
+        token = get_path(page, "metadata.continue")
+        if target.name or not token:
+            return
+        query["continue"] = str(token)
+
+
+def _print_objects(client: Client, targets: Sequence[Target], options: GetOptions) -> None:
+    objects = [
+        (target, each)
+        for target in targets
+        for page in _read_pages(client, target, options, "application/json")
+        for each in ([page] if target.name else _complete_items(target, page))
+    ]
+    if options.sort_by:
+        key = sort_key(options.sort_by)
+        objects.sort(key=lambda pair: key(pair[1]))
+    if options.output.format is Format.NAME:
+        for target, each in objects:
+            print_name(target.resource.kind, name_of(each))
+    elif len(targets) == 1 and targets[0].name:
+        print_value(objects[0][1], options.output)
+    else:
+        print_value(build_list([each for _, each in objects]), options.output)
+
+
+def _complete_items(target: Target, page: Object) -> list[Object]:
+    """The items of a list, with the apiVersion and kind that the server leaves out."""
+    types = {"apiVersion": target.resource.api_version, "kind": target.resource.kind}
+    return [types | each for each in page.get("items") or ()]
+
+
+def _print_tables(client: Client, targets: Sequence[Target], options: GetOptions) -> None:
+    """Prints a table for each kind, in the columns of the server."""
+    by_resource: dict[str, list[Target]] = {}
+    for each in targets:
+        by_resource.setdefault(str(each.resource), []).append(each)
+    for number, group in enumerate(by_resource.values()):
+        pages = [page for each in group for page in _read_pages(client, each, options, TABLE_TYPE)]
+        if number:
+            print()
+        _print_table(group[0], pages, options.output, options.sort_by)
+
+
+def _print_table(target: Target, pages: Sequence[Object], output: ObjectOutput, sort_by: str) -> None:
+    columns = [
+        (number, str(each.get("name")).upper())
+        for number, each in enumerate(pages[0].get("columnDefinitions") or ())
+        if output.format is Format.WIDE or not each.get("priority")
+    ]
+    rows = [row for page in pages for row in page.get("rows") or ()]
+    if sort_by:
+        key = sort_key(sort_by)
+        rows.sort(key=lambda row: key(row.get("object") or {}))
+    has_namespaces = target.resource.namespaced and not target.namespace
+    headers = [*(["NAMESPACE"] if has_namespaces else []), *(name for _, name in columns)]
+    cells = [
+        [
+            *([str(get_path(row, "object.metadata.namespace") or "-")] if has_namespaces else []),
+            *(_format_cell(row["cells"][number]) for number, _ in columns),
+        ]
+        for row in rows
+    ]
+    location = f" in {target.namespace}" if target.namespace else ""
+    print_table(headers, cells, f"no {target.resource.plural}{location}")
+
+
+def _format_cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value in (None, "") else str(value)

@@ -1,0 +1,82 @@
+"""Errors of the server in the words of the command line: flags instead of fields, projects instead of namespaces."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.client.errors import Cause
+
+FLAGS = {
+    "metadata.name": "NAME",
+    "spec.clusterRef.cluster": "--cluster",
+    "spec.clusterRef.namespace": "--namespace",
+    "spec.clusterRef.virtualCluster": "--virtual-cluster",
+    "spec.config.chart.name": "--chart",
+    "spec.config.chart.repoURL": "--repo",
+    "spec.config.chart.version": "--chart-version",
+    "spec.config.manifests": "--manifests",
+    "spec.config.values": "--values",
+    "spec.defaultNamespace": "--default-namespace",
+    "spec.description": "--description",
+    "spec.displayName": "--display-name",
+    "spec.email": "--email",
+    "spec.endpoint": "--endpoint",
+    "spec.members": "--member",
+    "spec.owner.team": "--owner",
+    "spec.owner.user": "--owner",
+    "spec.parameters": "--parameter",
+    "spec.recommendedApp": "--recommended-for",
+    "spec.runnerRef.runner": "--runner",
+    "spec.templateRef.name": "--template",
+    "spec.templateRef.version": "--template",
+    "spec.ttl": "--ttl",
+    "spec.users": "--member",
+}
+"""The flags of the commands that create objects, by the fields that they set. A flag has the same field everywhere."""
+
+
+@contextmanager
+def name_flags() -> Iterator[None]:
+    """Replaces the fields in an error about an object by the flags that they were set with."""
+    try:
+        yield
+    except ApiStatusError as problem:
+        message = problem.message
+        for field in sorted({each.field for each in problem.causes}, key=len, reverse=True):
+            if flag := find_flag(field):
+                message = re.sub(rf"(?<![\w.]){re.escape(field)}(?![\w.\[])", flag, message)
+        causes = tuple(Cause(find_flag(each.field) or each.field, each.reason, each.message) for each in problem.causes)
+        raise ApiStatusError(problem.code, problem.reason, message, causes) from None
+
+
+def find_flag(field: str) -> str:
+    """The flag of a field, or of the field around it with the rest of its path; empty if there is none."""
+    path = field
+    while path:
+        if path in FLAGS:
+            rest = re.sub(r"^\[([^\[\]]*)\]$", r"\1", field.removeprefix(path).lstrip("."))
+            return f"{FLAGS[path]} {rest}".rstrip()
+        path = re.sub(r"(\.[^.\[]+|\[[^\]]*\]|^[^.\[]+)$", "", path)
+    return ""
+
+
+@contextmanager
+def name_project(client: Client, project: str) -> Iterator[None]:
+    """Says that a project does not exist, if that is why a request in its namespace fails."""
+    try:
+        yield
+    except ApiStatusError as problem:
+        if project and problem.code in (403, 404):
+            require_project(client, project)
+        raise
+
+
+def require_project(client: Client, project: str) -> None:
+    """Raises ClientError if the project does not exist. Does nothing if the user may not know."""
+    try:
+        client.get("projects", project)
+    except ApiStatusError as problem:
+        if problem.code == 404:
+            advice = "`fairlead project list` shows the projects"
+            raise ClientError(f"there is no project {project!r}; {advice}") from None
