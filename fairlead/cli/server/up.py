@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +25,9 @@ DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks":
 """Defaults for interactive use: readable logs, warnings only, clusters on private networks are allowed, one process."""
 
 EXAMPLE_MANIFEST = "examples/app.yaml"
+KEY_ADVICE = """
+The access key may do everything and does not expire. Keep it and the kubeconfig private. Give other users and programs
+keys of their own, and then revoke it: fairlead key revoke admin-first-key"""
 
 
 def command(
@@ -34,7 +39,7 @@ def command(
 
     The first start creates the database, a certificate, the user admin and an access key. Later starts reuse them.
 
-    FAIRLEAD_* variables apply too; [bold]fairlead serve --help[/bold] lists all settings.
+    FAIRLEAD_* variables apply too; `fairlead serve --help` lists all settings.
     """
     settings = load_settings({"data": data, "port": port}, DEFAULTS)
     kubeconfig = settings.data / "admin.kubeconfig"
@@ -85,12 +90,21 @@ def print_summary(console: "Console", started: "StartedServer", kubeconfig: Path
         console.print("\nNext, in another terminal:\n")
         for line in next_commands(kubeconfig, bool(started.new_key)):
             console.print(f"  {line}", style="cyan")
+    if started.new_key:
+        console.print(KEY_ADVICE)
     console.print("\nCtrl-C stops the server.")
 
 
 def next_commands(kubeconfig: Path, first_start: bool) -> tuple[str, str, str]:
-    """Commands to try next. The example manifest is suggested at the first start, if it is in the working directory."""
-    example = Path(EXAMPLE_MANIFEST).resolve()
+    """Commands to try next, with kubectl if it is installed.
+
+    The example manifest is suggested at the first start, if it is in the working directory.
+    """
+    example, file = Path(EXAMPLE_MANIFEST).resolve(), shlex.quote(str(kubeconfig))
     suggest_example = first_start and example.is_file()
-    first_step = f"kubectl apply -f {shlex.quote(str(example))}" if suggest_example else "kubectl api-resources"
-    return f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", first_step, "kubectl get apps"
+    if shutil.which("kubectl"):
+        login, client, kinds = f"export KUBECONFIG={file}", "kubectl", "kubectl api-resources"
+    else:
+        client = "fairlead" if shutil.which("fairlead") else f"{shlex.quote(sys.executable)} -m fairlead"
+        login, kinds = f"{client} login --kubeconfig {file}", f"{client} get"
+    return login, f"{client} apply -f {shlex.quote(str(example))}" if suggest_example else kinds, f"{client} get apps"

@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import ssl
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,20 +109,28 @@ def test_the_key_is_printed_once_and_never_logged(fairlead: Fairlead, tmp_path: 
     assert str(tmp_path / "admin.kubeconfig") in second_output
 
 
-def test_the_three_printed_commands_work(fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path]) -> None:
-    path = f"{component('kubectl').parent}:{os.environ['PATH']}"
-    process = fairlead("up", "--data", str(tmp_path / "with space"), "--port", "0")
-    commands = [
-        line.strip() for line in read_until_ready(process).splitlines() if " kubectl " in line or "export" in line
-    ]
-    assert len(commands) == 3
-    script = "\n".join(["set -e", *commands])
-    variables = os.environ | {"PATH": path, "HOME": str(tmp_path)}
+@pytest.mark.parametrize("client", ["kubectl", "fairlead"])
+def test_the_three_printed_commands_work(
+    fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path], client: str
+) -> None:
+    # Without kubectl, they are commands of fairlead itself.
+    folders = [component("kubectl").parent] if client == "kubectl" else [Path(sys.executable).parent]
+    variables = {"PATH": f"{folders[0]}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    process = fairlead("up", "--data", str(tmp_path / "with space"), "--port", "0", **variables)
+    output = read_until_ready(process)
+    commands = output.partition("in another terminal:\n\n")[2].splitlines()[:3]
+    assert [client in each or "export" in each for each in commands] == [True] * 3
     result = subprocess.run(
-        ["bash", "-c", script], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+        ["bash", "-c", "\n".join(["set -e", *commands])],
+        cwd=ROOT,
+        env={key: value for key, value in os.environ.items() if not key.startswith("XDG_")} | variables,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert "ingress-nginx" in result.stdout.splitlines()[-1]
+    assert "The access key may do everything and does not expire." in output
     stop_process(process)
 
 
@@ -149,8 +158,25 @@ def test_a_data_folder_in_use_by_another_server_is_rejected(fairlead: Fairlead, 
     command = ("up", "--data", str(tmp_path), "--port", "0", "--json")
     first = fairlead(*command)
     read_ready_line(first)
-    assert f"in use by another server (process {first.pid})" in expect_startup_error(fairlead(*command))
+    error = expect_startup_error(fairlead(*command))
+    assert (
+        f"in use by another server (process {first.pid}); stop that one, or choose another folder with --data" in error
+    )
     assert stop_process(first)[0] == 0
+
+
+def test_an_address_of_another_machine_is_named_with_its_flag(fairlead: Fairlead, tmp_path: Path) -> None:
+    error = expect_startup_error(fairlead("serve", "--data", str(tmp_path), "--listen", "192.0.2.1", "--port", "0"))
+    assert "cannot listen on 192.0.2.1 port 0: " in error
+    assert "use an address of this machine with --listen, or 0.0.0.0 for all of them" in error
+    assert "--port" not in error
+
+
+def test_a_file_as_the_data_folder_is_named(fairlead: Fairlead, tmp_path: Path) -> None:
+    file = tmp_path / "passwd"
+    file.write_text("")
+    error = expect_startup_error(fairlead("up", "--data", str(file), "--port", "0"))
+    assert error == f"fairlead: {file}: this is a file, not a folder; use another path\n"
 
 
 def test_a_data_folder_that_cannot_be_created_is_named(fairlead: Fairlead, tmp_path: Path) -> None:
