@@ -1,0 +1,60 @@
+"""The commands in README.md work as they are typed, one after the other, against a server of `fairlead up`."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.conftest import ROOT, Fairlead
+from tests.cli.server.test_up import read_ready_line, stop_process
+
+SECTIONS = ("## First session", "## Users and access keys")
+SKIPPED = ("make ", "kubectl get apps -w")
+"""The server is started by the test, and a watch does not end."""
+
+DENIED = "fairlead key explain"
+"""Shows a denied request, which is exit code 1."""
+
+
+def list_commands() -> list[str]:
+    """The commands after `$` in the code blocks of the sections. A line that ends in a backslash continues."""
+    commands: list[str] = []
+    for section in re.split(r"^(?=## )", (ROOT / "README.md").read_text(), flags=re.MULTILINE):
+        if section.startswith(SECTIONS):
+            for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL):
+                commands += re.findall(r"^\$ ((?:.*\\\n)*.*)$", block, re.MULTILINE)
+    return [each for each in commands if not each.startswith(SKIPPED)]
+
+
+def build_script(commands: list[str], url: str) -> str:
+    """A script that stops at the first command that fails."""
+    lines = ["set -euo pipefail"]
+    for each in commands:
+        command = each.replace("https://127.0.0.1:8443", url)
+        if command.startswith("fairlead user create"):
+            command = command.replace("fairlead user create ada", "fairlead user create ada --no-password")
+        lines.append(f"! {command}" if command.startswith(DENIED) else command)
+    return "\n".join(lines)
+
+
+def test_the_commands_work_as_typed(fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path]) -> None:
+    programs = (component("kubectl").parent, Path(sys.executable).parent)
+    environment = {"HOME": str(tmp_path), "PATH": ":".join(map(str, (*programs, "/usr/bin", "/bin")))}
+    process = fairlead("up", "--port", "0", "--json", **environment, XDG_DATA_HOME="")
+    url = read_ready_line(process)["url"]
+    commands = list_commands()
+    assert len(commands) > 12
+    result = subprocess.run(
+        ["bash", "-c", build_script(commands, url)],
+        cwd=ROOT,
+        env={key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "KUBE"))} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "app.management.service.sh/ingress-nginx created" in result.stdout
+    assert "ci may not get secrets in service-p-other" in result.stdout
+    stop_process(process)
