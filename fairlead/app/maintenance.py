@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairlead.core.clock import SystemClock, timestamp
-from fairlead.core.files import FileProblem
+from fairlead.core.files import FileProblem, MissingFile
 from fairlead.kinds import KINDS
 from fairlead.registry.crds import build_crds
 from fairlead.registry.kind import Catalog
@@ -199,6 +199,8 @@ def _translate_file_errors(path: str) -> Iterator[None]:
         yield
     except CorruptBackup as error:
         raise FileProblem(f"{title}: {error}; use another backup") from None
+    except FileNotFoundError:
+        raise MissingFile(f"{title}: no such file; check the path") from None
     except OSError as error:
         raise FileProblem(f"{title}: {error.strerror or error}; fix it, or name another file") from None
 

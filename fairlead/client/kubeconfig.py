@@ -17,7 +17,7 @@ from typing import Any
 from fairlead.client.client import MANAGEMENT, normalize_url, read_ca_file
 from fairlead.client.contexts import Login
 from fairlead.core.body_errors import Malformed
-from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
+from fairlead.core.files import FileProblem, MissingFile, ensure_private_folder, read_file, write_file
 from fairlead.core.objects import Object, get_path
 
 SECTIONS = ("clusters", "users", "contexts")
@@ -107,7 +107,7 @@ def login_from_kubeconfig(path: Path) -> Login:
     """Reads a login from the current context of a kubeconfig. Its user must have a token."""
     content = read_file(path)
     if content is None:
-        raise FileProblem(f"{path}: no such file; specify a kubeconfig")
+        raise MissingFile(f"{path}: no such file; specify a kubeconfig")
     config = parse_kubeconfig(path, content)
     context = find_entry(config, "contexts", "context", config.get("current-context"))
     cluster = find_entry(config, "clusters", "cluster", get_path(context, "cluster"))

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from fairlead.client.errors import ClientError
 from fairlead.client.kubeconfig import find_entry, parse_kubeconfig
 from fairlead.client.tls import build_ssl_context
-from fairlead.core.files import FileProblem, read_file
+from fairlead.core.files import FileProblem, MissingFile, read_file
 from fairlead.core.objects import Object
 
 EXPORTED_NAME = "cluster"
@@ -120,7 +120,7 @@ def export_context(paths: Sequence[Path], context: str | None) -> ExportedKubeco
 def find_context(paths: Sequence[Path], context: str | None) -> KubeconfigContext:
     files = [(path, parse_kubeconfig(path, content)) for path in paths if (content := read_file(path)) is not None]
     if not files:
-        raise FileProblem(f"{paths[0]}: no such file; specify a kubeconfig with --kubeconfig")
+        raise MissingFile(f"{paths[0]}: no such file; specify a kubeconfig with --kubeconfig")
     name = context or next((str(each["current-context"]) for _, each in files if each.get("current-context")), "")
     where = ", ".join(str(path) for path, _ in files)
     if not name:

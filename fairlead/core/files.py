@@ -14,6 +14,10 @@ class FileProblem(Exception):
     """A file or folder that the operator has to fix. The message names the path, the problem and what to do."""
 
 
+class MissingFile(FileProblem):
+    """A file that the operator named and that does not exist, which is a usage error."""
+
+
 def ensure_private_folder(path: Path) -> Path:
     """Create the folder and its parents with mode 0700. Existing folders keep their mode."""
     file = next((each for each in (path, *path.parents) if each.is_file()), None)

@@ -13,6 +13,7 @@ from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, joined_cell, print_created
 from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, print_note
@@ -95,7 +96,8 @@ def create(options: UserCreateOptions) -> None:
         for team in options.team or ():
             require_exists(client, TEAMS, team)
         password = _read_initial_password(options)
-        created = client.create(USERS, build_body(options))
+        with name_flags():
+            created = client.create(USERS, build_body(options))
         if password is not None:
             _set_initial_password(client, created, password)
         for team in options.team or ():

@@ -16,7 +16,7 @@ import typer
 from fairlead.cli.server.setting_flags import config_option, setting_option
 from fairlead.cli.ui.groups import CommandGroup, create_group
 from fairlead.core.crypto.key_file import KEY_FILE_NAME, KEYS_VARIABLE, key_file_path
-from fairlead.core.files import FileProblem
+from fairlead.core.files import FileProblem, MissingFile
 from fairlead.settings import Settings, StartError, load
 
 ConfigFlag = Annotated[str | None, config_option()]
@@ -35,7 +35,7 @@ def load_settings(config: str | None, data: str | None, store: str | None) -> Se
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Prints errors and exits with code 1. Logs go to stderr, because stdout may be the backup."""
+    """Prints errors and exits with code 1, or 2 for a missing file. Logs go to stderr: stdout may be the backup."""
     from fairlead.core.log import configure_logging
 
     configure_logging("warning", "console")
@@ -44,7 +44,7 @@ def report_errors() -> Iterator[None]:
     except (StartError, FileProblem) as error:
         for line in str(error).splitlines():
             typer.echo(f"fairlead: {line}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(2 if isinstance(error, MissingFile) else 1) from None
 
 
 def format_record_count(count: int) -> str:

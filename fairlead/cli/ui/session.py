@@ -25,7 +25,7 @@ from fairlead.client.contexts import (
     save_contexts,
     select_login,
 )
-from fairlead.core.files import FileProblem
+from fairlead.core.files import FileProblem, MissingFile
 
 
 class UsageError(Exception):
@@ -114,10 +114,10 @@ def report_errors() -> Iterator[None]:
     """Prints client, file and usage errors in one line and exits with code 1 or 2."""
     try:
         yield
+    except (UsageError, MissingFile) as error:
+        raise exit_with_error(str(error), code=2) from None
     except (ClientError, FileProblem) as error:
         raise exit_with_error(str(error)) from None
-    except UsageError as error:
-        raise exit_with_error(str(error), code=2) from None
 
 
 def exit_with_error(message: str, code: int = 1) -> typer.Exit:
