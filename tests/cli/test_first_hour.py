@@ -259,13 +259,20 @@ def test_an_app_is_created_from_a_chart_or_from_manifests(cli: CliFixture) -> No
 
 def test_names_are_completed_by_the_shell(cli: CliFixture) -> None:
     expect_success(cli.run("project", "create", "completed"))
-    line = {"COMP_WORDS": "fairlead project show compl", "COMP_CWORD": "3", "_FAIRLEAD_COMPLETE": "complete_bash"}
+    assert complete_line(cli, "fairlead project show compl") == ["completed"]
+    assert complete_line(cli, "fairlead get proj") == ["projects", "projectsecrets"]
+    assert complete_line(cli, "fairlead delete project compl") == ["completed"]
+
+
+def complete_line(cli: CliFixture, line: str) -> list[str]:
+    """What bash suggests for the last word of a line."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_FAIRLEAD_COMPLETE": "complete_bash"}
     home = {"HOME": str(cli.home), "XDG_CONFIG_HOME": str(cli.home / "config")}
     code = "from fairlead.cli import make_app; make_app()(prog_name='fairlead')"
     result = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | home | line, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code], env=os.environ | home | words, capture_output=True, text=True, check=True
     )
-    assert result.stdout.split() == ["completed"]
+    return result.stdout.split()
 
 
 def test_states_are_coloured_only_on_a_terminal_without_no_color(cli: CliFixture) -> None:
@@ -306,3 +313,12 @@ def test_a_wait_on_a_terminal_has_a_spinner(cli: CliFixture) -> None:
 def test_the_exit_codes_are_those_of_the_page(cli: CliFixture, arguments: tuple[str, ...], code: int) -> None:
     cli.run("project", "create", "exit-codes")
     assert cli.run(*arguments).code == code
+
+
+def test_usual_names_of_commands_work_in_every_group(cli: CliFixture) -> None:
+    assert expect_success(cli.run("context", "ls", "-o", "name")) == "context/test\n"
+    assert expect_success(cli.run("key", "ls", "-o", "name")) == expect_success(cli.run("key", "list", "-o", "name"))
+    for command in (("cluster", "delete", "none"), ("key", "delete", "none")):
+        assert "not found; check the name" in cli.run(*command).err
+    assert "deleted the login 'test'" in cli.run("context", "delete", "test").err
+    assert " ls " not in cli.run("project", "--help").out

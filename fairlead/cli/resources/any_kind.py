@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.ui.completion import complete_targets
 from fairlead.cli.ui.flags import NamespaceFlag, ProjectNamespaceFlag
 from fairlead.cli.ui.session import Session, UsageError, project_namespace
 from fairlead.client.discovery import ApiResource, list_resources, select_resource
@@ -21,7 +22,12 @@ NOUNS = {
 
 TargetsArgument = Annotated[
     list[str] | None,
-    typer.Argument(help="KIND, KIND NAME... or KIND/NAME...", metavar="KIND[/NAME]", show_default=False),
+    typer.Argument(
+        help="KIND, KIND NAME... or KIND/NAME...",
+        metavar="KIND[/NAME]",
+        show_default=False,
+        autocompletion=complete_targets,
+    ),
 ]
 
 

@@ -4,14 +4,15 @@ Typer calls these functions on Tab. Errors are suppressed and complete to nothin
 command line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 import typer
 
 from fairlead.cli.ui.session import project_namespace_prefix, resolve_login
-from fairlead.client import ClientError
+from fairlead.client import Client, ClientError
 from fairlead.client.contexts import contexts_path, load_contexts
+from fairlead.client.discovery import find_resource, list_resources
 from fairlead.core.files import FileProblem
 from fairlead.core.objects import name_of
 
@@ -41,6 +42,30 @@ def _list_names(context: str | None, plural: str, project: str) -> list[str]:
         client.timeout = COMPLETION_TIMEOUT
         namespace = project_namespace_prefix(client) + project if project else ""
         return sorted({name_of(each) for each in islice(client.list(plural, namespace=namespace), MAX_NAMES)})
+
+
+def complete_targets(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes the arguments of commands for any kind: a kind, then the names of its objects."""
+    words = ctx.params.get("targets") or []
+    try:
+        with resolve_login(ctx.params.get("context")).login.create_client() as client:
+            client.timeout = COMPLETION_TIMEOUT
+            project, namespace = ctx.params.get("project"), ctx.params.get("namespace") or ""
+            if project:
+                namespace = project_namespace_prefix(client) + project
+            found = _list_targets(client, words, namespace)
+            return sorted({each for each in found if each.startswith(incomplete)})
+    except (ClientError, FileProblem):
+        return []
+
+
+def _list_targets(client: Client, words: Sequence[str], namespace: str) -> list[str]:
+    if not words:
+        return [each.plural for each in list_resources(client) if "list" in each.verbs]
+    resource = find_resource(client, words[0])
+    path = resource.path(namespace=namespace if resource.namespaced else "")
+    items = client.send("GET", path, query={"limit": str(MAX_NAMES)}).get("items") or ()
+    return [name_of(each) for each in items]
 
 
 def complete_logins(incomplete: str) -> list[str]:
