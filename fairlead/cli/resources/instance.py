@@ -11,7 +11,7 @@ import typer
 
 from fairlead.cli.ui.describe import cell, find_condition, owner_cell, print_created
 from fairlead.cli.ui.durations import age, format_duration
-from fairlead.cli.ui.field_flags import name_flags, name_project
+from fairlead.cli.ui.field_flags import name_flags, name_project, replace_fields
 from fairlead.cli.ui.flags import options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import COMMON_DETAILS, CreateOptions, Deletion, Resource
@@ -174,7 +174,7 @@ def finish_creation(
     if obstacle:
         raise ClientError(f"not waiting for {label}: {obstacle}")
     created = wait_until_final(session.client, resource, created, options.timeout)
-    print_created(created, options.output, f"{label} is {describe_phase(created)}")
+    print_created(created, options.output, f"{label} is {replace_fields(describe_phase(created))}")
     if has_failed(created):
         raise _report_failed(resource, created, options)
 
@@ -183,7 +183,7 @@ def _report_failed(resource: Resource, instance: Object, options: CreateInstance
     """Prints what has failed and what to do, and returns the exception to raise."""
     error = exit_with_error(f"the {resource.noun} {options.name} has failed:")
     for line in failed_conditions(instance) or [describe_phase(instance)]:
-        print_note(f"  {line}")
+        print_note(f"  {replace_fields(line)}")
     command = resource.noun.replace("virtual cluster", "vcluster")
     print_note(
         f"fix that, and the server tries again; `fairlead {command} show {options.name} --project {options.project}` "
@@ -199,15 +199,18 @@ def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: i
         with show_progress(f"waiting for {ref.name}") as update:
             for state in watch_object(client, ref, timeout):
                 for line in changed_conditions(last, state):
-                    update(f"{ref.name}: {line}")
+                    update(f"{ref.name}: {replace_fields(line)}")
                 if is_final(state):
                     return state
                 if describe_phase(state) != describe_phase(last) or last is obj:
-                    update(f"{ref.name} is {describe_phase(state)}")
+                    update(f"{ref.name} is {replace_fields(describe_phase(state))}")
                 last = state
     except DeadlineExceeded:
-        message = f"the {resource.noun} {ref.name} is still {describe_phase(last)} after {format_duration(timeout)}"
-        raise ClientError(f"{message}; the server continues; use a longer --timeout to wait longer") from None
+        state, waited = replace_fields(describe_phase(last)), format_duration(timeout)
+        raise ClientError(
+            f"the {resource.noun} {ref.name} is still {state} after {waited}; the server continues; use a longer "
+            "--timeout to wait longer"
+        ) from None
     raise ClientError(f"the {resource.noun} {ref.name} was deleted while waiting; create it again")
 
 

@@ -35,6 +35,8 @@ FLAGS = {
 }
 """The flags of the commands that create objects, by the fields that they set. A flag has the same field everywhere."""
 
+FIELD = re.compile(r"(?<![\w.])(?:metadata|spec)(?:\.\w+|\[[^\]]*\])+")
+
 
 @contextmanager
 def name_flags() -> Iterator[None]:
@@ -42,12 +44,13 @@ def name_flags() -> Iterator[None]:
     try:
         yield
     except ApiStatusError as problem:
-        message = problem.message
-        for field in sorted({each.field for each in problem.causes}, key=len, reverse=True):
-            if flag := find_flag(field):
-                message = re.sub(rf"(?<![\w.]){re.escape(field)}(?![\w.\[])", flag, message)
         causes = tuple(Cause(find_flag(each.field) or each.field, each.reason, each.message) for each in problem.causes)
-        raise ApiStatusError(problem.code, problem.reason, message, causes) from None
+        raise ApiStatusError(problem.code, problem.reason, replace_fields(problem.message), causes) from None
+
+
+def replace_fields(text: str) -> str:
+    """The text with flags instead of the fields that have one."""
+    return FIELD.sub(lambda match: find_flag(match[0]) or match[0], text)
 
 
 def find_flag(field: str) -> str:
