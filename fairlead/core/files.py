@@ -20,10 +20,10 @@ class MissingFile(FileProblem):
 
 def ensure_private_folder(path: Path) -> Path:
     """Create the folder and its parents with mode 0700. Existing folders keep their mode."""
-    file = next((each for each in (path, *path.parents) if each.is_file()), None)
-    if file is not None:
-        raise FileProblem(f"{path}: {'this' if file == path else file} is a file, not a folder; use another path")
     with _translate_os_errors(path):
+        file = next((each for each in (path, *path.parents) if each.is_file()), None)
+        if file is not None:
+            raise FileProblem(f"{path}: {'this' if file == path else file} is a file, not a folder; use another path")
         for above in reversed(path.parents):
             if not above.exists():
                 above.mkdir(mode=0o700, exist_ok=True)

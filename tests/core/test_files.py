@@ -66,3 +66,14 @@ def test_the_error_for_an_unusable_path_names_it_and_a_remedy(tmp_path: Path) ->
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(FileProblem, match=r"File exists; make it writable .*, or use another path"):
         ensure_private_folder(tmp_path / "link")
+
+
+def test_a_folder_above_that_may_not_be_read_is_an_error_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", raise_forbidden)
+    with pytest.raises(FileProblem, match="Permission denied; make it writable"):
+        ensure_private_folder(tmp_path / "data")

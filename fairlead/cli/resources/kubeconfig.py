@@ -8,6 +8,7 @@ name fails here and not in kubectl. A scoped key may be able to use a cluster wi
 skipped.
 """
 
+import os
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -212,7 +213,7 @@ def _exec_config(login: str) -> Object:
 def default_kubeconfig() -> Path:
     """The file that kubectl would change: the first one that exists, else the last."""
     paths = kubeconfig_paths(None)
-    return next((each for each in paths if each.exists()), paths[-1])
+    return next((each for each in paths if os.path.exists(each)), paths[-1])
 
 
 def _print_usage_hint(options: KubeconfigOptions, path: Path, name: str) -> None:

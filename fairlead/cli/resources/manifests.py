@@ -1,5 +1,6 @@
 """Reads the objects in files, folders and stdin: YAML with several documents, JSON, and Lists of objects."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -75,11 +76,13 @@ def _apply_rank(manifest: Manifest) -> int:
 
 
 def _list_files(path: str, recursive: bool) -> list[str]:
-    folder = Path(path)
-    if path == STDIN or not folder.is_dir():
+    if path == STDIN or not os.path.isdir(path):
         return [path]
-    found = folder.rglob("*") if recursive else folder.iterdir()
-    return sorted(str(each) for each in found if each.suffix in SUFFIXES and each.is_file())
+    try:
+        found = list(Path(path).rglob("*") if recursive else Path(path).iterdir())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; make it readable, or use another path") from None
+    return sorted(str(each) for each in found if each.suffix in SUFFIXES and os.path.isfile(each))
 
 
 def _read_text(path: str) -> str:
