@@ -206,9 +206,9 @@ def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: i
                     update(f"{ref.name} is {replace_fields(describe_phase(state))}")
                 last = state
     except DeadlineExceeded:
-        state, waited = replace_fields(describe_phase(last)), format_duration(timeout)
+        phase, waited = replace_fields(describe_phase(last)), format_duration(timeout)
         raise ClientError(
-            f"the {resource.noun} {ref.name} is still {state} after {waited}; the server continues; use a longer "
+            f"the {resource.noun} {ref.name} is still {phase} after {waited}; the server continues; use a longer "
             "--timeout to wait longer"
         ) from None
     raise ClientError(f"the {resource.noun} {ref.name} was deleted while waiting; create it again")
