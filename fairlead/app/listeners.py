@@ -12,7 +12,7 @@ from fairlead.server.http.asgi import listen_error
 
 
 def bind_listener(address: str, port: int) -> socket.socket:
-    """A socket that is bound to the port, but does not listen yet: only then does it get connections. Raises StartError."""
+    """A socket that is bound to the port. It gets connections when it listens. Raises StartError."""
     listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
