@@ -20,7 +20,8 @@ import uvloop
 from granian.constants import Interfaces
 
 from fairlead.core.crypto.certificates import ensure_certificates
-from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
+from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
+from fairlead.server.http.listeners import free_port
 
 ADDRESS = "127.0.0.1"
 RESPONSE = "/response"

@@ -8,7 +8,6 @@ flow_control.py      flow control
 controllers.py       controllers, leader election, store maintenance, connections to clusters
 default_templates.py templates of a new installation
 dynamic_config.py    settings that can change at run time
-listeners.py         the listening sockets of workers
 workers/             several processes that serve one port
 worker_limits.py     the limits of one process among several
 maintenance.py       backup, restore and copy of a store
@@ -59,8 +58,9 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SensitiveFieldIndex
 from fairlead.registry.write_options import server_write_options
-from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
+from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
 from fairlead.server.http.event_loop_watchdog import Watchdog, run_watchdog
+from fairlead.server.http.listeners import free_port
 from fairlead.server.metrics.families import new_commit_histogram
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings, StartError, read_variable

@@ -40,7 +40,8 @@ from fairlead.server.audit.log_file import LogRetention, open_sink
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import DEFAULT_POLICY
 from fairlead.server.audit.stage import AuditStage
-from fairlead.server.http.asgi import AsgiApp, BindOptions, free_port, run_http_server
+from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
+from fairlead.server.http.listeners import free_port
 from fairlead.server.pipeline import Pipeline, reject_malformed
 from fairlead.settings import StartError
 

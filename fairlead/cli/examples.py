@@ -130,5 +130,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "restore": ("fairlead restore fairlead.backup --data ./data",),
     "store copy": ("fairlead store copy sqlite:data/fairlead.db postgres://fairlead@db.example.com/fairlead",),
     "export crds": ("fairlead export crds > crds.yaml",),
+    "demo": ("fairlead demo", "fairlead demo --remove"),
     "version": ("fairlead version", "fairlead version --json"),
 }

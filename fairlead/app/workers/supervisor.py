@@ -26,7 +26,6 @@ from types import FrameType
 import structlog
 
 from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer, check_path_ownership
-from fairlead.app.listeners import bind_listener
 from fairlead.app.workers.child_process import STOP_SIGNALS, Message, Serve, fork_child
 from fairlead.app.workers.context import WorkerContext, WorkerSockets
 from fairlead.app.workers.folder_lock import locked_folder
@@ -35,7 +34,7 @@ from fairlead.app.workers.shared_memory import SharedMemory
 from fairlead.app.workers.slots import Slot
 from fairlead.app.workers.worker import run_worker
 from fairlead.controllers.runtime.leader import new_identity
-from fairlead.server.http.asgi import free_port
+from fairlead.server.http.listeners import bind_listener, free_port
 from fairlead.settings import Settings, StartError
 from fairlead.storage.open import is_shared, scheme_of
 

@@ -1,6 +1,7 @@
 """The HTTP edge: ASGI, request headers and bodies, responses, and limits on slow or stalled clients.
 
 asgi.py                 granian's ASGI interface: requests become a `Call`, a `Reply` becomes a response or stream
+listeners.py            ports and listening sockets
 request.py              request headers and body; rejection of ambiguous requests (request smuggling)
 response.py             response headers; the stages for gzip and custom headers
 websocket.py            the server side of WebSockets

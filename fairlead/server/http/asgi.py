@@ -7,7 +7,6 @@ in memory without back pressure. With ASGI, `send` waits until the client has re
 """
 
 import asyncio
-import errno
 import os
 import resource
 import socket
@@ -37,7 +36,6 @@ from fairlead.server.http.unsent import (
     send_in_chunks,
 )
 from fairlead.server.http.websocket import Send, run_websocket
-from fairlead.settings import StartError
 
 MAX_HEADER_BYTES = 64 * 1024
 HEADER_TIMEOUT_MILLISECONDS = 10_000
@@ -365,33 +363,6 @@ def _listen_on(server: Any, listener: socket.socket) -> None:
         server._shd = new_holder(os.dup(listener.fileno()), False, BACKLOG)
 
     server._init_shared_socket = use_listener
-
-
-def free_port(address: str, port: int) -> int:
-    """Returns the port to bind, raising StartError if it is in use. granian sets SO_REUSEPORT and would not notice."""
-    try:
-        return _bind_once(address, port)
-    except OSError as error:
-        raise listen_error(address, port, error) from None
-
-
-def listen_error(address: str, port: int, error: OSError) -> StartError:
-    is_foreign = error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror)
-    advice = (
-        "use an address of this machine with --listen, or 0.0.0.0 for all of them"
-        if is_foreign
-        else "choose another with --port"
-    )
-    return StartError(f"cannot listen on {address} port {port}: {error.strerror}; {advice}")
-
-
-def _bind_once(address: str, port: int) -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((address, port))
-        bound: int = probe.getsockname()[1]
-        return bound
 
 
 async def _wait_until_accepting(address: str, port: int, serving: "asyncio.Task[None]") -> None:
