@@ -20,6 +20,14 @@ TIMEOUT_SECONDS = 60.0
 Fairlead = Callable[..., "subprocess.Popen[str]"]
 
 
+@pytest.fixture(autouse=True)
+def logging_configurations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Arguments of `configure_logging`, which is replaced: loggers of this process would keep a closed stream."""
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr("fairlead.core.log.configure_logging", lambda *arguments: calls.append(arguments))
+    return calls
+
+
 @pytest.fixture
 def fairlead() -> Iterator[Fairlead]:
     """`fairlead("up", "--json", FAIRLEAD_LOG_LEVEL="debug")` starts the command with piped output."""

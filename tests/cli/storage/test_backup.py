@@ -52,14 +52,6 @@ def read_record(folder: Path) -> bytes | None:
     return asyncio.run(read())
 
 
-@pytest.fixture(autouse=True)
-def logging_configurations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Arguments of `configure_logging`, which is replaced: loggers of this process would keep a closed stream."""
-    calls: list[tuple[str, ...]] = []
-    monkeypatch.setattr("fairlead.core.log.configure_logging", lambda *arguments: calls.append(arguments))
-    return calls
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     write_record(tmp_path / "data")
