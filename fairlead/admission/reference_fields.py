@@ -1,7 +1,8 @@
 """The references to other objects that a change adds, for `references.py`.
 
 References that the server reports in the conditions of the object are not here: clusters, templates, runners and
-Secrets that instances, clusters and runners name.
+Secrets that instances, clusters and runners name. Nor are the users, teams and verbs of `spec.access`: as with the
+subjects and rules of RBAC, anything may be written there, without a warning.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,14 +13,12 @@ from fairlead.core.objects import get_path
 from fairlead.core.scope import ANY
 from fairlead.kinds import INSTANCES
 from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
-from fairlead.registry.kind import ALL_VERBS, Change
+from fairlead.registry.kind import Change
 
 PROJECT_ROLES = ("admin", "user", "viewer")
 """The roles of project members that are no ClusterRoles."""
 _PRINCIPALS = {"user": "users", "team": "teams"}
-_ACCESS_FIELDS = ("spec.access", "spec.extraAccessRules", "spec.template.access.rules")
-VERBS = (*ALL_VERBS, ANY, "use", "bind", "makeowner", "escalate", "impersonate")
-"""The verbs that requests to this server have, or that it checks."""
+_ACCESS_FIELDS = ("spec.extraAccessRules", "spec.template.access.rules")
 _TEMPLATE_KINDS = {instance.template_kind: instance.templates for instance in INSTANCES.values()}
 _ALLOW_LISTS = {"allowedClusters": ("clusters", "cluster"), "allowedRunners": ("runners", "runner")}
 _SCOPE_EFFECT = "the entry allows nothing until there is one"
@@ -75,17 +74,6 @@ def _access_names(entries: Any) -> set[tuple[str, str]]:
         for kind, plural in _PRINCIPALS.items()
         for name in _strings(entry.get(plural))
     }
-
-
-def unknown_verbs(change: Change) -> Iterator[tuple[str, str]]:
-    """The verbs that the change adds to access entries and that no request has, each with the path of its list."""
-    before = {
-        verb for _, entry in _entries(get_path(change.old, "spec.access")) for verb in _strings(entry.get("verbs"))
-    }
-    for index, entry in _entries(get_path(change.new, "spec.access")):
-        for verb in _strings(entry.get("verbs")):
-            if verb not in VERBS and verb not in before:
-                yield f"spec.access[{index}].verbs", verb
 
 
 def project_references(change: Change, subject: Subject) -> Iterator[Reference]:

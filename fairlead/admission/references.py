@@ -14,17 +14,15 @@ from itertools import islice
 
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.reference_fields import (
-    VERBS,
     Reference,
     Subject,
     key_scope_references,
     owner_and_access_references,
     project_references,
     team_references,
-    unknown_verbs,
 )
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.suggestions import did_you_mean, near_names, nearest_word
+from fairlead.core.suggestions import did_you_mean, near_names
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.names import MAX_LABEL_LENGTH
@@ -39,7 +37,7 @@ FindReferences = Callable[[Change, Subject], Iterable[Reference]]
 
 
 def warn_missing_references(authorize: Authorize, api_group: str, namespace_prefix: str) -> Rule:
-    """Warns about owners, members, access entries, allow lists and scopes that name objects that do not exist."""
+    """Warns about owners, members, access rules, allow lists and scopes that name objects that do not exist."""
     subject = Subject(api_group, namespace_prefix)
 
     @applies_to(lambda kind, verb: verb != "delete" and bool(_finders(kind, api_group)))
@@ -50,9 +48,6 @@ def warn_missing_references(authorize: Authorize, api_group: str, namespace_pref
         missing = (each for each in found if _is_missing(each, change.user, registry, authorize))
         for each in islice(missing, MAX_WARNINGS):
             change.warnings.append(_describe(each, change.user, registry, authorize))
-        for path, verb in islice(unknown_verbs(change) if change.kind.has_access_entries else (), MAX_WARNINGS):
-            suggestion = did_you_mean(nearest_word(verb, VERBS))
-            change.warnings.append(f'{path}: no request has the verb "{verb}", so it grants nothing{suggestion}')
 
     return rule
 

@@ -116,12 +116,13 @@ def create_objects(client: httpx.Client, catalog: ApiCatalog) -> None:
 
 
 def take_snapshot(client: httpx.Client, catalog: ApiCatalog) -> dict[str, str]:
-    """The bytes of all protected objects. Of clusters only the spec, because the server probes them repeatedly."""
+    """The bytes of all protected objects. Only the spec, if the server reports the status later or repeatedly."""
     contents: dict[str, str] = {}
     for resource in (each for each in catalog.resources if each.is_stored):
         path = f"{resource.collection_path(PROTECTED)}/{PROTECTED}"
         response = client.get(path)
-        contents[path] = json.dumps(response.json()["spec"]) if resource.plural == "clusters" else response.text
+        has_late_status = resource.plural == "clusters" or resource.plural.endswith("instances")
+        contents[path] = json.dumps(response.json()["spec"]) if has_late_status else response.text
     return contents
 
 
