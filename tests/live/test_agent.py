@@ -43,6 +43,7 @@ def test_users_reach_a_cluster_directly_also_while_the_server_is_down(tmp_path: 
         with running_server(data) as server:
             with server.client() as admin:
                 key = create_cluster_and_user(admin)
+                create_object(admin, "clusters", "Cluster", "oslo", access=[{"users": ["ada"], "verbs": ["get"]}])
                 create_object(admin, "users", "User", "eve", username="eve")
                 eve_key = create_object(admin, "ownedaccesskeys", "OwnedAccessKey", "eves", user="eve")["spec"]["key"]
             prepare_agent(folder, server, cluster)
