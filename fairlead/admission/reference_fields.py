@@ -126,6 +126,16 @@ def team_references(change: Change, subject: Subject) -> Iterator[Reference]:
     return _principals("spec.users", "user", added, subject, "it is a member as soon as it exists")
 
 
+def external_cluster_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    """The cluster of an external virtual cluster: the server deploys nothing there, so no condition is about it."""
+    name = get_path(change.new, "spec.clusterRef.cluster")
+    is_new = name != get_path(change.old, "spec.clusterRef.cluster")
+    if get_path(change.new, "spec.external") is True and is_new and _is_name(name):
+        effect = "the virtual cluster cannot be reached there until it is connected"
+        path, verbs = "spec.clusterRef.cluster", ("get", "use")
+        yield Reference(path, subject.api_group, "clusters", "cluster", name, effect, verbs=verbs)
+
+
 def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference]:
     scope = get_path(change.new, "spec.scope")
     if scope == get_path(change.old, "spec.scope"):

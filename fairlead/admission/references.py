@@ -16,6 +16,7 @@ from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.reference_fields import (
     Reference,
     Subject,
+    external_cluster_references,
     key_scope_references,
     owner_and_access_references,
     project_references,
@@ -57,6 +58,7 @@ def _finders(kind: Kind, api_group: str) -> list[FindReferences]:
         "projects": project_references,
         "teams": team_references,
         "ownedaccesskeys": key_scope_references,
+        "virtualclusterinstances": external_cluster_references,
     }
     found = [find for plural, find in by_plural.items() if is_resource(kind, api_group, plural)]
     return [owner_and_access_references, *found] if kind.has_access_entries else found

@@ -4,8 +4,8 @@ Database drivers are imported only by the stores that need them. A URL may conta
 it.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from fairlead.storage.contract import FIRST_REVISION, Store
@@ -31,16 +31,32 @@ def _sqlite_path(path: str) -> str:
     return path
 
 
+async def _check_sqlite_exists(path: str) -> None:
+    check_file_exists(_sqlite_path(path))
+
+
 async def _open_postgres(rest: str, first: int) -> Store:
     from fairlead.storage.postgres import PostgresStore
 
     return await PostgresStore.open(f"postgres:{rest}", first)
 
 
+async def _check_postgres_exists(rest: str) -> None:
+    from fairlead.storage.postgres import check_store_exists
+
+    await check_store_exists(f"postgres:{rest}")
+
+
 async def _open_etcd(rest: str, first: int) -> Store:
     from fairlead.storage.etcd import EtcdStore, parse_address
 
     return await EtcdStore.open(parse_address(rest), first)
+
+
+async def _check_etcd_exists(rest: str) -> None:
+    from fairlead.storage.etcd import check_store_exists, parse_address
+
+    await check_store_exists(parse_address(rest))
 
 
 POSTGRES_URL_FORMAT = "postgres://user@host:5432/database"
@@ -53,26 +69,26 @@ class StoreScheme:
     url_format: str
     open: Callable[[str, int], Awaitable[Store]]
     """The second argument is the minimum revision of the store."""
+    check_exists: Callable[[str], Awaitable[None]] | None
+    """Raises StoreUnavailable if there is no store, for stores that are created when they are opened."""
     is_shared: bool
     """Whether several servers can use it at the same time. Otherwise it belongs to one process."""
     snapshot: Callable[[str], AbstractAsyncContextManager[Snapshot]] | None = None
     """Takes a snapshot while a server has the store open, if that is possible."""
-    check_exists: Callable[[str], None] | None = None
-    """Raises StoreUnavailable if there is no store, for stores that are created when they are opened."""
 
 
 SCHEMES: dict[str, StoreScheme] = {
-    "memory": StoreScheme("memory:", _open_memory, is_shared=False),
+    "memory": StoreScheme("memory:", _open_memory, None, is_shared=False),
     "sqlite": StoreScheme(
         "sqlite:/path/to/file or sqlite:relative/path",
         _open_sqlite,
+        _check_sqlite_exists,
         is_shared=False,
         snapshot=lambda path: open_file_snapshot(_sqlite_path(path)),
-        check_exists=lambda path: check_file_exists(_sqlite_path(path)),
     ),
-    "postgres": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, is_shared=True),
-    "postgresql": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, is_shared=True),
-    "etcd": StoreScheme("etcd://host1:2379,host2:2379/prefix", _open_etcd, is_shared=True),
+    "postgres": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, _check_postgres_exists, is_shared=True),
+    "postgresql": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, _check_postgres_exists, is_shared=True),
+    "etcd": StoreScheme("etcd://host1:2379,host2:2379/prefix", _open_etcd, _check_etcd_exists, is_shared=True),
 }
 
 
@@ -88,20 +104,28 @@ async def open_store(url: str) -> Store:
 
 
 async def open_existing_store(url: str) -> Store:
-    """Open a store to read it. A file that does not exist is not created. Raises like `open_store`."""
+    """Open a store to read it. One that does not exist is not created. Raises like `open_store`."""
     known, rest = _parse_url(url)
     if known.check_exists is not None:
-        known.check_exists(rest)
+        with _explain_url_errors(url):
+            await known.check_exists(rest)
     return await open_store(url)
 
 
 async def open_for_restore(url: str, first: int = FIRST_REVISION) -> Store:
     """Open a store whose content will be replaced. Its revision is then at least `first`."""
     known, rest = _parse_url(url)
-    try:
+    with _explain_url_errors(url):
         return await known.open(rest, first)
+
+
+@contextmanager
+def _explain_url_errors(url: str) -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
-        raise ValueError(f"this is not a valid {scheme_of(url)} store URL: {error}; use {known.url_format}") from error
+        form = SCHEMES[scheme_of(url)].url_format
+        raise ValueError(f"this is not a valid {scheme_of(url)} store URL: {error}; use {form}") from error
 
 
 @asynccontextmanager
@@ -114,7 +138,7 @@ async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
         return
     if not known.is_shared:
         raise ValueError(f"a {scheme_of(url)} store can only be read by the server that uses it")
-    store = await open_store(url)
+    store = await open_existing_store(url)
     try:
         yield await take_snapshot(store)
     finally:

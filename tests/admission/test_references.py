@@ -77,6 +77,10 @@ ROWS: dict[str, tuple[str, Any, Any, str]] = {
         *("Project", {"allowedTemplates": [{"kind": "SpaceTemplate", "name": "defautl"}]}),
         *({"allowedTemplates": [{"kind": "SpaceTemplate", "name": "default"}, {"name": "any"}]}, "default"),
     ),
+    "spec.clusterRef.cluster": (
+        *("VirtualClusterInstance", {"external": True, "clusterRef": {"cluster": "berlim"}}),
+        *({"external": True, "clusterRef": {"cluster": "berlin"}}, "berlin"),
+    ),
     "spec.users": ("Team", {"users": ["alcie"]}, {"users": ["alice"]}, "alice"),
     "spec.scope.projects[0].project": (
         *("OwnedAccessKey", {"user": "alice", "scope": {"projects": [{"project": "demmo"}]}}),

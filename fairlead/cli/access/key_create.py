@@ -1,6 +1,7 @@
 """`fairlead key create`: creates an access key, optionally restricted by a scope."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,14 +11,16 @@ import typer
 from fairlead.cli.access.scope_flags import build_scope
 from fairlead.cli.ui.describe import drop_none
 from fairlead.cli.ui.durations import parse_duration
+from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, OutputFlag, options_from
 from fairlead.cli.ui.output import Output, print_data, print_note
 from fairlead.cli.ui.session import open_session
-from fairlead.client import ApiStatusError, ClientError
+from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.client.contexts import KEY_ENV
 from fairlead.core.objects import Object, get_path, name_of
 
 KEYS = "ownedaccesskeys"
-TTL_FIELD = "spec.ttl"
+TTL_FLAG = "--ttl"
 SCOPE_PANEL = "Scope: without any of these, the key has all permissions of its owner"
 
 
@@ -56,6 +59,10 @@ class ScopeOptions:
             "clusters": self.cluster or (),
         }
         return build_scope(entries, self.allow_cli, self.scope_file)
+
+    def name_flags(self, client: Client) -> AbstractContextManager[None]:
+        """Replaces fields in messages by flags, unless the fields are those of the scope file."""
+        return nullcontext() if self.scope_file else name_flags(client)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +108,21 @@ def command(options: KeyCreateOptions) -> None:
     The value goes to stdout and everything else to stderr: `KEY=$(fairlead key create --ttl 12h)`
     """
     with open_session(options.context) as session:
+        body = build_body(options)
         try:
-            created = session.client.create(KEYS, build_body(options))
+            with options.scope.name_flags(session.client):
+                created = session.client.create(KEYS, body)
         except ApiStatusError as problem:
             raise ClientError(f"{problem}{_advice(problem, options)}") from None
         print_key_value(created, options.output)
+        if options.output is Output.TABLE and not options.lifetime.disabled:
+            print_note(f"to use it: `fairlead login {session.client.url} --key-stdin`, or set {KEY_ENV}")
 
 
 def _advice(problem: ApiStatusError, options: KeyCreateOptions) -> str:
     """Maps the fields in the server's message to the flags of this command."""
-    if TTL_FIELD in problem.message:
-        return f"; set {TTL_FIELD} with --ttl, like `--ttl 12h`"
+    if TTL_FLAG in problem.message or "spec.ttl" in problem.message:
+        return f"; set it with {TTL_FLAG}, like `{TTL_FLAG} 12h`"
     if options.scope.scope_file and "spec.scope" in problem.message:
         return f"; spec.scope is the content of {options.scope.scope_file}"
     return ""

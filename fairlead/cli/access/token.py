@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.access.key_create import ScopeOptions
+from fairlead.cli.ui.describe import drop_none
 from fairlead.cli.ui.durations import format_duration, parse_duration
 from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
 from fairlead.cli.ui.output import Output, print_data, print_note
@@ -75,13 +76,10 @@ def create(options: TokenCreateOptions) -> None:
 
     The token goes to stdout and everything else to stderr: `TOKEN=$(fairlead token create --ttl 1h)`
     """
-    spec = {"ttl": options.ttl, "scope": options.scope.build()}
-    body = {
-        "kind": "DirectClusterEndpointToken",
-        "spec": {name: value for name, value in spec.items() if value is not None},
-    }
     with open_session(options.context) as session:
-        response = session.client.create(TOKENS, body)
+        spec = drop_none({"ttl": options.ttl, "scope": options.scope.build()})
+        with options.scope.name_flags(session.client):
+            response = session.client.create(TOKENS, {"kind": "DirectClusterEndpointToken", "spec": spec})
         token, ttl = get_path(response, "status.token"), get_path(response, "spec.ttl")
         if not isinstance(token, str) or not token:
             raise ClientError("the server did not return a token; check that it supports direct tokens")

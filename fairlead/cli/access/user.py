@@ -96,7 +96,7 @@ def create(options: UserCreateOptions) -> None:
         for team in options.team or ():
             require_exists(client, TEAMS, team)
         password = _read_initial_password(options)
-        with name_flags():
+        with name_flags(client):
             created = client.create(USERS, build_body(options))
         if password is not None:
             _set_initial_password(client, created, password)

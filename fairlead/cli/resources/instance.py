@@ -155,7 +155,7 @@ def create_instance_command(
 
 def create_instance(session: Session, resource: Resource, body: Object, options: CreateInstanceOptions) -> Object:
     namespace = project_namespace(session, options.project)
-    with name_project(session.client, options.project), name_flags():
+    with name_project(session.client, options.project), name_flags(session.client):
         return session.client.create(resource.plural, body, namespace=namespace)
 
 

@@ -177,7 +177,10 @@ def build_external(session: Session, options: VirtualClusterImportOptions) -> Ne
         "external": True,
         "clusterRef": drop_none(cluster_ref) or None,
     }
-    message = f"imported the external virtual cluster {options.name} into the project {options.project}"
+    message = (
+        f"imported the external virtual cluster {options.name} into the project {options.project}; "
+        f"`fairlead vcluster show {options.name} --project {options.project}` shows whether it can be reached"
+    )
     return NewObject(build_object(VIRTUAL_CLUSTERS.kind, options.name, spec), message, options.project)
 
 

@@ -1,4 +1,4 @@
-"""Errors of the server in the words of the command line: flags instead of fields, projects instead of namespaces."""
+"""Errors and warnings of the server in the words of the command line: flags instead of fields, projects instead of namespaces."""
 
 import re
 from collections.abc import Iterator
@@ -28,9 +28,16 @@ FLAGS = {
     "spec.parameters": "--parameter",
     "spec.recommendedApp": "--recommended-for",
     "spec.runnerRef.runner": "--runner",
+    "spec.scope.clusters": "--cluster",
+    "spec.scope.projects": "--project",
+    "spec.scope.spaces": "--space",
+    "spec.scope.virtualClusters": "--virtual-cluster",
+    "spec.team": "--team",
     "spec.templateRef.name": "--template",
     "spec.templateRef.version": "--template",
     "spec.ttl": "--ttl",
+    "spec.type": "--type",
+    "spec.user": "--user",
     "spec.users": "--member",
 }
 """The flags of the commands that create objects, by the fields that they set. A flag has the same field everywhere."""
@@ -39,13 +46,17 @@ FIELD = re.compile(r"(?<![\w.])(?:metadata|spec)(?:\.\w+|\[[^\]]*\])+")
 
 
 @contextmanager
-def name_flags() -> Iterator[None]:
-    """Replaces the fields in an error about an object by the flags that they were set with."""
+def name_flags(client: Client) -> Iterator[None]:
+    """Replaces the fields in errors and warnings about an object by the flags that they were set with."""
+    print_warning = client.on_warning
+    client.on_warning = lambda text: print_warning(replace_fields(text))
     try:
         yield
     except ApiStatusError as problem:
         causes = tuple(Cause(find_flag(each.field) or each.field, each.reason, each.message) for each in problem.causes)
         raise ApiStatusError(problem.code, problem.reason, replace_fields(problem.message), causes) from None
+    finally:
+        client.on_warning = print_warning
 
 
 def replace_fields(text: str) -> str:
@@ -54,12 +65,16 @@ def replace_fields(text: str) -> str:
 
 
 def find_flag(field: str) -> str:
-    """The flag of a field, or of the field around it with the rest of its path; empty if there is none."""
+    """The flag of a field, or of the field around it; empty if there is none.
+
+    The key in a map is kept: `--parameter size`. The position in a list is not: users do not count flags.
+    """
     path = field
     while path:
         if path in FLAGS:
-            rest = re.sub(r"^\[([^\[\]]*)\]$", r"\1", field.removeprefix(path).lstrip("."))
-            return f"{FLAGS[path]} {rest}".rstrip()
+            rest = field.removeprefix(path).lstrip(".")
+            key = "" if re.match(r"\[\d+\]", rest) else re.sub(r"^\[([^\[\]]*)\]$", r"\1", rest)
+            return f"{FLAGS[path]} {key}".rstrip()
         path = re.sub(r"(\.[^.\[]+|\[[^\]]*\]|^[^.\[]+)$", "", path)
     return ""
 

@@ -196,7 +196,7 @@ def create_command(
             with open_session(options.context) as session:
                 new = build(session, options)
                 namespace = project_namespace(session, new.project) if new.project else ""
-                with name_project(session.client, new.project), name_flags():
+                with name_project(session.client, new.project), name_flags(session.client):
                     created = session.client.create(resource.plural, new.body, namespace=namespace)
                 print_created(created, options.output, new.message)
 

@@ -17,6 +17,6 @@ recognize commits by it; and a commit whose response was lost is found by its id
 """
 
 from fairlead.storage.etcd.address import EtcdAddress, parse_address
-from fairlead.storage.etcd.store import EtcdStore
+from fairlead.storage.etcd.store import EtcdStore, check_store_exists
 
-__all__ = ["EtcdAddress", "EtcdStore", "parse_address"]
+__all__ = ["EtcdAddress", "EtcdStore", "check_store_exists", "parse_address"]

@@ -254,6 +254,20 @@ class EtcdStore:
         return events, self._layout.from_etcd_revision(reached)
 
 
+async def check_store_exists(address: EtcdAddress) -> None:
+    """Raises StoreUnavailable if there is no store under the prefix. Changes nothing."""
+    client = EtcdClient(address)
+    try:
+        key = KeySpace(address.prefix.encode()).format
+        found = RangeResponse.parse(await client.call_idempotent(RANGE, range_request(key)))
+    finally:
+        await client.close()
+    if not found.records:
+        raise StoreUnavailable(
+            f"{address}: there is no store with this prefix; check the URL that the servers use, with its prefix"
+        )
+
+
 async def _open_layout(client: EtcdClient, keys: KeySpace, first: int) -> tuple[Layout, KeyValue]:
     """Open the store under these keys, or create it. Returns it with its head."""
     there = [op_range(range_request(keys.format)), op_range(range_request(keys.head))]

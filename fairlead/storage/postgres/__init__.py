@@ -16,6 +16,6 @@ paused or disconnected replica cannot block the others. A counter row instead of
 commit, which could not be vacuumed during a long snapshot, such as a backup.
 """
 
-from fairlead.storage.postgres.store import PostgresStore
+from fairlead.storage.postgres.store import PostgresStore, check_store_exists
 
-__all__ = ["PostgresStore"]
+__all__ = ["PostgresStore", "check_store_exists"]

@@ -129,6 +129,19 @@ async def migrate(connection: Connection, address: PostgresAddress, first: int =
             await connection.execute(RAISE_REVISION, first)
 
 
+async def check_tables_exist(connection: Connection, address: PostgresAddress) -> None:
+    """Raises StoreUnavailable if the schema does not exist or is empty. Changes nothing."""
+    if await connection.fetchval(FIND_SCHEMA, address.schema) is None or not await _list_tables(connection, address):
+        raise StoreUnavailable(
+            f"{address.name}: there is no store in the schema {address.schema}; check the URL that the servers use, "
+            "with its ?schema="
+        )
+
+
+async def _list_tables(connection: Connection, address: PostgresAddress) -> set[str]:
+    return {row[0] for row in await connection.fetch(FIND_TABLES, address.schema)}
+
+
 async def _schema_version(connection: Connection, address: PostgresAddress) -> int:
     """The version of the schema; 0 if it is empty. Creates the schema if it does not exist."""
     if await connection.fetchval(FIND_SCHEMA, address.schema) is None:
@@ -139,7 +152,7 @@ async def _schema_version(connection: Connection, address: PostgresAddress) -> i
                 f"{address.name}: the user may not create the schema {address.schema}; an administrator must run "
                 f'`CREATE SCHEMA "{address.schema}" AUTHORIZATION` and the user\'s name ({error})'
             ) from error
-    tables = {row[0] for row in await connection.fetch(FIND_TABLES, address.schema)}
+    tables = await _list_tables(connection, address)
     if not tables:
         return 0
     if not {"log", "store", "groups"} <= tables:

@@ -6,6 +6,7 @@ database, because other replicas may have written.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import asyncpg
@@ -39,13 +40,35 @@ from fairlead.storage.postgres.reader import (
     read_record,
     scan_records,
 )
-from fairlead.storage.postgres.schema import migrate, purge_deleted, set_compacted, sweep
+from fairlead.storage.postgres.schema import check_tables_exist, migrate, purge_deleted, set_compacted, sweep
 from fairlead.storage.postgres.writer import CLOSED_MESSAGE, CommitJob, MaintenanceJob, PostgresWriter
 
 MAX_KEY_BYTES = 2_500
 """Slightly less than the maximum size of an index entry."""
 
 T = TypeVar("T")
+
+
+@asynccontextmanager
+async def _connected(address: PostgresAddress) -> AsyncIterator[Connection]:
+    """A connection for one task. Raises ValueError and StoreUnavailable like `PostgresStore.open`."""
+    try:
+        connection = await connect(address)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+    except asyncpg.ClientConfigurationError as error:
+        raise ValueError(str(error)) from error
+    except DATABASE_ERRORS as error:
+        raise explain_error(address, error) from error
+
+
+async def check_store_exists(url: str) -> None:
+    """Raises StoreUnavailable if the schema of the URL contains no store. Changes nothing."""
+    address = parse_address(url)
+    async with _connected(address) as connection:
+        await check_tables_exist(connection, address)
 
 
 class PostgresStore:
@@ -66,18 +89,10 @@ class PostgresStore:
         Raises ValueError for an invalid URL, StoreUnavailable with advice otherwise.
         """
         address = parse_address(url)
-        try:
-            connection = await connect(address)
-            try:
-                await migrate(connection, address, first)
-                state = await fetch_state(connection)
-            finally:
-                connection.terminate()
+        async with _connected(address) as connection:
+            await migrate(connection, address, first)
+            state = await fetch_state(connection)
             return cls(address, await PostgresReaderPool.open(address), state)
-        except asyncpg.ClientConfigurationError as error:
-            raise ValueError(str(error)) from error
-        except DATABASE_ERRORS as error:
-            raise explain_error(address, error) from error
 
     async def read(self, key: Key) -> Record | None:
         return await self._query(lambda connection: read_record(connection, key))

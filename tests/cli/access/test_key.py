@@ -127,7 +127,7 @@ def test_a_forbidden_request_is_reported_with_its_message(key_cli: CliFixture) -
 
 def test_a_ttl_over_the_limit_is_reported_with_its_flag(key_cli: CliFixture) -> None:
     key_cli.fake.on("POST", KEYS, (403, failure_status(403, "Forbidden", "set spec.ttl to at most 60")))
-    assert "set spec.ttl with --ttl" in key_cli.run("key", "create").err
+    assert "set it with --ttl" in key_cli.run("key", "create").err
 
 
 def test_a_rejected_scope_is_reported_with_its_file(key_cli: CliFixture, tmp_path: Path) -> None:

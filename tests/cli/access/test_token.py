@@ -45,7 +45,7 @@ def test_a_forbidden_request_is_reported_with_its_message(user: CliFixture) -> N
     user.fake.on("POST", TOKENS, (403, failure_status(403, "Forbidden", "set spec.ttl to at most 60")))
     result = user.run("token", "create", "--ttl", "1h")
     assert (result.code, result.out) == (1, "")
-    assert "set spec.ttl to at most 60" in result.err
+    assert "set --ttl to at most 60" in result.err
 
 
 def test_a_response_without_a_token_is_an_error(user: CliFixture) -> None:

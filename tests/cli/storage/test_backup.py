@@ -236,3 +236,19 @@ def test_an_empty_store_cannot_be_copied(data: Path) -> None:
     assert (code, "there is no database; check the path" in output) == (1, True)
     assert list(data.parent.glob("empty*")) == []
     assert read_record(data) == b"{}"
+
+
+@pytest.mark.parametrize("backend", ["postgres", "etcd"])
+async def test_a_store_that_does_not_exist_is_not_created_in_order_to_read_it(backend: str, tmp_path: Path) -> None:
+    url = await ADDRESSES[backend](tmp_path / "typo")
+    target = f"sqlite:{tmp_path}/copy.db"
+    for _ in range(2):  # the first attempt must not create what the second one finds
+        with pytest.raises(StartError, match="there is no store"):
+            await maintenance.copy_store(url, target, idle_seconds=0)
+        with pytest.raises(StartError, match="there is no store"):
+            await maintenance.back_up(url, str(tmp_path / "backup"))
+    assert list(tmp_path.iterdir()) == []
+    store = await open_store(url)
+    await store.commit([Write(KEY, b"theirs", 0)])
+    await store.close()
+    assert (await maintenance.copy_store(url, target, idle_seconds=0)).stats.count == 1
