@@ -259,6 +259,7 @@ def normalize_url(url: str) -> str:
     except ValueError:
         raise ClientError(f"{quoted} is not a server URL; {advice}") from None
     if parts.scheme == "http":
+        advice = advice if "@" in url else f"use https{text.removeprefix('http')}"
         raise ClientError(f"{quoted} is not an https URL, and access keys are sent over https only; {advice}")
     if parts.scheme != "https" or not host or port == 0 or parts.path or parts.query or parts.fragment or "@" in text:
         raise ClientError(f"{quoted} is not a server URL; {advice}, without path or query")

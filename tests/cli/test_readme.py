@@ -1,5 +1,6 @@
 """The commands in README.md work as they are typed, one after the other, against a server of `fairlead up`."""
 
+import html
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.cli.server.up import KEY_ADVICE
 from tests.cli.conftest import ROOT, Fairlead
 from tests.cli.server.test_up import read_ready_line, stop_process
 
@@ -39,9 +41,13 @@ def build_script(commands: list[str], url: str) -> str:
     return "\n".join(lines)
 
 
+def search_path(component: Callable[[str], Path]) -> str:
+    """The PATH of a user who has followed the README: with kubectl and fairlead."""
+    return ":".join(map(str, (component("kubectl").parent, Path(sys.executable).parent, "/usr/bin", "/bin")))
+
+
 def test_the_commands_work_as_typed(fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path]) -> None:
-    programs = (component("kubectl").parent, Path(sys.executable).parent)
-    environment = {"HOME": str(tmp_path), "PATH": ":".join(map(str, (*programs, "/usr/bin", "/bin")))}
+    environment = {"HOME": str(tmp_path), "PATH": search_path(component)}
     process = fairlead("up", "--port", "0", "--json", **environment, XDG_DATA_HOME="")
     url = read_ready_line(process)["url"]
     commands = list_commands()
@@ -58,3 +64,23 @@ def test_the_commands_work_as_typed(fairlead: Fairlead, tmp_path: Path, componen
     assert "app.management.service.sh/ingress-nginx created" in result.stdout
     assert "ci may not get secrets in service-p-other" in result.stdout
     stop_process(process)
+
+
+def test_the_picture_shows_what_up_prints_today(
+    fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path]
+) -> None:
+    """`scripts/draw_first_session.py` draws it again."""
+    picture = (ROOT / "docs" / "first-session.svg").read_text()
+    texts = (html.unescape(each).replace("\xa0", " ") for each in re.findall(r"<text[^>]*>([^<]*)</text>", picture))
+    drawn = {each.strip() for each in texts}
+    process = fairlead("up", "--port", "0", "--data", str(tmp_path / "data"), PATH=search_path(component))
+    printed = []
+    for line in process.stdout or ():
+        printed.append(line.strip())
+        if line.startswith("Ctrl-C"):
+            break
+    stop_process(process)
+    of_this_server = ("Fairlead ", "access key ", "kubeconfig ", "export ", "kubectl apply ")
+    assert {each for each in printed if each and not each.startswith(of_this_server)} - drawn == set()
+    assert KEY_ADVICE.split()[0] in " ".join(drawn)
+    assert "http" not in picture.replace("http://www.w3.org/", "").replace("https://127.0.0.1:8443", "")

@@ -27,7 +27,7 @@ DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks":
 EXAMPLE_MANIFEST = "examples/app.yaml"
 KEY_ADVICE = """
 The access key may do everything and does not expire. Keep it and the kubeconfig private. Give other users and programs
-keys of their own, and then revoke it: fairlead key revoke admin-first-key"""
+keys of their own, and then revoke it: {fairlead} key revoke admin-first-key"""
 
 
 def command(
@@ -91,7 +91,7 @@ def print_summary(console: "Console", started: "StartedServer", kubeconfig: Path
         for line in next_commands(kubeconfig, bool(started.new_key)):
             console.print(f"  {line}", style="cyan")
     if started.new_key:
-        console.print(KEY_ADVICE)
+        console.print(KEY_ADVICE.format(fairlead=_own_command()))
     console.print("\nCtrl-C stops the server.")
 
 
@@ -105,6 +105,14 @@ def next_commands(kubeconfig: Path, first_start: bool) -> tuple[str, str, str]:
     if shutil.which("kubectl"):
         login, client, kinds = f"export KUBECONFIG={file}", "kubectl", "kubectl api-resources"
     else:
-        client = "fairlead" if shutil.which("fairlead") else f"{shlex.quote(sys.executable)} -m fairlead"
+        client = _own_command()
         login, kinds = f"{client} login --kubeconfig {file}", f"{client} get"
     return login, f"{client} apply -f {shlex.quote(str(example))}" if suggest_example else kinds, f"{client} get apps"
+
+
+def _own_command() -> str:
+    """`fairlead` as it can be typed in another terminal: with its path, if it is not on the PATH."""
+    script = Path(sys.executable).with_name("fairlead")
+    if shutil.which("fairlead"):
+        return "fairlead"
+    return shlex.quote(str(script)) if script.is_file() else f"{shlex.quote(sys.executable)} -m fairlead"

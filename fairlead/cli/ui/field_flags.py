@@ -1,4 +1,4 @@
-"""Errors and warnings of the server in the words of the command line: flags instead of fields, projects instead of namespaces."""
+"""Messages of the server in the words of the command line: flags instead of fields, projects instead of namespaces."""
 
 import re
 from collections.abc import Iterator
