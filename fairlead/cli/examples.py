@@ -21,6 +21,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead get apps",
         "fairlead get spaceinstances --project demo -o wide",
         "fairlead get project demo -o yaml",
+        "fairlead get spaces --project demo --watch",
         "fairlead get clusters -o jsonpath='{.items[*].metadata.name}'",
     ),
     "apply": (

@@ -118,10 +118,11 @@ class Client:
         return self.watch_path(self.path(plural, namespace=namespace), labels=labels, fields=fields, seconds=seconds)
 
     def watch_path(
-        self, path: str, *, labels: str = "", fields: str = "", seconds: float = math.inf
+        self, path: str, *, labels: str = "", fields: str = "", seconds: float = math.inf, accept: str = JSON
     ) -> Iterator[Event]:
-        """Like `watch`, for the resource at a path."""
-        return stream_events(lambda query: self._stream_events(path, query), _selector_query(labels, fields), seconds)
+        """Like `watch`, for the resource at a path. `accept` can select another form of the objects, such as tables."""
+        selectors = _selector_query(labels, fields)
+        return stream_events(lambda query: self._stream_events(path, query, accept), selectors, seconds)
 
     def create(self, plural: str, body: Object, *, namespace: str = "") -> Object:
         """Returns the created object, including one-time fields such as `spec.key`.
@@ -195,12 +196,13 @@ class Client:
             self.on_warning(re.sub(r"\\(.)", r"\1", text))
         return self._decode_object(response.content)
 
-    def _stream_events(self, path: str, query: Mapping[str, str]) -> Iterator[Object]:
+    def _stream_events(self, path: str, query: Mapping[str, str], accept: str) -> Iterator[Object]:
         """Yields the events of one watch request. Bookmarks are frequent, so the timeout detects dead connections."""
         import httpx
 
         try:
-            with self._http.stream("GET", path, params=query, timeout=self.timeout) as response:
+            headers = {"Accept": accept}
+            with self._http.stream("GET", path, params=query, headers=headers, timeout=self.timeout) as response:
                 if not response.is_success:
                     raise ApiStatusError.parse(response.status_code, response.read(), self.url)
                 for line in split_lines(response.iter_bytes()):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.client.discovery import list_resources
-from tests.cli.conftest import ROOT
-from tests.cli.end_to_end import expect_json, expect_success, open_admin_client
+from tests.cli.conftest import ROOT, Fairlead
+from tests.cli.end_to_end import expect_json, expect_success, interrupt, open_admin_client
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import FakeServer
 from tests.harness.server_process import Server, running_server
@@ -113,6 +113,26 @@ def test_a_rejected_object_does_not_stop_the_others_and_the_exit_code_is_1(cli: 
     assert (result.code, result.out) == (1, "app/good created\n")
     assert f"fairlead: {file}: app/bad: " in result.err
     expect_success(cli.run("delete", "app", "good", "--yes"))
+
+
+def test_objects_of_any_kind_are_watched(cli: CliFixture, fairlead: Fairlead) -> None:
+    expect_success(cli.run("project", "create", "watched"))
+    environment = {"HOME": str(cli.home), "XDG_CONFIG_HOME": str(cli.home / "config")}
+    watching = fairlead("get", "project", "watched", "--watch", **environment)
+    assert watching.stdout is not None
+    assert watching.stdout.readline().split()[:3] == ["EVENT", "NAME", "NAMESPACE"]
+    assert watching.stdout.readline().split()[:3] == ["ADDED", "watched", "service-p-watched"]
+    expect_success(cli.run("project", "create", "other"))
+    expect_success(cli.run("project", "delete", "watched", "--yes"))
+    events = [watching.stdout.readline().split()[:2], watching.stdout.readline().split()[:2]]
+    assert ["MODIFIED", "watched"] in events
+    assert interrupt(watching) == (0, "")
+    names = fairlead("get", "projects", "-w", "-o", "name", **environment)
+    assert names.stdout is not None
+    assert names.stdout.readline().startswith("project/")
+    assert interrupt(names) == (0, "")
+    assert "is for one kind" in cli.run("get", "apps,projects", "-w").err
+    assert cli.run("get", "project", "none", "-w").code == 1
 
 
 def test_a_mistyped_kind_is_answered_with_the_right_one(cli: CliFixture) -> None:

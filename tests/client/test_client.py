@@ -256,7 +256,7 @@ def test_a_host_without_a_scheme_is_an_https_url(text: str) -> None:
 
 
 def test_plain_http_is_rejected_because_keys_would_be_readable() -> None:
-    with pytest.raises(ClientError, match="https only; use https://127.0.0.1:8443$"):
+    with pytest.raises(ClientError, match=r"https only; use https://127.0.0.1:8443$"):
         normalize_url("http://127.0.0.1:8443")
 
 

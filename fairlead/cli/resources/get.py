@@ -1,16 +1,25 @@
 """`fairlead get`: prints objects of any kind, in the columns of the server. For machines without kubectl."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.cli.resources.any_kind import NamespaceOptions, Target, TargetsArgument, parse_targets, served_resources
-from fairlead.cli.ui.flags import AllProjectsFlag, ContextFlag, ObjectOutputFlag, SelectorFlag, SortFlag, options_from
-from fairlead.cli.ui.list import sort_key
+from fairlead.cli.ui.flags import (
+    AllProjectsFlag,
+    ContextFlag,
+    ObjectOutputFlag,
+    SelectorFlag,
+    SortFlag,
+    WatchFlag,
+    options_from,
+)
+from fairlead.cli.ui.list import check_watch_flags, sort_key, watch_objects, watch_table
 from fairlead.cli.ui.output import TABLE, Format, ObjectOutput, build_list, print_name, print_table, print_value
 from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.client import Client
-from fairlead.client.client import PAGE_SIZE
+from fairlead.client.client import JSON, PAGE_SIZE
 from fairlead.core.objects import Object, get_path, name_of
 
 TABLE_TYPE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -23,6 +32,7 @@ class GetOptions:
     all_projects: AllProjectsFlag = False
     selector: SelectorFlag = ""
     sort_by: SortFlag = ""
+    watch: WatchFlag = False
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
 
@@ -41,7 +51,9 @@ def command(options: GetOptions) -> None:
             _print_kinds(session)
             return
         targets = parse_targets(session, options.targets, namespace)
-        if options.output.is_table:
+        if options.watch:
+            _watch(session.client, targets, options)
+        elif options.output.is_table:
             _print_tables(session.client, targets, options)
         else:
             _print_objects(session.client, targets, options)
@@ -110,29 +122,80 @@ def _print_tables(client: Client, targets: Sequence[Target], options: GetOptions
 
 
 def _print_table(target: Target, pages: Sequence[Object], output: ObjectOutput, sort_by: str) -> None:
-    columns = [
-        (number, str(each.get("name")).upper())
-        for number, each in enumerate(pages[0].get("columnDefinitions") or ())
-        if output.format is Format.WIDE or not each.get("priority")
-    ]
+    columns = _table_columns(target, pages[0], output)
     rows = [row for page in pages for row in page.get("rows") or ()]
     if sort_by:
         key = sort_key(sort_by)
         rows.sort(key=lambda row: key(row.get("object") or {}))
-    has_namespaces = target.resource.namespaced and not target.namespace
-    headers = [*(["NAMESPACE"] if has_namespaces else []), *(name for _, name in columns)]
-    cells = [
-        [
-            *([str(get_path(row, "object.metadata.namespace") or "-")] if has_namespaces else []),
-            *(_format_cell(row["cells"][number]) for number, _ in columns),
-        ]
-        for row in rows
+    cells = [[each.format(row) for each in columns] for row in rows]
+    print_table([each.header for each in columns], cells, _empty_message(target))
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column of a table of the server: its header, and the position of its cells."""
+
+    header: str
+    position: int
+
+    def format(self, row: Object) -> str:
+        return _format_cell(row["cells"][self.position])
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceColumn:
+    """The namespaces of objects in all namespaces, which the server does not print."""
+
+    header: str = "NAMESPACE"
+
+    def format(self, row: Object) -> str:
+        return _format_cell(get_path(row, "object.metadata.namespace"))
+
+
+def _table_columns(target: Target, table: Object, output: ObjectOutput) -> list[TableColumn | NamespaceColumn]:
+    is_in_all_namespaces = target.resource.namespaced and not target.namespace
+    return [
+        *([NamespaceColumn()] if is_in_all_namespaces else []),
+        *(
+            TableColumn(str(each.get("name")).upper(), number)
+            for number, each in enumerate(table.get("columnDefinitions") or ())
+            if output.format is Format.WIDE or not each.get("priority")
+        ),
     ]
-    location = f" in {target.namespace}" if target.namespace else ""
-    print_table(headers, cells, f"no {target.resource.plural}{location}")
+
+
+def _empty_message(target: Target) -> str:
+    return f"no {target.resource.plural}" + (f" in {target.namespace}" if target.namespace else "")
 
 
 def _format_cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "-" if value in (None, "") else str(value)
+
+
+def _watch(client: Client, targets: Sequence[Target], options: GetOptions) -> None:
+    """Prints the objects, then a row for each change, until Ctrl-C, which ends the command with exit code 0."""
+    check_watch_flags(options.sort_by, options.output)
+    if len(targets) > 1:
+        raise UsageError("--watch is for one kind, or one object of it; run the command once for each")
+    [target] = targets
+    query = {} if target.name else {"limit": "1"}
+    first = client.send("GET", target.path, query=query, accept=TABLE_TYPE)
+    events = client.watch_path(
+        target.resource.path("", target.namespace),
+        labels=options.selector,
+        fields=f"metadata.name={target.name}" if target.name else "",
+        accept=TABLE_TYPE if options.output.is_table else JSON,
+    )
+    with suppress(KeyboardInterrupt):
+        if options.output.is_table:
+            columns = _table_columns(target, first, options.output)
+            watch_table(
+                events,
+                [each.header for each in columns],
+                lambda table: [each.format(table["rows"][0]) for each in columns],
+                _empty_message(target),
+            )
+        else:
+            watch_objects(events, target.resource.kind, options.output)

@@ -108,18 +108,24 @@ def sort_key(field: str) -> Callable[[Object], tuple[int, Any]]:
 def _watch(client: Client, listing: Listing, options: ListOptions) -> None:
     """Prints watch events until Ctrl-C, which ends the command with exit code 0."""
     output = options.output
-    if options.sort_by or output.format is Format.JSONPATH:
-        raise UsageError("--watch cannot be combined with --sort-by or -o jsonpath; leave one of them out")
+    check_watch_flags(options.sort_by, output)
     events = client.watch(listing.plural, namespace=listing.namespace, labels=options.selector)
     matching = (each for each in events if each.type == SYNCED or listing.matches(each.object))
     with suppress(KeyboardInterrupt):
         if output.is_table:
-            _watch_table(matching, listing)
+            watch_table(
+                matching, listing.columns, lambda obj: listing.row(obj, datetime.now(UTC)), listing.empty_message
+            )
         else:
-            _watch_objects(matching, listing.kind, output)
+            watch_objects(matching, listing.kind, output)
 
 
-def _watch_objects(events: Iterable[Event], kind: str, output: ObjectOutput) -> None:
+def check_watch_flags(sort_by: str, output: ObjectOutput) -> None:
+    if sort_by or output.format is Format.JSONPATH:
+        raise UsageError("--watch cannot be combined with --sort-by or -o jsonpath; leave one of them out")
+
+
+def watch_objects(events: Iterable[Event], kind: str, output: ObjectOutput) -> None:
     for event in events:
         if event.type == SYNCED:
             continue
@@ -129,9 +135,11 @@ def _watch_objects(events: Iterable[Event], kind: str, output: ObjectOutput) -> 
             print_event(event.type, event.object, Output(output.format))
 
 
-def _watch_table(events: Iterable[Event], listing: Listing) -> None:
+def watch_table(
+    events: Iterable[Event], columns: Sequence[str], row: Callable[[Object], Sequence[str]], empty_message: str
+) -> None:
     """Prints the initial list as a table, then a row for each event with the same column widths."""
-    headers = ("EVENT", *listing.columns)
+    headers = ("EVENT", *columns)
     widths: list[int] | None = None
     rows: list[Sequence[str]] = []
     synced = False
@@ -139,14 +147,14 @@ def _watch_table(events: Iterable[Event], listing: Listing) -> None:
         if event.type == SYNCED:
             synced = True
         else:
-            rows.append((event.type.ljust(len(MODIFIED)), *listing.row(event.object, datetime.now(UTC))))
+            rows.append((event.type.ljust(len(MODIFIED)), *row(event.object)))
         if not synced:
             continue
         if not rows:
-            print_note(listing.empty_message)
+            print_note(empty_message)
         elif widths is None:
             widths = column_widths(headers, rows)
-            print_table(headers, rows, listing.empty_message)
+            print_table(headers, rows, empty_message)
         else:
             print_row(headers, rows[-1], widths)
         rows.clear()
