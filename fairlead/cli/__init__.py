@@ -136,7 +136,7 @@ def _run_placeholder() -> None:
 
 @functools.cache
 def load_command(name: str) -> TyperCommand | TyperGroup:
-    """Imports a command, and adds the examples to its help."""
+    """Imports a command, and completes its help."""
     target = next(each.target for each in COMMANDS if each.name == FORMER_NAMES.get(name, name))
     module, _, attribute = target.partition(":")
     command = getattr(import_module(module), attribute)
@@ -148,15 +148,19 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
     loaded = get_command(app)
     assert isinstance(loaded, TyperGroup)
     found: Any = loaded.commands[name]
-    _add_examples(found, name)
+    _complete_help(found, name)
     return found  # type: ignore[no-any-return]
 
 
-def _add_examples(command: Any, path: str) -> None:
+def _complete_help(command: Any, path: str) -> None:
+    """Adds the examples, and prints arguments in capitals, as the documentation does."""
+    for each in command.params:
+        if each.param_type_name == "argument" and not each.metavar:
+            each.metavar = each.name.upper()
     if examples := EXAMPLES.get(path):
         command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
     for name, each in getattr(command, "commands", {}).items():
-        _add_examples(each, f"{path} {name}")
+        _complete_help(each, f"{path} {name}")
 
 
 def root() -> None:

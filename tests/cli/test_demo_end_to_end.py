@@ -34,7 +34,7 @@ def cli(server: Server, client: Client, tmp_path: Path, monkeypatch: pytest.Monk
     cli = CliFixture(tmp_path, FakeServer(server.url, server.ca_file), monkeypatch)
     cli.save_login(key=server.key)
     yield cli
-    expect_success(cli.run("demo", "--remove"))
+    expect_success(cli.run("demo", "--remove", "--yes"))
 
 
 def list_names(client: Client) -> set[str]:
@@ -60,9 +60,10 @@ def test_the_demo_is_created_once_and_removed_without_a_trace(cli: CliFixture, c
     again = cli.run("demo")
     assert (again.code, again.out) == (0, "")
     assert "nothing to create" in again.err
-    expect_success(cli.run("demo", "--remove"))
+    assert cli.run("demo", "--remove").code == 2
+    expect_success(cli.run("demo", "--remove", "--yes"))
     assert list_names(client) == before
-    assert "nothing to remove" in cli.run("demo", "--remove").err
+    assert "nothing to remove" in cli.run("demo", "--remove", "--yes").err
 
 
 def test_the_demo_shows_some_trouble(cli: CliFixture, client: Client) -> None:
@@ -93,7 +94,7 @@ def test_an_object_of_the_same_name_stops_the_command_before_anything_is_created
     result = cli.run("demo")
     assert (result.code, result.out) == (1, "")
     assert "ownedaccesskey/ada-laptop exists and is not part of the demo" in result.err
-    expect_success(cli.run("demo", "--remove"))
+    expect_success(cli.run("demo", "--remove", "--yes"))
     assert list_names(client) == before
     client.delete("ownedaccesskeys", "ada-laptop")
 
@@ -103,7 +104,7 @@ def test_a_project_with_objects_of_others_is_kept(cli: CliFixture, client: Clien
     path = client.core_path("configmaps", namespace="service-p-payments")
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}}
     client.send("POST", path, body)
-    result = cli.run("demo", "--remove")
+    result = cli.run("demo", "--remove", "--yes")
     assert result.code == 1
     assert "project payments contains configmaps/mine" in result.err
     assert client.get("projects", "payments")["metadata"]["labels"] == {DEMO_LABEL: "true"}

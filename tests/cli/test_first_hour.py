@@ -340,5 +340,5 @@ def test_usual_names_of_commands_work_in_every_group(cli: CliFixture) -> None:
     assert expect_success(cli.run("key", "ls", "-o", "name")) == expect_success(cli.run("key", "list", "-o", "name"))
     for command in (("cluster", "delete", "none"), ("key", "delete", "none")):
         assert "not found; check the name" in cli.run(*command).err
-    assert "deleted the login 'test'" in cli.run("context", "delete", "test").err
+    assert "deleted the login 'test'" in cli.run("context", "delete", "test", "--yes").err
     assert " ls " not in cli.run("project", "--help").out

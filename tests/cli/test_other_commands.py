@@ -97,7 +97,8 @@ def test_contexts_are_listed_switched_and_removed_without_showing_keys(user: Cli
         ("third", False),
     ]
     assert "fairlead_" not in listed + user.run("context", "list").out
-    assert user.run("context", "forget", "third").code == 0
+    assert user.run("context", "forget", "third").code == 2
+    assert user.run("context", "forget", "third", "--yes").code == 0
     assert user.run("context", "list", "-o", "name").out == "context/other\ncontext/test\n"
     assert user.run("context", "use", "third").code == 1
     assert "FAIRLEAD_CONTEXT is set" in user.run("context", "use", "other", FAIRLEAD_CONTEXT="test").err

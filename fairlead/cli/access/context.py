@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_logins
-from fairlead.cli.ui.flags import ObjectOutputFlag
+from fairlead.cli.ui.flags import ObjectOutputFlag, YesFlag
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, Format, print_name, print_note, print_table, print_value
 from fairlead.cli.ui.session import report_errors
@@ -65,10 +66,12 @@ def use(name: NameArgument) -> None:
 
 
 @group.command("forget")
-def forget(name: NameArgument) -> None:
+def forget(name: NameArgument, yes: YesFlag = False) -> None:
     """Delete a stored login. Its key stays valid: `fairlead logout --context NAME` revokes it too."""
     with report_errors():
         select_login(name)
+        if not yes:
+            prompts.confirm(f"Delete the login {name}, with its key?")
         path = contexts_path()
         stored = load_contexts(path)
         save_contexts(path, stored.without_login(name))

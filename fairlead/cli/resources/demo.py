@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources.demo_fleet import DEMO_LABEL, STUCK_PROJECT, DemoObject, demo_objects
-from fairlead.cli.ui.flags import ContextFlag
+from fairlead.cli.ui import prompts
+from fairlead.cli.ui.flags import ContextFlag, YesFlag
 from fairlead.cli.ui.output import print_name, print_note
 from fairlead.cli.ui.session import Session, open_session, project_namespace_prefix
 from fairlead.client import ApiStatusError, Client, ClientError
@@ -36,11 +37,14 @@ REMOVAL_SECONDS, POLL_SECONDS = 60.0, 0.2
 
 def command(
     remove: Annotated[bool, typer.Option("--remove", help="Remove everything that the demo created.")] = False,
+    yes: YesFlag = False,
     context: ContextFlag = None,
 ) -> None:
     """Fill the server with a small fleet for looking around, or remove it again."""
     with open_session(context) as session:
         if remove:
+            if not yes:
+                prompts.confirm(f"Delete all objects with the label {IS_DEMO}?")
             remove_demo(session.client)
         else:
             create_demo(session)

@@ -46,7 +46,7 @@ def bind_listener(address: str, port: int) -> socket.socket:
 def _listen_error(address: str, port: int, error: OSError) -> StartError:
     is_foreign = error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror)
     advice = (
-        "use an address of this machine with --listen, or 0.0.0.0 for all of them"
+        "use an address of this machine with --listen or FAIRLEAD_LISTEN, or 0.0.0.0 for all of them"
         if is_foreign
         else "choose another with --port"
     )

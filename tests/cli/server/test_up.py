@@ -168,7 +168,7 @@ def test_a_data_folder_in_use_by_another_server_is_rejected(fairlead: Fairlead, 
 def test_an_address_of_another_machine_is_named_with_its_flag(fairlead: Fairlead, tmp_path: Path) -> None:
     error = expect_startup_error(fairlead("serve", "--data", str(tmp_path), "--listen", "192.0.2.1", "--port", "0"))
     assert "cannot listen on 192.0.2.1 port 0: " in error
-    assert "use an address of this machine with --listen, or 0.0.0.0 for all of them" in error
+    assert "use an address of this machine with --listen or FAIRLEAD_LISTEN, or 0.0.0.0 for all of them" in error
     assert "--port" not in error
 
 
