@@ -24,6 +24,7 @@ from typer.main import get_command
 
 from fairlead.cli.examples import EXAMPLES
 from fairlead.cli.ui.groups import CommandGroup
+from fairlead.cli.ui.streams import run_with_streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 
 def main() -> None:
-    make_app()()
+    run_with_streams(make_app())
 
 
 class SectionedCommand(TyperCommand):

@@ -38,6 +38,7 @@ TIMEOUT_SECONDS = 65.0
 WARNING_PATTERN = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 """One warning of a Warning header (RFC 7234): `299 - "the text"`."""
 
+NOT_UTF8 = "a part of the request is not valid UTF-8; check its names and values, and the locale of the terminal"
 STRICT_VALIDATION = {"fieldValidation": "Strict"}
 DRY_RUN = {"dryRun": "All"}
 MERGE_PATCH = "application/merge-patch+json"
@@ -182,12 +183,14 @@ class Client:
         """Sends a request with the access key. Returns the JSON object of the response, or raises ClientError."""
         import httpx
 
-        content = None if body is None else json.encode(body)
+        content = None if body is None else _encode_body(body)
         headers = {"Accept": accept} | ({} if content is None else {"Content-Type": media_type})
         try:
             response = self._http.request(
                 method, path, content=content, params=query, headers=headers, timeout=self.timeout
             )
+        except UnicodeEncodeError as error:
+            raise ClientError(f"{NOT_UTF8} ({error.object!r})") from None
         except httpx.HTTPError as error:
             raise connection_error(self.url, error, self._has_custom_ca) from error
         if not response.is_success:
@@ -214,6 +217,8 @@ class Client:
                             code if isinstance(code, int) else 500, json.encode(status), self.url
                         )
                     yield event
+        except UnicodeEncodeError as error:
+            raise ClientError(f"{NOT_UTF8} ({error.object!r})") from None
         except httpx.HTTPError as error:
             raise connection_error(self.url, error, self._has_custom_ca) from error
 
@@ -225,6 +230,13 @@ class Client:
         if not isinstance(value, dict):
             raise ClientError(f"{self.url}: the response is not a JSON object; is this a Fairlead server?")
         return value
+
+
+def _encode_body(body: Any) -> bytes:
+    try:
+        return json.encode(body)
+    except TypeError as error:
+        raise ClientError(f"{NOT_UTF8} ({error})") from None
 
 
 def _selector_query(labels: str, fields: str) -> dict[str, str]:
@@ -306,4 +318,7 @@ def quote_segment(name: str) -> str:
     """Percent-encodes a name as a path segment."""
     if not name or name in (".", ".."):
         raise ClientError(f"{name!r} is not a valid object name; use a name as shown in lists")
-    return quote(name, safe="")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise ClientError(f"{NOT_UTF8} ({name!r})") from None

@@ -17,6 +17,7 @@ from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import print_object
 from fairlead.cli.ui.durations import age, coarse_duration, format_duration, parse_duration, parse_time
+from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, OutputFlag, YesFlag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.list import Listing, ListOptions, print_objects
@@ -210,10 +211,13 @@ def rotate(
     with open_session(context) as session:
         in_use = session.client.whoami().get("accessKey") == name
         spec = {} if overlap is None else {"overlapSeconds": overlap}
-        rotated = session.client.invoke_action(KEYS, name, "rotate", {"spec": spec})
+        with name_flags(session.client):
+            rotated = session.client.invoke_action(KEYS, name, "rotate", {"spec": spec})
         value = get_path(rotated, "spec.key")
+        # Before it is printed, which may fail: the login has no other key.
+        is_saved = in_use and value and session.save_key(value)
         print_key_value(rotated, output)
-        if in_use and value and session.save_key(value):
+        if is_saved:
             print_note(f"the login {session.name!r} now uses the new value")
         print_note(
             f"the old value stays valid for {format_duration(overlap)}" if overlap else "the old value is revoked"

@@ -153,7 +153,7 @@ def print_key_value(key: Object, output: Output) -> None:
     if not isinstance(value, str) or not value:
         raise ClientError(f"the server created {name_of(key)} but did not return its value; rotate it to get one")
     if output is Output.TABLE:
-        print(value)
+        print(value, flush=True)
     else:
         print_data(key, output)
     print_note(f"this is the value of the key {name_of(key)}; it is shown only once")

@@ -84,7 +84,7 @@ def create(options: TokenCreateOptions) -> None:
         if not isinstance(token, str) or not token:
             raise ClientError("the server did not return a token; check that it supports direct tokens")
         if options.output is Output.TABLE:
-            print(token)
+            print(token, flush=True)
         else:
             print_data(response, options.output)
         lifetime = f" for {format_duration(ttl)}" if isinstance(ttl, int) else ""

@@ -16,7 +16,9 @@ NOUNS = {
     "key": "ownedaccesskeys",
     "space": "spaceinstances",
     "vcluster": "virtualclusterinstances",
+    "vclustertemplate": "virtualclustertemplates",
     "workspace": "devpodworkspaceinstances",
+    "workspacetemplate": "devpodworkspacetemplates",
 }
 """The nouns of other commands, with the resources that they stand for."""
 
@@ -82,7 +84,7 @@ def _split_pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     for each in words:
         kind, slash, name = each.partition("/")
         if not kind or not slash or not name:
-            raise UsageError(f"{each!r} is not in the form KIND/NAME, as the others are")
+            raise UsageError(f"{each!r} is not in the form KIND/NAME, like app/nginx")
         yield kind, name
 
 

@@ -17,6 +17,7 @@ from fairlead.cli.resources.any_kind import (
 from fairlead.cli.resources.manifests import FilesFlag, RecursiveFlag, read_manifests
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
+from fairlead.cli.ui.field_flags import name_selector
 from fairlead.cli.ui.flags import ContextFlag, DryRunFlag, NoWaitFlag, SelectorFlag, TimeoutFlag, YesFlag, options_from
 from fairlead.cli.ui.output import escape_control
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session
@@ -75,7 +76,8 @@ def _find_targets(session: Session, options: DeleteOptions) -> Sequence[Target]:
         raise UsageError("set either names or a label selector with -l")
     if not options.selector:
         return targets
-    return [found for each in targets for found in _select(session.client, each, options.selector)]
+    with name_selector(options.selector):
+        return [found for each in targets for found in _select(session.client, each, options.selector)]
 
 
 def _targets_in_files(session: Session, options: DeleteOptions, namespace: str) -> Sequence[Target]:

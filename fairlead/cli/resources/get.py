@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.cli.resources.any_kind import NamespaceOptions, Target, TargetsArgument, parse_targets, served_resources
+from fairlead.cli.ui.field_flags import name_selector
 from fairlead.cli.ui.flags import (
     AllProjectsFlag,
     ContextFlag,
@@ -51,12 +52,13 @@ def command(options: GetOptions) -> None:
             _print_kinds(session)
             return
         targets = parse_targets(session, options.targets, namespace)
-        if options.watch:
-            _watch(session.client, targets, options)
-        elif options.output.is_table:
-            _print_tables(session.client, targets, options)
-        else:
-            _print_objects(session.client, targets, options)
+        with name_selector(options.selector):
+            if options.watch:
+                _watch(session.client, targets, options)
+            elif options.output.is_table:
+                _print_tables(session.client, targets, options)
+            else:
+                _print_objects(session.client, targets, options)
 
 
 def _print_kinds(session: Session) -> None:

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.field_flags import require_project
 from fairlead.cli.ui.flags import ContextFlag, options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
@@ -165,6 +166,8 @@ def _resolve_target(session: Session, options: KubeconfigTargetOptions) -> ApiTa
         return space_target(session, *_split_pair(options.space, "--space P/S"))
     if options.virtual_cluster is not None:
         return virtual_cluster_target(session, *_split_pair(options.virtual_cluster, "--virtual-cluster P/V"))
+    if options.project:
+        require_project(session.client, options.project)
     return management_target(session, options.project or "")
 
 

@@ -10,6 +10,7 @@ import typer
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell
 from fairlead.cli.ui.durations import age, format_duration, parse_duration
+from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag, OutputFlag
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, Output, print_data, print_note
@@ -131,7 +132,9 @@ def rotate_key(
     """
     with open_session(context) as session:
         spec = {} if overlap is None else {"overlapSeconds": overlap}
-        print_key(session.client.invoke_action(RUNNERS.plural, name, "rotatekey", {"spec": spec}), output)
+        with name_flags(session.client):
+            rotated = session.client.invoke_action(RUNNERS.plural, name, "rotatekey", {"spec": spec})
+        print_key(rotated, output)
         print_note(f"the old key stays valid for {format_duration(overlap)}" if overlap else "the old key is revoked")
 
 
@@ -141,6 +144,6 @@ def print_key(response: Object, output: Output) -> None:
     if not isinstance(value, str) or not value:
         raise ClientError("the server did not return a key; is it a Fairlead server?")
     if output is Output.TABLE:
-        print(value)
+        print(value, flush=True)
     else:
         print_data(response, output)

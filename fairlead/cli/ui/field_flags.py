@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fairlead.cli.ui.session import UsageError
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.errors import Cause
 
@@ -23,6 +24,7 @@ FLAGS = {
     "spec.email": "--email",
     "spec.endpoint": "--endpoint",
     "spec.members": "--member",
+    "spec.overlapSeconds": "--overlap",
     "spec.owner.team": "--owner",
     "spec.owner.user": "--owner",
     "spec.parameters": "--parameter",
@@ -77,6 +79,18 @@ def find_flag(field: str) -> str:
             return f"{FLAGS[path]} {key}".rstrip()
         path = re.sub(r"(\.[^.\[]+|\[[^\]]*\]|^[^.\[]+)$", "", path)
     return ""
+
+
+@contextmanager
+def name_selector(selector: str) -> Iterator[None]:
+    """Says that the label selector is invalid, if that is why a list fails."""
+    try:
+        yield
+    except ApiStatusError as problem:
+        if selector and problem.code == 400:
+            advice = "use the format app=web, or 'env in (test, live)'"
+            raise UsageError(f"--selector {selector!r}: {problem.message}; {advice}") from None
+        raise
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from fairlead.cli.ui.field_flags import name_selector
 from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, SelectorFlag, SortFlag, WatchFlag
 from fairlead.cli.ui.jsonpath import InvalidTemplate, parse_path
 from fairlead.cli.ui.output import (
@@ -72,6 +73,11 @@ class Listing:
 def print_objects(client: Client, listing: Listing, options: ListOptions) -> None:
     if options.output.format is Format.WIDE:
         listing = listing.widened()
+    with name_selector(options.selector):
+        _print_or_watch(client, listing, options)
+
+
+def _print_or_watch(client: Client, listing: Listing, options: ListOptions) -> None:
     if options.watch:
         _watch(client, listing, options)
         return

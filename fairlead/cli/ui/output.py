@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fairlead.cli.ui.jsonpath import InvalidTemplate, Template, parse_template
+from fairlead.cli.ui.streams import write_data
 from fairlead.core import json
 from fairlead.core.objects import Object
 
@@ -102,8 +103,7 @@ def print_data(value: Any, output: Output) -> None:
     from fairlead.core import yaml
 
     stripped = _without_managed_fields(value)
-    encoded = yaml.encode(stripped) if output is Output.YAML else json.encode_pretty(stripped)
-    sys.stdout.write(encoded.decode())
+    write_data(yaml.encode(stripped) if output is Output.YAML else json.encode_pretty(stripped))
 
 
 def build_list(items: Sequence[Object]) -> Object:
@@ -121,9 +121,7 @@ def print_event(type: str, obj: Object, output: Output) -> None:
     from fairlead.core import yaml
 
     event = {"type": type, "object": _without_managed_fields(obj)}
-    encoded = b"---\n" + yaml.encode(event) if output is Output.YAML else json.encode(event) + b"\n"
-    sys.stdout.write(encoded.decode())
-    sys.stdout.flush()
+    write_data(b"---\n" + yaml.encode(event) if output is Output.YAML else json.encode(event) + b"\n")
 
 
 def _without_managed_fields(value: Any) -> Any:
