@@ -53,6 +53,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "project list": ("fairlead project list", "fairlead project list -l stage=test --sort-by .metadata.name"),
     "project show": ("fairlead project show demo",),
     "project members": ("fairlead project members demo",),
+    "project add-member": ("fairlead project add-member demo User:ada:user",),
+    "project remove-member": ("fairlead project remove-member demo User:ada",),
     "project delete": ("fairlead project delete demo", "fairlead project delete demo --yes --timeout 10m"),
     "workspace list": ("fairlead workspace list", "fairlead workspace list --project demo --watch"),
     "workspace show": ("fairlead workspace show desk --project demo",),
@@ -74,6 +76,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "space list": ("fairlead space list", "fairlead space list --project demo -o name"),
     "space show": ("fairlead space show dev --project demo",),
     "space create": (
+        "fairlead space create dev --project demo --cluster berlin --user ada --wait",
         "fairlead space create dev --project demo --cluster berlin --wait",
         "fairlead space create dev --project demo --cluster berlin --template small --parameter size=3",
     ),

@@ -198,6 +198,31 @@ def test_a_workspace_without_a_runner_is_not_waited_for(server: Server, tmp_path
     assert "not waiting for the workspace desk: there is no runner, so nothing will happen to it" in result.err
 
 
+def test_a_colleague_joins_a_project_and_leaves_it(cli: CliFixture) -> None:
+    expect_success(cli.run("project", "create", "joined", "--member", "User:admin:admin"))
+    expect_success(cli.run("user", "create", "colleague", "--no-password"))
+    command = ("project", "add-member", "joined", "User:colleague")
+    assert "now a member of the project joined, with the role viewer" in cli.run(*command).err
+    assert "already a member" in cli.run(*command).err
+    assert "with the role user" in cli.run("project", "add-member", "joined", "User:colleague:user").err
+    shown = expect_json(cli.run("project", "show", "joined", "-o", "json"))["spec"]["members"]
+    assert [(each["name"], each["clusterRole"]) for each in shown] == [("admin", "admin"), ("colleague", "user")]
+    assert '--member: there is no user "nobody"' in cli.run("project", "add-member", "joined", "User:nobody").err
+    assert "no longer a member" in cli.run("project", "remove-member", "joined", "user:colleague").err
+    again = cli.run("project", "remove-member", "joined", "User:colleague")
+    assert (again.code, "fairlead project members joined" in again.err) == (1, True)
+    assert cli.run("project", "add-member", "joined", "colleague").code == 2
+
+
+def test_a_space_is_created_for_a_colleague(cli: CliFixture) -> None:
+    expect_success(cli.run("project", "create", "shared"))
+    flags = ("--project", "shared", "--cluster", "none", "--user", "unknown")
+    created = cli.run("space", "create", "dev", *flags, "-o", "jsonpath={.spec.access}")
+    assert created.code == 0, created.err
+    assert created.out == '[{"users":["unknown"],"verbs":["get","use"]}]\n'
+    assert 'warning: --user: there is no user "unknown"' in created.err
+
+
 def test_a_wait_ends_after_the_timeout_with_what_is_missing(cli: CliFixture, server: Server) -> None:
     expect_success(cli.run("project", "create", "slow"))
     with open_admin_client(server) as client:

@@ -12,9 +12,9 @@ from fairlead.cli.server.up import KEY_ADVICE
 from tests.cli.conftest import ROOT, Fairlead
 from tests.cli.server.test_up import read_ready_line, stop_process
 
-SECTIONS = ("## First session", "## Users and access keys")
-SKIPPED = ("make ", "kubectl get apps -w")
-"""The server is started by the test, and a watch does not end."""
+SECTIONS = ("## First session", "## Users and access keys", "## A cluster, a space and a workspace")
+SKIPPED = ("make ", "fairlead up ", "kubectl get apps -w")
+"""The servers are started by the test, and a watch does not end."""
 
 DENIED = "fairlead key explain"
 """Shows a denied request, which is exit code 1."""
@@ -30,11 +30,11 @@ def list_commands() -> list[str]:
     return [each for each in commands if not each.startswith(SKIPPED)]
 
 
-def build_script(commands: list[str], url: str) -> str:
-    """A script that stops at the first command that fails."""
+def build_script(commands: list[str], url: str, second: Path) -> str:
+    """A script that stops at the first command that fails. `second` is the data folder of the second server."""
     lines = ["set -euo pipefail"]
     for each in commands:
-        command = each.replace("https://127.0.0.1:8443", url)
+        command = each.replace("https://127.0.0.1:8443", url).replace("./second", str(second))
         if command.startswith("fairlead user create"):
             command = command.replace("fairlead user create ada", "fairlead user create ada --no-password")
         lines.append(f"! {command}" if command.startswith(DENIED) else command)
@@ -50,10 +50,12 @@ def test_the_commands_work_as_typed(fairlead: Fairlead, tmp_path: Path, componen
     environment = {"HOME": str(tmp_path), "PATH": search_path(component)}
     process = fairlead("up", "--port", "0", "--json", **environment, XDG_DATA_HOME="")
     url = read_ready_line(process)["url"]
+    second = fairlead("up", "--port", "0", "--data", str(tmp_path / "second"), "--json", **environment)
+    read_ready_line(second)
     commands = list_commands()
-    assert len(commands) > 12
+    assert len(commands) > 20
     result = subprocess.run(
-        ["bash", "-c", build_script(commands, url)],
+        ["bash", "-c", build_script(commands, url, tmp_path / "second")],
         cwd=ROOT,
         env={key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "KUBE"))} | environment,
         capture_output=True,
@@ -63,7 +65,11 @@ def test_the_commands_work_as_typed(fairlead: Fairlead, tmp_path: Path, componen
     assert result.returncode == 0, result.stderr
     assert "app.management.service.sh/ingress-nginx created" in result.stdout
     assert "ci may not get secrets in service-p-other" in result.stdout
+    assert "ada is now a member of the project demo, with the role user" in result.stderr
+    assert "the space dev is Ready" in result.stderr
+    assert "WaitingForRunner" in result.stdout
     stop_process(process)
+    stop_process(second)
 
 
 def test_the_picture_shows_what_up_prints_today(

@@ -1,6 +1,6 @@
 """`fairlead team`: manages teams and their members. `fairlead user create --team` also adds members."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -12,6 +12,7 @@ from fairlead.cli.ui.describe import build_object, cell, joined_cell
 from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
 from fairlead.cli.ui.groups import create_group
+from fairlead.cli.ui.list_fields import update_list
 from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
     Deletion,
@@ -27,7 +28,6 @@ from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
 USERS, TEAMS = "users", "teams"
-MAX_ATTEMPTS = 5
 
 
 def _table_row(team: Object, now: datetime) -> Sequence[str]:
@@ -113,7 +113,9 @@ def add(name: NameArgument, user: UserArgument, context: ContextFlag = None) -> 
 def remove(name: NameArgument, user: UserArgument, context: ContextFlag = None) -> None:
     """Remove a user from a team, with effect from the next request."""
     with open_session(context) as session:
-        changed = _update_members(session.client, name, lambda users: [each for each in users if each != user])
+        changed = update_list(
+            session.client, TEAMS, name, "users", lambda users: [each for each in users if each != user]
+        )
         if not changed:
             raise ClientError(f"{user} is not in spec.users of the team {name}; `fairlead team list` shows the members")
         print_note(f"{user} is no longer a member of the team {name}")
@@ -134,25 +136,4 @@ def require_exists(client: Client, plural: str, name: str) -> None:
 
 def add_member(client: Client, team: str, user: str) -> bool:
     """Adds a user to a team. Returns False if it is a member already."""
-    return _update_members(client, team, lambda users: users if user in users else [*users, user])
-
-
-def _update_members(client: Client, team: str, update: Callable[[list[str]], list[str]]) -> bool:
-    """Updates the members with optimistic locking: without resourceVersion, a concurrent change would be lost."""
-    for _ in range(MAX_ATTEMPTS):
-        current = client.get(TEAMS, team)
-        before = get_path(current, "spec.users") or []
-        after = update(before)
-        if after == before:
-            return False
-        version = get_path(current, "metadata.resourceVersion")
-        try:
-            client.patch(TEAMS, team, {"metadata": {"resourceVersion": version}, "spec": {"users": after}})
-            return True
-        except ApiStatusError as problem:
-            if problem.reason != "Conflict":
-                raise
-    raise ClientError(
-        f"the team {team} was changed concurrently {MAX_ATTEMPTS} times; change spec.users with `kubectl edit team "
-        f"{team}`"
-    )
+    return update_list(client, TEAMS, team, "users", lambda users: users if user in users else [*users, user])

@@ -10,9 +10,11 @@ import typer
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell
 from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.output import TABLE, Format, print_name, print_table, print_value
+from fairlead.cli.ui.list_fields import update_list
+from fairlead.cli.ui.output import TABLE, Format, print_name, print_note, print_table, print_value
 from fairlead.cli.ui.resource_commands import (
     Deletion,
     NewObject,
@@ -23,6 +25,7 @@ from fairlead.cli.ui.resource_commands import (
     create_command,
 )
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.client import ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
 COLUMNS = ("NAME", "STATE", "MEMBERS", "OWNER", "DISPLAY NAME", "AGE")
@@ -73,7 +76,7 @@ def describe_rows(session: Session, project: Object) -> list[tuple[str, str]]:
 def list_members(project: Object) -> Iterator[tuple[str, str, str]]:
     """Kind, name and role of each entry in spec.members. The default role is viewer."""
     for each in get_path(project, "spec.members") or ():
-        yield str(each.get("kind")).lower(), str(each.get("name")), str(each.get("clusterRole") or "viewer")
+        yield str(each.get("kind")).lower(), str(each.get("name")), str(each.get("clusterRole") or DEFAULT_ROLE)
 
 
 def roles_by_member(project: Object) -> dict[tuple[str, str], str]:
@@ -101,6 +104,7 @@ PROJECTS = Resource(
     "projects", "Project", "project", COLUMNS, table_row, "no projects; create one with `fairlead project create`"
 )
 MEMBER_KINDS = ("User", "Team")
+DEFAULT_ROLE = "viewer"
 
 NameArgument = Annotated[
     str, typer.Argument(help="Name of the project.", autocompletion=complete_names(PROJECTS.plural))
@@ -178,7 +182,11 @@ def members(name: NameArgument, context: ContextFlag = None, output: ObjectOutpu
         else:
             by_member = roles_by_member(session.client.get(PROJECTS.plural, name))
             rows = [_member_row(kind, info, by_member) for kind, info in _iter_members(found)]
-            print_table(("KIND", "NAME", "ROLE", "DISPLAY NAME", "EMAIL"), rows, f"the project {name} has no members")
+            print_table(
+                ("KIND", "NAME", "ROLE", "DISPLAY NAME", "EMAIL"),
+                rows,
+                f"the project {name} has no members; add one with `fairlead project add-member`",
+            )
 
 
 def _iter_members(response: Object) -> Iterator[tuple[str, Object]]:
@@ -192,6 +200,44 @@ def _member_row(kind: str, info: Object, member_roles: dict[tuple[str, str], str
     name = str(info.get("name"))
     role = member_roles.get((kind, name)) or member_roles.get((kind, "*")) or "through a team"
     return kind, name, role, str(info.get("displayName") or "-"), str(info.get("email") or "-")
+
+
+MemberArgument = Annotated[
+    str, typer.Argument(help="Member, like User:ada:user or Team:ops.", metavar="KIND:NAME[:ROLE]")
+]
+
+
+@group.command("add-member")
+def add_member(name: NameArgument, member: MemberArgument, context: ContextFlag = None) -> None:
+    """Add a member to a project, or give it another role, with effect from the next request."""
+    with open_session(context) as session, name_flags(session.client):
+        added = _parse_member(member)
+
+        def replace_member(members: list[Object]) -> list[Object]:
+            return [*(each for each in members if not _is_same_member(each, added)), added]
+
+        changed = update_list(session.client, PROJECTS.plural, name, "members", replace_member)
+        role, state = added.get("clusterRole") or DEFAULT_ROLE, "now" if changed else "already"
+        print_note(f"{added['name']} is {state} a member of the project {name}, with the role {role}")
+
+
+@group.command("remove-member")
+def remove_member(name: NameArgument, member: MemberArgument, context: ContextFlag = None) -> None:
+    """Remove a member from a project, with effect from the next request. Its objects are kept."""
+    with open_session(context) as session:
+        removed = _parse_member(member)
+
+        def drop_member(members: list[Object]) -> list[Object]:
+            return [each for each in members if not _is_same_member(each, removed)]
+
+        if not update_list(session.client, PROJECTS.plural, name, "members", drop_member):
+            advice = f"`fairlead project members {name}` shows the members"
+            raise ClientError(f"{member} is not in spec.members of the project {name}; {advice}")
+        print_note(f"{removed['name']} is no longer a member of the project {name}")
+
+
+def _is_same_member(one: Object, other: Object) -> bool:
+    return (one.get("kind"), one.get("name")) == (other["kind"], other["name"])
 
 
 add_delete_command(

@@ -86,6 +86,16 @@ class SpaceCreateOptions:
         ),
     ] = None
     parameter: ParameterFlag = None
+    user: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--user",
+            help="Another user who may use it. Repeatable.",
+            metavar="U",
+            show_default=False,
+            autocompletion=complete_names("users"),
+        ),
+    ] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     wait: WaitFlag = False
@@ -108,6 +118,7 @@ def build_space(options: SpaceCreateOptions) -> Object:
         "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
         "templateRef": parse_template_ref(options.template) if options.template else None,
         "parameters": encode_parameters(options.parameter or ()),
+        "access": [{"users": options.user, "verbs": ["get", "use"]}] if options.user else None,
     }
     return build_object(SPACES.kind, options.name, spec)
 

@@ -7,6 +7,8 @@
 - `wait`: progress and waiting for objects
 - `groups`: command groups, and other names of commands
 - `field_flags`: errors of the server with flags and projects instead of fields and namespaces
+- `list_fields`: changes of lists in objects, such as members
+- `streams`: closed streams, locales, and output that cannot be written
 - `jsonpath`: templates of `-o jsonpath=` and fields of `--sort-by`
 - `prompts`: secrets and confirmations
 - `completion`: shell completion of names

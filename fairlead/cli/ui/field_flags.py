@@ -10,6 +10,7 @@ from fairlead.client.errors import Cause
 
 FLAGS = {
     "metadata.name": "NAME",
+    "spec.access": "--user",
     "spec.clusterRef.cluster": "--cluster",
     "spec.clusterRef.namespace": "--namespace",
     "spec.clusterRef.virtualCluster": "--virtual-cluster",

@@ -25,6 +25,7 @@ def test_a_context_is_written_to_the_default_kubeconfig(user: CliFixture) -> Non
 
 def test_a_project_sets_the_namespace_as_the_server_names_it(user: CliFixture, tmp_path: Path) -> None:
     user.fake.on_self(projectNamespacePrefix="p-")
+    user.fake.on("GET", f"{M}/projects/demo", (200, {}))
     target = tmp_path / "mine"
     result = user.run("kubeconfig", "--project", "demo", "-o", str(target))
     assert result.code == 0
