@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-client-suites test-faults test-generated test-reference check fmt bench tools clean
+.PHONY: help up test audit lock test-client-suites test-faults test-generated test-reference test-tools check fmt bench tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -25,23 +25,23 @@ up: $(RUN) ## start a server on this machine and print how to reach it
 	@$(BIN)/fairlead up $(ARGS)
 
 # Tests start many servers. Without compiled files, each of them would compile the whole package again.
-test: $(TEST) tools check ## everything that CI runs: the checks, then the tests on two cores
+test: $(TEST) test-tools check ## everything that CI runs: the checks, then the tests on two cores
 	@$(BIN)/python -m compileall -q fairlead
 	@$(BIN)/pytest $(TWO_CORES) $(ARGS)
 
-test-faults: $(TEST) tools ## inject faults into real servers and stores (kill, stop, disconnect, fill the disk), and check what clients saw
+test-faults: $(TEST) test-tools ## inject faults into real servers and stores (kill, stop, disconnect, fill the disk), and check what clients saw
 	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/live/test_workers.py tests/chaos/conformance_on_stores.py
 	@$(BIN)/python -m tests.chaos --full $(ARGS)
 
 test-generated: $(TEST) ## a million generated requests by ten identities; ARGS="--count 100000 --state FILE" sends fewer, or resumes
 	@$(BIN)/python -m tests.generated $(ARGS)
 
-test-reference: $(TEST) tools ## compare with a real Kubernetes: REFERENCE=DIR with DIR/bin/kube-apiserver and its other binaries, or REF=URL TOKEN=...
+test-reference: $(TEST) test-tools ## compare with a real Kubernetes: REFERENCE=DIR with DIR/bin/kube-apiserver and its other binaries, or REF=URL TOKEN=...
 	@test -n "$(REFERENCE)$(REF)" || { echo 'error: neither REFERENCE nor REF is set; run: REFERENCE=DIR make test-reference, where DIR/bin has the binaries of Kubernetes, or: REF=URL TOKEN=... make test-reference, with a running kube-apiserver' >&2; exit 2; }
 	@if [ -n "$(REF)" ]; then $(BIN)/python -m tests.conformance.generated --reference "$(REF)" --token "$(TOKEN)" $(ARGS); fi
 	@if [ -n "$(REFERENCE)" ]; then REFERENCE="$(REFERENCE)" $(BIN)/pytest -n 0 tests/reference $(ARGS); fi
 
-test-client-suites: $(TEST) tools ## kubectl on Fairlead and on a real Kubernetes, side by side, and the test suites of Python clients: REFERENCE=DIR, or REF=URL TOKEN=...
+test-client-suites: $(TEST) test-tools ## kubectl on Fairlead and on a real Kubernetes, side by side, and the test suites of Python clients: REFERENCE=DIR, or REF=URL TOKEN=...
 	@$(BIN)/python -m tests.client_suites $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(REF),--reference-url "$(REF)" --token "$(TOKEN)") $(ARGS)
 
 check: $(TEST) ## style, format, types and import rules
@@ -65,7 +65,10 @@ bench: $(TEST) ## measure the server under load, next to an upper bound; ARGS=--
 	@scripts/setup-tools.sh wrk
 	@$(BIN)/python -m bench $(ARGS)
 
-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd and wrk
+tools: ## unpack kubectl into .tools/bin, for the first session
+	@scripts/setup-tools.sh kubectl
+
+test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd and wrk
 	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk
 
 clean: ## remove .venv, .tools and all caches, but no data of servers

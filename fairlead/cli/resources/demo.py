@@ -77,7 +77,7 @@ def _exists(client: Client, each: DemoObject, prefix: str) -> bool:
     if (metadata(found).get("labels") or {}).get(DEMO_LABEL) != "true":
         raise ClientError(
             f"{each.kind.lower()}/{each.name} exists and is not part of the demo; nothing was created: use the demo on "
-            "a server without your own objects"
+            "a server without your own objects, like that of `fairlead up --data ./demo --port 9444`"
         )
     return True
 
