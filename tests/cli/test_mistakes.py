@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import ROOT
-from tests.cli.end_to_end import expect_success, open_admin_client
+from tests.cli.conftest import ROOT, Fairlead
+from tests.cli.end_to_end import expect_success, interrupt, open_admin_client
 from tests.harness.cli import CliFixture, CommandResult
 from tests.harness.fake_server import FakeServer
 from tests.harness.server_process import Server, running_server
@@ -82,6 +82,16 @@ def test_a_key_whose_rotation_cannot_be_printed_stays_usable(cli: CliFixture, se
     result = run_in_shell(cli, "fairlead key rotate rotated --context other >/dev/full")
     assert (result.code, "cannot write the output" in result.err) == (1, True)
     expect_success(cli.run("whoami", "--context", "other"))
+
+
+def test_ctrl_c_ends_a_wait_and_not_the_operation(cli: CliFixture, fairlead: Fairlead) -> None:
+    environment = {"HOME": str(cli.home), "XDG_CONFIG_HOME": str(cli.home / "config")}
+    waiting = fairlead("space", "create", "s", "--project", "one", "--cluster", "none", "--wait", **environment)
+    assert waiting.stderr is not None
+    assert any("s is Pending" in line for line in waiting.stderr)
+    code, err = interrupt(waiting)
+    assert (code, err.endswith("stopped waiting; the operation continues on the server\n")) == (130, True), err
+    expect_success(cli.run("space", "show", "s", "--project", "one"))
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
