@@ -15,7 +15,7 @@ from tests.harness.fake_server import FakeServer, running_fake_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 180.0
 
 Fairlead = Callable[..., "subprocess.Popen[str]"]
 
