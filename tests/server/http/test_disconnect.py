@@ -1,13 +1,14 @@
 """server.http.disconnect: closing the connection of one client."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Collection, Iterator
 
 import pytest
 
 from fairlead.server.http import disconnect
-from fairlead.server.http.disconnect import close_connection, close_connections
+from fairlead.server.http.disconnect import close_connection, close_connections, dup_connection
 
 Pair = tuple[socket.socket, socket.socket]
 """The sockets of the server and the client."""
@@ -79,3 +80,15 @@ async def test_several_connections_are_closed_with_one_lookup(
     close_connection("192.0.2.1:4711")
     await asyncio.sleep(0)
     assert lookups[1:] == [{"192.0.2.1:4711"}]
+
+
+async def test_a_duplicate_does_not_make_the_connection_blocking(pairs: tuple[Pair, Pair]) -> None:
+    (server, client), _ = pairs
+    server.setblocking(False)
+    first, second = await asyncio.gather(*(dup_connection(format_address(client)) for _ in range(2)))
+    assert first is not None
+    assert second is not None
+    with first, second:
+        assert os.get_blocking(server.fileno()) is False
+        first.sendall(b"x")
+        assert client.recv(1) == b"x"
