@@ -5,6 +5,7 @@
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
+    apps                                        deployed apps: who may deploy which App where
     users, access_keys, access_key_limits       principals and their credentials
     escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
     owners_and_finalizers, secret_refs          owner references, finalizers, references to Secrets

@@ -1,7 +1,7 @@
 """Admission of instances: default owner, instances without a template, remote access, and abandoning.
 
-- A space or virtual cluster always has an owner; the default is the requester. This runs before `check_grants`, which
-  then checks the owner like any other.
+- A space, virtual cluster or deployed app always has an owner; the default is the requester. This runs before
+  `check_grants`, which then checks the owner like any other.
 - An instance without a template, or with an inline one, can be anything. Unless the project allows that to all members,
   it needs the permission to create `<plural>/restricted`.
 - Cluster roles that a space grants in the remote cluster must be in the setting `space_roles` or come from a template.
@@ -9,7 +9,7 @@
   another instance. Values that were set before may stay.
 - The annotation `service.sh/abandon` removes an instance without deleting its remote objects, which then no longer
   count towards any quota. It needs the permission to update the Cluster. Imported virtual clusters are exempt: they run
-  in no cluster of this server.
+  in no cluster of this server. So are apps in spaces and virtual clusters.
 """
 
 from collections.abc import Collection
@@ -20,7 +20,8 @@ from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES
+from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES, TEMPLATE_INSTANCES
+from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
@@ -41,8 +42,10 @@ def default_instance_owner(authorize: Authorize, api_group: str, prefix: str) ->
         kind = change.kind
         if change.subresource or change.user == CONTROLLER_USER:
             return
-        if kind.plural in CLUSTER_INSTANCES:
+        if kind.plural in CLUSTER_INSTANCES or kind.plural == APP_INSTANCE.plural:
             _set_default_owner(change)
+        if kind.plural not in TEMPLATE_INSTANCES:
+            return
         if _bypasses_template(change) and not _project_allows(change, registry, api_group, prefix):
             _require_restricted(change, authorize)
 
@@ -187,18 +190,21 @@ def _restricted_error(change: Change, action: str, advice: str) -> Forbidden:
 
 def check_abandon(authorize: Authorize, api_group: str) -> Rule:
     """Setting the annotation `service.sh/abandon` needs the permission to update the Cluster."""
+    plurals = (*CLUSTER_INSTANCES, APP_INSTANCE.plural)
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *CLUSTER_INSTANCES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *plurals))
     async def rule(change: Change, registry: Registry) -> None:
         if change.user == CONTROLLER_USER or change.is_move or not _has_abandon_annotation(change.obj):
             return
-        cluster = get_path(change.obj, "spec.clusterRef.cluster")
+        cluster = get_path(change.obj, _cluster_field(change))
         if (
             _has_abandon_annotation(change.old)
-            and cluster == get_path(change.old, "spec.clusterRef.cluster")
+            and cluster == get_path(change.old, _cluster_field(change))
             and not _stops_being_imported(change)
         ):
             return
+        if not cluster and change.kind.plural == APP_INSTANCE.plural:
+            return  # what it leaves behind is in a space or virtual cluster of the project
         if (not isinstance(cluster, str) or not cluster) and get_path(change.obj, "spec.config.secretName"):
             return  # imported: it runs in no cluster of this server
         cluster = cluster if isinstance(cluster, str) else ""
@@ -214,6 +220,10 @@ def check_abandon(authorize: Authorize, api_group: str) -> Rule:
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
     return rule
+
+
+def _cluster_field(change: Change) -> str:
+    return "spec.target.cluster.name" if change.kind.plural == APP_INSTANCE.plural else "spec.clusterRef.cluster"
 
 
 def _stops_being_imported(change: Change) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 from fairlead.core.objects import get_path
 from fairlead.core.scope import ANY
-from fairlead.kinds import INSTANCES
+from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
 from fairlead.registry.kind import Change
 
@@ -19,7 +19,7 @@ PROJECT_ROLES = ("admin", "user", "viewer")
 """The roles of project members that are no ClusterRoles."""
 _PRINCIPALS = {"user": "users", "team": "teams"}
 _ACCESS_FIELDS = ("spec.extraAccessRules", "spec.template.access.rules")
-_TEMPLATE_KINDS = {instance.template_kind: instance.templates for instance in INSTANCES.values()}
+_TEMPLATE_KINDS = {instance.template_kind: instance.templates for instance in TEMPLATE_INSTANCES.values()}
 _ALLOW_LISTS = {"allowedClusters": ("clusters", "cluster"), "allowedRunners": ("runners", "runner")}
 _SCOPE_EFFECT = "the entry allows nothing until there is one"
 

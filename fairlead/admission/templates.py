@@ -3,13 +3,14 @@
 - `check_parameters` validates the parameters of an instance and moves passwords out of the readable text. It only
   checks what changes, and only if the template exists: a missing template or version is reported in the instance's
   conditions.
-- `prevent_deletion_while_used` rejects deleting a template that instances use: they could no longer be updated.
+- `prevent_deletion_while_used` rejects deleting a template or App that instances use: they could no longer be updated.
 - `mark_trusted_templates` maintains the annotation `service.sh/trusted`. Objects and charts of a trusted template are
   deployed with the stored credential of the cluster, so only administrators make a template trusted: by creating it, or
   by setting the annotation. When another user changes the definition, the template loses the annotation, with a
   warning.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.admission import Rule, applies_to, is_resource
@@ -34,7 +35,9 @@ from fairlead.domain.template_resolution import (
     find_redirected_passwords,
     parameter_problems,
 )
-from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES
+from fairlead.kinds import CLUSTER_INSTANCES, TEMPLATE_INSTANCES
+from fairlead.kinds.clusters.app import APP
+from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.kinds.instances.templates import DEFINITION_FIELDS, FALSE, TRUE, TRUST_ANNOTATION
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
@@ -54,7 +57,7 @@ _FIELD_TYPES = {
 def check_parameters(api_group: str) -> Rule:
     """Validates the parameters of an instance and hides its password parameters."""
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *INSTANCES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TEMPLATE_INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
         if (
@@ -65,7 +68,7 @@ def check_parameters(api_group: str) -> Rule:
         ):
             return
         _drop_secrets_of_another_template(change)
-        definition = _find_definition(change.obj, registry, (api_group, INSTANCES[kind.plural].templates))
+        definition = _find_definition(change.obj, registry, (api_group, TEMPLATE_INSTANCES[kind.plural].templates))
         unchanged = _placeholder_parameters(change)
         if definition is not None and definition.parameters is not None:
             hidden = hide_passwords(change.spec, definition.parameters, hidden_values(change.old))
@@ -158,24 +161,28 @@ def _warn_undefined_parameters(change: Change, definition: TemplateDefinition) -
         change.warnings.append(f"spec.parameters[{variable}] is not a parameter of the template and has no effect")
 
 
-INSTANCES_BY_TEMPLATE = {instance.templates: plural for plural, instance in INSTANCES.items()}
+INSTANCES_BY_TEMPLATE = {
+    **{instance.templates: (plural, "spec.templateRef.name") for plural, instance in TEMPLATE_INSTANCES.items()},
+    APP.plural: (APP_INSTANCE.plural, "spec.appRef.name"),
+}
+"""The instances that use a template or App: their plural, and the field that names it."""
 MAX_NAMED_INSTANCES = 10
 """How many instances an error message names."""
 
 
 def prevent_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
-    """Rejects deleting a template while instances use it."""
+    """Rejects deleting a template or App while instances use it."""
 
     @applies_to(lambda kind, verb: verb == "delete" and is_resource(kind, api_group, *INSTANCES_BY_TEMPLATE))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        plural, name = INSTANCES_BY_TEMPLATE[kind.plural], name_of(change.obj)
+        (plural, field), name = INSTANCES_BY_TEMPLATE[kind.plural], name_of(change.obj)
         entries = registry.view.entries(api_group, plural)
-        users = [entry.key for entry in entries if entry.fields.get("spec.templateRef.name") == name]
+        users = [entry.key for entry in entries if entry.fields.get(field) == name]
         if users:
             why = (
-                f"{_describe_instances(users, change.user, authorize)} using it; delete them or switch them to "
-                "another template first"
+                f"{_describe_instances(users, change.user, authorize)} using it; delete them"
+                f"{'' if kind.plural == APP.plural else ' or switch them to another template'} first"
             )
             raise Conflict.of(kind.plural, kind.group, name, why)
 
@@ -198,13 +205,18 @@ def _describe_instances(keys: list[Key], user: User, authorize: Authorize) -> st
     return f"the {plural} {', '.join(named)}{rest} {'is' if len(keys) == 1 else 'are'}"
 
 
-TRUSTABLE_TEMPLATES = tuple(instance.templates for instance in CLUSTER_INSTANCES.values())
+TRUSTABLE_TEMPLATES: Mapping[str, Sequence[str]] = {
+    **{instance.templates: DEFINITION_FIELDS for instance in CLUSTER_INSTANCES.values()},
+    APP.plural: ("config", "parameters", "versions", "helm", "manifests", "clusters"),
+}
+"""The kinds that have the annotation, and the fields of their spec that determine what is deployed."""
 
 
 def mark_trusted_templates(api_group: str) -> Rule:
     """Sets, keeps or removes the annotation of trusted templates.
 
     An administrator's update alone does not make a template trusted: it does not vouch for the rest of the definition.
+    An App is trusted unless it is marked as untrusted, which it is once another user has written its content.
     """
 
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TRUSTABLE_TEMPLATES))
@@ -213,7 +225,8 @@ def mark_trusted_templates(api_group: str) -> Rule:
             return
         before, requested = _trust_annotation(change.old), _trust_annotation(change.new)
         if change.user.is_unscoped_admin:
-            value = requested or before or (TRUE if change.old is None else "")
+            is_new_template = change.old is None and change.kind.plural != APP.plural
+            value = requested or before or (TRUE if is_new_template else "")
         else:
             value = _trust_after_user_write(change, before, requested)
         _set_trust_annotation(change.new, value)
@@ -227,15 +240,18 @@ def _trust_after_user_write(change: Change, before: str, requested: str) -> str:
         change.warnings.append(
             f"metadata.annotations[{TRUST_ANNOTATION}]: only administrators may set this; it was left unchanged"
         )
+    is_app = change.kind.plural == APP.plural
     is_same = all(
-        get_path(change.old, f"spec.{each}") == get_path(change.new, f"spec.{each}") for each in DEFINITION_FIELDS
+        get_path(change.old, f"spec.{each}") == get_path(change.new, f"spec.{each}")
+        for each in TRUSTABLE_TEMPLATES[change.kind.plural]
     )
     if change.old is not None and is_same:
         return before
-    if before == TRUE:
+    if before == TRUE or (is_app and change.old is not None and not before):
         change.warnings.append(
-            "this template is no longer trusted: what it deploys to clusters now has only the permissions of the "
-            f"instance's owner; an administrator can annotate it with {TRUST_ANNOTATION}=true"
+            f"this {'app' if is_app else 'template'} is no longer trusted: what it deploys "
+            "to clusters now has only the permissions of the instance's owner; an administrator can annotate it with "
+            f"{TRUST_ANNOTATION}=true"
         )
     return FALSE
 

@@ -4,6 +4,7 @@ from fairlead.admission import AdmissionChain
 from fairlead.admission.access_key_limits import KeyLimits, enforce_key_limits
 from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_component_key
 from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
+from fairlead.admission.apps import check_app_instances
 from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants, prevent_escalation
 from fairlead.admission.instances import (
     check_abandon,
@@ -81,6 +82,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             enforce_allow_lists(group, prefix, cluster_use),
             warn_outside_of_projects(group, prefix),
             check_parameters(group),
+            check_app_instances(auth.authorize, group),
             mark_trusted_templates(group),
             prevent_deletion_while_used(auth.authorize, group),
             warn_missing_references(auth.authorize, group, prefix),  # after the rules that set an owner

@@ -16,11 +16,14 @@ from fairlead.app.auth import Auth
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.controllers.access.access_keys import AccessKeyController
 from fairlead.controllers.access.team_membership import TeamMembershipController
+from fairlead.controllers.apps.app_instances import AppInstanceController
+from fairlead.controllers.apps.template_releases import TemplateReleases
 from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.controllers.core.event_ttl import EventTtlController
 from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.controllers.core.namespaces import NamespaceController
 from fairlead.controllers.core.role_aggregation import RoleAggregationController
+from fairlead.controllers.helm.deploy import ReleaseManager, ReleaseRunner
 from fairlead.controllers.helm.helm import Helm
 from fairlead.controllers.instances.cluster_access import RegistryClusterAccess
 from fairlead.controllers.instances.confinement import Confinement
@@ -86,7 +89,7 @@ def build_cluster_services(settings: Settings, registry: Registry, port: int) ->
 def _build_cluster_controllers(
     settings: Settings, registry: Registry, upstreams: UpstreamRegistry, policy: AddressPolicy
 ) -> tuple[Controller, ...]:
-    """The controllers of clusters, and of the spaces and virtual clusters in them."""
+    """The controllers of clusters, and of the spaces, virtual clusters and apps in them."""
     group = settings.api_group
     access = RegistryClusterAccess(registry, group, SYSTEM_NAMESPACE, upstreams, policy.resolve)
     names = ClusterIdentityMapper(settings.identity_prefix)
@@ -97,10 +100,14 @@ def _build_cluster_controllers(
         settings.chart_role,
     )
     naming = InstanceConfig(group, settings.namespace_prefix, names, confinement)
+    runner = ReleaseRunner(registry.clock, Helm(), access.resolve)
+    charts = ReleaseManager(registry, access, runner, settings.chart_repositories)
+    releases = TemplateReleases(registry, group, runner, settings.chart_repositories)
     return (
         ClusterController(registry, group, SYSTEM_NAMESPACE, upstreams, names),
-        SpaceController(registry, naming, access),
-        VirtualClusterController(registry, naming, access, Helm(), settings.chart_repositories),
+        SpaceController(registry, naming, access, releases),
+        VirtualClusterController(registry, naming, access, charts, releases),
+        AppInstanceController(registry, naming, access, runner, settings.chart_repositories),
     )
 
 

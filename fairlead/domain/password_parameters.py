@@ -25,6 +25,8 @@ _REDACTION_MARK = "\0"
 """Marks redacted text until all values are redacted: a short password may be contained in the placeholder itself."""
 _redaction_marks = re.compile(f"{_REDACTION_MARK}+")
 _timestamp = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9:]+)", re.ASCII)
+_FREE_TEXTS = ("message", "notes")
+"""Fields of a status with text that may quote values."""
 _FORCES_QUOTES = "\ufeff"
 """Makes the YAML encoder write a string with all escapes."""
 
@@ -115,7 +117,7 @@ def redact_conditions(instance: Object, conditions: Sequence[Object]) -> Sequenc
 
 def _redact_status_field(name: str, value: Any, encodings: Iterable[str]) -> Any:
     """A field of the status, redacted. Values such as the phase are constants of the server, which programs compare."""
-    if name == RENDERED_SECRETS or (isinstance(value, str) and name != "message"):
+    if name == RENDERED_SECRETS or (isinstance(value, str) and name not in _FREE_TEXTS):
         return value
     if name == "conditions" and isinstance(value, list):
         return [_redact_condition(each, encodings) for each in value]

@@ -6,7 +6,7 @@ To add a kind, declare a `Kind` and add it to `KINDS`; routes, discovery, OpenAP
 - `answered`: functions that declare kinds without storage
 - `access`: users, teams, access keys and their scopes, direct tokens, whoami reviews
 - `clusters`: Cluster, Runner, App, Config
-- `instances`: spaces, virtual clusters, workspaces and their templates
+- `instances`: spaces, virtual clusters, workspaces and their templates, deployed apps
 - `projects`: Project and its subresources, project secrets, migration
 - `core`: kinds of the core group, events.k8s.io and coordination.k8s.io
 - `rbac`: roles, bindings, access reviews
@@ -29,6 +29,7 @@ from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.namespace import NAMESPACE
 from fairlead.kinds.core.pod_service import POD, SERVICE
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
+from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
 from fairlead.kinds.instances.templates import SPACE_TEMPLATE, VIRTUAL_CLUSTER_TEMPLATE, WORKSPACE_TEMPLATE
 from fairlead.kinds.instances.workspace import WORKSPACE
@@ -48,6 +49,7 @@ from fairlead.registry.kind import Instance
 
 KINDS = (
     APP,
+    APP_INSTANCE,
     CLUSTER,
     PROJECT,
     WORKSPACE,
@@ -92,9 +94,12 @@ KINDS = (
 INSTANCES: Mapping[str, Instance] = {kind.plural: kind.instance for kind in KINDS if kind.instance}
 """The kinds of instances, by plural."""
 
+TEMPLATE_INSTANCES = {plural: instance for plural, instance in INSTANCES.items() if instance.template_kind}
+"""The kinds of instances that templates define, by plural."""
+
 CLUSTER_INSTANCES = {plural: instance for plural, instance in INSTANCES.items() if instance.in_cluster}
 """The kinds of instances in connected clusters, by plural."""
 
-DELETION_ORDER = (WORKSPACE.plural, VIRTUAL_CLUSTER.plural, SPACE.plural)
-"""The order in which the instances of a deleted project are deleted: workspaces may run in virtual clusters, and those
-in spaces. Every kind in `INSTANCES` has a place here."""
+DELETION_ORDER = (APP_INSTANCE.plural, WORKSPACE.plural, VIRTUAL_CLUSTER.plural, SPACE.plural)
+"""The order in which the instances of a deleted project are deleted: apps are deployed into virtual clusters and
+spaces, workspaces may run in virtual clusters, and those in spaces. Every kind in `INSTANCES` has a place here."""

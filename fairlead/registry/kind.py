@@ -115,17 +115,18 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Declares that the objects of a kind are instances: objects of a project that a template may define.
+    """Declares that the objects of a kind are instances: objects of a project that stand for something deployed.
 
-    `template_kind` is the name of the kind of those templates. `kinds.INSTANCES` has all instances by plural.
+    `template_kind` is the name of the kind of the templates that define them; empty if there are none.
+    `kinds.INSTANCES` has all instances by plural.
     """
 
     noun: str
     """The word for an object in messages."""
-    template_kind: str
-    rendered_field: str
+    template_kind: str = ""
+    rendered_field: str = ""
     """The field of the status with the rendered template."""
-    in_cluster: bool
+    in_cluster: bool = False
     """It exists in the connected cluster that spec.clusterRef names: its owner defaults to the requester, its templates
     can be trusted, and the removal of the cluster reports it."""
 

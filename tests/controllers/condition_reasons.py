@@ -22,7 +22,8 @@ CLUSTERS = "controllers.clusters."
 INSTANCES = ("status", "prerequisites", "remote_errors", "remote_namespace", "drift", "vcluster_release")
 MODULES_WITH_CONSTANTS = (
     *(f"controllers.instances.{module}" for module in INSTANCES),
-    *("controllers.helm.helm", "controllers.workspaces.scheduling", "controllers.workspaces.runners"),
+    *("controllers.apps.status", "controllers.apps.targets", "controllers.helm.helm"),
+    *("controllers.workspaces.scheduling", "controllers.workspaces.runners"),
 )
 CONSTANT_NAME, REASON_VALUE = (
     re.compile(r"_?[A-Z][A-Z_]*"),

@@ -11,6 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 SECTIONS = {
     **{"controllers.workspaces.scheduling": "Workspaces", "controllers.workspaces.workspaces": "Workspaces"},
     **{"controllers.workspaces.runners": "Runners", "controllers.projects.projects": "Projects"},
+    **dict.fromkeys((f"controllers.apps.{each}" for each in ("app_instances", "status", "targets")), "Apps"),
     **{"controllers.access.access_keys": "Events", "controllers.core.garbage_collector": "Events"},
 }
 INSTANCES = "Spaces and virtual clusters"
@@ -44,7 +45,7 @@ def test_a_reason_is_on_the_page(module: str, reason: str) -> None:
 def test_every_reason_on_the_page_is_used_by_the_code() -> None:
     used = {reason for _, reason in (*iter_reasons(), *iter_constants())} | OTHER_REASONS
     documented = set()
-    for section in (INSTANCES, "Workspaces", "Runners", "Projects"):
+    for section in (INSTANCES, "Apps", "Workspaces", "Runners", "Projects"):
         for row in page_sections()[section].splitlines():
             cells = row.split("|")
             documented |= set(re.findall(r"`([A-Z][A-Za-z]+)`", cells[2])) if len(cells) > 3 else set()
@@ -54,6 +55,6 @@ def test_every_reason_on_the_page_is_used_by_the_code() -> None:
 
 def test_every_kind_with_conditions_is_on_the_page() -> None:
     page = page_sections()
-    assert {INSTANCES, "Workspaces", "Runners", "Projects", "Events"} <= page.keys()
+    assert {INSTANCES, "Apps", "Workspaces", "Runners", "Projects", "Events"} <= page.keys()
     assert "ProjectSecret, SharedSecret" in page["Kinds without reasons of their own"]
     assert "(clusters.md#what-the-status-says)" in page[""]

@@ -55,6 +55,7 @@ def _build_parser() -> argparse.ArgumentParser:
     for flag in ("repo", "version", "values"):
         upgrade.add_argument(f"--{flag}", default="")
     upgrade.add_argument("--history-max", type=int, default=10)
+    upgrade.add_argument("--wait", action="store_true")
     uninstall = commands.add_parser("uninstall", allow_abbrev=False)
     for each in (upgrade, uninstall):
         each.add_argument("--timeout", type=_read_seconds, default=300)
@@ -96,10 +97,10 @@ def _run_upgrade(helm: Any, args: argparse.Namespace) -> None:
 def _resolve_chart(helm: Any, args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The chart with its version and repository. From a named repository it is fetched here: the library
     has no named repositories."""
-    run_options = {"timeout": args.timeout, "context": args.context}
+    run_options = {"timeout": args.timeout, "context": args.context, "wait": "watcher" if args.wait else None}
     options = {**run_options, "chart_repo_url": args.repo or None, "chart_version": args.version or None}
     repository, _, name = args.chart.partition("/")
-    if args.repo or not name or args.chart.startswith("oci://"):
+    if args.repo or not name or args.chart.startswith(("oci://", "/")):
         return args.chart, options
     entry = next(
         each for each in json.loads(_repositories_file().read_text())["repositories"] if each["name"] == repository

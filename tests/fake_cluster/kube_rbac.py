@@ -1,7 +1,7 @@
 """Authorization of impersonated users, with the messages of kube-apiserver 1.35: RBAC with its check against granting
 permissions that the user does not hold, and pod security.
 
-The roles are the default ClusterRoles. Only writes in namespaces are checked.
+The roles are the default ClusterRoles. Only requests in namespaces are checked; reading needs the role for writing.
 """
 
 import re
@@ -21,7 +21,7 @@ ROLES_IN_ORDER = ("view", "edit", "admin", "cluster-admin")
 """Each role includes those before it."""
 
 _PATH = re.compile(
-    r"/api(?:s/(?P<group>[^/]+))?/[^/]+/namespaces/(?P<namespace>[^/]+)(?:/(?P<plural>[^/]+)/(?P<name>.+))?"
+    r"/api(?:s/(?P<group>[^/]+))?/[^/]+/namespaces/(?P<namespace>[^/]+)(?:/(?P<plural>[^/]+)(?:/(?P<name>.+))?)?"
 )
 
 
@@ -39,7 +39,7 @@ def find_rbac_violation(objects: Mapping[str, Object], user: str, method: str, p
     user_roles = _list_roles(objects, user, namespace)
     resource = f"{plural}.{group}" if group else plural
     if not any(plural in WRITABLE_RESOURCES.get(role, ()) for role in user_roles):
-        verb = {"PATCH": "patch", "DELETE": "delete", "POST": "create"}[method]
+        verb = {"PATCH": "patch", "DELETE": "delete", "POST": "create", "GET": "list"}[method]
         reason = (
             f'User "{user}" cannot {verb} resource "{plural}" in API group "{group}" in the namespace "{namespace}"'
         )

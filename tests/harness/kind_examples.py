@@ -25,6 +25,22 @@ _FIELDS: dict[str, Object] = {
         },
         "status": {"anything": {"goes": [1, 2]}},
     },
+    "AppInstance": {
+        "spec": {
+            "displayName": "Shop",
+            "owner": {"user": "ada"},
+            "appRef": {"name": "nginx", "version": "1.x.x"},
+            "parameters": "size: 3\n",
+            "target": {"spaceInstance": {"name": "dev"}},
+            "releaseName": "shop",
+        },
+        "status": {
+            "phase": "Ready",
+            "reason": "Deployed",
+            "release": {"name": "shop", "revision": 2, "chart": "nginx", "version": "1.2.3"},
+            "history": [{"revision": 2, "appVersion": "1.1.0", "parameters": "size: 3\n", "hasAllParameters": True}],
+        },
+    },
     "Cluster": {
         "spec": {"displayName": "Berlin", "config": {"secretName": "berlin", "secretNamespace": "service-system"}},
         "status": {"phase": "Initialized", "reason": "Pending", "online": True, "version": "v1.33.1"},

@@ -74,6 +74,9 @@ class FakeAccess:
     async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
         return ClusterEndpoint("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")
 
+    async def virtual_cluster_endpoint(self, namespace: str, name: str) -> ClusterEndpoint:
+        return ClusterEndpoint("192.0.2.3", 6443, "", "virtual.example", "", "virtual-token")
+
     async def resolve(self, host: str, port: int) -> str:
         if host in self.blocked:
             raise AddressBlocked("the address is not allowed")

@@ -1,25 +1,22 @@
-"""The chart and release of a virtual cluster, and the `helm` arguments for them. Pure.
+"""The chart and release of a virtual cluster or App, and the `helm` arguments for them. Pure.
 
-The chart comes from a template, whose author is not trusted: no value may be taken for an option of helm or a local
-file. So all values are validated here.
+The chart comes from a template or App, whose author is not trusted: no value may be taken for an option of helm or a
+local file. So all values are validated here.
 """
 
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import orjson
 
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
-from fairlead.controllers.instances.remote_names import truncate_with_hash
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.access import ClusterEndpoint
 
-MAX_RELEASE_NAME_LENGTH = 53
-"""Helm's limit for release names."""
 _OCI, _HTTPS = "oci", "https"
 _REPOSITORY_NAME = "repository"
 
@@ -36,6 +33,8 @@ class Chart:
     version: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
+    manifests: str = field(default="", repr=False)
+    """Objects to deploy instead of a chart of a repository. Helm deploys them as a chart without templates."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -58,18 +57,17 @@ class Release:
     chart: Chart
     values: str
     impersonate_user: str = ""
+    waits: bool = False
+    """Whether helm waits until the deployed objects are ready."""
 
     @property
     def hash(self) -> str:
         """Changes when the release has to be deployed again."""
         chart = self.chart
         parts = [self.name, self.namespace, chart.name, chart.repo, chart.version, self.values, self.impersonate_user]
+        if chart.manifests:
+            parts.append(chart.manifests)
         return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]
-
-
-def release_name(name: str) -> str:
-    """Dots are replaced: charts often derive names from it that may not contain any."""
-    return truncate_with_hash(name.replace(".", "-"), MAX_RELEASE_NAME_LENGTH)
 
 
 def parse_chart(rendered: Object) -> Chart | None:
@@ -78,19 +76,34 @@ def parse_chart(rendered: Object) -> Chart | None:
     texts = {part: str(requested.get(part) or "") for part in ("name", "repo", "version", "username", "password")}
     if not texts["name"]:
         return None
-    chart = Chart(**texts)
+    return _check_chart(Chart(**texts), "helmRelease.chart", "repo", "fix the template")
+
+
+UNSUPPORTED_CHART_FIELDS = ("usernameRef", "passwordRef", "insecureSkipTlsVerify")
+
+
+def parse_repository_chart(requested: Object, path: str, advice: str) -> Chart:
+    """The chart of an App or of the `charts` of a template, with `repoURL`. `path` is its field, for messages. Raises
+    InstanceError."""
+    for field_name in UNSUPPORTED_CHART_FIELDS:
+        if requested.get(field_name):
+            raise _bad_chart(f"{path}.{field_name} is not supported by this server", advice)
+    texts = {part: str(requested.get(part) or "") for part in ("name", "version", "username", "password")}
+    return _check_chart(Chart(repo=str(requested.get("repoURL") or ""), **texts), path, "repoURL", advice)
+
+
+def _check_chart(chart: Chart, path: str, repo_field: str, advice: str) -> Chart:
     if not _name_pattern.fullmatch(chart.name):
-        raise _bad_chart("helmRelease.chart.name must be the name of a chart in its repository")
+        raise _bad_chart(f"{path}.name must be the name of a chart in its repository", advice)
     if chart.version and not _version_pattern.fullmatch(chart.version):
-        raise _bad_chart("helmRelease.chart.version must be a version such as 1.2.3")
+        raise _bad_chart(f"{path}.version must be a version such as 1.2.3", advice)
     if len(chart.username) > _MAX_USERNAME_LENGTH or not chart.username.isprintable():
-        raise _bad_chart(f"helmRelease.chart.username must be one line of at most {_MAX_USERNAME_LENGTH} characters")
+        raise _bad_chart(f"{path}.username must be one line of at most {_MAX_USERNAME_LENGTH} characters", advice)
     if chart.password and not chart.username and not chart.is_oci:
-        raise _bad_chart("helmRelease.chart.username must be set together with a password for an https:// repository")
+        raise _bad_chart(f"{path}.username must be set together with a password for an https:// repository", advice)
     if not _is_valid_repository(chart.repo):
-        raise _bad_chart(
-            "helmRelease.chart.repo must be the https:// or oci:// URL of a repository, without a user in it"
-        )
+        message = f"{path}.{repo_field} must be the https:// or oci:// URL of a repository, without a user in it"
+        raise _bad_chart(message, advice)
     return chart
 
 
@@ -121,8 +134,8 @@ def _is_below(repo: str, prefix: str) -> bool:
     return same and f"{url.path.rstrip('/')}/".startswith(f"{base.path.rstrip('/')}/")
 
 
-def _bad_chart(reason: str) -> InstanceError:
-    return InstanceError("InvalidChart", f"{reason}; fix the template", ERROR)
+def _bad_chart(reason: str, advice: str) -> InstanceError:
+    return InstanceError("InvalidChart", f"{reason}; {advice}", ERROR)
 
 
 def chart_arguments(release: Release) -> tuple[Sequence[str], str]:
@@ -134,6 +147,15 @@ def chart_arguments(release: Release) -> tuple[Sequence[str], str]:
     if chart.password:
         return version, f"{_REPOSITORY_NAME}/{chart.name}"
     return ("--repo", chart.repo, *version), chart.name
+
+
+def manifest_chart_files(release: Release) -> Mapping[str, str]:
+    """The files of a chart that deploys manifests as they are: nothing in them is a template of Helm."""
+    return {
+        "Chart.yaml": f"apiVersion: v2\nname: {release.name}\nversion: 0.1.0\n",
+        "manifests.yaml": release.chart.manifests,
+        "templates/manifests.yaml": '{{ .Files.Get "manifests.yaml" }}\n',
+    }
 
 
 def login_arguments(release: Release) -> Sequence[str]:

@@ -1,12 +1,14 @@
-"""Manages the Helm release of a virtual cluster: deploys it on changes, copies its kubeconfig, and uninstalls it.
+"""Runs helm for releases, and manages those of virtual clusters: deploys them on changes, copies their kubeconfig, and
+uninstalls them.
 
-For `controllers/instances/virtual_clusters.py`. Helm runs take minutes, and any change of the instance triggers a
-reconcile, so a failed run is not repeated at once.
+For `controllers/instances/virtual_clusters.py` and `controllers/apps/`. Helm runs take minutes, and any change of the
+instance triggers a reconcile, so a failed run is not repeated at once.
 """
 
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import quote
@@ -26,6 +28,7 @@ from fairlead.controllers.instances.remote_namespace import (
     url_segment,
 )
 from fairlead.controllers.instances.vcluster_release import build_removal_release, require_chart
+from fairlead.core.clock import Clock
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.registry.codec import decode
@@ -87,93 +90,117 @@ class ChartDeployer(Protocol):
     async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None: ...
 
 
-class ReleaseManager:
-    """`repositories`: URL prefixes of repositories for charts that do not come from an administrator's template."""
+@dataclass(frozen=True, slots=True)
+class ReleaseTarget:
+    """The cluster that a release is in. `name` is for messages; `endpoint` and `api` raise UpstreamError."""
 
-    def __init__(
-        self, registry: Registry, clusters: ClusterAccess, helm: ChartDeployer, repositories: Sequence[str]
-    ) -> None:
-        self._registry = registry
-        self._clock = registry.clock
-        self._secrets = registry.resource("", "secrets")
-        self._clusters = clusters
+    name: str
+    endpoint: Callable[[], Awaitable[ClusterEndpoint]]
+    api: Callable[[], KubeApi]
+
+
+class ReleaseRunner:
+    """Runs helm for releases, with limits that all its users share: runs at once, and retries of failed runs."""
+
+    def __init__(self, clock: Clock, helm: ChartDeployer, resolve: Callable[[str, int], Awaitable[str]]) -> None:
+        self._clock = clock
         self._helm = helm
-        self._repositories = repositories
+        self._resolve = resolve
         self._slots = HelmSlots()
         self._failures: dict[str, tuple[str, float, InstanceError]] = {}
-        """By uid of the instance: the hash of the failed release, when it may be retried, and the error."""
+        """By key of the release: the hash of the failed release, when it may be retried, and the error."""
 
-    def check(self, instance: Object) -> None:
-        """Raises InstanceError if there is no chart or no helm program, before anything is created."""
-        require_chart(instance)
+    def require_program(self) -> None:
+        """Raises InstanceError if there is no helm program, before anything is created."""
         self._helm.find_program()
 
-    async def deploy(self, instance: Object, release: Release, *, force: bool = False) -> str:
-        """Runs helm if the release has changed since the last deployment, or with `force`. Returns the release hash."""
-        if not force and get_path(instance, "status.deployHash") == release.hash:
-            return release.hash
-        uid = metadata(instance)["uid"]
-        last_failure = self._failures.get(uid)
+    async def install(self, key: str, project: str, target: ReleaseTarget, release: Release) -> None:
+        """Installs or upgrades a release. A failed run is not repeated at once. `key` identifies the release, and
+        `project` is what the runs are counted for. Raises InstanceError."""
+        last_failure = self._failures.get(key)
         if last_failure is not None and last_failure[0] == release.hash and self._clock.monotonic() < last_failure[1]:
             raise InstanceError(last_failure[2].reason, last_failure[2].message, last_failure[2].severity)
-        self._check_chart_allowed(instance, release)
-        with self._slots.acquire(metadata(instance)["namespace"]):
+        with self._slots.acquire(project):
             try:
-                await self._install(get_path(instance, "spec.clusterRef.cluster"), release)
+                await self._install(target, release)
             except InstanceError as error:
-                self._failures[uid] = release.hash, self._clock.monotonic() + FAILED_RETRY_SECONDS, error
+                self._failures[key] = release.hash, self._clock.monotonic() + FAILED_RETRY_SECONDS, error
                 raise
-        self._failures.pop(uid, None)
-        return release.hash
+        self._failures.pop(key, None)
 
-    def _check_chart_allowed(self, instance: Object, release: Release) -> None:
-        """Raises InstanceError unless an administrator allowed the chart or its repository. Helm follows the URLs and
-        redirects of a repository, so an untrusted one could make it send requests into this server's network (SSRF)."""
-        if not release.impersonate_user:
-            check_trust_marked(instance)
-            return
-        check_owner(self._registry, str(instance["apiVersion"]).partition("/")[0], instance)
-        if not is_allowed_repository(release.chart.repo, self._repositories):
-            message = (
-                "the chart does not come from an administrator's template, and its repository is not in the setting "
-                "chart_repositories; create a new instance from an administrator's template (spec.templateRef), or ask "
-                "an administrator to add the repository to that setting"
-            )
-            raise InstanceError("RepositoryNotAllowed", message, ERROR)
-
-    async def _install(self, cluster: str, release: Release) -> None:
+    async def _install(self, target: ReleaseTarget, release: Release) -> None:
         await self._check_repository(release.chart)
-        with translate_errors(cluster, "deploy a chart"):
-            access = await self._clusters.cluster_endpoint(cluster)
+        with translate_errors(target.name, "deploy a chart"):
+            access = await target.endpoint()
             try:
                 await self._helm.install(release, access)
             except InstanceError as error:
                 if error.reason != RELEASE_PENDING:
                     raise
-                if not await clear_pending_release(self._clusters.cluster_api(cluster), release, self._clock.now()):
+                if not await clear_pending_release(target.api(), release, self._clock.now()):
                     raise
                 await self._helm.install(release, access)
 
     async def _check_repository(self, chart: Chart) -> None:
         """Applies the address policy: a template must not reach internal hosts through this server."""
+        if chart.manifests:
+            return
         try:
-            await self._clusters.resolve(*chart.address)
+            await self._resolve(*chart.address)
         except UpstreamError as error:
             message = f"the repository of the chart cannot be used: {error.message}; fix the template"
             raise InstanceError("RepositoryUnreachable", message, ERROR) from error
 
+    async def uninstall(self, project: str, target: ReleaseTarget, release: Release) -> None:
+        """Uninstalls a release, if it exists. Raises InstanceError and UpstreamError."""
+        with self._slots.acquire(project):
+            await self._helm.uninstall(release, await target.endpoint())
+
+    def forget(self, key: str) -> None:
+        self._failures.pop(key, None)
+
+
+class ReleaseManager:
+    """The releases of virtual clusters. `repositories`: URL prefixes of repositories for charts that do not come from
+    an administrator's template."""
+
+    def __init__(
+        self, registry: Registry, clusters: ClusterAccess, runner: ReleaseRunner, repositories: Sequence[str]
+    ) -> None:
+        self._registry = registry
+        self._secrets = registry.resource("", "secrets")
+        self._clusters = clusters
+        self._runner = runner
+        self._repositories = repositories
+
+    def check(self, instance: Object) -> None:
+        """Raises InstanceError if there is no chart or no helm program, before anything is created."""
+        require_chart(instance)
+        self._runner.require_program()
+
+    async def deploy(self, instance: Object, release: Release, *, force: bool = False) -> str:
+        """Runs helm if the release has changed since the last deployment, or with `force`. Returns the release hash."""
+        if not force and get_path(instance, "status.deployHash") == release.hash:
+            return release.hash
+        meta = metadata(instance)
+        check_chart_allowed(self._registry, instance, release, self._repositories)
+        await self._runner.install(meta["uid"], meta["namespace"], self._target(instance), release)
+        return release.hash
+
+    def _target(self, instance: Object) -> ReleaseTarget:
+        return cluster_target(self._clusters, get_path(instance, "spec.clusterRef.cluster"))
+
     async def uninstall(self, instance: Object) -> None:
         """Skipped without a helm program: the namespace is deleted anyway, with nearly all objects of the chart."""
         try:
-            self._helm.find_program()
+            self._runner.require_program()
         except InstanceError:
             return
-        cluster = get_path(instance, "spec.clusterRef.cluster")
-        with self._slots.acquire(metadata(instance)["namespace"]):
-            await self._helm.uninstall(build_removal_release(instance), await self._clusters.cluster_endpoint(cluster))
+        release, project = build_removal_release(instance), metadata(instance)["namespace"]
+        await self._runner.uninstall(project, self._target(instance), release)
 
     def forget(self, instance: Object) -> None:
-        self._failures.pop(metadata(instance)["uid"], None)
+        self._runner.forget(metadata(instance)["uid"])
 
     async def copy_kubeconfig(self, instance: Object, release: Release) -> None:
         """Copies the kubeconfig that the chart created to the secret that the gateway reads."""
@@ -224,6 +251,27 @@ class ReleaseManager:
 
         if edit(decode(entry)) != decode(entry):
             await self._secrets.modify(namespace, name, edit, server_write_options())
+
+
+def cluster_target(clusters: ClusterAccess, cluster: str) -> ReleaseTarget:
+    """A connected cluster, with its stored credential."""
+    return ReleaseTarget(cluster, lambda: clusters.cluster_endpoint(cluster), lambda: clusters.cluster_api(cluster))
+
+
+def check_chart_allowed(registry: Registry, instance: Object, release: Release, repositories: Sequence[str]) -> None:
+    """Raises InstanceError unless an administrator allowed the chart or its repository. Helm follows the URLs and
+    redirects of a repository, so an untrusted one could make it send requests into this server's network (SSRF)."""
+    if not release.impersonate_user:
+        check_trust_marked(instance)
+        return
+    check_owner(registry, str(instance["apiVersion"]).partition("/")[0], instance)
+    if not is_allowed_repository(release.chart.repo, repositories):
+        message = (
+            "the chart does not come from an administrator's template, and its repository is not in the setting "
+            "chart_repositories; create a new instance from an administrator's template (spec.templateRef), or ask "
+            "an administrator to add the repository to that setting"
+        )
+        raise InstanceError("RepositoryNotAllowed", message, ERROR)
 
 
 def _secret_taken_error(name: str) -> InstanceError:

@@ -28,7 +28,13 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.controllers.helm.chart import Release, build_kubeconfig, chart_arguments, login_arguments
+from fairlead.controllers.helm.chart import (
+    Release,
+    build_kubeconfig,
+    chart_arguments,
+    login_arguments,
+    manifest_chart_files,
+)
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
@@ -166,7 +172,10 @@ class Helm:
                 await self._run_checked(run, arguments, release.chart.password.encode())
             write_file(run.folder / "values.yaml", release.values.encode())
             options, chart = chart_arguments(release)
-            waiting = ("--timeout", f"{self._seconds:.0f}s", "--history-max", "3")
+            if release.chart.manifests:
+                options, chart = (), _write_manifest_chart(run, release)
+            ready = ("--wait",) if release.waits else ()
+            waiting = ("--timeout", f"{self._seconds:.0f}s", "--history-max", "3", *ready)
             values = ("--values", str(run.folder / "values.yaml"))
             flags = (*options, *values, *waiting, *_target_flags(run, release))
             await self._run_checked(run, ("upgrade", "--install", *flags, "--", release.name, chart))
@@ -247,6 +256,14 @@ class Helm:
             raise InstanceError("HelmTimedOut", message, WARNING) from None
         finally:
             await _terminate(process)
+
+
+def _write_manifest_chart(run: _HelmRun, release: Release) -> str:
+    folder = run.folder / "chart"
+    (folder / "templates").mkdir(parents=True)
+    for name, text in manifest_chart_files(release).items():
+        write_file(folder / name, text.encode())
+    return str(folder)
 
 
 async def _terminate(process: asyncio.subprocess.Process) -> None:

@@ -9,7 +9,15 @@ from fairlead.core.objects import Object
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.upstream.access import ClusterEndpoint
-from fairlead.upstream.clusters import CLUSTERS, NotConnected, UpstreamRegistry, cluster_kubeconfig_ref
+from fairlead.upstream.clusters import (
+    CLUSTERS,
+    VIRTUAL_CLUSTERS,
+    KubeconfigRef,
+    NotConnected,
+    UpstreamRegistry,
+    cluster_kubeconfig_ref,
+    virtual_cluster_kubeconfig_ref,
+)
 from fairlead.upstream.kube_client import KubeApi, KubeClient, RequestSender
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
@@ -41,6 +49,9 @@ class ClusterAccess(Protocol):
 
     async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
         """How another program connects to the cluster, with an address that the address policy has allowed."""
+
+    async def virtual_cluster_endpoint(self, namespace: str, name: str) -> ClusterEndpoint:
+        """The same for a virtual cluster. `namespace` is that of the project."""
 
     async def resolve(self, host: str, port: int) -> str:
         """Resolves a host to an address that the address policy allows."""
@@ -87,6 +98,15 @@ class RegistryClusterAccess:
             raise NotConnected(
                 "KubeconfigNotSet", f'cluster "{cluster}" is not connected; name a secret in its spec.config'
             )
+        return await self._load_endpoint(reference)
+
+    async def virtual_cluster_endpoint(self, namespace: str, name: str) -> ClusterEndpoint:
+        entry = self.registry.resource(self.api_group, VIRTUAL_CLUSTERS).get_cached(namespace, name)
+        if entry is None:
+            raise NotConnected("NotFound", f'virtual cluster "{name}" no longer exists')
+        return await self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry)))
+
+    async def _load_endpoint(self, reference: KubeconfigRef) -> ClusterEndpoint:
         try:
             endpoint = parse_kubeconfig(self.upstreams.read_kubeconfig(reference))
         except InvalidKubeconfig as error:

@@ -98,6 +98,11 @@ def deployer_user(namespace: str) -> str:
     return f"{DEPLOYER_PREFIX}{namespace}"
 
 
+def app_deployer_user(namespace: str) -> str:
+    """The user that deploys charts and apps in a namespace. Not the deployer of the template: it has another role."""
+    return f"{deployer_user(namespace)}:apps"
+
+
 def template_trust(instance: Object) -> str:
     """The trust of the rendered template: trusted, confined or unmarked."""
     return get_path(instance, "status.templateTrust") or UNMARKED

@@ -93,6 +93,9 @@ class RemoteInstanceStore:
     def _entries(self, namespace: str = "") -> list[Entry]:
         return self.registry.view.entries(self._config.api_group, self._plural, namespace)
 
+    def key_of(self, instance: Object) -> Key:
+        return self._config.api_group, self._plural, metadata(instance)["namespace"], name_of(instance)
+
     def get_managed(self, key: Key) -> Object | None:
         """The instance; None if it is deleted, or has `status.ignoreReconciliation`."""
         entry = self._resource.get_cached(key[2], key[3])

@@ -82,14 +82,26 @@ def _entitled_principals(instance: Object, project: Object) -> Iterator[Principa
 
 
 def _build_binding(role: str, subjects: Sequence[Object], namespace: str) -> Object:
-    meta: Object = {"name": f"{BINDING_PREFIX}{role}", "labels": {MANAGED_LABEL: MANAGED_VALUE}}
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
-        "metadata": {**meta, "namespace": namespace} if namespace else meta,
+        "metadata": _binding_meta(f"{BINDING_PREFIX}{role}", namespace),
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": subjects,
     }
+
+
+def build_deployer_binding(name: str, namespace: str, role: str, user: str) -> Object:
+    """A RoleBinding that grants a user of the cluster, who deploys something, a role in a namespace."""
+    return {
+        **_build_binding(role, [_build_subject("User", user)], namespace),
+        "metadata": _binding_meta(name, namespace),
+    }
+
+
+def _binding_meta(name: str, namespace: str) -> Object:
+    meta: Object = {"name": name, "labels": {MANAGED_LABEL: MANAGED_VALUE}}
+    return {**meta, "namespace": namespace} if namespace else meta
 
 
 def _build_subjects(names: ClusterIdentityMapper, principals: Iterable[Principal]) -> Iterator[Object]:

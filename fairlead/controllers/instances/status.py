@@ -40,7 +40,9 @@ VC_DEPLOYED, VC_SYNCED = "VirtualClusterDeployed", "VirtualClusterSynced"
 VC_READY, VC_ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
 SPACE_CONDITIONS = (SPACE_SYNCED, SPACE_READY)
 VC_CONDITIONS = (*SPACE_CONDITIONS, VC_DEPLOYED, VC_SYNCED, VC_ONLINE, VC_READY)
-CLUSTER_CONDITIONS = (*VC_CONDITIONS, "ProjectSecretsSynced", "VirtualClusterAppsAndObjectsSynced")
+APPS_SYNCED, VC_APPS_SYNCED = "AppsSynced", "VirtualClusterAppsAndObjectsSynced"
+"""Whether the charts and apps of the template are deployed: in the namespace, and in the virtual cluster."""
+CLUSTER_CONDITIONS = (*VC_CONDITIONS, "ProjectSecretsSynced", APPS_SYNCED, VC_APPS_SYNCED)
 """Conditions about the cluster. An instance is not ready while one of them is False."""
 
 FAILED, SLEEPING = "Failed", "Sleeping"

@@ -42,7 +42,7 @@ from fairlead.domain.template_resolution import (
     find_definition,
     fingerprint,
 )
-from fairlead.kinds import INSTANCES
+from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.fields import PROGRESSING
 from fairlead.kinds.instances.templates import UNMARKED, trust_level
 from fairlead.registry.codec import decode
@@ -59,9 +59,9 @@ class InstanceTemplateController:
     name, workers = "instance-templates", 4
 
     def __init__(self, registry: Registry, config: InstanceConfig) -> None:
-        templates = [instance.templates for instance in INSTANCES.values()]
+        templates = [instance.templates for instance in TEMPLATE_INSTANCES.values()]
         # Instances first, so that the index is complete when the other resources are listed at the start.
-        watched = (*INSTANCES, *templates, CLUSTERS, PROJECTS)
+        watched = (*TEMPLATE_INSTANCES, *templates, CLUSTERS, PROJECTS)
         self.watches = tuple((config.api_group, plural) for plural in watched)
         self._registry = registry
         self._group = config.api_group
@@ -76,7 +76,7 @@ class InstanceTemplateController:
         """The instance itself; for a template or cluster, the instances that name it."""
         if key[1] == PROJECTS:
             return self._keys_in_project(key[3], entry is not None)
-        if key[1] not in INSTANCES:
+        if key[1] not in TEMPLATE_INSTANCES:
             return set(self._instances_by_reference.get((key[1], key[3]), ()))
         for used in self._references.pop(key, ()):
             self._instances_by_reference[used].discard(key)
@@ -94,7 +94,9 @@ class InstanceTemplateController:
         (self._projects.add if exists else self._projects.discard)(name)
         namespace = f"{self._namespace_prefix}{name}"
         return [
-            each.key for plural in INSTANCES for each in self._registry.view.entries(self._group, plural, namespace)
+            each.key
+            for plural in TEMPLATE_INSTANCES
+            for each in self._registry.view.entries(self._group, plural, namespace)
         ]
 
     async def reconcile(self, key: Key) -> float | None:
@@ -122,7 +124,7 @@ class InstanceTemplateController:
 
     def _is_template_missing(self, workspace: Object) -> bool:
         name = get_path(workspace, "spec.templateRef.name")
-        templates = self._registry.resource(self._group, INSTANCES[WORKSPACES].templates)
+        templates = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACES].templates)
         return bool(name) and templates.get_cached("", name) is None
 
     async def _write_status(self, key: Key, instance: Object) -> None:
@@ -150,7 +152,7 @@ class InstanceTemplateController:
         blocker = self._find_blocker(key, instance)
         result = resolve_template(instance, definition, visible, blocker)
         if result.is_adopted:
-            status = _with_rendered(instance, status, INSTANCES[key[1]].rendered_field, result, now)
+            status = _with_rendered(instance, status, TEMPLATE_INSTANCES[key[1]].rendered_field, result, now)
         status = with_conditions(status, result.conditions, now, generation)
         if key[1] == WORKSPACES:
             return status
@@ -168,7 +170,7 @@ class InstanceTemplateController:
     def _find_definition(self, plural: str, instance: Object) -> tuple[TemplateDefinition | ResolutionError, str]:
         """The template definition, or why it cannot be resolved; and the fingerprint of its public part."""
         name = get_path(instance, "spec.templateRef.name") or ""
-        entry = self._registry.resource(self._group, INSTANCES[plural].templates).get_cached("", name)
+        entry = self._registry.resource(self._group, TEMPLATE_INSTANCES[plural].templates).get_cached("", name)
         try:
             definition = find_definition(instance, decode(entry) if entry is not None else None)
             public = (
@@ -182,7 +184,7 @@ class InstanceTemplateController:
 
     def _find_trust(self, plural: str, instance: Object) -> str:
         name = get_path(instance, "spec.templateRef.name") or ""
-        entry = self._registry.resource(self._group, INSTANCES[plural].templates).get_cached("", name)
+        entry = self._registry.resource(self._group, TEMPLATE_INSTANCES[plural].templates).get_cached("", name)
         return trust_level(instance, decode(entry) if entry is not None else None)
 
     async def _hide_passwords(self, key: Key, instance: Object) -> bool:
@@ -229,7 +231,7 @@ def _with_rendered(instance: Object, status: Object, field: str, result: Templat
 
 def _references_of(entry: Entry) -> tuple[tuple[str, str], ...]:
     """The template and the cluster that an instance names."""
-    templates = INSTANCES[entry.key[1]].templates
+    templates = TEMPLATE_INSTANCES[entry.key[1]].templates
     references = {
         templates: entry.fields.get("spec.templateRef.name"),
         CLUSTERS: entry.fields.get("spec.clusterRef.cluster"),

@@ -12,14 +12,12 @@ from fairlead.controllers.instances.prerequisites import InstanceConfig
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_instance import ABANDON_ANNOTATION, RemoteInstanceStore, is_abandoned
 from fairlead.controllers.instances.remote_names import (
-    MANAGED_LABEL,
-    MANAGED_VALUE,
     UID_LABEL,
     VIRTUAL_CLUSTER_LABEL,
     ownership_labels,
 )
 from fairlead.controllers.instances.remote_namespace import bind_cluster_roles, unbind_cluster_roles
-from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_role_bindings
+from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding, build_role_bindings
 from fairlead.controllers.instances.status import VC_ONLINE, VC_READY, VC_SYNCED
 from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, add_jitter
 from fairlead.core.errors import ApiError
@@ -78,19 +76,7 @@ def confinement_bindings(release: Release, role: str) -> Sequence[Object]:
     """The RoleBinding that grants the deployer of a confined release the role in its namespace."""
     if not release.impersonate_user:
         return ()
-    meta = {
-        "name": f"{BINDING_PREFIX}deployer",
-        "namespace": release.namespace,
-        "labels": {MANAGED_LABEL: MANAGED_VALUE},
-    }
-    binding = {
-        "apiVersion": f"{RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": meta,
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": release.impersonate_user}],
-    }
-    return (binding,)
+    return (build_deployer_binding(f"{BINDING_PREFIX}deployer", release.namespace, role, release.impersonate_user),)
 
 
 def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> tuple[Object, Object]:

@@ -8,11 +8,22 @@ credential of the cluster. Any other is not trusted, so it is deployed as a user
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fairlead.controllers.helm.chart import Release, release_name
-from fairlead.controllers.helm.deploy import ChartDeployer, ReleaseManager
+from fairlead.controllers.apps.template_releases import (
+    ReleasePlace,
+    TemplateReleases,
+    deploying_condition,
+    has_releases,
+)
+from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.helm.deploy import ReleaseManager, ReleaseTarget, cluster_target
 from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.cluster_access import ClusterAccess
-from fairlead.controllers.instances.confinement import applied_trust_fields, plan_template
+from fairlead.controllers.instances.confinement import (
+    applied_trust_fields,
+    is_confined,
+    plan_template,
+    template_trust,
+)
 from fairlead.controllers.instances.drift import DriftTracker
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, has_kubeconfig
@@ -32,11 +43,17 @@ from fairlead.controllers.instances.remote_names import (
 )
 from fairlead.controllers.instances.remote_namespace import RemoteNamespace, delete_namespace, get_or_none, is_owned_by
 from fairlead.controllers.instances.remote_objects import parse_objects
-from fairlead.controllers.instances.status import VC_DEPLOYED, VIRTUAL_CLUSTER_FINALIZER
+from fairlead.controllers.instances.status import (
+    APPS_SYNCED,
+    VC_APPS_SYNCED,
+    VC_DEPLOYED,
+    VIRTUAL_CLUSTER_FINALIZER,
+)
 from fairlead.controllers.instances.vcluster_release import (
     SYNCED,
     VirtualClusterAccess,
     build_release,
+    build_removal_release,
     conditions_from_probe,
     confinement_bindings,
 )
@@ -44,8 +61,10 @@ from fairlead.controllers.runtime.backoff import add_jitter
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.errors import BadRequest, NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.domain.release_names import release_name
 from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED
-from fairlead.registry.conditions import FALSE, TRUE, condition
+from fairlead.kinds.instances.templates import UNMARKED
+from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
@@ -53,6 +72,8 @@ from fairlead.upstream.errors import ProtocolError, UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
 
 VIRTUAL_CLUSTERS = "virtualclusterinstances"
+_INNER_OBJECTS = "virtualClusterObjects"
+"""The field of the status with what is deployed in the virtual cluster."""
 PROBE_SECONDS, MAX_PROBE_SECONDS = 15.0, 120.0
 """Probe interval of a reachable virtual cluster, and the maximum for an unreachable one."""
 
@@ -66,15 +87,16 @@ class VirtualClusterController:
         registry: Registry,
         config: InstanceConfig,
         clusters: ClusterAccess,
-        helm: ChartDeployer,
-        repositories: Sequence[str] = (),
+        releases: ReleaseManager,
+        template_releases: TemplateReleases,
     ) -> None:
         self._instances = RemoteInstanceStore(registry, config, VIRTUAL_CLUSTERS, VIRTUAL_CLUSTER_FINALIZER)
         self.watches = self._instances.watches
         self._cleanup = RemoteCleanup(self._instances, self._tear_down, SPACE_SYNCED, SPACE_READY)
         self._clusters = clusters
         self._access = VirtualClusterAccess(registry, config, clusters)
-        self._releases = ReleaseManager(registry, clusters, helm, repositories)
+        self._releases = releases
+        self._template_releases = template_releases
         self._drift = DriftTracker(
             registry, clusters.watch_sender, VIRTUAL_CLUSTER_LABEL, (config.api_group, VIRTUAL_CLUSTERS)
         )
@@ -165,6 +187,8 @@ class VirtualClusterController:
             stage = SYNCED
             await self._releases.copy_kubeconfig(instance, release)
             done.append(condition(SYNCED, TRUE, "Synced", "the kubeconfig that the chart created is in use"))
+            template = get_path(instance, "status.virtualCluster.spaceTemplate") or {}
+            done += await self._deploy_releases(instance, template, self._host_place(instance), "spaceObjects")
         except NotFound:  # it was deleted meanwhile
             return None
         except InstanceError as error:
@@ -191,12 +215,60 @@ class VirtualClusterController:
         online, ready = conditions_from_probe(response)
         is_online = online["status"] == TRUE
         access = await self._access.sync_bindings(instance) if ready["status"] == TRUE else ()
-        await self._instances.write_status(instance, (*conditions, online, ready, *access), online=is_online, **fields)
+        has_inner_releases = ready["status"] == TRUE and is_resolved(instance)
+        pending = self._pending_releases(instance) if has_inner_releases else ()
+        await self._instances.write_status(
+            instance, (*conditions, online, ready, *access, *pending), online=is_online, **fields
+        )
+        if has_inner_releases:
+            template = get_path(instance, "status.virtualCluster") or {}
+            await self._deploy_releases(instance, template, self._inner_place(instance), _INNER_OBJECTS)
         if is_online:
             self._probe_failures.pop(instance_key, None)
             return add_jitter(PROBE_SECONDS)
         failures = self._probe_failures[instance_key] = min(self._probe_failures.get(instance_key, 0) + 1, 8)
         return add_jitter(min(MAX_PROBE_SECONDS, PROBE_SECONDS * 2 ** (failures - 1)))
+
+    async def _deploy_releases(
+        self, instance: Object, template: Object, place: ReleasePlace, status_field: str
+    ) -> Sequence[Object]:
+        """Deploys the charts and apps of the template, and records them in a field of the status. Returns the
+        condition, which is written already."""
+        type = APPS_SYNCED if status_field == "spaceObjects" else VC_APPS_SYNCED
+        recorded = get_path(instance, f"status.{status_field}") or {}
+        known = find_condition(instance.get("status"), type)
+        if template_trust(instance) == UNMARKED or not (has_releases(template, recorded) or known):
+            return ()
+        result = await self._template_releases.sync(instance, template, recorded, place)
+        synced = result.as_condition(type)
+        fields: Object = {status_field: {**recorded, **result.states}}
+        await self._instances.write_status(instance, (synced,), **fields)
+        return (synced,)
+
+    def _pending_releases(self, instance: Object) -> Sequence[Object]:
+        """The condition while charts and apps in it are not deployed yet, so that it is not ready before. One that is
+        False already stays until the result is known: it would be written twice in each pass, and trigger the next."""
+        template, recorded = (get_path(instance, f"status.{part}") or {} for part in ("virtualCluster", _INNER_OBJECTS))
+        known = find_condition(instance.get("status"), VC_APPS_SYNCED) or {}
+        if not has_releases(template, recorded) or known.get("status") == FALSE or template_trust(instance) == UNMARKED:
+            return ()
+        place = self._inner_place(instance)
+        is_synced = self._template_releases.is_synced(instance, template, recorded, place)
+        return () if is_synced else (deploying_condition(VC_APPS_SYNCED),)
+
+    def _host_place(self, instance: Object) -> ReleasePlace:
+        """The namespace that the virtual cluster runs in, with the permissions that its own chart has."""
+        release = build_removal_release(instance)
+        target = cluster_target(self._clusters, get_path(instance, "spec.clusterRef.cluster"))
+        return ReleasePlace(target, release.namespace, release.impersonate_user, is_confined=is_confined(instance))
+
+    def _inner_place(self, instance: Object) -> ReleasePlace:
+        key, clusters = (metadata(instance)["namespace"], name_of(instance)), self._clusters
+        target = ReleaseTarget(
+            key[1], lambda: clusters.virtual_cluster_endpoint(*key), lambda: clusters.virtual_cluster_api(*key)
+        )
+        confined = is_confined(instance)
+        return ReleasePlace(target, "default", allows_other_namespaces=True, is_confined=confined)
 
     def _cluster_ref(self, instance: Object, project: Object) -> Object:
         """The clusterRef with namespace and release name, which are chosen once and never change."""
@@ -244,6 +316,8 @@ class VirtualClusterController:
         api = self._clusters.cluster_api(target.cluster)
         existing = await get_or_none(api, target.path)
         if existing is not None and is_owned_by(existing, target) and "deletionTimestamp" not in metadata(existing):
+            recorded = get_path(instance, "status.spaceObjects")
+            await self._template_releases.uninstall_all(instance, recorded, self._host_place(instance))
             await self._releases.uninstall(instance)
         remaining = await delete_namespace(api, target)
         if remaining is None:

@@ -2,5 +2,6 @@
 
 - `remote_instances`: SpaceInstance and VirtualClusterInstance; `fields` has what they share
 - `workspace`: DevPodWorkspaceInstance
+- `app_instance`: AppInstance
 - `templates`: the template kinds, and the trust level of a template
 """

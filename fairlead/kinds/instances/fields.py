@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.release_names import release_name_problems
 from fairlead.kinds.fields import (
     ACCESS,
     CLUSTER_REF,
@@ -29,7 +30,7 @@ from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry import limits
 from fairlead.registry.conditions import TRUE, UNKNOWN, condition, with_conditions
 from fairlead.registry.kind import Change, Column, Problem
-from fairlead.registry.names import dns_label_errors, dns_subdomain_errors
+from fairlead.registry.names import dns_subdomain_errors
 from fairlead.registry.schema import Schema, array, boolean, enum, obj, open_object, string, with_description
 
 PENDING, READY, RECONCILING, PROGRESSING = "Pending", "Ready", "Reconciling", "Progressing"
@@ -93,8 +94,6 @@ STATUS_FIELDS: Mapping[str, Any] = {
 }
 
 _CLUSTER_REF_FIELDS = ("cluster", "namespace", "virtualCluster")
-MAX_RELEASE_NAME_LENGTH = 53
-"""Maximum length of a Helm release name. Virtual clusters are Helm releases."""
 
 
 def default_instance(change: Change) -> None:
@@ -103,7 +102,7 @@ def default_instance(change: Change) -> None:
     Manifests usually do not contain the location that the server has chosen.
     """
     if change.old is None and not change.obj.get("status"):
-        change.obj["status"] = _initial_status(metadata(change.obj))
+        change.obj["status"] = initial_status(metadata(change.obj))
     if change.subresource == "status":
         for field in COMPUTED_STATUS_FIELDS:
             (change.obj.get("status") or {}).pop(field, None)
@@ -115,7 +114,7 @@ def default_instance(change: Change) -> None:
         change.obj["spec"] = {**change.spec, "clusterRef": {**stored, **sent}}
 
 
-def _initial_status(meta: Object) -> Object:
+def initial_status(meta: Object) -> Object:
     """The status of the first revision. Generic tools treat an object without conditions as ready."""
     message = "waiting for the first reconcile"
     first = condition(READY, UNKNOWN, PROGRESSING, message), condition(RECONCILING, TRUE, PROGRESSING, message)
@@ -138,13 +137,10 @@ def instance_problems(change: Change) -> Iterable[Problem]:
 
 
 def _release_name_problems(change: Change) -> Iterable[Problem]:
-    """Validates a new release name, which becomes part of names and paths in the cluster. Stored names are accepted."""
+    """Validates a new release name: virtual clusters are Helm releases. Stored names are accepted."""
     before, name = (get_path(each, "spec.clusterRef.virtualCluster") for each in (change.old, change.obj))
     if name and name != before:
-        faults = [*dns_label_errors(name)]
-        if len(name) > MAX_RELEASE_NAME_LENGTH:
-            faults = [f"must be no more than {MAX_RELEASE_NAME_LENGTH} characters"]
-        yield from (Problem.invalid("spec.clusterRef.virtualCluster", name, fault) for fault in faults)
+        yield from release_name_problems("spec.clusterRef.virtualCluster", name)
 
 
 def project_name(instance: Object) -> str:

@@ -9,12 +9,12 @@ from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.helm import RELEASE_PENDING
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.controllers.instances.templates import InstanceTemplateController
-from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.core.objects import Object
 from fairlead.upstream.access import ClusterEndpoint
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_virtual_cluster_controller
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, encode_base64
 
@@ -85,9 +85,7 @@ def helm(access: FakeAccess) -> FakeHelm:
 
 @pytest.fixture
 async def server(api: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> AsyncIterator[RegistryFixture]:
-    virtual_clusters = VirtualClusterController(
-        api.registry, INSTANCE_CONFIG, access, helm, ("https://charts.example",)
-    )
+    virtual_clusters = build_virtual_cluster_controller(api, access, helm)
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG), virtual_clusters):
         yield api
 

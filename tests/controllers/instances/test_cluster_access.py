@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from fairlead.controllers.instances.cluster_access import RegistryClusterAccess
-from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.upstream.address_policy import AddressPolicy
@@ -21,6 +20,7 @@ from tests.fake_cluster.kube import FakeKube, build_kube_responder
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_space_controller
 from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 from tests.harness.remote import INSTANCE_CONFIG, condition_status, set_online
 
@@ -51,7 +51,7 @@ def test_a_space_is_created_and_deleted_over_tls() -> None:
             async with running_controllers(
                 api,
                 InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-                SpaceController(api.registry, INSTANCE_CONFIG, access),
+                build_space_controller(api, access),
             ):
                 await api.create(SPACE, "one", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
                 await eventually(lambda: condition_status(api, SPACE, "SpaceReady") == ("True", "Active"), 20)

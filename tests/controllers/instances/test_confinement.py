@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from fairlead.admission.templates import mark_trusted_templates
-from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
@@ -15,6 +14,7 @@ from fairlead.registry.write_options import WriteOptions, server_write_options
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_space_controller
 from tests.harness.registry import ADA, RegistryFixture, open_registry
 from tests.harness.remote import (
     INSTANCE_CONFIG,
@@ -54,7 +54,7 @@ async def server(access: FakeAccess) -> AsyncIterator[RegistryFixture]:
         async with running_controllers(
             api,
             InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-            SpaceController(api.registry, INSTANCE_CONFIG, access),
+            build_space_controller(api, access),
         ):
             yield api
 

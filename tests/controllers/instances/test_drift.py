@@ -17,6 +17,7 @@ from tests.fake_cluster.kube import FakeKube
 from tests.fake_cluster.kube_watch import InMemoryUpstream
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_space_controller
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import INSTANCE_CONFIG, FakeAccess, condition_message, condition_status, create_cluster
 
@@ -37,7 +38,7 @@ SOON = 10.0
 
 def build_controllers(api: RegistryFixture, access: FakeAccess) -> tuple[InstanceTemplateController, SpaceController]:
     templates = InstanceTemplateController(api.registry, INSTANCE_CONFIG)
-    return templates, SpaceController(api.registry, INSTANCE_CONFIG, access)
+    return templates, build_space_controller(api, access)
 
 
 @pytest.fixture

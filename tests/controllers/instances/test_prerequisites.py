@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
 from fairlead.registry.write_options import server_write_options
@@ -13,6 +12,7 @@ from fairlead.upstream.errors import Unreachable
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_space_controller
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import (
     INSTANCE_CONFIG,
@@ -33,7 +33,7 @@ async def server(api: RegistryFixture, access: FakeAccess) -> AsyncIterator[Regi
     async with running_controllers(
         api,
         InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, access),
+        build_space_controller(api, access),
     ):
         await create_cluster(api)
         yield api

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_chart, release_name
+from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_chart
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.controllers.instances.remote_names import (
     SPACE_LABEL,
@@ -12,6 +12,7 @@ from fairlead.controllers.instances.remote_names import (
     ownership_labels,
     truncate_with_hash,
 )
+from fairlead.domain.release_names import release_name
 from fairlead.registry.names import dns_label_errors, label_value_errors
 
 

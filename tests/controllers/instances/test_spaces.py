@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, RemoteInstanceStore
-from fairlead.controllers.instances.spaces import RESYNC_SECONDS, SpaceController
+from fairlead.controllers.instances.spaces import RESYNC_SECONDS
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -16,6 +16,7 @@ from fairlead.upstream.errors import Unreachable
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_space_controller
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import (
     INSTANCE_CONFIG,
@@ -43,7 +44,7 @@ data: {hello: world}
 async def server(api: RegistryFixture, access: FakeAccess) -> AsyncIterator[RegistryFixture]:
     controllers = (
         InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, access),
+        build_space_controller(api, access),
     )
     async with running_controllers(api, *controllers):
         yield api
@@ -380,7 +381,7 @@ async def test_nothing_is_applied_from_an_outdated_resolution(
     await create_space(api, template={"objects": CONFIG_MAP})
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
         await eventually(lambda: get_path(api.get(SPACE, "one"), "status.space"))
-    controller = SpaceController(api.registry, INSTANCE_CONFIG, access)
+    controller = build_space_controller(api, access)
     outdated_space = api.get(SPACE, "one")
     await api.patch(SPACE, "one", lambda obj: obj["spec"].update(template={}))
     monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated_space)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.runtime.backoff import MAX_DELAY_SECONDS
 from fairlead.core.objects import Object, get_path
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_space_controller
 from tests.harness.kstatus import kstatus
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import (
@@ -50,7 +50,7 @@ async def server(api: RegistryFixture, access: FakeAccess) -> AsyncIterator[Regi
     async with running_controllers(
         api,
         InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, access),
+        build_space_controller(api, access),
     ):
         await create_cluster(api)
         yield api

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.remote_objects import parse_objects
-from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
-from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.registry.conditions import find_condition
 from fairlead.upstream.errors import Unreachable
@@ -19,6 +17,7 @@ from tests.controllers.instances.helm_fixture import CHART, FakeHelm
 from tests.controllers.instances.revisions import RevisionRecorder, SlowAccess, record_revisions
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_space_controller, build_virtual_cluster_controller
 from tests.harness.kstatus import is_wait_over, kstatus
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, create_cluster, set_online
@@ -104,8 +103,8 @@ async def run_with_checks(kind: str) -> AsyncIterator[tuple[RegistryFixture, Fak
         access.virtual_down = None
         controllers = (
             InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-            SpaceController(api.registry, INSTANCE_CONFIG, access),
-            VirtualClusterController(api.registry, INSTANCE_CONFIG, access, helm, ("https://charts.example",)),
+            build_space_controller(api, access),
+            build_virtual_cluster_controller(api, access, helm),
         )
         async with running_controllers(api, *controllers):
             yield api, access, recorder

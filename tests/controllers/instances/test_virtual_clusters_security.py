@@ -9,7 +9,6 @@ from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, RemoteInstanceStore
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.instances.vcluster_release import conditions_from_probe
-from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.core.errors import BadRequest, Invalid
 from fairlead.core.objects import Object, get_path
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -27,6 +26,7 @@ from tests.controllers.instances.helm_fixture import (
 )
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_virtual_cluster_controller
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, create_cluster
 
@@ -53,7 +53,7 @@ async def test_a_chart_is_not_deployed_from_an_outdated_resolution(
     await create_virtual_cluster(api, template=RELEASE)
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG)):
         await eventually(lambda: get_path(api.get(VC, "one"), "status.virtualCluster"))
-    controller = VirtualClusterController(api.registry, INSTANCE_CONFIG, access, helm, ("https://charts.example",))
+    controller = build_virtual_cluster_controller(api, access, helm)
     key = GROUP, "virtualclusterinstances", "demo", "one"
     outdated_instance = api.get(VC, "one")
     change = {"templateRef": {"name": "t"}, "template": None}

@@ -12,7 +12,7 @@ from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
 from fairlead.controllers.instances.remote_instance import MIN_RETRY_INTERVAL_SECONDS, RemoteInstanceStore
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, RemoteNamespace
 from fairlead.controllers.instances.resync_rate import PASS_BURST, PASS_REFILL_SECONDS, URGENT_BURST, ResyncLimiter
-from fairlead.controllers.instances.spaces import SPACES, SpaceController
+from fairlead.controllers.instances.spaces import SPACES
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.runtime.remote_informers import MAX_PENDING_CHANGES, RemoteInformers
 from fairlead.core.objects import Object
@@ -22,6 +22,7 @@ from tests.fake_cluster.kube import InMemoryClusterApi
 from tests.fake_cluster.kube_watch import InMemoryUpstream
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_space_controller
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import INSTANCE_CONFIG, FakeAccess, condition_message, condition_status, create_cluster
 from tests.harness.virtual_time import LoopClock
@@ -150,7 +151,7 @@ async def test_a_space_is_repaired_at_once_even_if_another_names_its_namespace(a
     async with running_controllers(
         api,
         InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, access),
+        build_space_controller(api, access),
     ):
         await create_cluster(api)
         await create_space(api)
@@ -183,7 +184,7 @@ async def test_a_pass_over_the_timeout_is_ended_and_reported(api: RegistryFixtur
     async with running_controllers(
         api,
         InstanceTemplateController(api.registry, INSTANCE_CONFIG),
-        SpaceController(api.registry, INSTANCE_CONFIG, access),
+        build_space_controller(api, access),
     ):
         await create_cluster(api)
         await create_space(api)
@@ -220,7 +221,7 @@ async def test_one_cluster_leaves_workers_for_others(api: RegistryFixture) -> No
 
 async def test_spaces_of_a_stuck_cluster_wait_for_a_slot(api: RegistryFixture) -> None:
     access = StuckAccess()
-    spaces = SpaceController(api.registry, INSTANCE_CONFIG, access)
+    spaces = build_space_controller(api, access)
     async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG), spaces):
         await create_cluster(api)
         for number in range(spaces.workers):

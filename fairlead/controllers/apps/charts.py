@@ -1,0 +1,53 @@
+"""The chart of an App, and whether it may be deployed. Pure."""
+
+from collections.abc import Sequence
+
+from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_repository_chart
+from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.kinds.instances.templates import FALSE, TRUST_ANNOTATION
+
+_USE_VERBS = frozenset({"use", "*"})
+
+
+def is_trusted(app: Object) -> bool:
+    """Whether only administrators wrote the content of an App."""
+    return (metadata(app).get("annotations") or {}).get(TRUST_ANNOTATION) != FALSE
+
+
+def build_chart(config: Object) -> Chart:
+    """Raises InstanceError if the App deploys something else than a chart or manifests."""
+    if config.get("chart"):
+        return parse_repository_chart(config["chart"], "config.chart", "fix the app")
+    if config.get("manifests"):
+        return Chart("manifests", "", manifests=config["manifests"])
+    message = "the app runs a script, which this server does not do; use an app with a chart or manifests"
+    raise InstanceError("UnsupportedApp", message, ERROR)
+
+
+def check_repository(app: Object, chart: Chart, repositories: Sequence[str]) -> None:
+    """Raises InstanceError unless an administrator wrote the App or allowed its repository. Helm follows the URLs and
+    redirects of a repository, so an untrusted one could make it send requests into this server's network (SSRF)."""
+    if chart.manifests or is_trusted(app) or is_allowed_repository(chart.repo, repositories):
+        return
+    message = (
+        "the app was not written by an administrator, and the repository of its chart is not in the setting "
+        f"chart_repositories; ask an administrator to review the app and annotate it with {TRUST_ANNOTATION}=true, or "
+        "to add the repository to that setting"
+    )
+    raise InstanceError("RepositoryNotAllowed", message, ERROR)
+
+
+def check_owner_use(app: Object, owner: Object) -> None:
+    """Raises InstanceError unless the App's owner and access entries let the owner of an instance use it. For Apps that
+    an untrusted template names: nobody has checked the permissions of the requester."""
+    user, team = owner.get("user") or "", owner.get("team") or ""
+    own = get_path(app, "spec.owner") or {}
+    is_own = bool(user and own.get("user") == user) or bool(team and own.get("team") == team)
+    for entry in get_path(app, "spec.access") or ():
+        users, teams = entry.get("users") or (), entry.get("teams") or ()
+        if _USE_VERBS.intersection(entry.get("verbs") or ()):
+            is_own = is_own or "*" in users or user in users or team in teams
+    if not is_own:
+        message = "the owner of this may not use the app; add an entry with the verb use to its spec.access"
+        raise InstanceError("AppNotAllowed", message, ERROR)

@@ -1,0 +1,208 @@
+"""Where an AppInstance is deployed: the cluster, the namespace, and the permissions that Helm has there.
+
+| target | namespace | permissions |
+|---|---|---|
+| space | that of the space | a user of its own, with the role of the setting `chart_role` in the namespace |
+| virtual cluster | created if it does not exist | those of the kubeconfig of the virtual cluster |
+| cluster | created if it does not exist | the stored credential of the cluster; for an untrusted App as for a space |
+
+In a space, other users can write Secrets, and Helm trusts what is in the Secrets of a release. So there it has no more
+permissions than in the namespace, whatever the App is. Once a release was confined, it stays confined.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fairlead.controllers.apps.charts import is_trusted
+from fairlead.controllers.helm.deploy import ReleaseTarget, cluster_target
+from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.confinement import app_deployer_user
+from fairlead.controllers.instances.prerequisites import (
+    CLUSTER_NOT_CONNECTED,
+    CLUSTER_NOT_FOUND,
+    CLUSTER_OFFLINE,
+    has_kubeconfig,
+)
+from fairlead.controllers.instances.remote_errors import (
+    ERROR,
+    INFO,
+    NAMESPACE_TERMINATING,
+    WARNING,
+    InstanceError,
+    translate_errors,
+)
+from fairlead.controllers.instances.remote_names import MANAGED_LABEL, UID_LABEL
+from fairlead.controllers.instances.remote_namespace import (
+    NAMESPACES_PATH,
+    delete_if_exists,
+    get_or_none,
+    url_segment,
+)
+from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.registry.codec import decode
+from fairlead.registry.conditions import is_true
+from fairlead.registry.registry import Registry
+from fairlead.upstream.kube_client import KubeApi
+
+TARGET_NOT_FOUND, TARGET_NOT_READY, TARGET_DELETING = "TargetNotFound", "TargetNotReady", "TargetDeleting"
+TARGET_REPLACED, NAMESPACE_MANAGED = "TargetReplaced", "NamespaceManaged"
+RESOURCES = {
+    "cluster": ("clusters", "cluster"),
+    "spaceInstance": ("spaceinstances", "space"),
+    "virtualClusterInstance": ("virtualclusterinstances", "virtual cluster"),
+}
+"""By field of spec.target: the plural and the noun."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppTarget:
+    """`field` is the one of spec.target. `cluster` is the connected cluster; that of a virtual cluster is the one that
+    it runs in."""
+
+    field: str
+    release_target: ReleaseTarget
+    cluster: str
+    namespace: str
+    confined_api: Callable[[str], KubeApi]
+    """The API as an impersonated user."""
+    uid: str
+    """Of the Cluster, space or virtual cluster."""
+
+    @property
+    def namespace_path(self) -> str:
+        return f"{NAMESPACES_PATH}/{url_segment(self.namespace)}"
+
+    def api(self, impersonate_user: str = "") -> KubeApi:
+        return self.confined_api(impersonate_user) if impersonate_user else self.release_target.api()
+
+
+def target_field(instance: Object) -> str:
+    """The field of spec.target that is set."""
+    target = get_path(instance, "spec.target") or {}
+    return next((field for field in RESOURCES if target.get(field)), "")
+
+
+def is_same_target(instance: Object, found: Object) -> bool:
+    """Whether the target is the one that it was deployed to. The permissions of the requester were checked for that
+    one; a new one of the same name may belong to somebody else."""
+    known = get_path(instance, "status.targetUID")
+    return not known or known == metadata(found)["uid"]
+
+
+def deploying_user(instance: Object, app: Object | None, target: AppTarget) -> str:
+    """The user that Helm impersonates; empty: none. Without an App, as for the last deployment."""
+    if target.field == "virtualClusterInstance":
+        return ""
+    was_confined = bool(get_path(instance, "status.deployedConfined"))
+    if target.field == "cluster" and not was_confined and (app is None or is_trusted(app)):
+        return ""
+    return app_deployer_user(target.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class AppTargets:
+    registry: Registry
+    api_group: str
+    clusters: ClusterAccess
+
+    def find_object(self, instance: Object) -> Object | None:
+        """The Cluster, space or virtual cluster that it names."""
+        field = target_field(instance)
+        namespace = "" if field == "cluster" else metadata(instance)["namespace"]
+        name = get_path(instance, f"spec.target.{field}.name") or ""
+        entry = self.registry.resource(self.api_group, RESOURCES[field][0]).get_cached(namespace, name)
+        return decode(entry) if entry is not None else None
+
+    def resolve(self, instance: Object) -> AppTarget:
+        """Where to deploy it. Raises InstanceError while that is not possible."""
+        field, found = target_field(instance), self.find_object(instance)
+        name, noun = get_path(instance, f"spec.target.{field}.name"), RESOURCES[field][1]
+        if found is None:
+            reason = CLUSTER_NOT_FOUND if field == "cluster" else TARGET_NOT_FOUND
+            raise InstanceError(reason, f'there is no {noun} "{name}"; create it, or delete this', ERROR)
+        if not is_same_target(instance, found):
+            message = f'the {noun} "{name}" was deleted and created again; delete this, and install the app again'
+            raise InstanceError(TARGET_REPLACED, message, ERROR)
+        if "deletionTimestamp" in metadata(found):
+            raise InstanceError(TARGET_DELETING, f'the {noun} "{name}" is being deleted; delete this, too', WARNING)
+        if field == "cluster":
+            _check_cluster(name, found)
+        elif not is_true(found.get("status"), "Ready"):
+            reason = get_path(found, "status.reason") or "no status yet"
+            message = f'the {noun} "{name}" is not ready ({reason}); this is deployed when it is'
+            raise InstanceError(TARGET_NOT_READY, message, INFO)
+        return self.locate(instance, found)
+
+    def locate(self, instance: Object, found: Object) -> AppTarget:
+        """Where it is deployed, whether or not that is usable now."""
+        field, meta, clusters = target_field(instance), metadata(found), self.clusters
+        if field == "virtualClusterInstance":
+            key = meta["namespace"], meta["name"]
+            target = ReleaseTarget(
+                meta["name"],
+                lambda: clusters.virtual_cluster_endpoint(*key),
+                lambda: clusters.virtual_cluster_api(*key),
+            )
+            namespace = get_path(instance, f"spec.target.{field}.namespace") or "default"
+            cluster = get_path(found, "spec.clusterRef.cluster") or ""
+            return AppTarget(
+                field, target, cluster, namespace, lambda user: clusters.virtual_cluster_api(*key), meta["uid"]
+            )
+        if field == "cluster":
+            cluster, namespace = meta["name"], get_path(instance, "spec.target.cluster.namespace") or ""
+        else:
+            cluster, namespace = (get_path(found, f"spec.clusterRef.{part}") or "" for part in ("cluster", "namespace"))
+        return AppTarget(
+            *(field, cluster_target(clusters, cluster), cluster, namespace),
+            lambda user: clusters.cluster_api(cluster, user),
+            meta["uid"],
+        )
+
+
+def _check_cluster(name: str, cluster: Object) -> None:
+    if not has_kubeconfig(cluster):
+        message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
+        raise InstanceError(CLUSTER_NOT_CONNECTED, message, WARNING)
+    if get_path(cluster, "status.online") is False:
+        raise InstanceError(CLUSTER_OFFLINE, f'cluster "{name}" is offline; this is deployed when it is back', WARNING)
+
+
+async def prepare_namespace(target: AppTarget, instance: Object, user: str, role: str) -> None:
+    """Creates the namespace if needed, and grants the impersonated user the role in it. Raises InstanceError."""
+    with translate_errors(target.release_target.name, f'prepare namespace "{target.namespace}"'):
+        existing = await get_or_none(target.api(), target.namespace_path)
+        if existing is None and target.field != "spaceInstance":
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": target.namespace}}
+            await target.api().create(NAMESPACES_PATH, body)
+        elif existing is None or "deletionTimestamp" in metadata(existing):
+            message = f'namespace "{target.namespace}" is terminating or gone; this is deployed when it is back'
+            raise InstanceError(NAMESPACE_TERMINATING, message, INFO)
+        elif target.field == "cluster" and MANAGED_LABEL in (get_path(existing, "metadata.labels") or {}):
+            message = (
+                f'namespace "{target.namespace}" in cluster "{target.cluster}" belongs to a space or virtual cluster; '
+                "deploy into that instead, or into another namespace"
+            )
+            raise InstanceError(NAMESPACE_MANAGED, message, ERROR)
+        if user:
+            await target.api().apply(_binding_path(target, instance), _build_binding(target, instance, user, role))
+
+
+async def remove_binding(target: AppTarget, instance: Object) -> None:
+    await delete_if_exists(target.api(), _binding_path(target, instance))
+
+
+def _binding_name(instance: Object) -> str:
+    return f"{BINDING_PREFIX}app:{get_path(instance, 'spec.releaseName')}"
+
+
+def _binding_path(target: AppTarget, instance: Object) -> str:
+    folder = f"/apis/{RBAC}/v1/namespaces/{url_segment(target.namespace)}/rolebindings"
+    return f"{folder}/{url_segment(_binding_name(instance))}"
+
+
+def _build_binding(target: AppTarget, instance: Object, user: str, role: str) -> Object:
+    """With the uid of this instance: the controller of the space deletes bindings of its own only."""
+    binding = build_deployer_binding(_binding_name(instance), target.namespace, role, user)
+    labels = {**binding["metadata"]["labels"], UID_LABEL: metadata(instance)["uid"]}
+    return {**binding, "metadata": {**binding["metadata"], "labels": labels}}

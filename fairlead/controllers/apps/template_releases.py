@@ -1,0 +1,266 @@
+"""Deploys the `charts` and `apps` of the templates of spaces and virtual clusters.
+
+For `controllers/instances/spaces.py` and `virtual_clusters.py`. Each entry is a Helm release. What is deployed is
+recorded in the status of the instance, so that releases are upgraded when an entry or its App changes, and uninstalled
+when the entry is gone. One entry that fails does not affect the others; the condition names each that has failed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.controllers.apps.charts import build_chart, check_owner_use, check_repository
+from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_repository_chart
+from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
+from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.app_resolution import resolve_app
+from fairlead.domain.release_names import release_name, release_name_problems
+from fairlead.domain.template_resolution import ResolutionError
+from fairlead.registry.codec import decode
+from fairlead.registry.conditions import FALSE, TRUE, condition
+from fairlead.registry.names import dns_label_errors
+from fairlead.registry.registry import Registry
+
+DEPLOYED, FAILED, DEPLOYING = "Deployed", "Failed", "Deploying"
+MAX_LISTED_FAILURES = 5
+PARTS = ("charts", "apps")
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePlace:
+    """Where the releases of a template are deployed. `namespace` is the only one, or the default one if others are
+    allowed, which are created then. `is_confined`: the template is not an administrator's."""
+
+    target: ReleaseTarget
+    namespace: str
+    impersonate_user: str = ""
+    allows_other_namespaces: bool = False
+    is_confined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry of a template: its part, its name, and the release, or why there is none."""
+
+    part: str
+    name: str
+    release: Release | None
+    error: InstanceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStates:
+    """What is deployed, as the status records it by part, and the errors by title."""
+
+    states: Mapping[str, Sequence[Object]]
+    errors: Mapping[str, InstanceError]
+
+    def as_condition(self, type: str) -> Object:
+        """The condition; its message names each entry that has failed."""
+        count = sum(map(len, self.states.values()))
+        if not self.errors:
+            return condition(type, TRUE, "Synced", f"{count} releases of the template are deployed")
+        worst = next(
+            (each for each in self.errors.values() if each.severity == ERROR), next(iter(self.errors.values()))
+        )
+        listed = [f"{title}: {error.message}" for title, error in self.errors.items()][:MAX_LISTED_FAILURES]
+        more = len(self.errors) - len(listed)
+        message = f"not deployed: {'; '.join(listed)}" + (f"; and {more} more" if more else "")
+        return condition(type, FALSE, worst.reason, message, worst.severity)
+
+
+def has_releases(template: Object, recorded: Object | None) -> bool:
+    """Whether there is anything to deploy or to uninstall."""
+    return any(template.get(part) or (recorded or {}).get(part) for part in PARTS)
+
+
+def deploying_condition(type: str) -> Object:
+    return condition(type, FALSE, DEPLOYING, "the charts and apps of the template are being deployed", INFO)
+
+
+class TemplateReleases:
+    def __init__(self, registry: Registry, api_group: str, runner: ReleaseRunner, repositories: Sequence[str]) -> None:
+        self._apps = registry.resource(api_group, "apps")
+        self._runner = runner
+        self._repositories = repositories
+
+    def is_synced(self, instance: Object, template: Object, recorded: Object | None, place: ReleasePlace) -> bool:
+        """Whether everything is deployed as the template says."""
+        entries = list(self._entries(instance, template, place))
+        wanted = {
+            (each.part, *_key_of(each.release)): each.release.hash for each in entries if each.release is not None
+        }
+        known = {
+            (part, state.get("namespace"), state.get("release")): state.get("hash")
+            for part in PARTS
+            for state in (recorded or {}).get(part) or ()
+        }
+        return wanted == known and all(each.error is None for each in entries)
+
+    async def sync(
+        self, instance: Object, template: Object, recorded: Object | None, place: ReleasePlace
+    ) -> ReleaseStates:
+        """Deploys and uninstalls releases. Errors are in the result."""
+        entries = list(self._entries(instance, template, place))
+        wanted = {_key_of(each.release) for each in entries if each.release is not None}
+        states: dict[str, list[Object]] = {part: [] for part in PARTS}
+        errors: dict[str, InstanceError] = {}
+        for part in PARTS:
+            for state in (recorded or {}).get(part) or ():
+                if (state.get("namespace"), state.get("release")) not in wanted:
+                    await self._remove(instance, state, place, errors, states[part])
+        for entry in entries:
+            await self._deploy(instance, entry, place, recorded or {}, (errors, states[entry.part]))
+        return ReleaseStates(states, errors)
+
+    async def _deploy(
+        self,
+        instance: Object,
+        entry: _Entry,
+        place: ReleasePlace,
+        recorded: Object,
+        results: tuple[dict[str, InstanceError], list[Object]],
+    ) -> None:
+        errors, states = results
+        title = f'{entry.part[:-1]} "{entry.name}"'
+        known = _find_state(recorded, entry)
+        if entry.release is None:
+            errors[title] = entry.error or InstanceError("InvalidChart", "it cannot be deployed", ERROR)
+            if known is not None:
+                states.append(known)
+            return
+        state = {"name": entry.name, "release": entry.release.name, "namespace": entry.release.namespace}
+        if known is not None and known.get("hash") == entry.release.hash:
+            states.append(known)
+            return
+        try:
+            await self._install(instance, entry.release, place)
+            states.append({**state, "hash": entry.release.hash, "status": DEPLOYED})
+        except InstanceError as error:
+            errors[title] = error
+            states.append({**state, "hash": "", "status": FAILED, "reason": error.reason})
+
+    async def _install(self, instance: Object, release: Release, place: ReleasePlace) -> None:
+        meta = metadata(instance)
+        if place.allows_other_namespaces:
+            path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}"
+            with translate_errors(place.target.name, f'create namespace "{release.namespace}"'):
+                if await get_or_none(place.target.api(), path) is None:
+                    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
+                    await place.target.api().create(NAMESPACES_PATH, body)
+        key = f"{meta['uid']}/{release.namespace}/{release.name}"
+        await self._runner.install(key, meta["namespace"], place.target, release)
+
+    async def _remove(
+        self,
+        instance: Object,
+        state: Object,
+        place: ReleasePlace,
+        errors: dict[str, InstanceError],
+        states: list[Object],
+    ) -> None:
+        """Uninstalls a release whose entry is gone."""
+        release = Release(
+            str(state.get("release")), str(state.get("namespace")), Chart("", ""), "", place.impersonate_user
+        )
+        try:
+            with translate_errors(place.target.name, "uninstall a release"):
+                await self._runner.uninstall(metadata(instance)["namespace"], place.target, release)
+        except InstanceError as error:
+            errors[f'release "{release.name}"'] = error
+            states.append(state)
+
+    async def uninstall_all(self, instance: Object, recorded: Object | None, place: ReleasePlace) -> None:
+        """Uninstalls all releases; nothing without a helm program, as for virtual clusters. Raises InstanceError."""
+        try:
+            self._runner.require_program()
+        except InstanceError:
+            return
+        errors: dict[str, InstanceError] = {}
+        for part in PARTS:
+            for state in (recorded or {}).get(part) or ():
+                await self._remove(instance, state, place, errors, [])
+        for error in errors.values():
+            raise error
+
+    def _entries(self, instance: Object, template: Object, place: ReleasePlace) -> Iterator[_Entry]:
+        seen: set[tuple[str, str]] = set()
+        for part in PARTS:
+            for requested in template.get(part) or ():
+                name = str(requested.get("name") or "")
+                try:
+                    build = self._build_chart_release if part == "charts" else self._build_app_release
+                    release = build(instance, requested, place)
+                    if _key_of(release) in seen:
+                        raise _bad_entry(f'another entry has the release name "{release.name}"')
+                    seen.add(_key_of(release))
+                    yield _Entry(part, name, release)
+                except InstanceError as error:
+                    yield _Entry(part, name, None, error)
+
+    def _build_chart_release(self, instance: Object, requested: Object, place: ReleasePlace) -> Release:
+        chart = parse_repository_chart(requested, "charts[]", "fix the template")
+        if place.is_confined and not is_allowed_repository(chart.repo, self._repositories):
+            message = (
+                "the template is not an administrator's, and the repository is not in the setting chart_repositories"
+            )
+            raise InstanceError("RepositoryNotAllowed", f"{message}; ask an administrator to add it", ERROR)
+        location = _locate(requested.get("releaseName") or chart.name, requested.get("releaseNamespace"), place)
+        values, waits = str(requested.get("values") or ""), bool(requested.get("wait"))
+        return Release(*location, chart, values, place.impersonate_user, waits)
+
+    def _build_app_release(self, instance: Object, requested: Object, place: ReleasePlace) -> Release:
+        name = str(requested.get("name") or "")
+        entry = self._apps.get_cached("", name) if name else None
+        app = decode(entry) if entry is not None else None
+        reference = {"name": name, "version": requested.get("version") or ""}
+        try:
+            resolved = resolve_app(
+                {"spec": {"appRef": reference, "parameters": requested.get("parameters") or ""}}, app
+            )
+        except ResolutionError as error:
+            raise InstanceError(error.reason, error.message, ERROR) from None
+        if place.is_confined:
+            check_owner_use(app or {}, get_path(instance, "spec.owner") or {})
+        chart = build_chart(resolved.config)
+        check_repository(app or {}, chart, self._repositories)
+        default = get_path(app, "spec.defaultNamespace") if place.allows_other_namespaces else ""
+        location = _locate(requested.get("releaseName") or name, requested.get("namespace") or default, place)
+        values, waits = str(resolved.config.get("values") or ""), bool(get_path(app, "spec.wait"))
+        return Release(*location, chart, values, place.impersonate_user, waits)
+
+
+def _locate(name: Any, namespace: Any, place: ReleasePlace) -> tuple[str, str]:
+    """The name and namespace of a release. Raises InstanceError."""
+    release, wanted = release_name(str(name)), str(namespace or place.namespace)
+    for problem in release_name_problems("releaseName", release):
+        raise _bad_entry(str(problem))
+    for fault in dns_label_errors(wanted):
+        raise _bad_entry(f"its namespace {fault}")
+    if wanted != place.namespace and not place.allows_other_namespaces:
+        raise _bad_entry(f'it can only be deployed to namespace "{place.namespace}", not to "{wanted}"')
+    return release, wanted
+
+
+def _bad_entry(reason: str) -> InstanceError:
+    return InstanceError("InvalidChart", f"{reason}; fix the template", ERROR)
+
+
+def _key_of(release: Release) -> tuple[str, str]:
+    return release.namespace, release.name
+
+
+def _find_state(recorded: Object, entry: _Entry) -> Object | None:
+    for state in recorded.get(entry.part) or ():
+        is_same = entry.release is not None and (state.get("namespace"), state.get("release")) == _key_of(entry.release)
+        if is_same or (entry.release is None and state.get("name") == entry.name):
+            found: Object = state
+            return found
+    return None
+
+
+def is_waiting_for_slot(states: ReleaseStates) -> bool:
+    return any(each.reason == WAITING_FOR_HELM_SLOT for each in states.errors.values())

@@ -1,0 +1,339 @@
+"""Tests of `fairlead.controllers.apps.app_instances`, with a fake helm and a fake cluster."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fairlead.controllers.apps.app_instances import CHECK_SECONDS
+from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.core.objects import get_path
+from fairlead.registry.write_options import server_write_options
+from fairlead.upstream.errors import Unreachable
+from tests.controllers.apps.app_fixture import (
+    APP,
+    SECRETS,
+    ReleaseHelm,
+    access,
+    app_spec,
+    create_space,
+    create_virtual_cluster,
+    helm,
+    install_app,
+    server,
+    store_release,
+    wait_for_reason,
+)
+from tests.harness.eventually import eventually
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import FakeAccess, condition_message, condition_status
+
+__all__ = ["access", "helm", "server"]
+NAMESPACE = "demo-dev"
+BINDING = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings/service.sh:app:one"
+DEPLOYER = f"service:deployer:{NAMESPACE}:apps"
+CLUSTER_TARGET = {"cluster": {"name": "c", "namespace": "tools"}}
+
+
+async def test_an_app_is_deployed_into_a_space_with_permissions_there_only(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await install_app(server, parameters="size: 3\n")
+    instance = await wait_for_reason(server, "Deployed")
+    (release,) = helm.installed
+    chart = Chart("web", "https://charts.example", "1.2.3")
+    assert release == Release("one", NAMESPACE, chart, "size: 3\ntoken: null\n", DEPLOYER)
+    binding = access.kube.objects[BINDING]
+    assert (binding["roleRef"]["name"], binding["subjects"][0]["name"]) == ("admin", DEPLOYER)
+    status = instance["status"]
+    found = {name: status["release"][name] for name in ("name", "cluster", "namespace", "revision", "chart", "version")}
+    expected = {
+        "name": "one",
+        "cluster": "c",
+        "namespace": NAMESPACE,
+        "revision": 1,
+        "chart": "web",
+        "version": "1.2.3",
+    }
+    assert found == expected
+    assert (status["phase"], status["observedGeneration"]) == ("Ready", 1)
+    assert [each["type"] for each in status["conditions"] if each["status"] == "True"] == [
+        *("Ready", "AppResolved", "TargetReady", "Deployed", "Synced")
+    ]
+
+
+async def test_the_binding_survives_the_resync_of_the_space(server: RegistryFixture, access: FakeAccess) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    await server.patch("SpaceInstance", "dev", lambda each: each["spec"].update(description="changed"))
+    await asyncio.sleep(400)
+    assert BINDING in access.kube.objects
+
+
+async def test_a_change_of_parameters_or_of_the_app_is_deployed(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    await server.patch(APP, "one", lambda each: each["spec"].update(parameters="size: 2\n"))
+    await eventually(lambda: len(helm.installed) == 2)
+    await server.patch("App", "web", lambda each: each["spec"]["config"].update(values="other: 1\n"))
+    await eventually(lambda: [each.values for each in helm.installed[1:]] == ["size: 2\ntoken: null\n", "other: 1\n"])
+    await eventually(lambda: get_path(server.get(APP, "one"), "status.release.revision") == 3)
+    history = get_path(server.get(APP, "one"), "status.history")
+    assert [(each["revision"], each["parameters"]) for each in history] == [
+        *((3, "size: 2\n"), (2, "size: 2\n"), (1, ""))
+    ]
+
+
+async def test_a_new_version_that_matches_is_deployed(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    versions = [{"version": "1.0.0", **app_spec()["config"], "values": "v: 1.0.0\n"}]
+    await server.patch("App", "web", lambda each: each["spec"].update(versions=versions))
+    await install_app(server, appRef={"name": "web", "version": "1.x.x"})
+    await wait_for_reason(server, "Deployed")
+    newer = {**versions[0], "version": "1.1.0", "values": "v: 1.1.0\n"}
+    await server.patch("App", "web", lambda each: each["spec"].update(versions=[*versions, newer]))
+    await eventually(lambda: [each.values for each in helm.installed] == ["v: 1.0.0\n", "v: 1.1.0\n"])
+    await eventually(lambda: get_path(server.get(APP, "one"), "status.history")[0]["appVersion"] == "1.1.0")
+
+
+async def test_the_history_is_bounded(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await install_app(server)
+    for number in range(12):
+        await eventually(lambda: len(helm.installed) == number + 1)  # noqa: B023
+        await eventually(lambda: get_path(server.get(APP, "one"), "status.release.revision") == number + 1)  # noqa: B023
+        await server.patch(APP, "one", lambda each: each["spec"].update(parameters=f"size: {number}\n"))  # noqa: B023
+    await eventually(lambda: get_path(server.get(APP, "one"), "status.release.revision") == 13)
+    assert [each["revision"] for each in get_path(server.get(APP, "one"), "status.history")] == [*range(13, 3, -1)]
+
+
+async def test_a_password_is_shown_nowhere(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    helm.failures.add("two")
+    for name in ("one", "two"):
+        await install_app(server, name, parameters="token: <hidden>\n", parameterSecrets={"token": "very-secret"})
+    await wait_for_reason(server, "Deployed")
+    await wait_for_reason(server, "HelmFailed", "two")
+    assert "very-secret" in helm.installed[0].values
+    for name in ("one", "two"):
+        shown = await server.resource(APP).get("demo", name)
+        assert b"very-secret" not in shown.body
+    assert "<hidden>" in get_path(server.get(APP, "one"), "status.notes")
+    events = [each.body for each in server.view.entries("", "events")]
+    assert events and not any(b"very-secret" in each for each in events)
+
+
+async def test_a_plain_password_is_hidden_once_the_app_exists(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await install_app(server, appRef={"name": "late"}, parameters="token: very-secret\n")
+    await wait_for_reason(server, "AppNotFound")
+    await server.create("App", "late", spec=app_spec())
+    await wait_for_reason(server, "Deployed")
+    assert get_path(server.get(APP, "one"), "spec.parameters") == "token: <hidden>\n"
+    assert "very-secret" in helm.installed[0].values
+
+
+@pytest.mark.parametrize("change", [{"config": {"size": 99}}, {"chart": {"metadata": {"name": "evil"}}}])
+async def test_a_release_that_others_changed_is_deployed_again(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm, change: dict[str, Any]
+) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    store_release(access.kube, helm.installed[0], **change)
+    await eventually(lambda: len(helm.installed) == 2, seconds=2 * CHECK_SECONDS)
+    await eventually(lambda: get_path(server.get(APP, "one"), "status.release.revision") == 3)
+    assert get_path(server.get(APP, "one"), "status.drift.reason") == "ReleaseChanged"
+    assert get_path(server.get(APP, "one"), "status.drift.count") == 1
+    assert condition_status(server, APP, "Synced") == ("True", "Synced")
+    await asyncio.sleep(5 * CHECK_SECONDS)
+    assert len(helm.installed) == 2
+
+
+async def test_a_release_that_others_removed_is_deployed_again(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    access.kube.objects = {path: obj for path, obj in access.kube.objects.items() if "sh.helm" not in path}
+    await eventually(lambda: len(helm.installed) == 2, seconds=2 * CHECK_SECONDS)
+    await eventually(lambda: get_path(server.get(APP, "one"), "status.drift.reason") == "ReleaseMissing")
+
+
+async def test_a_release_of_others_is_not_taken_over(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    store_release(access.kube, Release("one", NAMESPACE, Chart("web", ""), "a: b"))
+    await install_app(server)
+    instance = await wait_for_reason(server, "ReleaseConflict")
+    assert (instance["status"]["phase"], helm.installed) == ("Failed", [])
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert helm.uninstalled == []
+
+
+async def test_two_instances_never_share_a_release(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    await asyncio.sleep(2)
+    await install_app(server, "two", releaseName="one")
+    await wait_for_reason(server, "ReleaseConflict", "two")
+    assert '"demo/one"' in condition_message(server, APP, "Deployed", "two")
+    assert len(helm.installed) == 1
+
+
+async def test_an_app_of_an_administrator_is_deployed_into_a_cluster_with_its_credential(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await install_app(server, target=CLUSTER_TARGET)
+    await wait_for_reason(server, "Deployed")
+    assert (helm.installed[0].namespace, helm.installed[0].impersonate_user) == ("tools", "")
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert [each.name for each in helm.uninstalled] == ["one"]
+    assert "/api/v1/namespaces/tools" in access.kube.objects
+
+
+async def test_an_app_of_another_user_is_confined_in_a_cluster_and_stays_so(
+    server: RegistryFixture, helm: ReleaseHelm
+) -> None:
+    mark = {"annotations": {"service.sh/trusted": "false"}}
+    await server.create("App", "theirs", metadata=mark, spec=app_spec())
+    await install_app(server, appRef={"name": "theirs"}, target=CLUSTER_TARGET)
+    await wait_for_reason(server, "Deployed")
+    await server.patch("App", "theirs", lambda each: each["metadata"].pop("annotations"))
+    await server.patch(APP, "one", lambda each: each["spec"].update(parameters="size: 2\n"))
+    await eventually(lambda: len(helm.installed) == 2)
+    assert {each.impersonate_user for each in helm.installed} == {"service:deployer:tools:apps"}
+
+
+async def test_an_untrusted_app_needs_an_allowed_repository(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    spec = app_spec(config={"chart": {"name": "web", "repoURL": "https://elsewhere.example"}})
+    await server.create("App", "theirs", metadata={"annotations": {"service.sh/trusted": "false"}}, spec=spec)
+    await install_app(server, appRef={"name": "theirs"})
+    await wait_for_reason(server, "RepositoryNotAllowed")
+    assert helm.installed == []
+
+
+async def test_a_namespace_of_a_space_is_no_target_in_a_cluster(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await install_app(server, target={"cluster": {"name": "c", "namespace": NAMESPACE}})
+    await wait_for_reason(server, "NamespaceManaged")
+    assert helm.installed == []
+
+
+async def test_an_app_is_deployed_into_a_virtual_cluster(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    access.virtual_down = None
+    await create_virtual_cluster(server)
+    await install_app(server, target={"virtualClusterInstance": {"name": "v", "namespace": "inner"}})
+    await wait_for_reason(server, "Deployed")
+    assert "/api/v1/namespaces/inner" in access.virtual.objects
+    assert not any(path.startswith(SECRETS.format("inner")) for path in access.kube.objects)
+    assert helm.installed[0].impersonate_user == ""
+
+
+@pytest.mark.parametrize(
+    ("app", "reason"),
+    [
+        ({"clusters": ["other"]}, "ClusterNotAllowed"),
+        ({"config": {"bash": {"script": "true"}}}, "UnsupportedApp"),
+        ({"config": {}}, "UnsupportedApp"),
+        ({"config": {"chart": {"name": "web", "repoURL": "file:///etc"}}}, "InvalidChart"),
+        ({"config": {"chart": {"name": "-x", "repoURL": "https://charts.example"}}}, "InvalidChart"),
+        ({"parameters": [{"variable": "size", "required": True}]}, "ErrorSyncingParameters"),
+    ],
+)
+async def test_an_app_that_cannot_be_deployed_is_reported(
+    server: RegistryFixture, helm: ReleaseHelm, app: dict[str, Any], reason: str
+) -> None:
+    await server.create("App", "bad", spec=app_spec(**app))
+    await install_app(server, appRef={"name": "bad"})
+    instance = await wait_for_reason(server, reason)
+    assert (instance["status"]["phase"], helm.installed) == ("Failed", [])
+
+
+async def test_manifests_are_deployed_as_they_are(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await server.create("App", "raw", spec={"config": {"manifests": "kind: ConfigMap\n"}})
+    await install_app(server, appRef={"name": "raw"})
+    await wait_for_reason(server, "Deployed")
+    assert helm.installed[0].chart.manifests == "kind: ConfigMap\n"
+
+
+async def test_a_missing_target_is_reported_and_found_later(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await install_app(server, target={"spaceInstance": {"name": "later"}})
+    await wait_for_reason(server, "TargetNotFound")
+    spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "templateRef": {"name": "plain"}}
+    await server.create("SpaceInstance", "later", spec=spec)
+    await wait_for_reason(server, "Deployed")
+
+
+async def test_a_new_space_of_the_same_name_is_not_used(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    await server.delete("SpaceInstance", "dev")
+    await eventually(lambda: server.get("SpaceInstance", "dev") is None)
+    await create_space(server)
+    await wait_for_reason(server, "TargetReplaced")
+    assert len(helm.installed) == 1
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert helm.uninstalled == []
+
+
+async def test_a_failed_run_is_retried(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    helm.failures.add("one")
+    await install_app(server)
+    await wait_for_reason(server, "HelmFailed")
+    assert get_path(server.get(APP, "one"), "status.phase") == "Pending"
+    helm.failures.clear()
+    await wait_for_reason(server, "Deployed")
+
+
+async def test_without_helm_nothing_is_created(server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm) -> None:
+    helm.is_missing = True
+    await install_app(server)
+    await wait_for_reason(server, "HelmNotFound")
+    assert BINDING not in access.kube.objects
+
+
+async def test_an_instance_is_uninstalled_before_it_is_gone(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    access.down = Unreachable("gone")
+    await server.delete(APP, "one")
+    await eventually(lambda: condition_status(server, APP, "Deployed") == ("False", "Unreachable"))
+    assert "service.sh/abandon=true" in condition_message(server, APP, "Deployed")
+    access.down = None
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert [replace(each, impersonate_user="") for each in helm.uninstalled] == [
+        Release("one", NAMESPACE, Chart("", ""), "")
+    ]
+    assert BINDING not in access.kube.objects
+
+
+@pytest.mark.parametrize("gone", ["space", "cluster"])
+async def test_without_its_target_an_instance_is_deleted_at_once(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm, gone: str
+) -> None:
+    await install_app(server, target=CLUSTER_TARGET if gone == "cluster" else {"spaceInstance": {"name": "dev"}})
+    await wait_for_reason(server, "Deployed")
+    if gone == "space":
+        access.kube.delays_deletion = True
+        await server.delete("SpaceInstance", "dev")
+    else:
+        await server.delete("Cluster", "c")
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert helm.uninstalled == []
+
+
+async def test_an_abandoned_release_is_left_behind(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    access.down = Unreachable("gone")
+    abandon = {"annotations": {"service.sh/abandon": "true"}}
+    await server.patch(APP, "one", lambda each: each["metadata"].update(abandon), server_write_options())
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert helm.uninstalled == []

@@ -1,0 +1,30 @@
+"""The controllers of spaces and virtual clusters, with the fakes of a test."""
+
+from fairlead.controllers.apps.template_releases import TemplateReleases
+from fairlead.controllers.helm.deploy import ChartDeployer, ReleaseManager, ReleaseRunner
+from fairlead.controllers.helm.helm import Helm
+from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.spaces import SpaceController
+from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import INSTANCE_CONFIG
+
+REPOSITORIES = ("https://charts.example",)
+
+
+def build_space_controller(
+    api: RegistryFixture, access: ClusterAccess, helm: ChartDeployer | None = None
+) -> SpaceController:
+    runner = ReleaseRunner(api.clock, helm or Helm("no-such-helm"), access.resolve)
+    releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
+    return SpaceController(api.registry, INSTANCE_CONFIG, access, releases)
+
+
+def build_virtual_cluster_controller(
+    api: RegistryFixture, access: ClusterAccess, helm: ChartDeployer
+) -> VirtualClusterController:
+    runner = ReleaseRunner(api.clock, helm, access.resolve)
+    charts = ReleaseManager(api.registry, access, runner, REPOSITORIES)
+    releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
+    return VirtualClusterController(api.registry, INSTANCE_CONFIG, access, charts, releases)
