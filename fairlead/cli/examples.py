@@ -85,10 +85,27 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "app create": (
         "fairlead app create nginx --chart ingress-nginx --repo https://kubernetes.github.io/ingress-nginx",
         "fairlead app create quota --manifests quota.yaml --recommended-for space --visible-to-all",
+        "fairlead app create web --chart web --repo https://charts.example.com --values values.yaml --parameter size=1",
     ),
     "app list": ("fairlead app list",),
     "app show": ("fairlead app show nginx",),
     "app delete": ("fairlead app delete nginx",),
+    "app install": (
+        "fairlead app install nginx --project demo --space dev --wait",
+        "fairlead app install web --project demo --vcluster dev --version 1.x.x --set size=3 --name shop",
+        "fairlead app install nginx --project demo --cluster berlin --namespace ingress --values values.yaml",
+    ),
+    "app upgrade": (
+        "fairlead app upgrade shop --project demo --version 1.2.0 --wait",
+        "fairlead app upgrade shop --project demo --set size=4",
+    ),
+    "app rollback": (
+        "fairlead app rollback shop --project demo --wait",
+        "fairlead app rollback shop --project demo --revision 2",
+    ),
+    "app uninstall": ("fairlead app uninstall shop --project demo",),
+    "app instances": ("fairlead app instances", "fairlead app instances --project demo -o wide"),
+    "app status": ("fairlead app status shop --project demo",),
     "key create": (
         "fairlead key create --name ci --ttl 30d --project demo",
         "KEY=$(fairlead key create --ttl 12h)",

@@ -72,7 +72,8 @@ def test_every_kind_has_an_example_that_can_be_applied(cli: CliFixture, server: 
     assert served - kinds == set()
     again = expect_success(cli.run("apply", "-f", str(ROOT / "examples"), "--force-conflicts"))
     assert "created" not in again
-    expect_success(cli.run("delete", "-f", str(ROOT / "examples" / "app.yaml"), "--yes"))
+    for file in ("appinstance.yaml", "app.yaml"):
+        expect_success(cli.run("delete", "-f", str(ROOT / "examples" / file), "--yes"))
 
 
 def test_the_value_of_a_key_from_a_manifest_is_printed_by_the_command_in_the_example(cli: CliFixture) -> None:

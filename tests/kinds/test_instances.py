@@ -3,14 +3,14 @@
 import pytest
 
 from fairlead.authz.scope.compiled import GATEWAY_RESOURCES
-from fairlead.cli.resources import cluster_remove, space, vcluster, workspace
-from fairlead.kinds import CLUSTER_INSTANCES, DELETION_ORDER, INSTANCES, KINDS
+from fairlead.cli.resources import app_instance, cluster_remove, space, vcluster, workspace
+from fairlead.kinds import CLUSTER_INSTANCES, DELETION_ORDER, INSTANCES, KINDS, TEMPLATE_INSTANCES
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Kind
 from tests.kinds.schema_fields import is_declared
 
 BY_PLURAL = {kind.plural: kind for kind in KINDS}
-each_instance = pytest.mark.parametrize("plural", INSTANCES)
+each_instance = pytest.mark.parametrize("plural", TEMPLATE_INSTANCES)
 
 
 def has_template(kind: Kind) -> bool:
@@ -64,7 +64,7 @@ def test_a_protected_status_is_a_subresource(kind: Kind) -> None:
 
 
 def test_the_cli_knows_every_instance_kind() -> None:
-    groups = (space.SPACES, vcluster.VIRTUAL_CLUSTERS, workspace.WORKSPACES)
+    groups = (app_instance.APP_INSTANCES, space.SPACES, vcluster.VIRTUAL_CLUSTERS, workspace.WORKSPACES)
     known = {each.plural: (each.kind, each.noun) for each in groups}
     assert known == {plural: (BY_PLURAL[plural].name, each.noun) for plural, each in INSTANCES.items()}
 

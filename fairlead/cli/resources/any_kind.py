@@ -13,6 +13,7 @@ from fairlead.client.discovery import ApiResource, list_resources, select_resour
 from fairlead.core.objects import Object, get_path
 
 NOUNS = {
+    "appinstance": "appinstances",
     "key": "ownedaccesskeys",
     "space": "spaceinstances",
     "vcluster": "virtualclusterinstances",

@@ -1,4 +1,4 @@
-"""`fairlead app`: creates, lists, shows and deletes apps, which administrators publish."""
+"""`fairlead app`: creates, lists, shows and deletes apps, which administrators publish, and installs them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.resources.app_instance import add_commands
 from fairlead.cli.ui.describe import build_object, cell, drop_none, joined_cell, owner_cell
 from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
@@ -78,7 +79,7 @@ def _parameter_rows(app: Object) -> Iterator[tuple[str, str]]:
 
 APPS = Resource("apps", "App", "app", COLUMNS, table_row, "no apps; create one with `fairlead app create`")
 
-group = create_group("Create, list, show and delete apps.")
+group = create_group("Create, list, show and delete apps; install, upgrade, roll back and uninstall them.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,16 @@ class AppCreateOptions:
     content: ContentOptions = field(default_factory=ContentOptions)
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter",
+            help="Parameter that users can set, with its default. `{{ parameters.NAME }}` in the values inserts it. "
+            "Repeatable.",
+            metavar="NAME[=DEFAULT]",
+            show_default=False,
+        ),
+    ] = None
     default_namespace: Annotated[
         str | None,
         typer.Option("--default-namespace", help="Namespace to deploy it to.", metavar="NS", show_default=False),
@@ -124,7 +135,10 @@ class AppCreateOptions:
         ),
     ] = None
     visible_to_all: Annotated[
-        bool, typer.Option("--visible-to-all", help="Let all users see it; otherwise administrators and its owner.")
+        bool,
+        typer.Option(
+            "--visible-to-all", help="Let all users see and install it; otherwise administrators and its owner."
+        ),
     ] = False
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
@@ -138,8 +152,9 @@ def build_app(session: Session, options: AppCreateOptions) -> NewObject:
         "description": options.description,
         "defaultNamespace": options.default_namespace,
         "recommendedApp": options.recommended or None,
-        "access": [{"users": ["*"], "verbs": ["get"]}] if options.visible_to_all else None,
+        "access": [{"users": ["*"], "verbs": ["get", "use"]}] if options.visible_to_all else None,
         "config": _build_config(options.content),
+        "parameters": [_build_parameter(each) for each in options.parameter or ()] or None,
     }
     return NewObject(build_object(APPS.kind, options.name, spec), f"created the app {options.name}")
 
@@ -155,6 +170,11 @@ def _build_config(content: ContentOptions) -> Object:
     return drop_none({"chart": drop_none(chart), "values": _read_text(content.values) if content.values else None})
 
 
+def _build_parameter(text: str) -> Object:
+    name, equals, default = text.partition("=")
+    return {"variable": name, "defaultValue": default} if equals else {"variable": name, "required": True}
+
+
 def _read_text(path: Path) -> str:
     content = read_file(path)
     if content is None:
@@ -165,3 +185,4 @@ def _read_text(path: Path) -> str:
 add_list_command(group, APPS)
 add_show_command(group, APPS, "Show one app: what it deploys, and which parameters it takes.", describe_rows)
 add_delete_command(group, APPS, Deletion("Delete an app.", question="Delete the app {name}?"))
+add_commands(group)

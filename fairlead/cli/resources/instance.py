@@ -20,6 +20,13 @@ from fairlead.cli.ui.wait import changed_conditions, failed_conditions, object_r
 from fairlead.client import Client, ClientError, DeadlineExceeded
 from fairlead.core.objects import Object, get_path, name_of
 
+COMMANDS = {
+    "spaceinstances": ("space show", "space delete"),
+    "virtualclusterinstances": ("vcluster show", "vcluster delete"),
+    "devpodworkspaceinstances": ("workspace show", "workspace delete"),
+    "appinstances": ("app status", "app uninstall"),
+}
+"""The commands that show and delete an instance, by plural."""
 FINAL_PHASES = ("Ready", "Sleeping", "Failed")
 
 ParameterFlag = Annotated[
@@ -173,6 +180,12 @@ def finish_creation(
     print_note(message)
     if obstacle:
         raise ClientError(f"not waiting for {label}: {obstacle}")
+    wait_for_instance(session, resource, created, options)
+
+
+def wait_for_instance(session: Session, resource: Resource, created: Object, options: CreateInstanceOptions) -> None:
+    """Waits until an instance is ready and prints it. Exits with code 1 if it has failed."""
+    label = f"the {resource.noun} {options.name}"
     created = wait_until_final(session.client, resource, created, options.timeout)
     print_created(created, options.output, f"{label} is {replace_fields(describe_phase(created))}")
     if has_failed(created):
@@ -184,10 +197,10 @@ def _report_failed(resource: Resource, instance: Object, options: CreateInstance
     error = exit_with_error(f"the {resource.noun} {options.name} has failed:")
     for line in failed_conditions(instance) or [describe_phase(instance)]:
         print_note(f"  {replace_fields(line)}")
-    command = resource.noun.replace("virtual cluster", "vcluster")
+    show, delete = COMMANDS[resource.plural]
     print_note(
-        f"fix that, and the server tries again; `fairlead {command} show {options.name} --project {options.project}` "
-        f"shows the status, `fairlead {command} delete {options.name} --project {options.project}` deletes it"
+        f"fix that, and the server tries again; `fairlead {show} {options.name} --project {options.project}` "
+        f"shows the status, `fairlead {delete} {options.name} --project {options.project}` deletes it"
     )
     return error
 

@@ -72,7 +72,7 @@ class Resource:
     details: tuple[tuple[str, str], ...] = COMMON_DETAILS
 
 
-def add_list_command(group: typer.Typer, resource: Resource, help: str = "") -> None:
+def add_list_command(group: typer.Typer, resource: Resource, help: str = "", name: str = "list") -> None:
     def list_objects(project: str | None = None, all_projects: bool = False, **flags: Any) -> None:
         options = ListOptions(**flags)
         with open_session(options.context) as session:
@@ -84,7 +84,7 @@ def add_list_command(group: typer.Typer, resource: Resource, help: str = "") -> 
 
     projects = (parameter("project", ProjectFilterFlag, None), parameter("all_projects", AllProjectsFlag, False))
     command = with_parameters(list_objects, (*(projects if resource.in_project else ()), *parameters_of(ListOptions)))
-    group.command("list", help=help or f"List {resource.noun}s.")(command)
+    group.command(name, help=help or f"List {resource.noun}s.")(command)
 
 
 def _build_listing(session: Session, resource: Resource, project: str) -> Listing:
@@ -120,8 +120,10 @@ def add_show_command(
     resource: Resource,
     help: str = "",
     describe: Callable[[Session, Object], Pairs] | None = None,
+    name: str = "show",
 ) -> None:
     """Adds `show`. `describe` returns the rows of the table format; by default the columns and the details."""
+    command_name = name
 
     def show(name: str, context: str | None, output: ObjectOutput, project: str = "") -> None:
         with open_session(context) as session:
@@ -133,7 +135,7 @@ def add_show_command(
 
     flags = (parameter("context", ContextFlag, None), parameter("output", ObjectOutputFlag, TABLE))
     command = with_parameters(show, (*_target_parameters(resource), *flags))
-    group.command("show", help=help or f"Show one {resource.noun}.")(command)
+    group.command(command_name, help=help or f"Show one {resource.noun}.")(command)
 
 
 def _describe(resource: Resource, listing: Listing, obj: Object) -> Pairs:
@@ -237,7 +239,7 @@ class DeleteOptions:
     context: str | None = None
 
 
-def add_delete_command(group: typer.Typer, resource: Resource, deletion: Deletion) -> None:
+def add_delete_command(group: typer.Typer, resource: Resource, deletion: Deletion, name: str = "delete") -> None:
     def delete(**values: Any) -> None:
         delete_object(resource, deletion, DeleteOptions(**values))
 
@@ -248,7 +250,7 @@ def add_delete_command(group: typer.Typer, resource: Resource, deletion: Deletio
     if deletion.describe_leftovers:
         parameters.append(parameter("abandon", AbandonFlag, False))
     parameters.append(parameter("context", ContextFlag, None))
-    group.command("delete", help=deletion.help)(with_parameters(delete, parameters))
+    group.command(name, help=deletion.help)(with_parameters(delete, parameters))
 
 
 def delete_object(resource: Resource, deletion: Deletion, options: DeleteOptions) -> None:

@@ -1,0 +1,392 @@
+"""`fairlead app install` and the other commands for deployed apps: upgrade, rollback, uninstall, instances, status."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairlead.cli.resources.instance import (
+    WaitFlag,
+    create_instance,
+    describe_phase,
+    finish_creation,
+    phase_of,
+    wait_for_instance,
+)
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, cell, drop_none, owner_cell, print_created
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, age
+from fairlead.cli.ui.field_flags import name_flags, name_project
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, RequiredProjectFlag, TimeoutFlag, options_from
+from fairlead.cli.ui.output import TABLE, ObjectOutput
+from fairlead.cli.ui.resource_commands import (
+    Deletion,
+    Resource,
+    add_delete_command,
+    add_list_command,
+    add_show_command,
+)
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.cli.ui.wait import describe_condition
+from fairlead.client import ClientError
+from fairlead.core.files import read_file
+from fairlead.core.objects import Object, get_path, name_of
+
+COLUMNS = ("NAME", "PHASE", "APP", "VERSION", "TARGET", "REVISION", "AGE")
+TARGETS = (("cluster", "cluster"), ("space", "spaceInstance"), ("vcluster", "virtualClusterInstance"))
+"""The flags of the targets, and their fields in spec.target."""
+
+
+def table_row(instance: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(instance),
+        phase_of(instance),
+        cell(instance, "spec.appRef.name"),
+        cell(instance, "spec.appRef.version"),
+        describe_target(instance),
+        cell(instance, "status.release.revision"),
+        age(get_path(instance, "metadata.creationTimestamp"), now),
+    )
+
+
+def describe_target(instance: Object) -> str:
+    for flag, target in TARGETS:
+        if place := get_path(instance, f"spec.target.{target}"):
+            namespace = f" ({place['namespace']})" if place.get("namespace") else ""
+            return f"{flag} {place.get('name')}{namespace}"
+    return "-"
+
+
+APP_INSTANCES = Resource(
+    "appinstances",
+    "AppInstance",
+    "app instance",
+    COLUMNS,
+    table_row,
+    "no app instances; create one with `fairlead app install`",
+    in_project=True,
+)
+
+SetFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", "--parameter", help="Value of a parameter of the app. Repeatable.", metavar="K=V", show_default=False
+    ),
+]
+ValuesFlag = Annotated[
+    Path | None,
+    typer.Option("--values", help="YAML file with values for the parameters.", metavar="FILE", show_default=False),
+]
+VersionFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--version", help="Version of the app; x is a wildcard, as in 1.x.x.", metavar="V", show_default="unversioned"
+    ),
+]
+InstanceArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the app instance.", autocompletion=complete_names(APP_INSTANCES.plural, project="project")
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            help="Connected cluster to install it into; needs --namespace, unless the app has a default.",
+            metavar="C",
+            show_default=False,
+            autocompletion=complete_names("clusters"),
+        ),
+    ] = None
+    space: Annotated[
+        str | None,
+        typer.Option(
+            "--space",
+            help="Space of the project to install it into.",
+            metavar="S",
+            show_default=False,
+            autocompletion=complete_names("spaceinstances", project="project"),
+        ),
+    ] = None
+    vcluster: Annotated[
+        str | None,
+        typer.Option(
+            "--vcluster",
+            help="Virtual cluster of the project to install it into.",
+            metavar="V",
+            show_default=False,
+            autocompletion=complete_names("virtualclusterinstances", project="project"),
+        ),
+    ] = None
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Namespace in the cluster or virtual cluster.",
+            metavar="NS",
+            show_default="the default of the app",
+        ),
+    ] = None
+
+    def build(self) -> Object:
+        """The spec.target."""
+        chosen = [(field, name) for flag, field in TARGETS if (name := getattr(self, flag))]
+        if len(chosen) != 1:
+            raise UsageError("set where to install it: one of --cluster, --space and --vcluster")
+        (target, name), *_ = chosen
+        if target == "spaceInstance" and self.namespace:
+            raise UsageError("a space has one namespace; leave --namespace out")
+        return {target: drop_none({"name": name, "namespace": self.namespace})}
+
+
+@dataclass(frozen=True, slots=True)
+class WaitOptions:
+    wait: WaitFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    context: ContextFlag = None
+    output: ObjectOutputFlag = TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class InstallOptions:
+    app: Annotated[str, typer.Argument(help="Name of the app.", metavar="NAME", autocompletion=complete_names("apps"))]
+    project: RequiredProjectFlag
+    target: TargetOptions = field(default_factory=TargetOptions)
+    version: VersionFlag = None
+    set_values: SetFlag = None
+    values: ValuesFlag = None
+    instance: Annotated[
+        str | None,
+        typer.Option("--name", help="Name of the app instance.", metavar="NAME", show_default="the name of the app"),
+    ] = None
+    waiting: WaitOptions = field(default_factory=WaitOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class _NewInstance:
+    """An app instance as `finish_creation` needs it."""
+
+    name: str
+    project: str
+    wait: bool
+    timeout: int
+    context: str | None
+    output: ObjectOutput
+
+
+def install(options: InstallOptions) -> None:
+    """Install an app into a space, a virtual cluster or a connected cluster. The server deploys it with Helm."""
+    waiting, name = options.waiting, options.instance or options.app
+    new = _NewInstance(
+        name, options.project, waiting.wait, waiting.timeout, context=waiting.context, output=waiting.output
+    )
+    with open_session(waiting.context) as session:
+        values = {**read_values(options.values), **parse_assignments(options.set_values or ())}
+        spec = {
+            "appRef": drop_none({"name": options.app, "version": options.version}),
+            "target": options.target.build(),
+            "parameters": encode_values(values),
+        }
+        created = create_instance(session, APP_INSTANCES, build_object(APP_INSTANCES.kind, name, spec), new)
+        finish_creation(session, APP_INSTANCES, created, new, "")
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeOptions:
+    name: InstanceArgument
+    project: RequiredProjectFlag
+    version: VersionFlag = None
+    set_values: SetFlag = None
+    values: ValuesFlag = None
+    waiting: WaitOptions = field(default_factory=WaitOptions)
+
+
+def upgrade(options: UpgradeOptions) -> None:
+    """Upgrade an installed app to another version, or change its parameters. Other parameters stay as they are."""
+    with open_session(options.waiting.context) as session:
+        changed = {**read_values(options.values), **parse_assignments(options.set_values or ())}
+        if not changed and not options.version:
+            raise UsageError("set what to change: --version, --set or --values")
+        found = _get_instance(session, options.project, options.name)
+        spec: Object = {"appRef": {"version": options.version}} if options.version else {}
+        if changed:
+            known = _flatten(_decode(get_path(found, "spec.parameters") or "", "spec.parameters"))
+            spec["parameters"] = encode_values({**known, **changed})
+        _change(session, options.name, options.project, spec, options.waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackOptions:
+    name: InstanceArgument
+    project: RequiredProjectFlag
+    revision: Annotated[
+        int | None,
+        typer.Option(
+            "--revision",
+            help="Revision to return to; `fairlead app status` lists them.",
+            metavar="N",
+            show_default="the one before",
+        ),
+    ] = None
+    waiting: WaitOptions = field(default_factory=WaitOptions)
+
+
+def rollback(options: RollbackOptions) -> None:
+    """Return an installed app to the version and parameters of an earlier revision. Passwords stay as they are."""
+    with open_session(options.waiting.context) as session:
+        found = _get_instance(session, options.project, options.name)
+        entry = find_revision(found, options.revision)
+        spec = {
+            "appRef": {"version": entry.get("appVersion") or None},
+            "parameters": entry.get("parameters") or None,
+        }
+        _change(session, options.name, options.project, spec, options.waiting)
+
+
+def find_revision(instance: Object, revision: int | None) -> Object:
+    """The entry of the history to return to. Raises ClientError."""
+    history: list[Object] = get_path(instance, "status.history") or []
+    known = ", ".join(str(each.get("revision")) for each in history) or "none"
+    if revision is None:
+        entry = next((each for each in history[1:] if _content_of(each) != _content_of(history[0])), None)
+        if entry is None:
+            raise ClientError(f"there is no earlier revision with another version or other parameters (known: {known})")
+    else:
+        entry = next((each for each in history if each.get("revision") == revision), None)
+        if entry is None:
+            raise ClientError(f"revision {revision} is not in the history (known: {known}); choose one of those")
+    if entry.get("hasAllParameters") is False:
+        raise ClientError(
+            f"the parameters of revision {entry.get('revision')} were too long to be kept; set them again"
+        )
+    return entry
+
+
+def _content_of(entry: Object) -> tuple[Any, Any]:
+    return entry.get("appVersion") or "", entry.get("parameters") or ""
+
+
+def _get_instance(session: Session, project: str, name: str) -> Object:
+    with name_project(session.client, project):
+        return session.client.get(APP_INSTANCES.plural, name, namespace=project_namespace(session, project))
+
+
+def _change(session: Session, name: str, project: str, spec: Object, waiting: WaitOptions) -> None:
+    namespace = project_namespace(session, project)
+    with name_project(session.client, project), name_flags():
+        changed = session.client.patch(APP_INSTANCES.plural, name, {"spec": spec}, namespace=namespace)
+    options = _NewInstance(name, project, waiting.wait, waiting.timeout, context=waiting.context, output=waiting.output)
+    if waiting.wait:
+        wait_for_instance(session, APP_INSTANCES, changed, options)
+    else:
+        print_created(changed, waiting.output, f"changed the app instance {name} in the project {project}")
+
+
+def read_values(path: Path | None) -> Mapping[str, Any]:
+    """The values of a YAML file, with dotted names."""
+    if path is None:
+        return {}
+    content = read_file(path)
+    if content is None:
+        raise UsageError(f"{path}: no such file; check the path")
+    return _flatten(_decode(content.decode(errors="replace"), str(path)))
+
+
+def parse_assignments(assignments: Sequence[str]) -> Mapping[str, str]:
+    """Values are strings; the app has their types."""
+    values: dict[str, str] = {}
+    for each in assignments:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{each!r} is not a parameter; use the format NAME=VALUE")
+        if name in values:
+            raise UsageError(f"the parameter {name} is set twice; keep one")
+        values[name] = value
+    return values
+
+
+def encode_values(values: Mapping[str, Any]) -> str | None:
+    from fairlead.core import yaml
+
+    return yaml.encode(dict(values)).decode() if values else None
+
+
+def _decode(text: str, source: str) -> Any:
+    from fairlead.core import yaml
+
+    try:
+        value, _ = yaml.decode(text.encode())
+    except yaml.Malformed as error:
+        raise UsageError(f"{source} is not valid YAML: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise UsageError(f"{source} must contain one `name: value` a line")
+    return value or {}
+
+
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, each in value.items():
+        if isinstance(each, dict) and each:
+            found.update(_flatten(each, f"{prefix}{name}."))
+        else:
+            found[f"{prefix}{name}"] = each
+    return found
+
+
+def describe_rows(session: Session, instance: Object) -> list[tuple[str, str]]:
+    release = get_path(instance, "status.release") or {}
+    chart = " ".join(str(release[part]) for part in ("chart", "version") if release.get(part))
+    return [
+        ("name", name_of(instance)),
+        ("phase", describe_phase(instance)),
+        ("app", cell(instance, "spec.appRef.name")),
+        ("version", cell(instance, "spec.appRef.version").strip("-")),
+        ("target", describe_target(instance)),
+        ("owner", owner_cell(instance).strip("-")),
+        ("release", str(get_path(instance, "spec.releaseName") or "")),
+        ("namespace", str(release.get("namespace") or "")),
+        ("revision", str(release.get("revision") or "")),
+        ("chart", chart),
+        ("parameters", str(get_path(instance, "spec.parameters") or "").strip()),
+        ("drift", str(get_path(instance, "status.drift.message") or "")),
+        *_label_first("history", map(_describe_entry, get_path(instance, "status.history") or ())),
+        *_label_first("conditions", map(describe_condition, get_path(instance, "status.conditions") or ())),
+        ("notes", str(get_path(instance, "status.notes") or "").strip()),
+    ]
+
+
+def _label_first(label: str, values: Iterator[str]) -> Iterator[tuple[str, str]]:
+    return (("" if number else label, each) for number, each in enumerate(values))
+
+
+def _describe_entry(entry: Object) -> str:
+    version = f" of version {entry['appVersion']}" if entry.get("appVersion") else ""
+    return f"revision {entry.get('revision')}{version}, {entry.get('chart')}, at {entry.get('deployedAt')}"
+
+
+def add_commands(group: typer.Typer) -> None:
+    """Adds the commands to `fairlead app`."""
+    group.command("install")(options_from(InstallOptions)(install))
+    group.command("upgrade")(options_from(UpgradeOptions)(upgrade))
+    group.command("rollback")(options_from(RollbackOptions)(rollback))
+    question = "Uninstall the app instance {name}?"
+    deletion = Deletion(
+        "Uninstall an app: delete the app instance with everything that it deployed.",
+        question=question,
+        done="the app instance {name} is uninstalled",
+        describe_wait=describe_phase,
+        describe_leftovers=lambda instance: f"; the release {get_path(instance, 'spec.releaseName')} was left behind",
+    )
+    add_delete_command(group, APP_INSTANCES, deletion, name="uninstall")
+    add_list_command(group, APP_INSTANCES, "List installed apps.", name="instances")
+    help = "Show one installed app: its release, history, conditions and notes."
+    add_show_command(group, APP_INSTANCES, help, describe_rows, name="status")

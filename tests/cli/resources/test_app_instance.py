@@ -1,0 +1,150 @@
+"""fairlead.cli.resources.app_instance: apps installed, upgraded, rolled back, shown and uninstalled."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.cli import CliFixture, parse_yaml
+from tests.harness.fake_server import M, build_object
+from tests.harness.watch_responses import END, build_watch_response
+
+APPS = f"{M}/namespaces/service-p-demo/appinstances"
+SHOP = f"{APPS}/shop"
+INSTALL = ("app", "install", "web", "--project", "demo", "--name", "shop")
+HISTORY = [
+    {"revision": 4, "appVersion": "1.1.0", "parameters": "size: 3\n", "hasAllParameters": True},
+    {"revision": 3, "appVersion": "1.1.0", "parameters": "size: 3\n", "hasAllParameters": True},
+    {"revision": 2, "appVersion": "1.0.0", "parameters": "size: 2\n", "hasAllParameters": True},
+    {"revision": 1, "appVersion": "", "parameters": "", "hasAllParameters": False},
+]
+
+
+def build_instance(**status: Any) -> dict[str, Any]:
+    spec = {
+        "appRef": {"name": "web", "version": "1.1.0"},
+        "target": {"spaceInstance": {"name": "dev"}},
+        "parameters": "size: 3\nimage:\n  tag: a\ntoken: <hidden>\n",
+        "releaseName": "shop",
+    }
+    instance = build_object("shop", kind="AppInstance", spec=spec, status=status)
+    instance["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
+    return instance
+
+
+@pytest.fixture
+def ada(user: CliFixture) -> CliFixture:
+    user.fake.on("POST", APPS, (201, build_instance()))
+    user.fake.on("GET", SHOP, (200, build_instance(history=HISTORY)))
+    user.fake.on("PATCH", SHOP, (200, build_instance()))
+    return user
+
+
+@pytest.mark.parametrize(
+    ("flags", "target"),
+    [
+        (("--space", "dev"), {"spaceInstance": {"name": "dev"}}),
+        (("--vcluster", "v"), {"virtualClusterInstance": {"name": "v"}}),
+        (("--cluster", "c", "-n", "tools"), {"cluster": {"name": "c", "namespace": "tools"}}),
+    ],
+)
+def test_install_sends_the_target(ada: CliFixture, flags: tuple[str, ...], target: dict[str, Any]) -> None:
+    assert ada.run(*INSTALL, *flags).code == 0
+    (sent,) = ada.fake.requests_to("POST", APPS)
+    assert sent.body["spec"] == {"appRef": {"name": "web"}, "target": target}
+    assert sent.body["metadata"]["name"] == "shop"
+
+
+def test_install_merges_values_and_flags(ada: CliFixture, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text("image: {tag: a, name: b}\nsize: 1\n")
+    flags = (
+        "--space",
+        "dev",
+        "--version",
+        "1.x.x",
+        "--values",
+        str(tmp_path / "values.yaml"),
+        "--set",
+        "image.tag=c=d",
+    )
+    assert ada.run(*INSTALL, *flags).code == 0
+    (sent,) = ada.fake.requests_to("POST", APPS)
+    assert sent.body["spec"]["appRef"] == {"name": "web", "version": "1.x.x"}
+    assert parse_yaml(sent.body["spec"]["parameters"]) == {"image.tag": "c=d", "image.name": "b", "size": 1}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ((), "one of --cluster, --space and --vcluster"),
+        (("--space", "a", "--cluster", "b"), "one of --cluster, --space and --vcluster"),
+        (("--space", "a", "--namespace", "b"), "leave --namespace out"),
+        (("--space", "a", "--set", "b"), "use the format NAME=VALUE"),
+        (("--space", "a", "--set", "b=1", "--set", "b=2"), "set twice"),
+        (("--space", "a", "--values", "/no/such/file"), "no such file"),
+    ],
+)
+def test_mistakes_are_reported_before_anything_is_sent(ada: CliFixture, flags: tuple[str, ...], message: str) -> None:
+    result = ada.run(*INSTALL, *flags)
+    assert result.code != 0
+    assert message in result.err
+    assert ada.fake.requests_to("POST", APPS) == []
+
+
+def test_install_waits_until_the_app_is_deployed(ada: CliFixture) -> None:
+    ready = {"type": "MODIFIED", "object": build_instance(phase="Ready")}
+    ada.fake.on("GET", APPS, build_watch_response({"type": "ADDED", "object": build_instance()}, END, ready))
+    result = ada.run(*INSTALL, "--space", "dev", "--wait")
+    assert (result.code, "the app instance shop is Ready" in result.err) == (0, True)
+
+
+def test_a_failed_installation_names_the_commands_that_help(ada: CliFixture) -> None:
+    failed = build_instance(phase="Failed", reason="AppNotFound", message="there is none")
+    ada.fake.on("GET", APPS, build_watch_response({"type": "ADDED", "object": failed}, END))
+    result = ada.run(*INSTALL, "--space", "dev", "--wait")
+    assert result.code == 1
+    assert "`fairlead app status shop --project demo`" in result.err
+    assert "`fairlead app uninstall shop --project demo`" in result.err
+
+
+def test_upgrade_keeps_the_other_parameters(ada: CliFixture) -> None:
+    assert ada.run("app", "upgrade", "shop", "--project", "demo", "--version", "1.2.0", "--set", "size=4").code == 0
+    (sent,) = ada.fake.requests_to("PATCH", SHOP)
+    assert sent.body["spec"]["appRef"] == {"version": "1.2.0"}
+    expected = {"size": "4", "image.tag": "a", "token": "<hidden>"}
+    assert parse_yaml(sent.body["spec"]["parameters"]) == expected
+    assert "set what to change" in ada.run("app", "upgrade", "shop", "--project", "demo").err
+
+
+@pytest.mark.parametrize("flags", [(), ("--revision", "2")])
+def test_rollback_writes_an_earlier_version_and_its_parameters(ada: CliFixture, flags: tuple[str, ...]) -> None:
+    assert ada.run("app", "rollback", "shop", "--project", "demo", *flags).code == 0
+    (sent,) = ada.fake.requests_to("PATCH", SHOP)
+    assert sent.body["spec"] == {"appRef": {"version": "1.0.0"}, "parameters": "size: 2\n"}
+
+
+@pytest.mark.parametrize(
+    ("history", "flags", "message"),
+    [
+        (HISTORY, ("--revision", "9"), "revision 9 is not in the history (known: 4, 3, 2, 1)"),
+        (HISTORY, ("--revision", "1"), "too long to be kept"),
+        (HISTORY[:2], (), "there is no earlier revision"),
+        ([], (), "known: none"),
+    ],
+)
+def test_a_revision_that_cannot_be_returned_to_is_an_error(
+    ada: CliFixture, history: list[Any], flags: tuple[str, ...], message: str
+) -> None:
+    ada.fake.on("GET", SHOP, (200, build_instance(history=history)))
+    result = ada.run("app", "rollback", "shop", "--project", "demo", *flags)
+    assert result.code == 1
+    assert message in result.err
+    assert ada.fake.requests_to("PATCH", SHOP) == []
+
+
+def test_status_shows_the_release_and_the_notes(ada: CliFixture) -> None:
+    release = {"name": "shop", "namespace": "demo-dev", "revision": 4, "chart": "web", "version": "1.2.3"}
+    ada.fake.on("GET", SHOP, (200, build_instance(release=release, notes="Open it.\n", history=HISTORY)))
+    shown = ada.run("app", "status", "shop", "--project", "demo").out
+    for text in ("space dev", "web 1.2.3", "revision 2 of version 1.0.0", "Open it.", "token: <hidden>"):
+        assert text in shown
