@@ -53,6 +53,26 @@ kind: ClusterRole
 metadata: {name: from-{{ .Release.Name }}}
 rules: []
 """
+APP_SETTINGS = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}-settings}
+data: {size: {{ .Values.size | quote }}, token: {{ .Values.token | default "none" | quote }}}
+"""
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{ .Release.Name }}}
+spec:
+  replicas: {{ .Values.replicas }}
+  selector: {matchLabels: {app: {{ .Release.Name }}}}
+  template:
+    metadata: {labels: {app: {{ .Release.Name }}}}
+    spec:
+      containers:
+        - {name: web, image: {{ .Values.image }}, imagePullPolicy: Never, command: [httpd, -f, -p, "8080"]}
+"""
+NOTES = "Connect to {{ .Release.Name }} with the token {{ .Values.token }}, size {{ .Values.size }}.\n"
 INVALID = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: UPPER}\n"
 UNKNOWN_KIND = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n"
 SMALL = {"templates/settings.yaml": CONFIG_MAP, "templates/kubeconfig.yaml": KUBECONFIG}
@@ -62,6 +82,8 @@ CHARTS = (
     Chart("invalid", {**SMALL, "templates/invalid.yaml": INVALID}),
     Chart("unknown-kind", {**SMALL, "templates/unknown.yaml": UNKNOWN_KIND}),
     Chart("reaching-out", {**SMALL, "templates/outside.yaml": OUTSIDE}),
+    Chart("pods", {"templates/pods.yaml": DEPLOYMENT}),
+    Chart("web", {"templates/settings.yaml": APP_SETTINGS, "templates/NOTES.txt": NOTES, "values.yaml": "size: 0\n"}),
 )
 
 
@@ -147,7 +169,7 @@ def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Serv
         with running_server(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
             connect_cluster(admin, CLUSTER, kubeconfig.encode())
             wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
-            templates = [{"kind": "VirtualClusterTemplate", "name": "*"}]
+            templates = [{"kind": f"{kind}Template", "name": "*"} for kind in ("VirtualCluster", "Space")]
             create_resource(
                 admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates
             )

@@ -1,0 +1,76 @@
+"""Apps are deployed with real Helm, into a real Kubernetes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.controllers.apps.app_instances import CHECK_SECONDS
+from tests.harness.apps import (
+    check_app_lifecycle,
+    check_template_releases,
+    create_app,
+    create_space,
+    install_app,
+    merge_app,
+    read_app,
+    uninstall_app,
+    wait_until_deployed,
+)
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import gateway_path
+from tests.harness.helm import CLUSTER, SECONDS, HelmFixture, open_helm
+from tests.reference.connected_cluster import IMAGE, ConnectedCluster
+from tests.reference.control_plane import ControlPlane
+
+
+@pytest.fixture(scope="module")
+def helm(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HelmFixture]:
+    with open_helm(tmp_path_factory.mktemp("apps"), plane.kubeconfig()) as (fixture, server):
+        yield fixture
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_an_app_is_deployed_upgraded_rolled_back_and_uninstalled(helm: HelmFixture) -> None:
+    check_app_lifecycle(helm)
+
+
+def test_the_charts_and_apps_of_a_template_are_deployed(helm: HelmFixture) -> None:
+    check_template_releases(helm)
+
+
+def test_a_release_that_somebody_else_uninstalled_is_deployed_again(helm: HelmFixture) -> None:
+    create_app(helm, "repaired")
+    namespace = create_space(helm, "drifting")
+    install_app(helm, "fixed", "repaired", {"spaceInstance": {"name": "drifting"}}, version="1.0.0")
+    wait_until_deployed(helm, "fixed", 1)
+    secrets = f"{gateway_path(CLUSTER)}/api/v1/namespaces/{namespace}/secrets"
+    assert helm.admin.delete(secrets, params={"labelSelector": "owner=helm"}).is_success
+    wait_until(lambda: "drift" in read_app(helm, "fixed")["status"], 2 * CHECK_SECONDS)
+    status = wait_until_deployed(helm, "fixed", 1)
+    assert status["drift"]["reason"] == "ReleaseMissing"
+    uninstall_app(helm, "fixed")
+
+
+def test_pods_of_an_app_run_and_are_scaled(connected_node: ConnectedCluster, tmp_path: Path) -> None:
+    with open_helm(tmp_path / "helm", connected_node.plane.kubeconfig()) as (helm, _):
+        chart = {"name": "pods", "repoURL": helm.repository.url}
+        values = f"replicas: {{{{ parameters.replicas }}}}\nimage: {IMAGE}\n"
+        parameters = [{"variable": "replicas", "type": "number", "defaultValue": "1"}]
+        create_app(
+            helm, "pods", versions=[], config={"chart": chart, "values": values}, parameters=parameters, wait=True
+        )
+        namespace = create_space(helm, "busy")
+        install_app(helm, "web", "pods", {"spaceInstance": {"name": "busy"}})
+
+        def count_running() -> int:
+            pods = helm.remote_object(f"/api/v1/namespaces/{namespace}/pods")["items"]
+            return sum(each["status"]["phase"] == "Running" for each in pods)
+
+        wait_until_deployed(helm, "web", 1)
+        assert count_running() == 1
+        merge_app(helm, "web", parameters="replicas: 2\n")
+        wait_until_deployed(helm, "web", 2)
+        assert count_running() == 2
+        uninstall_app(helm, "web")
+        wait_until(lambda: count_running() == 0, SECONDS)
