@@ -4,8 +4,9 @@ A change of what is deployed is checked for its requester, on every write:
 
 - the verb `use` on the App, whose `spec.clusters` must contain the cluster
 - the verb `update` on the target: the space, the virtual cluster, or the Cluster. Who may update a space or virtual
-  cluster can grant themselves roles in it, and who may update a Cluster controls all of it. So nobody gets permissions
-  through an App that they could not have otherwise. Targets are in the project of the instance, by their names.
+  cluster can grant themselves roles in it, and who may update a Cluster controls all of it. So no requester gets
+  permissions through an App that they could not have otherwise. Targets are in the project of the instance, by their
+  names.
 
 Parameters must be those of the App, and valid; passwords are moved out of the readable text. Abandoning a release in a
 cluster needs the permission to update the Cluster, as for other instances.
@@ -132,12 +133,12 @@ def _check_app_clusters(change: Change, app: Object | None, registry: Registry, 
 
 def _check_parameters(change: Change, app: Object | None) -> None:
     definition = _find_definition(change.obj, app)
-    kept = _placeholder_parameters(change)
+    unchanged = _placeholder_parameters(change)
     if definition is not None:
         hidden = hide_passwords(change.spec, definition.parameters or (), hidden_values(change.old))
         change.obj["spec"] = hidden if hidden is not None else change.spec
     redact_last_applied(change.obj)
-    problems = [*_missing_password_problems(change, definition), *_redirected_problems(change, definition, kept)]
+    problems = [*_missing_password_problems(change, definition), *_redirected_problems(change, definition, unchanged)]
     if not problems and definition is not None:
         problems = [*app_parameter_problems(change.obj, definition)]
     if problems:
@@ -159,9 +160,11 @@ def _placeholder_parameters(change: Change) -> frozenset[str]:
     return frozenset(name for name, value in values.items() if name in known and value == PLACEHOLDER)
 
 
-def _redirected_problems(change: Change, definition: TemplateDefinition | None, kept: frozenset[str]) -> list[Problem]:
+def _redirected_problems(
+    change: Change, definition: TemplateDefinition | None, unchanged: frozenset[str]
+) -> list[Problem]:
     old, new = as_template_instance(change.old or {}), as_template_instance(change.obj)
-    found = find_redirected_passwords(old, new, definition, kept)
+    found = find_redirected_passwords(old, new, definition, unchanged)
     why = "must be sent again because {} changed: a hidden value is never sent to a different destination"
     return [Problem.required(f"spec.parameters[{name}]", why.format(field)) for name, field in sorted(found.items())]
 

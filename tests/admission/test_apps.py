@@ -108,7 +108,7 @@ async def test_deploying_needs_rights_on_the_app_and_on_the_target(
     await create(api, target=target)
 
 
-async def test_rights_are_checked_again_for_whoever_changes_what_is_deployed(
+async def test_rights_are_checked_again_for_each_user_who_changes_what_is_deployed(
     api: RegistryFixture, rights: Rights
 ) -> None:
     await create(api)

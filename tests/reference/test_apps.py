@@ -39,7 +39,7 @@ def test_the_charts_and_apps_of_a_template_are_deployed(helm: HelmFixture) -> No
     check_template_releases(helm)
 
 
-def test_a_release_that_somebody_else_uninstalled_is_deployed_again(helm: HelmFixture) -> None:
+def test_a_release_that_another_tool_uninstalled_is_deployed_again(helm: HelmFixture) -> None:
     create_app(helm, "repaired")
     namespace = create_space(helm, "drifting")
     install_app(helm, "fixed", "repaired", {"spaceInstance": {"name": "drifting"}}, version="1.0.0")

@@ -40,7 +40,7 @@ def check_repository(app: Object, chart: Chart, repositories: Sequence[str]) -> 
 
 def check_owner_use(app: Object, owner: Object) -> None:
     """Raises InstanceError unless the App's owner and access entries let the owner of an instance use it. For Apps that
-    an untrusted template names: nobody has checked the permissions of the requester."""
+    an untrusted template names, where the permissions of a requester are not checked."""
     user, team = owner.get("user") or "", owner.get("team") or ""
     own = get_path(app, "spec.owner") or {}
     is_own = bool(user and own.get("user") == user) or bool(team and own.get("team") == team)

@@ -85,7 +85,7 @@ def target_field(instance: Object) -> str:
 
 def is_same_target(instance: Object, found: Object) -> bool:
     """Whether the target is the one that it was deployed to. The permissions of the requester were checked for that
-    one; a new one of the same name may belong to somebody else."""
+    one; a new one of the same name may belong to another user."""
     known = get_path(instance, "status.targetUID")
     return not known or known == metadata(found)["uid"]
 

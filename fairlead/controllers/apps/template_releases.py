@@ -1,8 +1,9 @@
 """Deploys the `charts` and `apps` of the templates of spaces and virtual clusters.
 
-For `controllers/instances/spaces.py` and `virtual_clusters.py`. Each entry is a Helm release. What is deployed is
-recorded in the status of the instance, so that releases are upgraded when an entry or its App changes, and uninstalled
-when the entry is gone. One entry that fails does not affect the others; the condition names each that has failed.
+For `controllers/instances/spaces.py` and `controllers/instances/virtual_clusters.py`. Each entry is a Helm release.
+What is deployed is recorded in the status of the instance, so that releases are upgraded when an entry or its App
+changes, and uninstalled when the entry is gone. One entry that fails does not affect the others; the condition names
+each that has failed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -37,8 +37,7 @@ SOON = 10.0
 
 
 def build_controllers(api: RegistryFixture, access: FakeAccess) -> tuple[InstanceTemplateController, SpaceController]:
-    templates = InstanceTemplateController(api.registry, INSTANCE_CONFIG)
-    return templates, build_space_controller(api, access)
+    return InstanceTemplateController(api.registry, INSTANCE_CONFIG), build_space_controller(api, access)
 
 
 @pytest.fixture
