@@ -217,11 +217,10 @@ def test_a_colleague_joins_a_project_and_leaves_it(cli: CliFixture) -> None:
 
 def test_a_space_is_created_for_a_colleague(cli: CliFixture) -> None:
     expect_success(cli.run("project", "create", "shared"))
-    flags = ("--project", "shared", "--cluster", "none", "--user", "unknown")
+    flags = ("--project", "shared", "--cluster", "none", "--user", "colleague")
     created = cli.run("space", "create", "dev", *flags, "-o", "jsonpath={.spec.access}")
     assert created.code == 0, created.err
-    assert created.out == '[{"users":["unknown"],"verbs":["get","use"]}]\n'
-    assert 'warning: --user: there is no user "unknown"' in created.err
+    assert created.out == '[{"users":["colleague"],"verbs":["get","use"]}]\n'
 
 
 def test_a_wait_ends_after_the_timeout_with_what_is_missing(cli: CliFixture, server: Server) -> None:

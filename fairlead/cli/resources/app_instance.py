@@ -282,7 +282,7 @@ def _get_instance(session: Session, project: str, name: str) -> Object:
 
 def _change(session: Session, name: str, project: str, spec: Object, waiting: WaitOptions) -> None:
     namespace = project_namespace(session, project)
-    with name_project(session.client, project), name_flags():
+    with name_project(session.client, project), name_flags(session.client):
         changed = session.client.patch(APP_INSTANCES.plural, name, {"spec": spec}, namespace=namespace)
     options = _NewInstance(name, project, waiting.wait, waiting.timeout, context=waiting.context, output=waiting.output)
     if waiting.wait:
