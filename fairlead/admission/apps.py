@@ -38,11 +38,6 @@ from fairlead.registry.registry import Registry
 APPS = "apps"
 USE, UPDATE = "use", "update"
 _DEPLOYED_FIELDS = ("appRef", "parameters", "parameterSecrets", "target", "releaseName")
-_TARGET_RESOURCES = {
-    "cluster": ("clusters", "cluster"),
-    "spaceInstance": ("spaceinstances", "space"),
-    "virtualClusterInstance": ("virtualclusterinstances", "virtual cluster"),
-}
 DEFAULT_VIRTUAL_CLUSTER_NAMESPACE = "default"
 
 
@@ -94,11 +89,10 @@ def _require_app_use(change: Change, authorize: Authorize, api_group: str) -> No
 
 
 def _require_target_update(change: Change, authorize: Authorize, api_group: str) -> None:
-    for field in TARGETS:
+    for field, (plural, noun) in TARGETS.items():
         name = get_path(change.spec, f"target.{field}.name")
         if not name:
             continue
-        plural, noun = _TARGET_RESOURCES[field]
         namespace = "" if field == "cluster" else str(metadata(change.obj).get("namespace") or "")
         right = RequestInfo(UPDATE, "", "", api_group, "v1", plural, "", namespace, name)
         if authorize(change.user, right).allowed:
@@ -121,9 +115,7 @@ def _check_app_clusters(change: Change, app: Object | None, registry: Registry, 
     cluster = get_path(change.spec, "target.cluster.name")
     for field in ("spaceInstance", "virtualClusterInstance"):
         if name := get_path(change.spec, f"target.{field}.name"):
-            entry = registry.resource(api_group, _TARGET_RESOURCES[field][0]).get_cached(
-                metadata(change.obj)["namespace"], name
-            )
+            entry = registry.resource(api_group, TARGETS[field][0]).get_cached(metadata(change.obj)["namespace"], name)
             cluster = get_path(decode(entry), "spec.clusterRef.cluster") if entry is not None else None
     allowed = get_path(app, "spec.clusters") or ()
     if cluster and allowed and cluster not in allowed:

@@ -12,7 +12,9 @@ from fairlead.cli.resources.instance import (
     WaitFlag,
     create_instance,
     describe_phase,
+    encode_values,
     finish_creation,
+    parse_assignments,
     phase_of,
     wait_for_instance,
 )
@@ -299,25 +301,6 @@ def read_values(path: Path | None) -> Mapping[str, Any]:
     if content is None:
         raise UsageError(f"{path}: no such file; check the path")
     return _flatten(_decode(content.decode(errors="replace"), str(path)))
-
-
-def parse_assignments(assignments: Sequence[str]) -> Mapping[str, str]:
-    """Values are strings; the app has their types."""
-    values: dict[str, str] = {}
-    for each in assignments:
-        name, equals, value = each.partition("=")
-        if not name or not equals:
-            raise UsageError(f"{each!r} is not a parameter; use the format NAME=VALUE")
-        if name in values:
-            raise UsageError(f"the parameter {name} is set twice; keep one")
-        values[name] = value
-    return values
-
-
-def encode_values(values: Mapping[str, Any]) -> str | None:
-    from fairlead.core import yaml
-
-    return yaml.encode(dict(values)).decode() if values else None
 
 
 def _decode(text: str, source: str) -> Any:

@@ -3,9 +3,9 @@
 Instances are namespaced in projects and may be created from a template with parameters.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -32,6 +32,12 @@ FINAL_PHASES = ("Ready", "Sleeping", "Failed")
 ParameterFlag = Annotated[
     list[str] | None,
     typer.Option("--parameter", help="Value of a template parameter. Repeatable.", metavar="K=V", show_default=False),
+]
+ClusterNamespaceFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--namespace", "-n", help="Its namespace in that cluster.", metavar="NS", show_default="chosen by the server"
+    ),
 ]
 WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is ready or has failed, at most --timeout.")]
 
@@ -95,9 +101,12 @@ def parse_template_ref(value: str) -> Object:
 
 
 def encode_parameters(assignments: Sequence[str]) -> str | None:
-    """Encodes `NAME=VALUE` flags as the YAML of spec.parameters. Values are strings; the template has their types."""
-    from fairlead.core import yaml
+    """Encodes `NAME=VALUE` flags as the YAML of spec.parameters."""
+    return encode_values(parse_assignments(assignments))
 
+
+def parse_assignments(assignments: Sequence[str]) -> Mapping[str, str]:
+    """Parses `NAME=VALUE` flags. Values are strings; the template or App has their types."""
     values: dict[str, str] = {}
     for each in assignments:
         name, equals, value = each.partition("=")
@@ -106,7 +115,13 @@ def encode_parameters(assignments: Sequence[str]) -> str | None:
         if name in values:
             raise UsageError(f"the parameter {name} is set twice; keep one")
         values[name] = value
-    return yaml.encode(values).decode() if values else None
+    return values
+
+
+def encode_values(values: Mapping[str, Any]) -> str | None:
+    from fairlead.core import yaml
+
+    return yaml.encode(dict(values)).decode() if values else None
 
 
 class CreateInstanceOptions(CreateOptions, Protocol):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources.instance import (
+    ClusterNamespaceFlag,
     ParameterFlag,
     WaitFlag,
     create_instance_command,
@@ -65,16 +66,7 @@ class SpaceCreateOptions:
             autocompletion=complete_names("clusters"),
         ),
     ]
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            help="Its namespace in that cluster.",
-            metavar="NS",
-            show_default="chosen by the server",
-        ),
-    ] = None
+    namespace: ClusterNamespaceFlag = None
     template: Annotated[
         str | None,
         typer.Option(

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources.instance import (
+    ClusterNamespaceFlag,
     ParameterFlag,
     WaitFlag,
     create_instance_command,
@@ -64,16 +65,7 @@ class VirtualClusterCreateOptions:
             "--cluster", help="Connected cluster to run it in.", metavar="C", autocompletion=complete_names("clusters")
         ),
     ]
-    namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace",
-            "-n",
-            help="Its namespace in that cluster.",
-            metavar="NS",
-            show_default="chosen by the server",
-        ),
-    ] = None
+    namespace: ClusterNamespaceFlag = None
     template: Annotated[
         str | None,
         typer.Option(

@@ -21,7 +21,6 @@ from fairlead.controllers.apps.status import (
     find_drift,
 )
 from fairlead.controllers.apps.targets import (
-    RESOURCES,
     AppTarget,
     AppTargets,
     deploying_user,
@@ -46,7 +45,7 @@ from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer
 from fairlead.domain.app_resolution import ResolvedApp, find_app_definition, resolve_app
 from fairlead.domain.password_parameters import hidden_values, hide_passwords, redact_conditions
 from fairlead.domain.template_resolution import ResolutionError
-from fairlead.kinds.instances.app_instance import APP_INSTANCE
+from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true
@@ -74,7 +73,7 @@ class AppInstanceController:
         repositories: Sequence[str] = (),
     ) -> None:
         group = config.api_group
-        plurals = (APP_INSTANCE.plural, APPS, *(plural for plural, _ in RESOURCES.values()))
+        plurals = (APP_INSTANCE.plural, APPS, *(plural for plural, _ in TARGETS.values()))
         self.watches = tuple((group, plural) for plural in plurals)
         self._registry = registry
         self._group = group
@@ -94,7 +93,7 @@ class AppInstanceController:
             return (key,)
         if key[1] != APPS and not self._has_changed(key, entry):
             return ()
-        field = next((f"spec.target.{field}.name" for field, (plural, _) in RESOURCES.items() if plural == key[1]), "")
+        field = next((f"spec.target.{field}.name" for field, (plural, _) in TARGETS.items() if plural == key[1]), "")
         entries = self._registry.view.entries(self._group, APP_INSTANCE.plural, key[2])
         return [each.key for each in entries if each.fields.get(field or "spec.appRef.name") == key[3]]
 

@@ -40,6 +40,7 @@ from fairlead.controllers.instances.remote_namespace import (
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.kinds.instances.app_instance import TARGETS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import is_true
 from fairlead.registry.registry import Registry
@@ -47,12 +48,6 @@ from fairlead.upstream.kube_client import KubeApi
 
 TARGET_NOT_FOUND, TARGET_NOT_READY, TARGET_DELETING = "TargetNotFound", "TargetNotReady", "TargetDeleting"
 TARGET_REPLACED, NAMESPACE_MANAGED = "TargetReplaced", "NamespaceManaged"
-RESOURCES = {
-    "cluster": ("clusters", "cluster"),
-    "spaceInstance": ("spaceinstances", "space"),
-    "virtualClusterInstance": ("virtualclusterinstances", "virtual cluster"),
-}
-"""By field of spec.target: the plural and the noun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +75,7 @@ class AppTarget:
 def target_field(instance: Object) -> str:
     """The field of spec.target that is set."""
     target = get_path(instance, "spec.target") or {}
-    return next((field for field in RESOURCES if target.get(field)), "")
+    return next((field for field in TARGETS if target.get(field)), "")
 
 
 def is_same_target(instance: Object, found: Object) -> bool:
@@ -111,13 +106,13 @@ class AppTargets:
         field = target_field(instance)
         namespace = "" if field == "cluster" else metadata(instance)["namespace"]
         name = get_path(instance, f"spec.target.{field}.name") or ""
-        entry = self.registry.resource(self.api_group, RESOURCES[field][0]).get_cached(namespace, name)
+        entry = self.registry.resource(self.api_group, TARGETS[field][0]).get_cached(namespace, name)
         return decode(entry) if entry is not None else None
 
     def resolve(self, instance: Object) -> AppTarget:
         """Where to deploy it. Raises InstanceError while that is not possible."""
         field, found = target_field(instance), self.find_object(instance)
-        name, noun = get_path(instance, f"spec.target.{field}.name"), RESOURCES[field][1]
+        name, noun = get_path(instance, f"spec.target.{field}.name"), TARGETS[field][1]
         if found is None:
             reason = CLUSTER_NOT_FOUND if field == "cluster" else TARGET_NOT_FOUND
             raise InstanceError(reason, f'there is no {noun} "{name}"; create it, or delete this', ERROR)

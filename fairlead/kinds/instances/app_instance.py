@@ -30,8 +30,12 @@ PHASES = ("", "Pending", "Ready", "Failed")
 MAX_HISTORY, MAX_NOTES_LENGTH, MAX_HISTORY_PARAMETERS = 10, 16 * limits.KIB, 16 * limits.KIB
 """Entries of the history, characters of the notes, and characters of the parameters in one entry of the history."""
 
-TARGETS = ("cluster", "spaceInstance", "virtualClusterInstance")
-"""The fields of spec.target, of which exactly one is set."""
+TARGETS = {
+    "cluster": ("clusters", "cluster"),
+    "spaceInstance": ("spaceinstances", "space"),
+    "virtualClusterInstance": ("virtualclusterinstances", "virtual cluster"),
+}
+"""The fields of spec.target, of which exactly one is set, with the plural and the noun of what they name."""
 
 _NAMESPACE = string(
     "Namespace to deploy to. It is created if it does not exist, and never deleted. Defaults to the App's default "
