@@ -69,7 +69,7 @@ def _resolve_lookups(lookups: PendingLookups, connections: Collection[socket.soc
             for handle in lookups.get(_peer_address(connection) or "", ()):
                 if not handle.done():
                     # Not `connection.dup()`, which makes the connection itself blocking: then the HTTP server waits in
-                    # a write until this client reads, and nobody else is served.
+                    # a write until this client reads, and no other client is served.
                     handle.set_result(socket.socket(fileno=os.dup(connection.fileno())))
     for handle in (handle for handles in lookups.values() for handle in handles):
         if not handle.done():
