@@ -233,7 +233,6 @@ APP_INSTANCE = Kind(
     instance=Instance("app instance"),
     allow_list_fields=(AllowListField("spec.target.cluster.name", "cluster", "allowedClusters"),),
     has_protected_status=True,
-    is_in_cli_scope=True,
     default=default_app_instance,
     check=check_app_instance,
     sensitivity=Sensitivity.NORMAL,
