@@ -7,6 +7,7 @@ it, its tests are skipped, and the summary gives the reason. In CI a skipped tes
 
 import logging
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,10 @@ from tests.harness.skips import pytest_make_collect_report, pytest_runtest_maker
 # has the same settings.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
+
+# A shell without job control lets background jobs ignore Ctrl-C, and so would all processes that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOOLS = Path(__file__).resolve().parent.parent / ".tools" / "bin"
 

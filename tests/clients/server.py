@@ -55,13 +55,14 @@ def run_server(folder: Path) -> Iterator[Server]:
 
 
 def start_server(
-    *arguments: str, stdout: int = subprocess.PIPE, stderr: IO[str] | None = None
+    *arguments: str, stdout: int = subprocess.PIPE, stderr: IO[str] | None = None, **variables: str
 ) -> "subprocess.Popen[str]":
     """Starts `fairlead up` in the repository's root, without the FAIRLEAD_ variables of the environment."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
     return subprocess.Popen(
         [sys.executable, "-m", "fairlead", "up", *arguments],
         cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")},
+        env=inherited | variables,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,

@@ -37,14 +37,24 @@ class Greeting:
         return [line.strip() for line in block.splitlines()]
 
 
+@pytest.fixture(scope="module")
+def path_with_kubectl(component: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The PATH of a user who has kubectl."""
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "kubectl").symlink_to(component("kubectl"))
+    return f"{folder}:{os.environ['PATH']}"
+
+
 @pytest.fixture(scope="module", params=["terminal", "pipe"])
-def greeting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Greeting]:
+def greeting(
+    request: pytest.FixtureRequest, path_with_kubectl: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Greeting]:
     """Printed on a narrow terminal, or into a pipe. The server runs until the end of the tests."""
     data = tmp_path_factory.mktemp("first") / "new data"
     reader, writer = pty.openpty() if request.param == "terminal" else os.pipe()
     if request.param == "terminal":
         termios.tcsetwinsize(writer, (24, 40))
-    process = start_server("--data", str(data), "--port", "0", stdout=writer)
+    process = start_server("--data", str(data), "--port", "0", stdout=writer, PATH=path_with_kubectl)
     os.close(writer)
     try:
         with os.fdopen(reader, encoding="utf-8") as output:
@@ -83,15 +93,12 @@ def test_commands_can_be_copied_from_a_narrow_terminal(greeting: Greeting) -> No
     assert greeting.commands[0] == f"export KUBECONFIG='{greeting.data}/admin.kubeconfig'"
 
 
-def test_the_three_commands_work_as_printed(
-    greeting: Greeting, component: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_three_commands_work_as_printed(greeting: Greeting, path_with_kubectl: str, tmp_path: Path) -> None:
     assert len(greeting.commands) == 3
-    (tmp_path / "kubectl").symlink_to(component("kubectl"))
     result = subprocess.run(
         ["sh", "-e", "-c", "\n".join(greeting.commands)],
         cwd=ROOT,
-        env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+        env={"PATH": path_with_kubectl, "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
