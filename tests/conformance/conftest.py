@@ -4,6 +4,11 @@ import pytest
 
 from tests.conformance.kit import HERE, Run, get_log_path, read_case_areas, replay, run_server
 
+RACES = ("delete-orphan",)
+"""Cases that read an object while the garbage collector works on it: a client that is slow, because the machine is
+busy, comes too late."""
+RACE_ATTEMPTS = 5
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
@@ -19,4 +24,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("conformance")
     with run_server(folder, workers=request.param) as server:
         outcomes = replay(server, names)
+        for _ in range(RACE_ATTEMPTS):
+            if lost := [name for name in RACES if name in outcomes and outcomes[name].is_hard]:
+                outcomes |= replay(server, lost)
     return Run(outcomes, server.process.returncode, get_log_path(folder).read_text(encoding="utf-8"))

@@ -102,4 +102,5 @@ async def create_from_template(api: RegistryFixture) -> Object:
 
 async def wait_until_ready(api: RegistryFixture, access: FakeAccess) -> None:
     access.virtual_down = None
-    await eventually(lambda: condition_status(api, VC, "VirtualClusterReady") == ("True", "Ready"))
+    # Longer than the longest backoff, which has jitter.
+    await eventually(lambda: condition_status(api, VC, "VirtualClusterReady") == ("True", "Ready"), seconds=300)
