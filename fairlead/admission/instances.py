@@ -98,10 +98,11 @@ def _require_restricted(change: Change, authorize: Authorize) -> None:
     # Without a name: owners have every permission on their own object, and must not get this one from that.
     right = RequestInfo("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED_SUBRESOURCE, namespace)
     if not authorize(change.user, right).allowed:
+        rest = " and leave spec.template out" if get_path(change.obj, "spec.template") else ""
         why = (
             f'User "{change.user.name}" cannot create {kind.plural}/{RESTRICTED_SUBRESOURCE} in the namespace '
             f'"{namespace}"; '
-            "name a template in spec.templateRef.name and leave spec.template out, or ask for that permission"
+            f"name a template in spec.templateRef.name{rest}, or ask for that permission"
         )
         raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
 

@@ -180,9 +180,10 @@ def prevent_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
         entries = registry.view.entries(api_group, plural)
         users = [entry.key for entry in entries if entry.fields.get(field) == name]
         if users:
+            them = "it" if len(users) == 1 else "them"
             why = (
-                f"{_describe_instances(users, change.user, authorize)} using it; delete them"
-                f"{'' if kind.plural == APP.plural else ' or switch them to another template'} first"
+                f"{_describe_instances(users, change.user, authorize)} using it; delete {them}"
+                f"{'' if kind.plural == APP.plural else f' or switch {them} to another template'} first"
             )
             raise Conflict.of(kind.plural, kind.group, name, why)
 
@@ -202,7 +203,9 @@ def _describe_instances(keys: list[Key], user: User, authorize: Authorize) -> st
     if not named:
         return f"{others} of the {plural} {'is' if others == 1 else 'are'}"
     rest = f" and {others} more" if others else ""
-    return f"the {plural} {', '.join(named)}{rest} {'is' if len(keys) == 1 else 'are'}"
+    if len(keys) == 1:
+        return f"the {plural.removesuffix('s')} {named[0]} is"
+    return f"the {plural} {', '.join(named)}{rest} are"
 
 
 TRUSTABLE_TEMPLATES: Mapping[str, Sequence[str]] = {

@@ -192,7 +192,7 @@ async def test_without_a_default_a_cluster_needs_a_namespace(api: RegistryFixtur
 
 async def test_an_app_in_use_is_not_deleted(api: RegistryFixture) -> None:
     await create(api)
-    with pytest.raises(Conflict, match="is using it; delete them first"):
+    with pytest.raises(Conflict, match=r"the appinstance \S+ is using it; delete it first"):
         await api.delete("App", "nginx", user=ADMIN)
 
 

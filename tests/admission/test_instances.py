@@ -115,8 +115,9 @@ async def test_an_instance_without_a_template_requires_create_on_restricted(
 ) -> None:
     requests.clear()
     spec = inline_template(kind) if with_inline_template else {}
-    with pytest.raises(Forbidden, match="/restricted"):
+    with pytest.raises(Forbidden, match="/restricted") as error:
         await create_instance(api, kind, **spec)
+    assert ("leave spec.template out" in error.value.message) is with_inline_template
     assert {(each.verb, each.subresource, each.namespace, each.name) for each in requests} == {
         ("create", "restricted", NAMESPACE, "")
     }

@@ -64,7 +64,9 @@ async def test_instances_that_the_requester_may_not_read_are_only_counted(api: R
     await create_instances(api, "SpaceInstance", "secret-one")
     with pytest.raises(Conflict) as error:
         await api.delete("SpaceTemplate", "t")
-    assert "1 of the spaceinstances is using it" in error.value.message
+    assert (
+        "1 of the spaceinstances is using it; delete it or switch it to another template first" in error.value.message
+    )
     assert "secret-one" not in error.value.message
 
 
