@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+
+import typer
 
 from fairlead.cli.resources.any_kind import NamespaceOptions, Target, TargetsArgument, parse_targets, served_resources
-from fairlead.cli.ui.field_flags import name_selector
+from fairlead.cli.ui.field_flags import name_selector, require_project
 from fairlead.cli.ui.flags import (
     AllProjectsFlag,
     ContextFlag,
@@ -17,9 +18,18 @@ from fairlead.cli.ui.flags import (
     options_from,
 )
 from fairlead.cli.ui.list import check_watch_flags, sort_key, watch_objects, watch_table
-from fairlead.cli.ui.output import TABLE, Format, ObjectOutput, build_list, print_name, print_table, print_value
-from fairlead.cli.ui.session import Session, UsageError, open_session
-from fairlead.client import Client
+from fairlead.cli.ui.output import (
+    TABLE,
+    Format,
+    ObjectOutput,
+    build_list,
+    format_cell,
+    print_name,
+    print_table,
+    print_value,
+)
+from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session
+from fairlead.client import ApiStatusError, Client
 from fairlead.client.client import JSON, PAGE_SIZE
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -38,11 +48,20 @@ class GetOptions:
     output: ObjectOutputFlag = TABLE
 
 
+@dataclass(frozen=True, slots=True)
+class FoundTarget:
+    """A target with the responses of the server: the pages of a list, or one object."""
+
+    target: Target
+    pages: Sequence[Object]
+
+
 @options_from(GetOptions)
 def command(options: GetOptions) -> None:
     """Print objects of any kind. Without arguments, list the kinds.
 
-    Objects in namespaces are listed in all projects, unless --project or --namespace is set.
+    Objects in namespaces are listed in all projects, unless --project or --namespace is set. If an object cannot be
+    read, the others are printed nevertheless, and the exit code is 1.
     """
     with open_session(options.context) as session:
         namespace = options.scope.resolve(session)
@@ -52,13 +71,21 @@ def command(options: GetOptions) -> None:
             _print_kinds(session)
             return
         targets = parse_targets(session, options.targets, namespace)
+        if options.scope.project:
+            require_project(session.client, options.scope.project)
         with name_selector(options.selector):
             if options.watch:
                 _watch(session.client, targets, options)
-            elif options.output.is_table:
-                _print_tables(session.client, targets, options)
-            else:
-                _print_objects(session.client, targets, options)
+                return
+            found, problems = _read_targets(session.client, targets, options)
+        if options.output.is_table:
+            _print_tables(found, options)
+        elif found or not problems:
+            _print_objects(found, options, is_single=len(targets) == 1 and bool(targets[0].name))
+        for each in problems:
+            exit_with_error(str(each))
+        if problems:
+            raise typer.Exit(1)
 
 
 def _print_kinds(session: Session) -> None:
@@ -70,8 +97,25 @@ def _print_kinds(session: Session) -> None:
     print_table(("NAME", "KIND", "APIVERSION", "NAMESPACED"), rows, "the server has no resources")
 
 
-def _read_pages(client: Client, target: Target, options: GetOptions, accept: str) -> Iterator[Object]:
+def _read_targets(
+    client: Client, targets: Sequence[Target], options: GetOptions
+) -> tuple[list[FoundTarget], list[ApiStatusError]]:
+    """Reads the targets, and collects the errors of those that do not exist or may not be read."""
+    found: list[FoundTarget] = []
+    problems: list[ApiStatusError] = []
+    for each in targets:
+        try:
+            found.append(FoundTarget(each, list(_read_pages(client, each, options))))
+        except ApiStatusError as problem:
+            if problem.code not in (403, 404):
+                raise
+            problems.append(problem)
+    return found, problems
+
+
+def _read_pages(client: Client, target: Target, options: GetOptions) -> Iterator[Object]:
     """The pages of a list, or the only one for a single object."""
+    accept = TABLE_TYPE if options.output.is_table else JSON
     query = {"labelSelector": options.selector} if options.selector else {}
     if accept == TABLE_TYPE and options.sort_by:
         query["includeObject"] = "Object"
@@ -86,11 +130,11 @@ def _read_pages(client: Client, target: Target, options: GetOptions, accept: str
         query["continue"] = str(token)
 
 
-def _print_objects(client: Client, targets: Sequence[Target], options: GetOptions) -> None:
+def _print_objects(found: Sequence[FoundTarget], options: GetOptions, is_single: bool) -> None:
     objects = [
         (target, each)
-        for target in targets
-        for page in _read_pages(client, target, options, "application/json")
+        for target, pages in ((each.target, each.pages) for each in found)
+        for page in pages
         for each in ([page] if target.name else _complete_items(target, page))
     ]
     if options.sort_by:
@@ -99,7 +143,7 @@ def _print_objects(client: Client, targets: Sequence[Target], options: GetOption
     if options.output.format is Format.NAME:
         for target, each in objects:
             print_name(target.resource.kind, name_of(each))
-    elif len(targets) == 1 and targets[0].name:
+    elif is_single:
         print_value(objects[0][1], options.output)
     else:
         print_value(build_list([each for _, each in objects]), options.output)
@@ -111,16 +155,16 @@ def _complete_items(target: Target, page: Object) -> list[Object]:
     return [types | each for each in page.get("items") or ()]
 
 
-def _print_tables(client: Client, targets: Sequence[Target], options: GetOptions) -> None:
+def _print_tables(found: Sequence[FoundTarget], options: GetOptions) -> None:
     """Prints a table for each kind, in the columns of the server."""
-    by_resource: dict[str, list[Target]] = {}
-    for each in targets:
-        by_resource.setdefault(str(each.resource), []).append(each)
+    by_resource: dict[str, list[FoundTarget]] = {}
+    for each in found:
+        by_resource.setdefault(str(each.target.resource), []).append(each)
     for number, group in enumerate(by_resource.values()):
-        pages = [page for each in group for page in _read_pages(client, each, options, TABLE_TYPE)]
+        pages = [page for each in group for page in each.pages]
         if number:
             print()
-        _print_table(group[0], pages, options.output, options.sort_by)
+        _print_table(group[0].target, pages, options.output, options.sort_by)
 
 
 def _print_table(target: Target, pages: Sequence[Object], output: ObjectOutput, sort_by: str) -> None:
@@ -141,7 +185,7 @@ class TableColumn:
     position: int
 
     def format(self, row: Object) -> str:
-        return _format_cell(row["cells"][self.position])
+        return format_cell(row["cells"][self.position])
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +195,7 @@ class NamespaceColumn:
     header: str = "NAMESPACE"
 
     def format(self, row: Object) -> str:
-        return _format_cell(get_path(row, "object.metadata.namespace"))
+        return format_cell(get_path(row, "object.metadata.namespace"))
 
 
 def _table_columns(target: Target, table: Object, output: ObjectOutput) -> list[TableColumn | NamespaceColumn]:
@@ -168,12 +212,6 @@ def _table_columns(target: Target, table: Object, output: ObjectOutput) -> list[
 
 def _empty_message(target: Target) -> str:
     return f"no {target.resource.plural}" + (f" in {target.namespace}" if target.namespace else "")
-
-
-def _format_cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "-" if value in (None, "") else str(value)
 
 
 def _watch(client: Client, targets: Sequence[Target], options: GetOptions) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairlead.cli.ui.output import Format, ObjectOutput, print_name, print_note, print_pairs, print_value
+from fairlead.cli.ui.output import Format, ObjectOutput, format_cell, print_name, print_note, print_pairs, print_value
 from fairlead.core.objects import Object, get_path, name_of
 
 
@@ -40,7 +40,7 @@ def _print_machine_readable(obj: Object, output: ObjectOutput) -> None:
 
 def cell(obj: Object, path: str) -> str:
     """The field as a table cell; `-` if it is not set."""
-    return str(get_path(obj, path) or "-")
+    return format_cell(get_path(obj, path))
 
 
 def joined_cell(obj: Object, path: str) -> str:

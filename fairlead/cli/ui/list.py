@@ -16,6 +16,7 @@ from fairlead.cli.ui.output import (
     Output,
     build_list,
     column_widths,
+    format_cell,
     print_event,
     print_name,
     print_note,
@@ -65,7 +66,7 @@ class Listing:
         details = [(label.upper(), path) for label, path in self.details if label.upper() not in self.columns]
 
         def row(obj: Object, now: datetime) -> Sequence[str]:
-            return (*self.row(obj, now), *(str(get_path(obj, path) or "-").strip() for _, path in details))
+            return (*self.row(obj, now), *(format_cell(get_path(obj, path)).strip() for _, path in details))
 
         return replace(self, columns=(*self.columns, *(label for label, _ in details)), row=row)
 

@@ -211,6 +211,13 @@ def _print_rich_table(table: "Table", needed: int = 0) -> None:
         print(line.rstrip())
 
 
+def format_cell(value: Any) -> str:
+    """A value of a field as a table cell; `-` if it is not set. Zero and false are values."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value in (None, "", [], {}) else str(value)
+
+
 def escape_control(text: str) -> str:
     """Escapes control characters."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -55,6 +55,13 @@ def test_every_list_command_has_all_formats_and_can_watch(
     assert [line.split()[:2] for line in result.out.splitlines()] == [["EVENT", "NAME"], ["ADDED", "one"]]
 
 
+def test_a_wide_list_shows_zero(user: CliFixture) -> None:
+    cluster = build_object("berlin", status={"nodes": 0})
+    user.fake.on("GET", f"{M}/clusters", list_response(cluster))
+    headers, row = user.run("cluster", "list", "-o", "wide").out.splitlines()
+    assert row[headers.index("NODES") :].split()[0] == "0"
+
+
 def test_later_rows_are_aligned_with_their_headers(watch_cli: CliFixture) -> None:
     first, later = build_watch_event("ADDED", "a-long-name", "1"), build_watch_event("DELETED", "b", "8")
     watch_cli.fake.on("GET", TEAMS, *build_interrupted_watch(first, END, later))

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fairlead.cli.ui.output import print_table
+from fairlead.cli.ui.output import format_cell, print_table
 
 HEADERS = ("NAME", "REASON")
 ROW = ("a-name-of-some-length", "one two three four five six seven eight nine ten")
@@ -42,3 +42,21 @@ def test_output_that_is_not_a_terminal_gets_unwrapped_lines(
     monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
     monkeypatch.setenv("COLUMNS", "48")
     assert print_rows(capsys, ROW)[1:] == ["   ".join(ROW)]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.0, "0.0"),
+        (False, "false"),
+        (True, "true"),
+        (None, "-"),
+        ("", "-"),
+        ([], "-"),
+        ({}, "-"),
+        ("a", "a"),
+    ],
+)
+def test_zero_and_false_are_values_of_a_cell(value: object, text: str) -> None:
+    assert format_cell(value) == text
