@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from fairlead.cli.examples import EXAMPLES
-from fairlead.cli.ui.groups import CommandGroup
+from fairlead.cli.ui.groups import RUNNING_COMMAND, CommandGroup
 from fairlead.cli.ui.streams import run_with_streams
 
 
@@ -104,7 +104,11 @@ class LazyGroup(CommandGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, command if name is None else load_command(name), rest
+        if name is None:
+            return name, command, rest
+        loaded = load_command(name)
+        RUNNING_COMMAND.set(loaded)  # the group resets it when the command has ended
+        return name, loaded, rest
 
 
 def make_app() -> typer.Typer:

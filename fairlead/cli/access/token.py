@@ -15,6 +15,7 @@ from fairlead.cli.access.key_create import ScopeOptions
 from fairlead.cli.ui.describe import drop_none
 from fairlead.cli.ui.durations import format_duration, parse_duration
 from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
+from fairlead.cli.ui.groups import CommandGroup
 from fairlead.cli.ui.output import Output, print_data, print_note
 from fairlead.cli.ui.session import open_session, report_errors, resolve_login
 from fairlead.client import ClientError
@@ -23,7 +24,7 @@ from fairlead.core.objects import get_path
 CREDENTIAL_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
 
-group = typer.Typer(invoke_without_command=True)
+group = typer.Typer(cls=CommandGroup, invoke_without_command=True)
 
 
 @group.callback()

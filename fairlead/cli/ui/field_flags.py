@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fairlead.cli.ui.groups import RUNNING_COMMAND
 from fairlead.cli.ui.session import UsageError
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.errors import Cause
@@ -11,6 +12,7 @@ from fairlead.client.errors import Cause
 FLAGS = {
     "metadata.name": "NAME",
     "spec.access": "--user",
+    "spec.allowedClusters": "--allow-cluster",
     "spec.appRef.name": "NAME",
     "spec.appRef.version": "--version",
     "spec.clusterRef.cluster": "--cluster",
@@ -50,7 +52,7 @@ FLAGS = {
     "spec.user": "--user",
     "spec.users": "--member",
 }
-"""The flags of the commands that create objects, by the fields that they set. A flag has the same field everywhere."""
+"""The flags of the commands that create objects, by the fields that they set. A command has some of them."""
 
 FIELD = re.compile(r"(?<![\w.])(?:metadata|spec)(?:\.\w+|\[[^\]]*\])+")
 
@@ -75,7 +77,7 @@ def replace_fields(text: str) -> str:
 
 
 def find_flag(field: str) -> str:
-    """The flag of a field, or of the field around it; empty if there is none.
+    """The flag of a field, or of the field around it; empty if the running command has none.
 
     The key in a map is kept: `--parameter size`. The position in a list is not: users do not count flags.
     """
@@ -84,8 +86,22 @@ def find_flag(field: str) -> str:
         if path in FLAGS:
             rest = field.removeprefix(path).lstrip(".")
             key = "" if re.match(r"\[\d+\]", rest) else re.sub(r"^\[([^\[\]]*)\]$", r"\1", rest)
-            return f"{FLAGS[path]} {key}".rstrip()
+            flag = _find_parameter(FLAGS[path])
+            return f"{flag} {key}".rstrip() if flag else ""
         path = re.sub(r"(\.[^.\[]+|\[[^\]]*\]|^[^.\[]+)$", "", path)
+    return ""
+
+
+def _find_parameter(flag: str) -> str:
+    """The flag, or the argument with its name, if the running command has it; otherwise empty."""
+    command = RUNNING_COMMAND.get()
+    if command is None:
+        return flag
+    for each in command.params:
+        if flag in each.opts:
+            return flag
+        if each.param_type_name == "argument" and each.name == flag.lstrip("-").lower():
+            return str(each.metavar)
     return ""
 
 

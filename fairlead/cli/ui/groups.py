@@ -1,5 +1,6 @@
 """Command groups such as `fairlead space`, in which a command can also be called by another usual name."""
 
+from contextvars import ContextVar
 from typing import Any
 
 import typer
@@ -12,6 +13,10 @@ ALIASES = {
     "kubeconfig": ("connect",),
 }
 """Names that are not listed in the help, with the commands that they stand for: the first one that the group has."""
+
+
+RUNNING_COMMAND: ContextVar[Any] = ContextVar("RUNNING_COMMAND", default=None)
+"""The command that is being run, for messages that depend on its flags. Typer has no public function for it."""
 
 
 class CommandGroup(TyperGroup):
@@ -29,6 +34,12 @@ class CommandGroup(TyperGroup):
             return super().parse_args(ctx, args)
         finally:
             self._is_parsing_command = False
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        token = RUNNING_COMMAND.set(command)
+        ctx.call_on_close(lambda: RUNNING_COMMAND.reset(token))
+        return name, command, rest
 
     def get_params(self, ctx: Any) -> list[Any]:
         return [] if self._is_parsing_command else list(super().get_params(ctx))
