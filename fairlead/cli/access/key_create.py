@@ -116,7 +116,9 @@ def command(options: KeyCreateOptions) -> None:
             raise ClientError(f"{problem}{_advice(problem, options)}") from None
         print_key_value(created, options.output)
         if options.output is Output.TABLE and not options.lifetime.disabled:
-            print_note(f"to use it: `fairlead login {session.client.url} --key-stdin`, or set {KEY_ENV}")
+            # The login has the text of the CA certificate, not its file.
+            ca_flag = " --ca-file CA.CRT" if session.login.authority else ""
+            print_note(f"to use it: `fairlead login {session.client.url}{ca_flag} --key-stdin`, or set {KEY_ENV}")
 
 
 def _advice(problem: ApiStatusError, options: KeyCreateOptions) -> str:

@@ -43,7 +43,8 @@ class ResolvedQuery:
 def resolve_query(session: Session, query: PermissionQuery) -> ResolvedQuery:
     """Validates and resolves the query. Warns about likely mistakes, which would otherwise only get a no."""
     if bool(query.resource) == bool(query.path):
-        raise UsageError("set either a resource or a path")
+        # The resource of `who-can` is an argument, which is always set.
+        raise UsageError("set either --resource, such as --resource apps, or --path")
     if query.namespace and query.project:
         raise UsageError("--namespace and --project are mutually exclusive; choose one")
     return _resolve_path_query(query) if query.path else _resolve_resource_query(session, query)

@@ -131,6 +131,16 @@ class ProjectCreateOptions:
         str | None,
         typer.Option("--owner", help="Owner, like ada or Team:ops.", metavar="[KIND:]NAME", show_default=False),
     ] = None
+    allow_cluster: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-cluster",
+            help="Connected cluster that the project may use; * for all. Repeatable.",
+            metavar="C",
+            show_default="those that its users may use",
+            autocompletion=complete_names("clusters"),
+        ),
+    ] = None
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
 
@@ -143,6 +153,7 @@ def build_project(session: Session, options: ProjectCreateOptions) -> NewObject:
         "description": options.description,
         "members": [_parse_member(each) for each in options.member or ()] or None,
         "owner": _parse_owner(options.owner) if options.owner else None,
+        "allowedClusters": [{"name": each} for each in options.allow_cluster or ()] or None,
     }
     namespace = project_namespace(session, options.name)
     message = f"created the project {options.name} with the namespace {namespace}"
@@ -154,7 +165,7 @@ def _parse_member(value: str) -> Object:
     # The role is the last part, because role names may contain colons.
     name, _, role = rest.partition(":")
     if kind.title() not in MEMBER_KINDS or not name:
-        raise UsageError(f"{value!r} is not a member; use the format User:ada:admin or Team:ops:user")
+        raise UsageError(f"{value!r} is not a member; use the format User:NAME[:ROLE] or Team:NAME[:ROLE]")
     return {"kind": kind.title(), "name": name, **({"clusterRole": role} if role else {})}
 
 

@@ -111,7 +111,7 @@ def find_local_kubeconfig() -> Path | None:
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Prints client, file and usage errors in one line and exits with code 1 or 2."""
+    """Prints client, file and usage errors and exits with code 1 or 2."""
     try:
         yield
     except (UsageError, MissingFile) as error:
@@ -121,6 +121,10 @@ def report_errors() -> Iterator[None]:
 
 
 def exit_with_error(message: str, code: int = 1) -> typer.Exit:
-    """Prints an error on stderr and returns the exception to raise."""
-    typer.echo(f"fairlead: {escape_control(message)}", err=True)
+    """Prints an error on stderr and returns the exception to raise.
+
+    Further lines are indented, so that text from the server cannot look like another message.
+    """
+    first, *others = (escape_control(line) for line in message.split("\n"))
+    typer.echo("\n".join((f"fairlead: {first}", *(f"  {line.strip()}" for line in others))), err=True)
     return typer.Exit(code)

@@ -118,8 +118,8 @@ def test_keys_of_other_users_are_reviewed_with_a_subject_access_review(review_cl
 @pytest.mark.parametrize(
     ("flags", "advice"),
     [
-        ((), "set either a resource or a path"),
-        (("--resource", "apps", "--path", "/x"), "set either a resource or a path"),
+        ((), "set either --resource, such as --resource apps, or --path"),
+        (("--resource", "apps", "--path", "/x"), "set either --resource, such as --resource apps, or --path"),
         (("--path", "/x", "-n", "ns"), "a path has neither name nor namespace"),
         (("--path", "metrics"), "a path starts with a slash, like /metrics"),
         (("--resource", "apps", "-n", "a", "--project", "b"), "--namespace and --project are mutually exclusive"),

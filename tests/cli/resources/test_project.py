@@ -33,8 +33,11 @@ def build_project(uid: str = "1", waiting: str = "") -> dict[str, Any]:
 
 
 def test_create_sends_the_given_flags(ada: CliFixture) -> None:
+    clusters = ("--allow-cluster", "berlin", "--allow-cluster", "oslo")
     flags = ("--display-name", "Demo", "--description", "to try", "--owner", "Team:ops")
-    result = ada.run("project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*")
+    result = ada.run(
+        "project", "create", "demo", *flags, "--member", "user:ada:service:own", "--member", "Team:*", *clusters
+    )
     assert (result.code, result.out) == (0, "")
     assert "with the namespace service-p-demo" in result.err
     (request,) = ada.fake.requests_to("POST", PROJECTS)
@@ -43,6 +46,7 @@ def test_create_sends_the_given_flags(ada: CliFixture) -> None:
         "description": "to try",
         "owner": {"team": "ops"},
         "members": [{"kind": "User", "name": "ada", "clusterRole": "service:own"}, {"kind": "Team", "name": "*"}],
+        "allowedClusters": [{"name": "berlin"}, {"name": "oslo"}],
     }
     assert ada.run("project", "create", "two", "--owner", "ada", "-o", "name").out == "project/two\n"
     assert ada.fake.requests_to("POST", PROJECTS)[1].body["spec"] == {"owner": {"user": "ada"}}
