@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.cli.resources.manifests import read_manifests
 from fairlead.client.discovery import list_resources
+from fairlead.core.objects import name_of
 from tests.cli.conftest import ROOT, Fairlead
 from tests.cli.end_to_end import expect_json, expect_success, interrupt, open_admin_client
 from tests.harness.cli import CliFixture
@@ -72,13 +75,20 @@ def test_every_kind_has_an_example_that_can_be_applied(cli: CliFixture, server: 
     assert served - kinds == set()
     again = expect_success(cli.run("apply", "-f", str(ROOT / "examples"), "--force-conflicts"))
     assert "created" not in again
-    for file in ("appinstance.yaml", "app.yaml"):
+    for file in ("appinstance.yaml", "app-with-versions.yaml", "app.yaml"):
         expect_success(cli.run("delete", "-f", str(ROOT / "examples" / file), "--yes"))
+
+
+def test_examples_do_not_change_the_objects_of_the_readme() -> None:
+    created = set(re.findall(r"fairlead (?:\w+) (?:create|add) (?:--name )?([\w-]+)", (ROOT / "README.md").read_text()))
+    assert {"ada", "berlin", "ci", "desk", "dev", "local"} <= created
+    names = {name_of(each.body) for each in read_manifests([str(ROOT / "examples")], recursive=False)}
+    assert created & names == set()
 
 
 def test_the_value_of_a_key_from_a_manifest_is_printed_by_the_command_in_the_example(cli: CliFixture) -> None:
     expect_success(cli.run("apply", "-f", str(ROOT / "examples" / "user.yaml")))
-    cli.run("delete", "ownedaccesskey", "ci", "--yes", "--ignore-not-found")
+    cli.run("delete", "ownedaccesskey", "example-ci", "--yes", "--ignore-not-found")
     example = ROOT / "examples" / "ownedaccesskey.yaml"
     template = next(line for line in example.read_text().splitlines() if "fairlead apply" in line).split("'")[1]
     value = expect_success(cli.run("apply", "-f", str(example), "-o", f"jsonpath={template}"))
@@ -154,7 +164,13 @@ def test_errors_name_projects_and_flags(cli: CliFixture, server: Server) -> None
     missing = cli.run("space", "create", "dev", "--project", "nope", "--cluster", "c")
     assert (missing.code, "namespace" in missing.err) == (1, False)
     assert "there is no project 'nope'" in missing.err
-    for command in (("space", "list"), ("space", "show", "dev"), ("workspace", "delete", "dev", "--yes")):
+    for command in (
+        ("space", "list"),
+        ("get", "spaces"),
+        ("get", "space", "dev"),
+        ("space", "show", "dev"),
+        ("workspace", "delete", "dev", "--yes"),
+    ):
         assert "there is no project 'nope'" in cli.run(*command, "--project", "nope").err
     expect_success(cli.run("project", "create", "words"))
     spec = {"template": {}, "parameters": [{"variable": "size", "type": "number", "required": True}]}
@@ -208,11 +224,14 @@ def test_a_colleague_joins_a_project_and_leaves_it(cli: CliFixture) -> None:
     assert "with the role user" in cli.run("project", "add-member", "joined", "User:colleague:user").err
     shown = expect_json(cli.run("project", "show", "joined", "-o", "json"))["spec"]["members"]
     assert [(each["name"], each["clusterRole"]) for each in shown] == [("admin", "admin"), ("colleague", "user")]
-    assert '--member: there is no user "nobody"' in cli.run("project", "add-member", "joined", "User:nobody").err
+    assert (
+        'KIND:NAME[:ROLE]: there is no user "nobody"' in cli.run("project", "add-member", "joined", "User:nobody").err
+    )
     assert "no longer a member" in cli.run("project", "remove-member", "joined", "user:colleague").err
     again = cli.run("project", "remove-member", "joined", "User:colleague")
     assert (again.code, "fairlead project members joined" in again.err) == (1, True)
-    assert cli.run("project", "add-member", "joined", "colleague").code == 2
+    mistyped = cli.run("project", "add-member", "joined", "colleague")
+    assert (mistyped.code, "User:NAME[:ROLE]" in mistyped.err) == (2, True)
 
 
 def test_a_space_is_created_for_a_colleague(cli: CliFixture) -> None:

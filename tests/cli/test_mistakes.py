@@ -14,6 +14,7 @@ from tests.harness.cli import CliFixture, CommandResult
 from tests.harness.fake_server import FakeServer
 from tests.harness.server_process import Server, running_server
 
+APP = "apiVersion: management.service.sh/v1\nkind: App\nmetadata:\n  name: {name}\nspec:\n  displayName: {title}\n"
 LATIN_1 = "Gr\udcf6\udcdfe"
 """An argument in Latin-1, as Python decodes it in a UTF-8 locale."""
 
@@ -176,5 +177,47 @@ def test_a_warning_names_the_flag_of_a_typo(cli: CliFixture, arguments: tuple[st
 
 def test_a_new_key_is_printed_with_how_to_use_it(cli: CliFixture, server: Server) -> None:
     result = cli.run("key", "create", "--ttl", "1h")
-    assert f"to use it: `fairlead login {server.url} --key-stdin`, or set FAIRLEAD_KEY" in result.err
+    assert f"to use it: `fairlead login {server.url} --ca-file CA.CRT --key-stdin`, or set FAIRLEAD_KEY" in result.err
     assert result.out.count("\n") == 1
+
+
+def test_objects_that_exist_are_printed_although_another_does_not(cli: CliFixture) -> None:
+    file = cli.home / "app.yaml"
+    file.write_text(APP.format(name="present", title="Present"))
+    expect_success(cli.run("apply", "-f", str(file)))
+    result = cli.run("get", "apps", "nope", "present")
+    assert (result.code, [line.split()[0] for line in result.out.splitlines()]) == (1, ["NAME", "present"])
+    assert result.err == 'fairlead: apps.management.service.sh "nope" not found; check the name\n'
+    assert cli.run("get", "app/present", "app/nope", "-o", "name").out == "app/present\n"
+    listed = cli.run("get", "app/present", "app/nope", "-o", "jsonpath={.items[*].metadata.name}")
+    assert (listed.code, listed.out) == (1, "present\n")
+    none = cli.run("get", "app/none", "app/nope", "-o", "json")
+    assert (none.code, none.out, none.err.count("not found")) == (1, "", 2)
+    expect_success(cli.run("delete", "app", "present", "--yes"))
+
+
+def test_each_cause_of_an_invalid_manifest_is_on_a_line_of_its_own(cli: CliFixture) -> None:
+    file = cli.home / "app.yaml"
+    file.write_text(f"{APP.format(name='bad', title='Bad')}  one: 1\n  two: 2\n")
+    lines = cli.run("apply", "-f", str(file)).err.splitlines()
+    assert "  .spec.one: field not declared in schema" in lines
+    assert "  .spec.two: field not declared in schema" in lines
+
+
+def test_fields_that_a_command_has_no_flag_for_are_not_named_by_flags_of_others(
+    cli: CliFixture, server: Server
+) -> None:
+    expect_success(cli.run("user", "create", "member", "--no-password"))
+    expect_success(cli.run("project", "add-member", "one", "User:member:user"))
+    with open_admin_client(server) as client:
+        body = {"kind": "SpaceInstance", "metadata": {"name": "dev"}, "spec": {"clusterRef": {"cluster": "c"}}}
+        client.create("spaceinstances", body, namespace="service-p-one")
+        access = [{"users": ["*"], "verbs": ["get", "use"]}]
+        client.create("apps", {"kind": "App", "metadata": {"name": "web"}, "spec": {"access": access}})
+    key = expect_success(cli.run("key", "create", "--user", "member", "--ttl", "1h")).strip()
+    member = CliFixture(cli.home / "member", cli.fake, cli.patches)
+    member.save_login(key=key)
+    installed = member.run("app", "install", "web", "--project", "one", "--space", "dev")
+    assert (installed.code, "ask its owner for that permission (spec.access)" in installed.err) == (1, True)
+    created = member.run("space", "create", "other", "--project", "one", "--cluster", "c")
+    assert (created.code, "name a template in --template, or ask for that permission" in created.err) == (1, True)
