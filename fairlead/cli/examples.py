@@ -48,7 +48,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "cluster remove": ("fairlead cluster remove berlin", "fairlead cluster remove berlin --abandon --yes"),
     "project create": (
         "fairlead project create demo",
-        "fairlead project create demo --owner ada --member User:bob:user --member Team:ops",
+        "fairlead project create demo --owner ada --member User:bob:user --member Team:ops --allow-cluster berlin",
     ),
     "project list": ("fairlead project list", "fairlead project list -l stage=test --sort-by .metadata.name"),
     "project show": ("fairlead project show demo",),
