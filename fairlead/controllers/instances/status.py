@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairlead.controllers.former_reasons import current_reason
-from fairlead.controllers.instances.prerequisites import BLOCKING_REASONS, NO_PROJECT, is_external
+from fairlead.controllers.instances.prerequisites import BLOCKING_REASONS, CLUSTER_NOT_FOUND, NO_PROJECT, is_external
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
 from fairlead.core.objects import Object, get_path, has_finalizer, metadata
 from fairlead.domain.password_parameters import redact_instance
@@ -136,9 +136,9 @@ def derive_status(instance: Object, status: Object, blocker: InstanceError | Non
     Every status write goes through here, so that Ready never contradicts another condition of the same revision.
     """
     generation = _generation(instance)
+    status = with_conditions(status, (_scheduled_condition(instance, blocker),), now, generation)
     if "deletionTimestamp" in metadata(instance):
         blocker = None  # report what the deletion waits for instead
-    status = with_conditions(status, (_scheduled_condition(instance),), now, generation)
     status = _with_reachability(instance, status, blocker, now)
     readiness = _evaluate_readiness(instance, status, blocker)
     ready = condition(READY, readiness.ready, readiness.reason, readiness.message, readiness.severity)
@@ -155,7 +155,9 @@ def _generation(instance: Object) -> int:
     return int(metadata(instance).get("generation", 1))
 
 
-def _scheduled_condition(instance: Object) -> Object:
+def _scheduled_condition(instance: Object, blocker: InstanceError | None) -> Object:
+    if blocker is not None and blocker.reason == CLUSTER_NOT_FOUND:
+        return blocker.as_condition(SCHEDULED)
     if name := get_path(instance, "spec.clusterRef.cluster"):
         return condition(SCHEDULED, TRUE, "ClusterChosen", f'scheduled to cluster "{name}"')
     if get_path(instance, "spec.config.secretName"):
@@ -223,7 +225,10 @@ def _evaluate_readiness(instance: Object, status: Object, blocker: InstanceError
 
 def _worst_condition(status: Object, blocking_error: InstanceError | None) -> Object | None:
     """The condition that prevents Ready: the most severe; among equals the first in order."""
-    others = [find_condition(status, type) for type in (SCHEDULED, *CLUSTER_CONDITIONS)]
+    scheduled = find_condition(status, SCHEDULED) or {}
+    if scheduled.get("reason") == CLUSTER_NOT_FOUND:  # the blocker reports it, and a deletion waits for something else
+        scheduled = {}
+    others = [scheduled, *(find_condition(status, type) for type in CLUSTER_CONDITIONS)]
     blocker = blocking_error.as_condition(TEMPLATE_SYNCED) if blocking_error is not None else None
     candidates = (find_condition(status, TEMPLATE_RESOLVED), blocker, *others)
     failing = [each for each in candidates if each is not None and each.get("status") == FALSE]

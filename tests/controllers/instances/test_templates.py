@@ -237,11 +237,13 @@ async def test_an_instance_is_pending_until_its_cluster_is_set_and_exists(server
     assert get_status(server)["phase"] == "Pending"
     assert get_condition(server, "Reconciling") == ("True", "NoClusterChosen")
     await update_instance(server, clusterRef={"cluster": "berlin"})
-    await eventually(lambda: get_condition(server, "Scheduled") == ("True", "ClusterChosen"))
+    await eventually(lambda: get_condition(server, "Scheduled") == ("False", "ClusterNotFound"))
+    assert get_condition(server, "Ready") == ("False", "ClusterNotFound")
     assert get_condition(server, "TemplateSynced") == ("False", "ClusterNotReady")
     assert get_status(server)["phase"] == "Pending"
     await server.create("Cluster", "berlin", spec={})
     await eventually(lambda: get_condition(server, "Ready") == ("False", "ClusterNotConnected"))
+    assert get_condition(server, "Scheduled") == ("True", "ClusterChosen")
     assert get_status(server)["phase"] == "Pending"
     await server.patch("Cluster", "berlin", lambda obj: obj.update(spec={"networkPeer": True}))
     await eventually(lambda: get_condition(server, "Ready") == ("Unknown", "Progressing"))
