@@ -12,6 +12,7 @@ SECTIONS = {
     **{"controllers.workspaces.scheduling": "Workspaces", "controllers.workspaces.workspaces": "Workspaces"},
     **{"controllers.workspaces.runners": "Runners", "controllers.projects.projects": "Projects"},
     **dict.fromkeys((f"controllers.apps.{each}" for each in ("app_instances", "status", "targets")), "Apps"),
+    "controllers.apps.release_records": "Apps",
     **{"controllers.access.access_keys": "Events", "controllers.core.garbage_collector": "Events"},
 }
 INSTANCES = "Spaces and virtual clusters"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from fairlead.controllers.apps.charts import build_chart, check_repository
-from fairlead.controllers.apps.release_records import read_release
+from fairlead.controllers.apps.release_records import read_deployed_release
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
     DEPLOYED,
@@ -211,9 +211,8 @@ class AppInstanceController:
 
     async def _deploy(self, instance: Object, target: AppTarget, release: Release, resolved: ResolvedApp) -> Object:
         """Runs helm if the release is not deployed as wanted. Returns the new status fields."""
-        meta, action, now = metadata(instance), "read the release", timestamp(self._registry.clock.now())
-        with translate_errors(target.release_target.name, action, release.impersonate_user):
-            record = await read_release(target.api(release.impersonate_user), release)
+        meta, role, now = metadata(instance), self._config.confinement.chart_role, timestamp(self._registry.clock.now())
+        record = await read_deployed_release(target, release, role)
         if record is not None and not get_path(instance, "status.release.name"):
             message = (
                 f'a release "{release.name}" exists in namespace "{release.namespace}", and was not deployed by this; '
@@ -228,8 +227,7 @@ class AppInstanceController:
         if not get_path(instance, "status.release.name"):
             await self._write_status(instance, (), release={"name": release.name, "namespace": release.namespace})
         await self._runner.install(meta["uid"], meta["namespace"], target.release_target, release)
-        with translate_errors(target.release_target.name, action, release.impersonate_user):
-            record = await read_release(target.api(release.impersonate_user), release)
+        record = await read_deployed_release(target, release, role)
         if record is None:
             message = "helm has deployed the release, but the cluster has no record of it; this is retried"
             raise InstanceError("ReleaseMissing", message, WARNING)
@@ -279,14 +277,14 @@ class AppInstanceController:
 
     async def _uninstall(self, instance: Object, target: AppTarget) -> None:
         """Uninstalls the release and checks that it is gone: without its RoleBinding, helm may not even see it."""
-        user = deploying_user(instance, None, target)
+        user, role = deploying_user(instance, None, target), self._config.confinement.chart_role
         release = Release(get_path(instance, "spec.releaseName"), target.namespace, Chart("", ""), "", user)
-        with translate_errors(target.release_target.name, "uninstall the release", user):
+        with translate_errors(target.release_target.name, "uninstall the release"):
             if await get_or_none(target.api(), target.namespace_path) is None:
                 return
-            await prepare_namespace(target, instance, user, self._config.confinement.chart_role)
+            await prepare_namespace(target, instance, user, role)
             await self._runner.uninstall(metadata(instance)["namespace"], target.release_target, release)
-            if await read_release(target.api(user), release) is not None:
+            if await read_deployed_release(target, release, role) is not None:
                 raise InstanceError(
                     "ReleaseNotRemoved", "helm has not uninstalled the release; this is retried", WARNING
                 )

@@ -4,6 +4,7 @@ Helm stores each revision in a Secret: JSON, compressed and encoded twice. The c
 trusted: it may have any size and shape.
 """
 
+import asyncio
 import hashlib
 import zlib
 from base64 import b64decode
@@ -13,8 +14,15 @@ from urllib.parse import quote
 
 import orjson
 
+from fairlead.controllers.apps.targets import AppTarget
 from fairlead.controllers.helm.chart import Release
-from fairlead.controllers.instances.remote_errors import unexpected_response
+from fairlead.controllers.instances.remote_errors import (
+    ERROR,
+    OWNER_FORBIDDEN,
+    InstanceError,
+    translate_errors,
+    unexpected_response,
+)
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, list_items, url_segment
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
 from fairlead.core.objects import Object, get_path
@@ -23,6 +31,9 @@ from fairlead.upstream.kube_client import KubeApi
 
 MAX_RECORD_BYTES = 32 * 2**20
 """Maximum size of a release after decompression. Secrets have 1 MiB at most."""
+ROLE_INSUFFICIENT = "RoleInsufficient"
+BINDING_RETRY_SECONDS = (0.1, 0.4, 1.5, 3.0, 5.0)
+"""Retry delays until a RoleBinding that was just created takes effect."""
 _GZIP = 31
 _MAX_TEXT_LENGTH = 253
 
@@ -37,6 +48,28 @@ class ReleaseRecord:
     app_version: str
     notes: str
     digest: str
+
+
+async def read_deployed_release(target: AppTarget, release: Release, role: str) -> ReleaseRecord | None:
+    """The deployed revision; None if there is none. A cluster takes a moment to notice the RoleBinding that was just
+    created, so a missing permission is not reported at once. Raises InstanceError."""
+    user, delays = release.impersonate_user, iter(BINDING_RETRY_SECONDS)
+    while True:
+        try:
+            with translate_errors(target.release_target.name, "read the release", user):
+                return await read_release(target.api(user), release)
+        except InstanceError as error:
+            if error.reason != OWNER_FORBIDDEN:
+                raise
+            delay = next(delays, None)
+        if delay is None:
+            message = (
+                f'the app is deployed with the role "{role}" in namespace "{target.namespace}" only, which does not '
+                f'permit to read Secrets there; check that role in cluster "{target.cluster}", or set another one in '
+                "the setting chart_role"
+            )
+            raise InstanceError(ROLE_INSUFFICIENT, message, ERROR)
+        await asyncio.sleep(delay)
 
 
 async def read_release(api: KubeApi, release: Release) -> ReleaseRecord | None:

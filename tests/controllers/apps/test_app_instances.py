@@ -63,6 +63,30 @@ async def test_an_app_is_deployed_into_a_space_with_permissions_there_only(
     ]
 
 
+async def test_requests_are_retried_until_a_new_binding_is_effective(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    """The authorizer of a real cluster takes a moment to see a new binding."""
+    access.kube.stale_rbac_requests = 5
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    events = [server.get("Event", name) or {} for name in server.list_names("Event")]
+    assert {event["type"] for event in events} <= {"Normal"}
+
+
+async def test_a_role_that_does_not_permit_to_read_secrets_is_reported(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    access.kube.stale_rbac_requests = 1000
+    await install_app(server)
+    instance = await wait_for_reason(server, "RoleInsufficient")
+    assert (instance["status"]["phase"], helm.installed) == ("Failed", [])
+    assert 'the role "admin"' in instance["status"]["message"]
+    assert "chart_role" in instance["status"]["message"]
+    access.kube.stale_rbac_requests = 0
+    await wait_for_reason(server, "Deployed")
+
+
 async def test_the_binding_survives_the_resync_of_the_space(server: RegistryFixture, access: FakeAccess) -> None:
     await install_app(server)
     await wait_for_reason(server, "Deployed")
