@@ -148,7 +148,7 @@ class ReleaseRunner:
         try:
             await self._resolve(*chart.address)
         except UpstreamError as error:
-            message = f"the repository of the chart cannot be used: {error.message}; fix the template"
+            message = f"the repository of the chart cannot be used: {error.message}; correct its URL"
             raise InstanceError("RepositoryUnreachable", message, ERROR) from error
 
     async def uninstall(self, project: str, target: ReleaseTarget, release: Release) -> None:
@@ -176,7 +176,11 @@ class ReleaseManager:
     def check(self, instance: Object) -> None:
         """Raises InstanceError if there is no chart or no helm program, before anything is created."""
         require_chart(instance)
-        self._runner.require_program()
+        try:
+            self._runner.require_program()
+        except InstanceError as error:
+            message = f"{error.message}, or import a running virtual cluster with spec.config"
+            raise InstanceError(error.reason, message, error.severity) from None
 
     async def deploy(self, instance: Object, release: Release, *, force: bool = False) -> str:
         """Runs helm if the release has changed since the last deployment, or with `force`. Returns the release hash."""

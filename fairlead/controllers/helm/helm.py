@@ -1,7 +1,7 @@
 """Runs the `helm` program in a subprocess. Called by `deploy.py`.
 
-Each run has a private temporary directory for the kubeconfig, the values and helm's own files, and inherits only PATH
-from the environment. Credentials are passed in files and on standard input, never as arguments, which are visible to
+Each run has a private temporary directory for the kubeconfig, the values and helm's own files, and inherits only PATH,
+the proxies and the CA certificates from the environment. Credentials are passed in files and on standard input, never as arguments, which are visible to
 other processes. Charts are untrusted, so memory, CPU time and file size of a run are limited. The output of helm is not
 logged. Failures to start it are an InstanceError of the release.
 
@@ -42,7 +42,7 @@ from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 500
 CHART_NOT_FETCHED = (
-    "the chart could not be downloaded; check repo, name, version, username and password in helmRelease.chart"
+    "the chart could not be downloaded; check its repository, name, version, username and password"
 )
 CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
 
@@ -128,6 +128,8 @@ RESOURCE_LIMITS = {
     resource.RLIMIT_FSIZE: 256 * 2**20,
 }
 """Of one run: address space in bytes, CPU seconds, and file size in bytes."""
+PASSED_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
+"""Variables of the server's environment that helm gets, besides PATH and NO_PROXY."""
 _MAX_STDERR_BYTES = 16 * 1024
 
 
@@ -137,14 +139,22 @@ class _HelmRun:
 
     folder: Path
     program: str
+    cluster_host: str
     secrets: Sequence[str] = field(repr=False)
 
     def environment(self) -> dict[str, str]:
-        """Only PATH of our environment: charts and plug-ins must not see the rest."""
+        """Of our environment only what downloads need: charts and plug-ins must not see the rest."""
         homes = {
             name: str(self.folder / name.lower()) for name in ("HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME")
         }
-        return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder), **homes}
+        passed = {name: os.environ[name] for name in PASSED_VARIABLES if os.environ.get(name)}
+        return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder), **homes, **passed, **self._no_proxy()}
+
+    def _no_proxy(self) -> dict[str, str]:
+        """Proxies are for downloads: the cluster is reached directly, as by this server itself."""
+        excluded = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+        value = f"{excluded},{self.cluster_host}" if excluded else self.cluster_host
+        return {"NO_PROXY": value, "no_proxy": value}
 
 
 class Helm:
@@ -158,10 +168,7 @@ class Helm:
         """The path of the program. Raises InstanceError if there is none."""
         found = shutil.which(self._program)
         if found is None:
-            message = (
-                f"there is no program `{self._program}` on the server's PATH; install Helm 3.8 or newer there, or "
-                "import a running virtual cluster with spec.config"
-            )
+            message = f"there is no program `{self._program}` on the server's PATH; install Helm 3.8 or newer there"
             raise InstanceError("HelmNotFound", message, ERROR)
         return found
 
@@ -212,7 +219,7 @@ class Helm:
                 stack.callback(shutil.rmtree, folder, ignore_errors=True)
                 write_file(folder / "kubeconfig", yaml.encode(build_kubeconfig(endpoint, release.namespace)))
                 secret = (endpoint.token, endpoint.client_key, release.chart.password, *address, str(folder))
-                yield _HelmRun(folder, program, [text for text in secret if text])
+                yield _HelmRun(folder, program, endpoint.host, [text for text in secret if text])
             # Disk full, too many processes or files, an argument that is too long or has a NUL, a child that exits
             # before it is watched: all concern this run only, and must not end the server.
             except (OSError, ValueError, RuntimeError) as error:
@@ -305,7 +312,8 @@ def _run_error(run: _HelmRun, subcommand: str, code: int) -> InstanceError:
         )
         return InstanceError(RELEASE_PENDING, message, WARNING)
     message = sanitize_error(stderr, run.secrets) or f"exit code {code}, with an error that is not about the release"
-    return InstanceError("HelmFailed", f"helm {subcommand} failed: {message}; fix the template or the cluster", WARNING)
+    advice = "correct the chart, its values or the cluster"
+    return InstanceError("HelmFailed", f"helm {subcommand} failed: {message}; {advice}", WARNING)
 
 
 def _read_tail(path: Path) -> bytes:

@@ -68,7 +68,7 @@ def translate_errors(cluster: str, action: str, impersonate_user: str = "") -> I
     except UpstreamError as error:
         raise InstanceError(error.reason, f'cluster "{cluster}": {error.message}', WARNING) from error
     except BadRequest as error:  # raised locally: the values do not fit into a request
-        message = f'cluster "{cluster}" cannot {action}: {error.message}; correct the template or the instance'
+        message = f'cluster "{cluster}" cannot {action}: {error.message}; correct the template or app, or the instance'
         raise InstanceError(BAD_REQUEST, message, ERROR) from error
 
 
@@ -94,7 +94,7 @@ def _translate_deployer_error(error: RemoteApiError, cluster: str, action: str) 
     if _impersonation_denied.search(error.message):
         message = f'the stored credential of cluster "{cluster}" may not impersonate users, so it cannot {action}'
         advice = "grant that: `fairlead cluster role` prints a suitable role"
-        return InstanceError(IMPERSONATION_FORBIDDEN, f"{message} with the permissions of the owner; {advice}", ERROR)
+        return InstanceError(IMPERSONATION_FORBIDDEN, f"{message} with fewer permissions than its own; {advice}", ERROR)
     message = f'the owner of this is not permitted to {action} in cluster "{cluster}": {quote_remote(error.message)}'
     advice = "remove it, or ask for an administrator's template that has it"
     return InstanceError(OWNER_FORBIDDEN, f"{message}; {advice}", ERROR)
@@ -142,7 +142,7 @@ def _object_error_reason(error: RemoteApiError) -> str:
 
 def _rejected_error(error: RemoteApiError, reason: str, cluster: str, action: str) -> InstanceError:
     message = _got_value.sub("", error.message) if "Kind=Secret)" in error.message else error.message
-    advice = "correct the template, the cluster or the instance"
+    advice = "correct the template or app, the cluster or the instance"
     return InstanceError(reason, f'cluster "{cluster}" refused to {action}: {quote_remote(message)}; {advice}', ERROR)
 
 

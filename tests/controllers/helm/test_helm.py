@@ -13,7 +13,7 @@ import uvloop
 import yaml
 
 from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.helm import RESOURCE_LIMITS, Helm
+from fairlead.controllers.helm.helm import PASSED_VARIABLES, RESOURCE_LIMITS, Helm
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.upstream.access import ClusterEndpoint
 
@@ -99,15 +99,48 @@ def test_the_environment_of_the_server_is_not_passed_to_helm(
     monkeypatch.setenv("FAIRLEAD_SECRET", "x")
     monkeypatch.setenv("KUBECONFIG", "/elsewhere")
     monkeypatch.setenv("HELM_PLUGINS", "/elsewhere")
+    for name in (*PASSED_VARIABLES, "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
     install(fake_helm, build_release())
     (call,) = fake_helm.calls
-    allowed = {"PATH", "HOME", "HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME", "LC_CTYPE"}
-    assert set(call["environment"]) <= allowed
+    homes = {"HOME", "HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"}
+    assert set(call["environment"]) <= {"PATH", "LC_CTYPE", "NO_PROXY", "no_proxy", *homes}
     assert all(
         value.startswith(call["cwd"])
         for name, value in call["environment"].items()
         if name.startswith(("HELM", "HOME"))
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"]
+)
+def test_helm_downloads_with_the_proxies_and_ca_certificates_of_the_server(
+    fake_helm: FakeHelmProgram, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "/a/value")
+    install(fake_helm, build_release())
+    assert fake_helm.calls[0]["environment"][name] == "/a/value"
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "192.0.2.1"),
+        ({"NO_PROXY": ".example,10.0.0.0/8"}, ".example,10.0.0.0/8,192.0.2.1"),
+        ({"no_proxy": ".example"}, ".example,192.0.2.1"),
+    ],
+)
+def test_helm_reaches_the_cluster_without_a_proxy(
+    fake_helm: FakeHelmProgram, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str
+) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    install(fake_helm, build_release())
+    environment = fake_helm.calls[0]["environment"]
+    assert (environment["NO_PROXY"], environment["no_proxy"]) == (expected, expected)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +183,7 @@ def test_an_error_contains_the_last_line_of_helm_without_secrets(fake_helm: Fake
     assert caught.value.reason == "HelmFailed"
     assert "Error: UPGRADE FAILED: [...] said [...] and [...]" in caught.value.message
     assert "inside.example" not in caught.value.message
+    assert "template" not in caught.value.message  # the chart may be that of an app
     assert caught.value.message.isprintable()
 
 
@@ -352,3 +386,4 @@ def test_a_missing_program_is_an_error_with_an_instruction(tmp_path: Path) -> No
     with pytest.raises(InstanceError, match="install Helm") as caught:
         Helm(str(tmp_path / "nothing")).find_program()
     assert caught.value.reason == "HelmNotFound"
+    assert "virtual cluster" not in caught.value.message

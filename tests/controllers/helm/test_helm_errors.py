@@ -92,6 +92,7 @@ def test_the_error_of_a_missing_chart_does_not_contain_the_address() -> None:
 )
 def test_the_error_of_a_chart_that_cannot_be_fetched_has_no_details(stderr: str) -> None:
     assert sanitize_error(stderr.encode(), ()) == CHART_NOT_FETCHED
+    assert "helmRelease" not in CHART_NOT_FETCHED  # the chart may be that of an app
 
 
 @pytest.mark.parametrize(

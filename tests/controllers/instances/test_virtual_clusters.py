@@ -164,6 +164,7 @@ async def test_without_helm_nothing_is_created_and_that_is_reported(
     await create_from_template(server)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "HelmNotFound"))
     await eventually(lambda: get_path(server.get(VC, "one"), "status.phase") == "Failed")
+    assert "import a running virtual cluster" in condition_message(server, VC, "VirtualClusterDeployed")
     assert access.kube.request_log == []
     helm.is_missing = False
     await wait_until_ready(server, access)
