@@ -5,5 +5,6 @@
 - `instance`: shared by `space`, `vcluster` and `workspace`
 - `kubeconfig`: kubectl contexts for the server and its gateways
 - `get`, `apply`, `delete`: objects of any kind; they share `any_kind` and `manifests`
-- `app`, `runner`: apps and runners
+- `app`, `app_instance`, `app_history`: apps, and installed apps
+- `runner`: runners
 """

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlead.cli.resources.app_history import describe_content, describe_entry, find_revision
 from fairlead.cli.resources.instance import (
     WaitFlag,
     create_instance,
+    decode_values,
     describe_phase,
     encode_values,
     finish_creation,
@@ -23,7 +25,7 @@ from fairlead.cli.ui.describe import build_object, cell, drop_none, owner_cell, 
 from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, age
 from fairlead.cli.ui.field_flags import name_flags, name_project
 from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, RequiredProjectFlag, TimeoutFlag, options_from
-from fairlead.cli.ui.output import TABLE, ObjectOutput
+from fairlead.cli.ui.output import TABLE, ObjectOutput, print_note
 from fairlead.cli.ui.resource_commands import (
     Deletion,
     Resource,
@@ -33,7 +35,6 @@ from fairlead.cli.ui.resource_commands import (
 )
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.cli.ui.wait import describe_condition
-from fairlead.client import ClientError
 from fairlead.core.files import read_file
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -221,7 +222,7 @@ def upgrade(options: UpgradeOptions) -> None:
         found = _get_instance(session, options.project, options.name)
         spec: Object = {"appRef": {"version": options.version}} if options.version else {}
         if changed:
-            known = _flatten(_decode(get_path(found, "spec.parameters") or "", "spec.parameters"))
+            known = decode_values(get_path(found, "spec.parameters") or "", "spec.parameters")
             spec["parameters"] = encode_values({**known, **changed})
         _change(session, options.name, options.project, spec, options.waiting)
 
@@ -236,7 +237,7 @@ class RollbackOptions:
             "--revision",
             help="Revision to return to; `fairlead app status` lists them.",
             metavar="N",
-            show_default="the one before",
+            show_default="the newest one that differs from the current spec",
         ),
     ] = None
     waiting: WaitOptions = field(default_factory=WaitOptions)
@@ -251,30 +252,8 @@ def rollback(options: RollbackOptions) -> None:
             "appRef": {"version": entry.get("appVersion") or None},
             "parameters": entry.get("parameters") or None,
         }
-        _change(session, options.name, options.project, spec, options.waiting)
-
-
-def find_revision(instance: Object, revision: int | None) -> Object:
-    """The entry of the history to return to. Raises ClientError."""
-    history: list[Object] = get_path(instance, "status.history") or []
-    known = ", ".join(str(each.get("revision")) for each in history) or "none"
-    if revision is None:
-        entry = next((each for each in history[1:] if _content_of(each) != _content_of(history[0])), None)
-        if entry is None:
-            raise ClientError(f"there is no earlier revision with another version or other parameters (known: {known})")
-    else:
-        entry = next((each for each in history if each.get("revision") == revision), None)
-        if entry is None:
-            raise ClientError(f"revision {revision} is not in the history (known: {known}); choose one of those")
-    if entry.get("hasAllParameters") is False:
-        raise ClientError(
-            f"the parameters of revision {entry.get('revision')} were too long to be kept; set them again"
-        )
-    return entry
-
-
-def _content_of(entry: Object) -> tuple[Any, Any]:
-    return entry.get("appVersion") or "", entry.get("parameters") or ""
+        note = f"returning to {describe_content(entry)}"
+        _change(session, options.name, options.project, spec, options.waiting, note)
 
 
 def _get_instance(session: Session, project: str, name: str) -> Object:
@@ -282,11 +261,13 @@ def _get_instance(session: Session, project: str, name: str) -> Object:
         return session.client.get(APP_INSTANCES.plural, name, namespace=project_namespace(session, project))
 
 
-def _change(session: Session, name: str, project: str, spec: Object, waiting: WaitOptions) -> None:
+def _change(session: Session, name: str, project: str, spec: Object, waiting: WaitOptions, note: str = "") -> None:
     namespace = project_namespace(session, project)
     with name_project(session.client, project), name_flags(session.client):
         changed = session.client.patch(APP_INSTANCES.plural, name, {"spec": spec}, namespace=namespace)
     options = _NewInstance(name, project, waiting.wait, waiting.timeout, context=waiting.context, output=waiting.output)
+    if note:
+        print_note(note)
     if waiting.wait:
         wait_for_instance(session, APP_INSTANCES, changed, options)
     else:
@@ -300,29 +281,7 @@ def read_values(path: Path | None) -> Mapping[str, Any]:
     content = read_file(path)
     if content is None:
         raise UsageError(f"{path}: no such file; check the path")
-    return _flatten(_decode(content.decode(errors="replace"), str(path)))
-
-
-def _decode(text: str, source: str) -> Any:
-    from fairlead.core import yaml
-
-    try:
-        value, _ = yaml.decode(text.encode())
-    except yaml.Malformed as error:
-        raise UsageError(f"{source} is not valid YAML: {error}") from None
-    if value is not None and not isinstance(value, dict):
-        raise UsageError(f"{source} must contain one `name: value` a line")
-    return value or {}
-
-
-def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, each in value.items():
-        if isinstance(each, dict) and each:
-            found.update(_flatten(each, f"{prefix}{name}."))
-        else:
-            found[f"{prefix}{name}"] = each
-    return found
+    return decode_values(content.decode(errors="replace"), str(path))
 
 
 def describe_rows(session: Session, instance: Object) -> list[tuple[str, str]]:
@@ -341,7 +300,7 @@ def describe_rows(session: Session, instance: Object) -> list[tuple[str, str]]:
         ("chart", chart),
         ("parameters", str(get_path(instance, "spec.parameters") or "").strip()),
         ("drift", str(get_path(instance, "status.drift.message") or "")),
-        *_label_first("history", map(_describe_entry, get_path(instance, "status.history") or ())),
+        *_label_first("history", map(describe_entry, get_path(instance, "status.history") or ())),
         *_label_first("conditions", map(describe_condition, get_path(instance, "status.conditions") or ())),
         ("notes", str(get_path(instance, "status.notes") or "").strip()),
     ]
@@ -349,11 +308,6 @@ def describe_rows(session: Session, instance: Object) -> list[tuple[str, str]]:
 
 def _label_first(label: str, values: Iterator[str]) -> Iterator[tuple[str, str]]:
     return (("" if number else label, each) for number, each in enumerate(values))
-
-
-def _describe_entry(entry: Object) -> str:
-    version = f" of version {entry['appVersion']}" if entry.get("appVersion") else ""
-    return f"revision {entry.get('revision')}{version}, {entry.get('chart')}, at {entry.get('deployedAt')}"
 
 
 def add_commands(group: typer.Typer) -> None:

@@ -124,6 +124,29 @@ def encode_values(values: Mapping[str, Any]) -> str | None:
     return yaml.encode(dict(values)).decode() if values else None
 
 
+def decode_values(text: str, source: str) -> dict[str, Any]:
+    """The values of a YAML text, with dotted names. `source` is for messages."""
+    from fairlead.core import yaml
+
+    try:
+        value, _ = yaml.decode(text.encode())
+    except yaml.Malformed as error:
+        raise UsageError(f"{source} is not valid YAML: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise UsageError(f"{source} must contain one `name: value` a line")
+    return _flatten(value or {})
+
+
+def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, each in value.items():
+        if isinstance(each, dict) and each:
+            found.update(_flatten(each, f"{prefix}{name}."))
+        else:
+            found[f"{prefix}{name}"] = each
+    return found
+
+
 class CreateInstanceOptions(CreateOptions, Protocol):
     """The flags of the commands that create an instance and can wait for it."""
 

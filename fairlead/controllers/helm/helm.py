@@ -1,9 +1,9 @@
 """Runs the `helm` program in a subprocess. Called by `deploy.py`.
 
 Each run has a private temporary directory for the kubeconfig, the values and helm's own files, and inherits only PATH,
-the proxies and the CA certificates from the environment. Credentials are passed in files and on standard input, never as arguments, which are visible to
-other processes. Charts are untrusted, so memory, CPU time and file size of a run are limited. The output of helm is not
-logged. Failures to start it are an InstanceError of the release.
+the proxies and the CA certificates from the environment. Credentials are passed in files and on standard input, never
+as arguments, which are visible to other processes. Charts are untrusted, so memory, CPU time and file size of a run are
+limited. The output of helm is not logged. Failures to start it are an InstanceError of the release.
 
 Error messages of helm are shown in conditions, which the author of the chart may read. So that they do not leak what a
 server inside the network answers or what is in a local file, only messages about the release itself are shown, without
@@ -41,9 +41,7 @@ from fairlead.core.files import write_file
 from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 500
-CHART_NOT_FETCHED = (
-    "the chart could not be downloaded; check its repository, name, version, username and password"
-)
+CHART_NOT_FETCHED = "the chart could not be downloaded; check its repository, name, version, username and password"
 CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
 
 # Prefixes of errors about the release itself, not about the download of the chart or the connection to the cluster.

@@ -20,22 +20,25 @@ HISTORY = [
 ]
 
 
-def build_instance(**status: Any) -> dict[str, Any]:
+DEPLOYED = [{"type": "Deployed", "status": "True", "observedGeneration": 5}]
+
+
+def build_instance(version: str = "1.1.0", **status: Any) -> dict[str, Any]:
     spec = {
-        "appRef": {"name": "web", "version": "1.1.0"},
+        "appRef": {"name": "web", "version": version},
         "target": {"spaceInstance": {"name": "dev"}},
         "parameters": "size: 3\nimage:\n  tag: a\ntoken: <hidden>\n",
         "releaseName": "shop",
     }
     instance = build_object("shop", kind="AppInstance", spec=spec, status=status)
-    instance["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
+    instance["metadata"] |= {"uid": "1", "namespace": "service-p-demo", "generation": 5}
     return instance
 
 
 @pytest.fixture
 def ada(user: CliFixture) -> CliFixture:
     user.fake.on("POST", APPS, (201, build_instance()))
-    user.fake.on("GET", SHOP, (200, build_instance(history=HISTORY)))
+    user.fake.on("GET", SHOP, (200, build_instance(history=HISTORY, conditions=DEPLOYED)))
     user.fake.on("PATCH", SHOP, (200, build_instance()))
     return user
 
@@ -118,9 +121,38 @@ def test_upgrade_keeps_the_other_parameters(ada: CliFixture) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--revision", "2")])
 def test_rollback_writes_an_earlier_version_and_its_parameters(ada: CliFixture, flags: tuple[str, ...]) -> None:
-    assert ada.run("app", "rollback", "shop", "--project", "demo", *flags).code == 0
+    result = ada.run("app", "rollback", "shop", "--project", "demo", *flags)
+    assert (result.code, "returning to revision 2 of version 1.0.0 with size=2" in result.err) == (0, True)
     (sent,) = ada.fake.requests_to("PATCH", SHOP)
     assert sent.body["spec"] == {"appRef": {"version": "1.0.0"}, "parameters": "size: 2\n"}
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0", "1.x.x"])
+@pytest.mark.parametrize("history", [HISTORY, HISTORY[1:2]])
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        [],
+        [{"type": "Deployed", "status": "False", "observedGeneration": 5}],
+        [{"type": "Deployed", "status": "True", "observedGeneration": 4}],
+    ],
+)
+def test_rollback_of_a_failed_upgrade_returns_to_the_newest_deployed_revision(
+    ada: CliFixture, version: str, history: list[Any], conditions: list[Any]
+) -> None:
+    ada.fake.on("GET", SHOP, (200, build_instance(version, history=history, conditions=conditions)))
+    result = ada.run("app", "rollback", "shop", "--project", "demo")
+    newest = history[0]["revision"]
+    assert (result.code, f"returning to revision {newest} of version 1.1.0 with size=3" in result.err) == (0, True)
+    (sent,) = ada.fake.requests_to("PATCH", SHOP)
+    assert sent.body["spec"] == {"appRef": {"version": "1.1.0"}, "parameters": "size: 3\n"}
+
+
+def test_rollback_skips_the_deployed_version_that_a_pattern_stands_for(ada: CliFixture) -> None:
+    ada.fake.on("GET", SHOP, (200, build_instance("1.x.x", history=HISTORY, conditions=DEPLOYED)))
+    assert ada.run("app", "rollback", "shop", "--project", "demo").code == 0
+    (sent,) = ada.fake.requests_to("PATCH", SHOP)
+    assert sent.body["spec"]["appRef"] == {"version": "1.0.0"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +167,7 @@ def test_rollback_writes_an_earlier_version_and_its_parameters(ada: CliFixture, 
 def test_a_revision_that_cannot_be_returned_to_is_an_error(
     ada: CliFixture, history: list[Any], flags: tuple[str, ...], message: str
 ) -> None:
-    ada.fake.on("GET", SHOP, (200, build_instance(history=history)))
+    ada.fake.on("GET", SHOP, (200, build_instance(history=history, conditions=DEPLOYED)))
     result = ada.run("app", "rollback", "shop", "--project", "demo", *flags)
     assert result.code == 1
     assert message in result.err
@@ -146,5 +178,6 @@ def test_status_shows_the_release_and_the_notes(ada: CliFixture) -> None:
     release = {"name": "shop", "namespace": "demo-dev", "revision": 4, "chart": "web", "version": "1.2.3"}
     ada.fake.on("GET", SHOP, (200, build_instance(release=release, notes="Open it.\n", history=HISTORY)))
     shown = ada.run("app", "status", "shop", "--project", "demo").out
-    for text in ("space dev", "web 1.2.3", "revision 2 of version 1.0.0", "Open it.", "token: <hidden>"):
+    texts = ("space dev", "web 1.2.3", "revision 2 of version 1.0.0 with size=2;", "too long to be kept")
+    for text in (*texts, "Open it.", "token: <hidden>"):
         assert text in shown
