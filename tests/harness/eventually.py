@@ -12,8 +12,11 @@ TIMEOUT_SECONDS = 40.0
 """Long enough for a busy machine: a condition that does not hold by then is not going to."""
 
 
-async def eventually(check: Callable[[], Found], seconds: float = 120) -> Found:
-    """Returns the first true result of `check`; on virtual time, waiting costs nothing."""
+async def eventually(check: Callable[[], Found], seconds: float = 300) -> Found:
+    """Returns the first true result of `check`; on virtual time, waiting costs nothing.
+
+    The default is longer than the longest backoff of a controller with its jitter.
+    """
     async with asyncio.timeout(seconds):
         while not (found := check()):  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(INTERVAL_SECONDS)

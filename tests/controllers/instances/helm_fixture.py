@@ -102,5 +102,4 @@ async def create_from_template(api: RegistryFixture) -> Object:
 
 async def wait_until_ready(api: RegistryFixture, access: FakeAccess) -> None:
     access.virtual_down = None
-    # Longer than the longest backoff, which has jitter.
-    await eventually(lambda: condition_status(api, VC, "VirtualClusterReady") == ("True", "Ready"), seconds=300)
+    await eventually(lambda: condition_status(api, VC, "VirtualClusterReady") == ("True", "Ready"))
