@@ -25,10 +25,21 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 # A shell without job control lets background jobs ignore Ctrl-C, and so would all processes that the tests start.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOOLS = Path(__file__).resolve().parent.parent / ".tools" / "bin"
+
+
+@pytest.fixture(autouse=True)
+def restore_signal_handlers() -> Iterator[None]:
+    """Restores what a server that ran in the process of a test leaves behind: processes that later tests start would
+    inherit signals that are ignored."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
