@@ -19,7 +19,7 @@ from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.domain.app_resolution import app_parameter_problems, as_template_instance, find_app_definition
+from fairlead.domain.app_resolution import app_parameter_problems, find_app_definition
 from fairlead.domain.parameters import parse_values
 from fairlead.domain.password_parameters import (
     PASSWORD_TYPE,
@@ -155,8 +155,7 @@ def _placeholder_parameters(change: Change) -> frozenset[str]:
 def _redirected_problems(
     change: Change, definition: TemplateDefinition | None, unchanged: frozenset[str]
 ) -> list[Problem]:
-    old, new = as_template_instance(change.old or {}), as_template_instance(change.obj)
-    found = find_redirected_passwords(old, new, definition, unchanged)
+    found = find_redirected_passwords(change.old or {}, change.obj, definition, unchanged)
     why = "must be sent again because {} changed: a hidden value is never sent to a different destination"
     return [Problem.required(f"spec.parameters[{name}]", why.format(field)) for name, field in sorted(found.items())]
 

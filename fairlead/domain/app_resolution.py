@@ -13,14 +13,16 @@ from fairlead.core.errors import Problem
 from fairlead.core.objects import Object, format_scalar, get_path, name_of
 from fairlead.domain.parameters import find_undefined, parse_values
 from fairlead.domain.template_resolution import (
+    DefinitionSource,
     ResolutionError,
     TemplateDefinition,
-    find_definition,
+    find_version,
     parameter_problems,
     render_definition,
 )
 
 APP_NOT_FOUND, UNSUPPORTED_APP = "AppNotFound", "UnsupportedApp"
+APP = DefinitionSource("app", "spec.appRef")
 _CONTENT_FIELDS = ("chart", "manifests", "bash", "values", "annotations")
 _MAX_LISTED = 10
 
@@ -39,10 +41,7 @@ def find_app_definition(instance: Object, app: Object | None) -> TemplateDefinit
     name = get_path(instance, "spec.appRef.name") or ""
     if app is None:
         raise ResolutionError(APP_NOT_FOUND, f'there is no app "{name}"; create it, or deploy another')
-    try:
-        return find_definition(as_template_instance(instance), _as_template(app))
-    except ResolutionError as error:
-        raise ResolutionError(error.reason, _name_app(error.message)) from None
+    return find_version(instance, _as_template(app), APP)
 
 
 def resolve_app(instance: Object, app: Object | None) -> ResolvedApp:
@@ -51,16 +50,12 @@ def resolve_app(instance: Object, app: Object | None) -> ResolvedApp:
     if not any(definition.template.get(field) for field in _CONTENT_FIELDS):
         message = f'the app "{name_of(app or {})}" deploys nothing; set its spec.config, or name one of its versions'
         raise ResolutionError(UNSUPPORTED_APP, message)
-    try:
-        config = render_definition(as_template_instance(instance), definition)
-    except ResolutionError as error:
-        raise ResolutionError(error.reason, _name_app(error.message)) from None
-    return ResolvedApp(config, definition.version, definition.newest_version)
+    return ResolvedApp(render_definition(instance, definition), definition.version, definition.newest_version)
 
 
 def app_parameter_problems(instance: Object, definition: TemplateDefinition) -> Sequence[Problem]:
     """Problems with the parameters. A parameter that the App does not define is one: it would have no effect."""
-    problems = list(parameter_problems(as_template_instance(instance), definition))
+    problems = list(parameter_problems(instance, definition))
     defined = definition.parameters or ()
     values, _ = parse_values(get_path(instance, "spec.parameters") or "")
     names = sorted(str(each.get("variable")) for each in defined)
@@ -69,12 +64,6 @@ def app_parameter_problems(instance: Object, definition: TemplateDefinition) -> 
     for variable in find_undefined(defined, values)[:_MAX_LISTED]:
         problems.append(Problem.forbidden(f"spec.parameters[{variable}]", f"is not a parameter of the app; {choice}"))
     return problems
-
-
-def as_template_instance(instance: Object) -> Object:
-    """The instance in the form that `template_resolution.py` expects."""
-    spec = instance.get("spec") or {}
-    return {**instance, "spec": {**spec, "templateRef": spec.get("appRef") or {}}}
 
 
 def _as_template(app: Object) -> Object:
@@ -113,12 +102,3 @@ def _with_defaults(parameters: Sequence[Object], text: Any) -> Sequence[Object]:
     defaults: Mapping[str, Any] = parse_values(text)[0] if isinstance(text, str) and text else {}
     known = [(each, defaults.get(each.get("variable") or "")) for each in parameters]
     return [each if value is None else {**each, "defaultValue": format_scalar(value)} for each, value in known]
-
-
-def _name_app(message: str) -> str:
-    """A message about a template, in the words of Apps."""
-    return (
-        message.replace("spec.templateRef", "spec.appRef")
-        .replace('template "', 'app "')
-        .replace("the template", "the app")
-    )

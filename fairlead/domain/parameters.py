@@ -206,14 +206,14 @@ def _check_value(definition: Object, supplied: Any) -> tuple[str, str]:
         return "", "must be text; put it in quotes, so that YAML does not parse it as another type"
     value = format_scalar(supplied) or default
     if definition.get("required") and not value:
-        return "", f"{definition.get('label') or 'the parameter'} must be set; the template requires it"
+        return "", f"{definition.get('label') or 'the parameter'} must be set"
     if sort == "boolean":
         return _parse_boolean(value)
     if sort == "number":
         return _parse_integer(definition, value)
     if sort in TEXT_TYPES:
         return value, _text_error(definition, value)
-    return "", f"the template defines it with the unknown type {sort}; fix the template"
+    return "", f"is defined with the unknown type {sort}; fix its definition"
 
 
 def _parse_boolean(value: str) -> tuple[str, str]:

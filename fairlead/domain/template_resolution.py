@@ -56,7 +56,7 @@ class _LengthBudget:
     def spend(self, text: str) -> str:
         self.left -= len(text)
         if self.left < 0:
-            raise RenderingError(f"the rendered template would have more than {MAX_RENDERED_LENGTH} characters")
+            raise RenderingError(f"the result would have more than {MAX_RENDERED_LENGTH} characters")
         return text
 
 
@@ -123,7 +123,7 @@ def _parse_and_fill(name: str, text: str, fill: Callable[[str], str]) -> Any:
         value, duplicates = yaml.decode(text.encode(), fill)
     except yaml.Malformed as error:
         reason = f"its {name} is not valid YAML with a scalar in place of each parameter: {error}"
-        raise RenderingError(f"{reason}; fix the template") from None
+        raise RenderingError(f"{reason}; fix it there") from None
     if duplicates:
         raise RenderingError(f"a value makes {duplicates[0]} in its {name} occur twice; set another value")
     return value
@@ -136,7 +136,7 @@ def _render_text(text: str, values: Mapping[str, str], budget: _LengthBudget) ->
     for found in _placeholder.finditer(text):
         variable = found[1]
         if variable not in values:
-            raise RenderingError(f"it uses parameters.{variable}, which it does not define; fix the template")
+            raise RenderingError(f"it uses parameters.{variable}, which it does not define; define it there")
         value = json.dumps(values[variable], ensure_ascii=False) if found[2] else values[variable]
         pieces += (budget.spend(text[end : found.start()]), budget.spend(value))
         end = found.end()
@@ -252,6 +252,17 @@ class ResolutionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class DefinitionSource:
+    """What has definitions, for messages: the word for it, and the field of instances that refers to it."""
+
+    noun: str
+    reference: str
+
+
+TEMPLATE = DefinitionSource("template", "spec.templateRef")
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateDefinition:
     """The template to render. `parameters` is None for a template inside the instance, which defines no parameters."""
 
@@ -260,6 +271,7 @@ class TemplateDefinition:
     version: str = ""
     newest_version: str = ""
     """The newest version of the template, if it has versions."""
+    source: DefinitionSource = TEMPLATE
 
 
 def find_definition(instance: Object, template: Object | None) -> TemplateDefinition:
@@ -269,40 +281,40 @@ def find_definition(instance: Object, template: Object | None) -> TemplateDefini
         return TemplateDefinition(get_path(instance, "spec.template") or {}, None)
     if template is None:
         raise ResolutionError("TemplateNotFound", f'there is no template "{name}"; create it, or name another')
-    wanted = get_path(instance, "spec.templateRef.version") or ""
+    return find_version(instance, template, TEMPLATE)
+
+
+def find_version(instance: Object, template: Object, source: DefinitionSource) -> TemplateDefinition:
+    """The version that the instance requests. Raises ResolutionError."""
+    wanted = get_path(instance, f"{source.reference}.version") or ""
     pattern = parse_pattern(wanted)
     if wanted and pattern is None:
         message = f'version "{wanted}" must be three parts, each a number or x, such as 1.2.x'
-        raise ResolutionError("VersionError", f"{message}; fix spec.templateRef.version")
+        raise ResolutionError("VersionError", f"{message}; fix {source.reference}.version")
     versions = get_path(template, "spec.versions") or ()
     last = newest_version(_version_texts(versions)) or ""
     if pattern is None or (wanted == NEWEST_PATTERN and not versions):
-        return _unversioned_definition(template, last)
+        return _unversioned_definition(template, last, source)
     found = best_match(pattern, _version_texts(versions))
     if found is None:
-        raise ResolutionError("VersionNotFound", _version_not_found_message(template, wanted, last))
+        available = f"its newest is {last}" if last else "it has no versions"
+        message = f'{source.noun} "{name_of(template)}" has no version {wanted}: {available}'
+        raise ResolutionError("VersionNotFound", message)
     entry = next(each for each in versions if each.get("version") == found)
-    return TemplateDefinition(entry.get("template") or {}, entry.get("parameters") or (), found, last)
+    return TemplateDefinition(entry.get("template") or {}, entry.get("parameters") or (), found, last, source)
 
 
 def _version_texts(entries: Sequence[Object]) -> list[str]:
     return [each.get("version") or "" for each in entries]
 
 
-def _unversioned_definition(template: Object, last: str) -> TemplateDefinition:
+def _unversioned_definition(template: Object, last: str, source: DefinitionSource) -> TemplateDefinition:
     spec = template.get("spec") or {}
     if last and not spec.get("template"):
-        reason = (
-            f'template "{name_of(template)}" has versions only; set spec.templateRef.version to {NEWEST_PATTERN} '
-            f"or {last}"
-        )
-        raise ResolutionError("VersionNotFound", reason)
-    return TemplateDefinition(spec.get("template") or {}, spec.get("parameters") or (), "", "")
-
-
-def _version_not_found_message(template: Object, wanted: str, last: str) -> str:
-    available = f"its newest is {last}" if last else "it has no versions"
-    return f'template "{name_of(template)}" has no version {wanted}: {available}'
+        problem = f'{source.noun} "{name_of(template)}" has versions only'
+        advice = f"set {source.reference}.version to {NEWEST_PATTERN} or {last}"
+        raise ResolutionError("VersionNotFound", f"{problem}; {advice}")
+    return TemplateDefinition(spec.get("template") or {}, spec.get("parameters") or (), source=source)
 
 
 def parameter_problems(instance: Object, definition: TemplateDefinition) -> Sequence[Problem]:
@@ -327,16 +339,17 @@ def render_definition(instance: Object, definition: TemplateDefinition) -> Objec
     values, problems = _resolve_values(instance, definition)
     if problems:
         raise ResolutionError("ErrorSyncingParameters", "; ".join(str(each) for each in problems[:10]))
+    noun = definition.source.noun
     try:
         result = render_template(definition.template, values, raw=definition.parameters is None)
     except RenderingError as error:
-        raise ResolutionError("ErrorRenderingTemplate", f"the template cannot be rendered: {error}") from None
+        raise ResolutionError("ErrorRenderingTemplate", f"the {noun} cannot be rendered: {error}") from None
     if field := redirected_credential(definition.template, result, CHART_FIELDS_WITHOUT_PASSWORD):
         reason = (
-            f"{field} comes from parameters and would redirect a password that users of the template cannot read: "
-            "set the address and user in the template, or make the password a parameter, too"
+            f"{field} comes from parameters and would redirect a password that users of the {noun} cannot read: "
+            f"set the address and user in the {noun}, or make the password a parameter, too"
         )
-        raise ResolutionError("ErrorRenderingTemplate", f"the template cannot be rendered: {reason}")
+        raise ResolutionError("ErrorRenderingTemplate", f"the {noun} cannot be rendered: {reason}")
     return result
 
 

@@ -64,7 +64,7 @@ def test_text_is_checked_against_default_requirement_options_and_patterns_in_ord
     definition = {"type": type_name, "validation": "^[a-z]+$", "invalidation": "bad", "options": ["One", "Two"]}
     assert check_value({**definition, "defaultValue": "good"}, "") == "good"
     assert find_errors({**definition, "required": True}, "") == [
-        "Required value: the parameter must be set; the template requires it"
+        "Required value: the parameter must be set"
     ]
     assert check_value(definition, "One") == "One"
     assert "must match the regular expression ^[a-z]+$" in find_errors(definition, "Three")[0]
