@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bench.aims import Aim, PeerAim
+from bench.failure import Failure
 from bench.figures import Compared, Reading
 from bench.scale import Scale
 from bench.servers import Server
@@ -47,15 +48,21 @@ class Row(Protocol):
         """Prepares the rounds, and checks that the servers respond alike."""
 
 
-async def compare(row: Row, server_set: ServerSet) -> Compared:
-    servers = (server_set.ours, server_set.ceiling, *server_set.peers)
-    readings: list[list[Reading]] = [[] for _ in servers]
+async def compare(row: Row, server_set: ServerSet, report_progress: Callable[[str], None]) -> Compared:
+    """Raises Failure. A peer that fails is left out of the row: it may not be able to do what the row asks for."""
+    ours: list[Reading] = []
+    ceiling: list[Reading] = []
+    peers: dict[str, list[Reading]] = {each.name: [] for each in server_set.peers}
     async with row.session(server_set) as measure:
         for _ in range(server_set.scale.rounds):
-            for server, server_readings in zip(servers, readings, strict=True):
-                server_readings.append(await measure(server))
-    ours, ceiling, *peer_readings = readings
-    peers = {
-        server.name: server_readings for server, server_readings in zip(server_set.peers, peer_readings, strict=True)
-    }
+            ours.append(await measure(server_set.ours))
+            ceiling.append(await measure(server_set.ceiling))
+            for peer in server_set.peers:
+                if peer.name not in peers:
+                    continue
+                try:
+                    peers[peer.name].append(await measure(peer))
+                except Failure as failure:
+                    report_progress(f"  {peer.name} is left out of this row: {failure}")
+                    del peers[peer.name]
     return Compared(row.name, row.unit, row.falling, ours, ceiling, row.aim, peers, row.peer_aim)

@@ -138,7 +138,7 @@ async def measure_growth(folder: Path, scale: Scale, report_progress: Callable[[
         compared = []
         for row in rows:
             report_progress(f"growth: {row.name}")
-            compared.append(await compare(row, ServerSet(many, few, scale)))
+            compared.append(await compare(row, ServerSet(many, few, scale), report_progress))
         return GrowthResult(tuple(compared), singles)
 
 

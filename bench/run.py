@@ -102,7 +102,7 @@ async def _measure_rows(folder: Path, options: RunOptions, report_progress: Repo
         alone = replace(server_set, peers=())
         for row, servers in (*((row, alone) for row in own_rows), *((row, server_set) for row in rows)):
             report_progress(row.name)
-            compared.append(await compare(row, servers))
+            compared.append(await compare(row, servers, report_progress))
         return MainResult(compared, size, peer_memory)
 
 

@@ -63,9 +63,7 @@ def test_a_text_that_is_not_a_map_of_values_is_a_problem(text: str, field: str) 
 def test_text_is_checked_against_default_requirement_options_and_patterns_in_order(type_name: str) -> None:
     definition = {"type": type_name, "validation": "^[a-z]+$", "invalidation": "bad", "options": ["One", "Two"]}
     assert check_value({**definition, "defaultValue": "good"}, "") == "good"
-    assert find_errors({**definition, "required": True}, "") == [
-        "Required value: the parameter must be set"
-    ]
+    assert find_errors({**definition, "required": True}, "") == ["Required value: the parameter must be set"]
     assert check_value(definition, "One") == "One"
     assert "must match the regular expression ^[a-z]+$" in find_errors(definition, "Three")[0]
     assert "must not match the regular expression bad" in find_errors(definition, "abadone")[0]
