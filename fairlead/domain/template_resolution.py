@@ -8,14 +8,12 @@ string, which is a single value in YAML and JSON. Other braces, such as those of
 
 Some fields of a template are YAML that is parsed later. The user who sets a value is not the author of the template, so
 in these fields a value can only become a scalar or part of one. It cannot add fields or objects.
-
-Versions of templates are three numbers such as `1.4.0`. Instances request a version or a pattern such as `1.4.x`.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +25,7 @@ from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.validators import is_registry_address
 from fairlead.domain.parameters import check_values, parse_values
 from fairlead.domain.password_parameters import fill_placeholders, hidden_values
+from fairlead.domain.template_versions import NEWEST_PATTERN, best_match, newest_version, parse_pattern
 
 CHART_FIELDS_WITHOUT_PASSWORD = ("name", "version", "values", "wait", "timeout", "releaseName", "releaseNamespace")
 """Fields beside a chart's password that do not affect where the password is sent."""
@@ -197,49 +196,6 @@ def redirected_credential(template: Any, result: Any, safe_siblings: Collection[
         redirected_credential(value, result[name], safe_siblings, f"{path}.{name}") for name, value in template.items()
     )
     return next(filter(None, found), "")
-
-
-Version = tuple[int, int, int]
-VersionPattern = tuple[int | None, int | None, int | None]
-"""A version with None for each `x`."""
-
-NEWEST_PATTERN = "x.x.x"
-"""The pattern for the newest version."""
-
-_PART = "([0-9]{1,9})"
-_version = re.compile(rf"{_PART}\.{_PART}\.{_PART}", re.ASCII)
-_WILD = "([0-9]{1,9}|x)"
-_pattern = re.compile(rf"{_WILD}\.{_WILD}\.{_WILD}", re.ASCII)
-
-
-def parse_version(text: str) -> Version | None:
-    """The three numbers, or None if the text is not a version."""
-    found = _version.fullmatch(text)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
-def parse_pattern(text: str) -> VersionPattern | None:
-    """The three parts, or None if the text is not a pattern. Only a lower case `x` is a wildcard."""
-    found = _pattern.fullmatch(text)
-    return (_parse_part(found[1]), _parse_part(found[2]), _parse_part(found[3])) if found else None
-
-
-def _parse_part(text: str) -> int | None:
-    return None if text == "x" else int(text)
-
-
-def is_match(pattern: VersionPattern, version: Version) -> bool:
-    return all(wanted is None or wanted == part for wanted, part in zip(pattern, version, strict=True))
-
-
-def best_match(pattern: VersionPattern, texts: Iterable[str]) -> str | None:
-    """The newest version that matches the pattern, as written. Invalid versions are ignored."""
-    found = [(version, text) for text in texts if (version := parse_version(text)) and is_match(pattern, version)]
-    return max(found)[1] if found else None
-
-
-def newest_version(texts: Iterable[str]) -> str | None:
-    return best_match((None, None, None), texts)
 
 
 class ResolutionError(Exception):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.domain.template_resolution import best_match, newest_version, parse_pattern, parse_version
+from fairlead.domain.template_versions import best_match, newest_version, parse_pattern, parse_version
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.release_names import release_name, release_name_problems
-from fairlead.domain.template_resolution import parse_pattern
+from fairlead.domain.template_versions import parse_pattern
 from fairlead.kinds.fields import (
     CATEGORY,
     CONDITIONS,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.parameters import definition_problems
-from fairlead.domain.template_resolution import newest_version, parse_version
+from fairlead.domain.template_versions import newest_version, parse_version
 from fairlead.kinds.fields import (
     CATEGORY,
     CHART,
