@@ -1,0 +1,320 @@
+"""The contract between the runner and its engines.
+
+The runner decides what should run; an engine makes it so on this machine. The uid of the workspace object identifies
+everything that an engine keeps. Names are for messages only: a workspace that is deleted and created again under the
+same name has another uid, and gets nothing of the first one.
+
+All methods may be called again after a failure or a restart. The runner calls `up`, `stop`, `delete` and `adopt` for
+one uid one after the other, and `status`, `exec` and the methods for ports at any time.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+# --- what is wanted ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GitSource:
+    """A repository. A commit wins over a branch; with neither, the default branch of the repository is used."""
+
+    url: str
+    branch: str = ""
+    commit: str = ""
+    subfolder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """A folder of the runner's machine, which is copied. Refused unless the runner allows that folder."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """An image without a repository: the work folder is empty at first."""
+
+    image: str
+
+
+Source = GitSource | FolderSource | ImageSource
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper limits of one workspace, builds included. None means the default of the runner, never unlimited."""
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceSpec:
+    """What should run. Everything but `source` and `uid` may change between two calls of `up`."""
+
+    uid: str
+    namespace: str
+    name: str
+    owner: str
+    source: Source
+    dev_container_path: str = ""
+    """Path of the devcontainer.json below the folder of the source. Empty: the default places."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Given to the workspace as files and to its lifecycle commands as variables, and masked in logs. They are never
+    part of a command line, an image or the configuration of a container."""
+    limits: Limits = Limits()
+    permissions: frozenset[str] = frozenset()
+    """What the template allows beyond the default, for example `privileged` or `mounts`."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of the provider in the template, without limits and permissions."""
+    template_hash: str = ""
+    """Changes with everything in the template that needs a new container. `EngineStatus` returns it."""
+    recreate: bool = False
+    """Replace the container, and keep the work folder."""
+    reset: bool = False
+    """Replace the container and the work folder: fetch the source again."""
+
+
+# --- what is ----------------------------------------------------------------------------------------------------------
+
+
+class ContainerState(StrEnum):
+    """The values of `status.lastWorkspaceStatus`."""
+
+    NOT_FOUND = "NotFound"
+    STOPPED = "Stopped"
+    BUSY = "Busy"
+    RUNNING = "Running"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """What an engine observes. Fields that are unknown or meaningless in this state are empty or None."""
+
+    state: ContainerState
+    cause: str = ""
+    """Why it is not running, as one word and an explanation: `OutOfMemory: ...`, `Exited: code 137`, `Stopped`."""
+    started_at: datetime | None = None
+    memory_bytes: int | None = None
+    disk_bytes: int | None = None
+    user: str = ""
+    """The user of sessions inside."""
+    folder: str = ""
+    """The work folder, as sessions inside see it."""
+    is_recovery: bool = False
+    """The build failed, and a container with the sources but without the wanted tools runs in its place."""
+    template_hash: str = ""
+    """That of the spec with which the container was created."""
+    task_id: str = ""
+    """The task that created the container, or the one under way."""
+
+
+class EngineError(Exception):
+    """A task failed. `reason` is a word for conditions, `message` a sentence for people, `step` where it happened."""
+
+    def __init__(self, reason: str, message: str, step: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.step = step
+
+
+class Reason(StrEnum):
+    """The values of `EngineError.reason` that every engine uses."""
+
+    SOURCE_REFUSED = "SourceRefused"
+    CLONE_FAILED = "CloneFailed"
+    CONFIGURATION_INVALID = "ConfigurationInvalid"
+    POLICY_VIOLATION = "PolicyViolation"
+    PLATFORM_MISMATCH = "PlatformMismatch"
+    BUILD_FAILED = "BuildFailed"
+    START_FAILED = "StartFailed"
+    COMMAND_FAILED = "LifecycleCommandFailed"
+    STEP_TIMED_OUT = "StepTimedOut"
+    DISK_FULL = "DiskFull"
+    NOT_RUNNING = "NotRunning"
+    ENGINE_UNAVAILABLE = "EngineUnavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of `Engine.check`. Without a problem, the subject is in order."""
+
+    subject: str
+    problem: str = ""
+    remedy: str = ""
+    """The command or setting that solves the problem."""
+    is_fatal: bool = True
+    """The engine cannot run workspaces until the problem is solved."""
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+class TaskContext(Protocol):
+    """The task on whose behalf an engine works. The runner implements it."""
+
+    @property
+    def task_id(self) -> str: ...
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether this task must not go on: a `stop` or `delete` takes its place.
+
+        A task that is cancelled gets `asyncio.CancelledError` in its current await. If `is_cancelled` is true, the
+        engine ends the processes of the task before it raises that on. If it is false, the runner itself is ending:
+        the engine leaves the processes alone, and the next runner calls `adopt`.
+        """
+        ...
+
+    def step(self, name: str, seconds: float) -> AbstractAsyncContextManager[None]:
+        """Runs the block as a named step. When it takes longer, the block is cancelled and the step raises
+        `EngineError(STEP_TIMED_OUT)` with its name; `is_cancelled` is true in that block from then on. An EngineError
+        without a step that leaves the block gets this step's name."""
+        ...
+
+    def log(self, data: bytes) -> None:
+        """Appends to the log of the task. Secrets are masked already."""
+        ...
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+class ByteReader(Protocol):
+    async def read(self, n: int = -1, /) -> bytes:
+        """At most n bytes, as soon as there are some; b"" at the end."""
+        ...
+
+
+class ByteWriter(Protocol):
+    async def write(self, data: bytes, /) -> None:
+        """Waits until the other side has taken most of it. Bytes after its end are dropped."""
+        ...
+
+    async def close(self) -> None:
+        """Sends the end; reading goes on."""
+        ...
+
+
+class ByteStream(Protocol):
+    """A connection to a port inside."""
+
+    @property
+    def reader(self) -> ByteReader: ...
+
+    @property
+    def writer(self) -> ByteWriter: ...
+
+    async def abort(self) -> None:
+        """Closes both directions at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExecOptions:
+    user: str = ""
+    """Empty: the user of sessions, `EngineStatus.user`."""
+    tty: bool = False
+    columns: int = 80
+    rows: int = 24
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    folder: str = ""
+    """Empty: the work folder."""
+
+
+class Process(Protocol):
+    """A process inside a workspace. With a terminal, `stderr` is empty and `stdout` has everything."""
+
+    @property
+    def stdin(self) -> ByteWriter: ...
+
+    @property
+    def stdout(self) -> ByteReader: ...
+
+    @property
+    def stderr(self) -> ByteReader: ...
+
+    async def resize(self, columns: int, rows: int) -> None:
+        """Without a terminal, nothing happens."""
+        ...
+
+    async def send_signal(self, name: str) -> None:
+        """Sends a signal, `INT` or `TERM` for example, to the process. Unknown names are ignored."""
+        ...
+
+    async def wait(self) -> int:
+        """The exit code: 128 plus the number of the signal that ended it."""
+        ...
+
+    async def kill(self) -> None:
+        """Ends the process and those that it started, except for those that detached themselves from it. Also removes
+        what the engine keeps for it; call it at the end of every session, also after `wait`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningPort:
+    port: int
+    address: str
+    process: str = ""
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+class Engine(Protocol):
+    """One way to run workspaces. Methods raise `EngineError`; all other exceptions are faults of the engine."""
+
+    @property
+    def name(self) -> str:
+        """The name of the provider in templates that selects this engine."""
+        ...
+
+    async def check(self) -> Sequence[Finding]:
+        """What this machine lacks, for `fairlead runner doctor`."""
+        ...
+
+    async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
+        """Makes the workspace run. When it runs already as `spec` wants, nothing happens."""
+        ...
+
+    async def stop(self, uid: str, task: TaskContext) -> None:
+        """Ends all processes of the workspace, and keeps its files. A workspace that does not run stays as it is."""
+        ...
+
+    async def delete(self, uid: str, task: TaskContext) -> None:
+        """Removes everything that the engine has of this uid: in every state, and if there is nothing."""
+        ...
+
+    async def status(self, uid: str) -> EngineStatus:
+        """Cheap: it may be called several times per second."""
+        ...
+
+    async def list_workspaces(self) -> Mapping[str, EngineStatus]:
+        """Everything that this engine has for this runner, by uid, also what the server no longer knows."""
+        ...
+
+    async def adopt(self, uid: str, task: TaskContext) -> bool:
+        """After a restart of the runner: goes on with the `up` that was under way, up to its end. `task` has the id of
+        that `up`. False if there is nothing to go on with; then `up` must be called anew."""
+        ...
+
+    async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
+        """Starts a process in a running workspace; the image needs no sshd. An empty command is the user's shell."""
+        ...
+
+    async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
+        """TCP ports that processes of the workspace listen on."""
+        ...
+
+    async def open_port(self, uid: str, port: int) -> ByteStream:
+        """Connects to the port on the workspace's own 127.0.0.1."""
+        ...
