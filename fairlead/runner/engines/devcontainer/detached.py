@@ -1,0 +1,138 @@
+"""A command in its own session, which goes on when the runner ends, and which the next runner finds again.
+
+Its folder has everything: `pid` of the leader of the session, `out`, `log` (what it writes to stderr) and, when it has
+ended, `exit`. The leader is a shell whose command line contains the folder: a pid that was given to another process
+since is not mistaken for it.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.runner.engines.devcontainer.layout import write_file
+
+SCRIPT = 'cd "$0" && echo $$ >pid && "$@" >out 2>log </dev/null; echo $? >exit.new; mv exit.new exit'
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedCommand:
+    folder: Path
+
+    def read_task_id(self) -> str:
+        """The task that started the command; empty if there is none."""
+        try:
+            return (self.folder / "task").read_text()
+        except FileNotFoundError:
+            return ""
+
+    def start(self, task_id: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        write_file(self.folder / "task", task_id.encode())
+        subprocess.Popen(
+            ["/bin/sh", "-c", SCRIPT, str(self.folder), *command],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def read_exit_code(self) -> int | None:
+        try:
+            return int((self.folder / "exit").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def find_leader(self) -> int | None:
+        """The pid of the running leader."""
+        try:
+            pid = int((self.folder / "pid").read_text())
+            command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError, ValueError):
+            return None
+        return pid if str(self.folder).encode() in command_line.split(b"\0") else None
+
+    def read_output(self) -> bytes:
+        try:
+            return (self.folder / "out").read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    async def follow(self, on_line: Callable[[bytes], None]) -> int | None:
+        """Passes on complete lines of the log until the command has ended. Returns its exit code, or None if it ended
+        without one: it was killed, or the machine restarted. Goes on where an earlier runner stopped reading."""
+        offset_file = self.folder / "offset"
+        offset = int(offset_file.read_text()) if offset_file.exists() else 0
+        started = False
+        while True:
+            code, leader = self.read_exit_code(), self.find_leader()
+            started = started or leader is not None or code is not None
+            offset = self._pass_lines(offset, on_line)
+            offset_file.write_text(str(offset))
+            if code is not None:
+                return code
+            if started and leader is None:
+                return self.read_exit_code()
+            if not started and not await self._wait_for_start():
+                return None
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def kill(self) -> None:
+        """Ends the whole session, and waits until it is gone."""
+        while (leader := self.find_leader()) is not None:
+            for pid in list_session(leader):
+                _send_kill(pid)
+            _reap(leader)
+            await asyncio.sleep(0.02)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def _wait_for_start(self) -> bool:
+        for _ in range(100):
+            if (self.folder / "pid").exists():
+                return True
+            await asyncio.sleep(0.05)
+        return False
+
+    def _pass_lines(self, offset: int, on_line: Callable[[bytes], None]) -> int:
+        try:
+            with (self.folder / "log").open("rb") as file:
+                file.seek(offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    offset += len(line)
+                    on_line(line)
+        except FileNotFoundError:
+            pass
+        return offset
+
+
+def list_session(leader: int) -> list[int]:
+    """All processes of the session that this process leads, the leader last."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if os.getsid(int(entry)) == leader and int(entry) != leader:
+                    found.append(int(entry))
+            except ProcessLookupError:
+                continue
+    return [*found, leader]
+
+
+def _send_kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

@@ -1,0 +1,154 @@
+"""`DevcontainerEngine`: dev containers on this machine, one per workspace."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fairlead.runner.engines.contract import (
+    ByteStream,
+    ContainerState,
+    EngineError,
+    EngineStatus,
+    ExecOptions,
+    Finding,
+    ListeningPort,
+    Process,
+    Reason,
+    TaskContext,
+    WorkspaceSpec,
+)
+from fairlead.runner.engines.devcontainer.cleanup import remove_build_leftovers, remove_container, remove_everything
+from fairlead.runner.engines.devcontainer.creation import plan_creation
+from fairlead.runner.engines.devcontainer.detached import DetachedCommand
+from fairlead.runner.engines.devcontainer.diagnosis import diagnose
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
+from fairlead.runner.engines.devcontainer.observation import Container, Observer
+from fairlead.runner.engines.devcontainer.podman import Podman
+from fairlead.runner.engines.devcontainer.ports import connect, list_listening
+from fairlead.runner.engines.devcontainer.preparation import decode_spec
+from fairlead.runner.engines.devcontainer.sessions import (
+    MARK,
+    find_stale_sessions,
+    find_trees,
+    new_mark,
+    send_kill,
+    start_session,
+    start_terminal_session,
+)
+from fairlead.runner.engines.devcontainer.settings import Settings
+
+SHELL = ("/bin/sh", "-c", 'exec "$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f7 | grep . || echo /bin/sh)" -l')
+GRACE_SECONDS = 10
+"""Between TERM and KILL."""
+
+
+@dataclass(slots=True)
+class DevcontainerEngine:
+    settings: Settings
+    name: str = "devcontainer"
+    podman: Podman = field(init=False)
+    observer: Observer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.podman = Podman(self.settings)
+        self.observer = Observer(self.podman)
+
+    async def check(self) -> Sequence[Finding]:
+        return await diagnose(self.podman)
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
+        folder = self._folder(spec.uid)
+        status = await self.observer.observe(spec.uid)
+        is_current = status.template_hash == spec.template_hash and not status.is_recovery
+        is_kept = is_current and not spec.recreate and not spec.reset
+        if status.state is ContainerState.RUNNING and is_kept:
+            return
+        await DetachedCommand(folder.task).kill()
+        self.observer.forget(spec.uid)
+        if not is_kept:
+            await remove_container(self.podman, folder)
+        if spec.reset:
+            (folder.root / "fetched.json").unlink(missing_ok=True)
+        has_container = is_kept and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
+        creation = plan_creation(self.podman, folder, spec, task)
+        await creation.run(has_container)
+
+    async def adopt(self, uid: str, task: TaskContext) -> bool:
+        folder = self._folder(uid)
+        for pid in find_trees(await asyncio.to_thread(find_stale_sessions, uid)):
+            send_kill(pid)
+        command = DetachedCommand(folder.task)
+        fields = read_json(folder.spec)
+        is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
+        if fields is None or not is_under_way or command.read_task_id() != task.task_id:
+            return False
+        creation = plan_creation(self.podman, folder, decode_spec(fields), task)
+        await creation.finish()
+        return True
+
+    async def stop(self, uid: str, task: TaskContext) -> None:
+        folder = self._folder(uid)
+        async with task.step("Stop", self.settings.deadlines.stop):
+            await DetachedCommand(folder.task).kill()
+            if await self.observer.find_container(uid) is not None:
+                await self.podman.run("stop", "--ignore", f"--time={GRACE_SECONDS}", f"fairlead-{uid}")
+            self.observer.forget(uid)
+
+    async def delete(self, uid: str, task: TaskContext) -> None:
+        folder = self._folder(uid)
+        async with task.step("Delete", self.settings.deadlines.delete):
+            await DetachedCommand(folder.task).kill()
+            self.observer.forget(uid)
+            await remove_everything(self.podman, folder)
+            await remove_build_leftovers(self.podman)
+
+    # --- status -------------------------------------------------------------------------------------------------------
+
+    async def status(self, uid: str) -> EngineStatus:
+        return await self.observer.observe(uid)
+
+    async def list_workspaces(self) -> Mapping[str, EngineStatus]:
+        uids = {folder.uid for folder in list_folders(self.settings.state_folder)}
+        containers = await self.podman.find_containers()
+        uids |= {str(each["Names"][0]).removeprefix("fairlead-") for each in containers if each.get("Names")}
+        return {uid: await self.observer.observe(uid) for uid in sorted(uids) if not uid.endswith("-sandbox")}
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
+        container = await self._running(uid)
+        session = read_json(self._folder(uid).root / "session.json") or {}
+        mark = new_mark(uid)
+        arguments = [
+            *(self.settings.podman, "exec", "--interactive", *(["--tty"] if options.tty else [])),
+            *("--user", options.user or session.get("user") or "root"),
+            *("--workdir", options.folder or session.get("folder") or "/"),
+            *("--env", f"{MARK}={mark}"),
+            *(part for name in options.environment for part in ("--env", f"{name}={options.environment[name]}")),
+            *(container.id, *(command or SHELL)),
+        ]
+        if options.tty:
+            size = (options.columns, options.rows)
+            return await start_terminal_session(arguments, mark, self.podman.environment, *size)
+        return await start_session(arguments, mark, self.podman.environment)
+
+    async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
+        container = await self._running(uid)
+        return await asyncio.to_thread(list_listening, container.pid)
+
+    async def open_port(self, uid: str, port: int) -> ByteStream:
+        container = await self._running(uid)
+        return await connect(container.pid, port)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _folder(self, uid: str) -> WorkspaceFolder:
+        return open_folder(self.settings.state_folder, uid)
+
+    async def _running(self, uid: str) -> Container:
+        container = await self.observer.find_container(uid)
+        if container is None or not container.is_alive():
+            raise EngineError(Reason.NOT_RUNNING, "the workspace is not running")
+        return container

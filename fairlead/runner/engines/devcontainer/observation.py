@@ -1,0 +1,188 @@
+"""What a workspace is doing, and what it uses.
+
+Podman needs a tenth of a second to answer, and status is read often. A container whose first process is alive runs, so
+podman is only called when that process is unknown or gone.
+"""
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fairlead.runner.engines.contract import ContainerState, EngineStatus
+from fairlead.runner.engines.devcontainer.detached import DetachedCommand
+from fairlead.runner.engines.devcontainer.grant import RECOVERY_LABEL, TASK_LABEL, TEMPLATE_LABEL
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder, read_json
+from fairlead.runner.engines.devcontainer.podman import Podman
+
+DISK_SECONDS = 300.0
+"""How often the disk usage of a workspace is measured: it means reading its whole tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container, as podman described it."""
+
+    id: str
+    pid: int
+    start_ticks: int
+    """When the first process started: another process with the same pid has another value."""
+    started_at: datetime | None
+    status: str
+    exit_code: int
+    is_out_of_memory: bool
+    labels: dict[str, str]
+
+    def is_alive(self) -> bool:
+        return self.pid > 0 and read_start_ticks(self.pid) == self.start_ticks
+
+
+@dataclass(slots=True)
+class Observer:
+    podman: Podman
+    _containers: dict[str, Container] = field(default_factory=dict)
+    _disk: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _measuring: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def find_container(self, uid: str) -> Container | None:
+        """The container of a workspace, running or not."""
+        known = self._containers.get(uid)
+        if known is not None and known.is_alive():
+            return known
+        self._containers.pop(uid, None)
+        described = await self.podman.inspect(f"fairlead-{uid}")
+        if described is None:
+            return None
+        container = parse_container(described)
+        self._containers[uid] = container
+        return container
+
+    def forget(self, uid: str) -> None:
+        self._containers.pop(uid, None)
+        self._disk.pop(uid, None)
+
+    async def observe(self, uid: str) -> EngineStatus:
+        folder = open_folder(self.podman.settings.state_folder, uid)
+        container = await self.find_container(uid)
+        command = DetachedCommand(folder.task)
+        is_busy = command.find_leader() is not None
+        if container is None:
+            if is_busy:
+                return EngineStatus(ContainerState.BUSY, task_id=command.read_task_id())
+            # Without a container there may still be files, which `up` uses again.
+            state = ContainerState.STOPPED if (folder.root / "fetched.json").exists() else ContainerState.NOT_FOUND
+            return EngineStatus(state, disk_bytes=self._read_disk(folder))
+        session = read_json(folder.root / "session.json") or {}
+        is_running = container.is_alive()
+        state = ContainerState.RUNNING if is_running else ContainerState.STOPPED
+        return EngineStatus(
+            state=ContainerState.BUSY if is_busy else state,
+            cause="" if is_running else describe_end(container),
+            started_at=container.started_at if is_running else None,
+            memory_bytes=read_memory(container.pid) if is_running else None,
+            disk_bytes=self._read_disk(folder),
+            user=session.get("user", ""),
+            folder=session.get("folder", ""),
+            is_recovery=RECOVERY_LABEL in container.labels,
+            template_hash=container.labels.get(TEMPLATE_LABEL, ""),
+            task_id=command.read_task_id() if is_busy else container.labels.get(TASK_LABEL, ""),
+        )
+
+    def _read_disk(self, folder: WorkspaceFolder) -> int | None:
+        """The last measurement; a new one is made in the background when it is old."""
+        measured_at, size = self._disk.get(folder.uid, (-DISK_SECONDS, -1))
+        if time.monotonic() - measured_at >= DISK_SECONDS and folder.work.exists():
+            self._disk[folder.uid] = (time.monotonic(), size)
+            measuring = asyncio.create_task(self._measure(folder))
+            self._measuring.add(measuring)
+            measuring.add_done_callback(self._measuring.discard)
+        return size if size >= 0 else None
+
+    async def _measure(self, folder: WorkspaceFolder) -> None:
+        size = await asyncio.to_thread(measure_tree, folder.work)
+        if folder.uid in self._disk:
+            self._disk[folder.uid] = (time.monotonic(), size)
+
+
+def parse_container(described: dict[str, Any]) -> Container:
+    state = described["State"]
+    pid = int(state.get("Pid") or 0)
+    return Container(
+        id=described["Id"],
+        pid=pid,
+        start_ticks=read_start_ticks(pid) if pid else 0,
+        started_at=_parse_time(state.get("StartedAt", "")),
+        status=str(state.get("Status", "")),
+        exit_code=int(state.get("ExitCode") or 0),
+        is_out_of_memory=bool(state.get("OOMKilled")),
+        labels=dict(described["Config"].get("Labels") or {}),
+    )
+
+
+def describe_end(container: Container) -> str:
+    if container.is_out_of_memory:
+        return "OutOfMemory: the workspace used more memory than its limit"
+    if container.status in ("created", "configured", "initialized"):
+        return "NotStarted: the container was created, but not started"
+    if container.exit_code in (0, 137, 143):
+        return "Stopped"
+    return f"Exited: the main process ended with code {container.exit_code}"
+
+
+def read_start_ticks(pid: int) -> int:
+    """0 if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    fields = stat.rpartition(")")[2].split()
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
+def read_memory(pid: int) -> int | None:
+    """Memory of the cgroup of a process, in both versions of cgroups."""
+    path = find_memory_folder(pid)
+    for name in ("memory.current", "memory.usage_in_bytes"):
+        try:
+            return int((path / name).read_text())
+        except (FileNotFoundError, ValueError):
+            continue
+    return None
+
+
+def find_memory_folder(pid: int) -> Path:
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return Path("/nonexistent")
+    unified = ""
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return Path(f"/sys/fs/cgroup/memory{path}")
+        if not controllers:
+            unified = path
+    return Path(f"/sys/fs/cgroup{unified}")
+
+
+def measure_tree(root: Path) -> int:
+    """Bytes on disk. Never follows a link: the tree belongs to the workspace."""
+    total = 0
+    for _, _, names, descriptor in os.fwalk(root, follow_symlinks=False, onerror=lambda error: None):
+        for name in names:
+            try:
+                total += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def _parse_time(text: str) -> datetime | None:
+    try:
+        parsed = datetime.fromisoformat(text[:19] + "+00:00") if text.endswith("Z") else datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return parsed.astimezone(UTC) if parsed.year > 1 else None

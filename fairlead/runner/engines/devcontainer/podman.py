@@ -1,0 +1,74 @@
+"""Runs podman for the engine itself: without the shim, and with arguments that no repository chose."""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.runner.engines.contract import EngineError, Reason
+from fairlead.runner.engines.devcontainer.grant import RUNNER_LABEL, UID_LABEL
+from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.devcontainer.shim import PATH
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    output: str
+    errors: str
+
+
+@dataclass(frozen=True, slots=True)
+class Podman:
+    settings: Settings
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PATH": PATH, "HOME": str(self.settings.state_folder), **self.settings.podman_environment}
+
+    async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Result:
+        """Runs a command to its end. A caller that is cancelled leaves no process behind."""
+        process = await asyncio.create_subprocess_exec(
+            self.settings.podman,
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**self.environment, **(environment or {})},
+        )
+        try:
+            output, errors = await process.communicate()
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
+        return Result(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace"))
+
+    async def expect(self, *arguments: str) -> str:
+        """The output of a command that is expected to succeed."""
+        result = await self.run(*arguments)
+        if result.code != 0:
+            raise EngineError(Reason.ENGINE_UNAVAILABLE, f"podman {arguments[0]} failed: {last_line(result.errors)}")
+        return result.output
+
+    async def find_containers(self, uid: str = "") -> list[dict[str, Any]]:
+        """Containers of this runner, or of one workspace, in whatever state."""
+        label = f"{UID_LABEL}={uid}" if uid else f"{RUNNER_LABEL}={self.settings.runner}"
+        listed = await self.expect("ps", "--all", "--format", "json", "--filter", f"label={label}")
+        return [dict(each) for each in json.loads(listed or "[]") or []]
+
+    async def inspect(self, container: str) -> dict[str, Any] | None:
+        result = await self.run("container", "inspect", container)
+        found = json.loads(result.output or "[]") if result.code == 0 else []
+        return dict(found[0]) if found else None
+
+    async def remove(self, kind: Sequence[str], names: Sequence[str]) -> None:
+        """Removes what exists of the names, for example `("volume", "rm", "--force")`."""
+        if names:
+            await self.run(*kind, *names)
+
+
+def last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"

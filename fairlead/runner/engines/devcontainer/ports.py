@@ -1,0 +1,129 @@
+"""TCP ports inside a container, seen through its network namespace: the container's own 127.0.0.1."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.runner.engines.contract import EngineError, ListeningPort, Reason
+from fairlead.runner.engines.devcontainer.sessions import Writer, list_pids
+
+LISTENING = "0A"
+CONNECT_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Connection:
+    reader: asyncio.StreamReader
+    writer: Writer
+
+    async def abort(self) -> None:
+        self.writer.stream.transport.abort()
+
+
+def list_listening(pid: int) -> list[ListeningPort]:
+    """Ports on which processes in the network namespace of this process listen."""
+    found: dict[int, tuple[str, str]] = {}
+    for name in ("tcp", "tcp6"):
+        for port, address, inode in _read_table(Path(f"/proc/{pid}/net/{name}")):
+            found.setdefault(port, (address, inode))
+    owners = _find_owners(pid, {inode for _, inode in found.values()})
+    return [ListeningPort(port, address, owners.get(inode, "")) for port, (address, inode) in sorted(found.items())]
+
+
+async def connect(pid: int, port: int) -> Connection:
+    """The socket is created inside the namespace, by a thread that enters it and then ends; nothing else of the runner
+    enters it."""
+    try:
+        connected = await asyncio.wait_for(_open_in_namespace(pid, port), CONNECT_SECONDS)
+    except (OSError, TimeoutError) as error:
+        raise EngineError(Reason.NOT_RUNNING, f"nothing answers on port {port} of the workspace") from error
+    reader, writer = await asyncio.open_connection(sock=connected)
+    return Connection(reader, Writer(writer))
+
+
+async def _open_in_namespace(pid: int, port: int) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[socket.socket] = loop.create_future()
+
+    def open_socket() -> None:
+        try:
+            enter_network(pid)
+            connected = socket.create_connection(("127.0.0.1", port), CONNECT_SECONDS)
+        except OSError as error:
+            loop.call_soon_threadsafe(_set_exception, opened, error)
+            return
+        connected.setblocking(False)
+        loop.call_soon_threadsafe(_set_result, opened, connected)
+
+    threading.Thread(target=open_socket, daemon=True).start()
+    return await opened
+
+
+def enter_network(pid: int) -> None:
+    """For the calling thread only."""
+    library = ctypes.CDLL(None, use_errno=True)
+    descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    try:
+        if library.setns(descriptor, 0x40000000) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(descriptor)
+
+
+def _set_result(future: asyncio.Future[socket.socket], connected: socket.socket) -> None:
+    if future.done():
+        connected.close()
+    else:
+        future.set_result(connected)
+
+
+def _set_exception(future: asyncio.Future[socket.socket], error: OSError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _read_table(path: Path) -> Iterator[tuple[int, str, str]]:
+    try:
+        lines = path.read_text().splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for line in lines:
+        fields = line.split()
+        if fields[3] == LISTENING:
+            address, _, port = fields[1].partition(":")
+            yield int(port, 16), _format_address(address), fields[9]
+
+
+def _format_address(text: str) -> str:
+    """The kernel writes words of four bytes in its own byte order."""
+    data = b"".join(bytes.fromhex(text[index : index + 8])[::-1] for index in range(0, len(text), 8))
+    return socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)
+
+
+def _find_owners(pid: int, inodes: set[str]) -> dict[str, str]:
+    """Names of the processes that hold these sockets."""
+    owners: dict[str, str] = {}
+    namespace = _read_link(f"/proc/{pid}/ns/net")
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    for each in list_pids():
+        if not wanted or _read_link(f"/proc/{each}/ns/net") != namespace:
+            continue
+        with contextlib.suppress(OSError):
+            for entry in os.listdir(f"/proc/{each}/fd"):
+                inode = wanted.get(_read_link(f"/proc/{each}/fd/{entry}"), "")
+                if inode and inode not in owners:
+                    owners[inode] = Path(f"/proc/{each}/comm").read_text().strip()
+    return owners
+
+
+def _read_link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,234 @@
+"""Processes inside a container: what ssh sessions, commands and downloads are made of.
+
+They are started by `podman exec`, which leaves them running when it is killed itself. So each carries a mark in its
+environment, by which the host finds it, and with it everything that it started.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import struct
+import termios
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.runner.engines.contract import ByteReader, ByteWriter
+
+MARK = "FAIRLEAD_SESSION"
+BOOT_ID = uuid.uuid4().hex
+"""That of this process: sessions with another one were left by an earlier runner."""
+BUFFER = 1 << 16
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes with back pressure; bytes after the end of the other side are dropped."""
+
+    stream: asyncio.StreamWriter
+
+    async def write(self, data: bytes, /) -> None:
+        try:
+            self.stream.write(data)
+            await self.stream.drain()
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+    async def close(self) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError, OSError):
+            if self.stream.can_write_eof():
+                self.stream.write_eof()
+            else:
+                self.stream.close()
+
+
+@dataclass(slots=True)
+class Terminal:
+    """The host's side of a pseudo terminal, both reader and writer."""
+
+    descriptor: int
+
+    async def read(self, n: int = -1, /) -> bytes:
+        """Reads only when called, so a slow reader slows the process down instead of filling memory."""
+        loop = asyncio.get_running_loop()
+        while self.descriptor >= 0:
+            try:
+                return os.read(self.descriptor, BUFFER if n < 0 else n)
+            except BlockingIOError:
+                await _wait_until_ready(loop.add_reader, loop.remove_reader, self.descriptor)
+            except OSError:  # how a terminal tells that nothing has it open any more
+                break
+        return b""
+
+    async def write(self, data: bytes, /) -> None:
+        loop = asyncio.get_running_loop()
+        while data and self.descriptor >= 0:
+            try:
+                data = data[os.write(self.descriptor, data) :]
+            except BlockingIOError:
+                await _wait_until_ready(loop.add_writer, loop.remove_writer, self.descriptor)
+            except OSError:
+                return
+
+    async def close(self) -> None:
+        """A terminal has no end of its own: this is what a user types."""
+        await self.write(b"\x04")
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def release(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+async def _wait_until_ready(
+    add: Callable[[int, Callable[[], None]], object], remove: Callable[[int], object], descriptor: int
+) -> None:
+    ready = asyncio.Event()
+    add(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        remove(descriptor)
+
+
+@dataclass(slots=True)
+class Session:
+    """One process inside, and the podman that connects to it."""
+
+    podman: asyncio.subprocess.Process
+    mark: str
+    stdin: ByteWriter
+    stdout: ByteReader
+    stderr: ByteReader
+    terminal: Terminal | None = None
+
+    async def resize(self, columns: int, rows: int) -> None:
+        if self.terminal is not None and self.terminal.descriptor >= 0:
+            self.terminal.resize(columns, rows)
+
+    async def send_signal(self, name: str) -> None:
+        number = getattr(signal, f"SIG{name.removeprefix('SIG')}", None)
+        if isinstance(number, signal.Signals):
+            for pid in find_marked(self.mark):
+                send(pid, number)
+
+    async def wait(self) -> int:
+        code = await self.podman.wait()
+        return code if code >= 0 else 128 - code
+
+    async def kill(self) -> None:
+        while pids := find_trees(find_marked(self.mark)):
+            for pid in pids:
+                send_kill(pid)
+            await asyncio.sleep(0.02)
+        if self.podman.returncode is None:
+            try:
+                await asyncio.wait_for(self.podman.wait(), 2)  # it still has to notice, and to clean up
+            except TimeoutError:
+                self.podman.kill()
+                await self.podman.wait()
+        if self.terminal is not None:
+            self.terminal.release()
+
+
+async def start_session(command: list[str], mark: str, environment: Mapping[str, str]) -> Session:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=dict(environment),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+        limit=BUFFER,
+    )
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    return Session(process, mark, Writer(process.stdin), process.stdout, process.stderr)
+
+
+async def start_terminal_session(
+    command: list[str], mark: str, environment: Mapping[str, str], columns: int, rows: int
+) -> Session:
+    """Podman gets a terminal of its own, and passes on its size and bytes."""
+    host, guest = os.openpty()
+    os.set_blocking(host, False)
+    terminal = Terminal(host)
+    terminal.resize(columns, rows)
+    process = await asyncio.create_subprocess_exec(
+        *("/usr/bin/setsid", "--ctty", "--wait", *command),
+        env=dict(environment),
+        stdin=guest,
+        stdout=guest,
+        stderr=guest,
+    )
+    os.close(guest)
+    silent = asyncio.StreamReader()
+    silent.feed_eof()
+    return Session(process, mark, terminal, terminal, silent, terminal)
+
+
+def new_mark(uid: str) -> str:
+    return f"{uid}.{BOOT_ID}.{uuid.uuid4().hex[:12]}"
+
+
+def find_marked(mark: str) -> list[int]:
+    """Processes that carry the mark and whose parent does not: the first ones of a session."""
+    marked = {pid for pid in list_pids() if mark in read_mark(pid)}
+    return [pid for pid in marked if read_parent(pid) not in marked]
+
+
+def find_stale_sessions(uid: str) -> list[int]:
+    """First processes of sessions that an earlier runner left in a container."""
+    marks = {pid: read_mark(pid) for pid in list_pids()}
+    stale = {pid for pid, mark in marks.items() if mark.startswith(f"{uid}.") and f".{BOOT_ID}." not in mark}
+    return [pid for pid in stale if read_parent(pid) not in stale]
+
+
+def find_trees(roots: list[int]) -> list[int]:
+    """The processes and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for pid in list_pids():
+        children.setdefault(read_parent(pid), []).append(pid)
+    found, pending = [], list(roots)
+    while pending:
+        pid = pending.pop()
+        found.append(pid)
+        pending += children.get(pid, [])
+    return found
+
+
+def list_pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def read_mark(pid: int) -> str:
+    """Empty for processes without a mark, those outside of containers included: podman itself carries none."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return ""
+    for entry in environment.split(b"\0"):
+        if entry.startswith(MARK.encode() + b"="):
+            return entry.partition(b"=")[2].decode(errors="replace")
+    return ""
+
+
+def read_parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return 0
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def send_kill(pid: int) -> None:
+    send(pid, signal.SIGKILL)

@@ -1,0 +1,60 @@
+"""The settings of the engine, as the operator of the machine chose them. Templates choose within these bounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.runner.engines.contract import Limits
+
+GIGABYTE = 1 << 30
+
+DEFAULT_LIMITS = Limits(memory_bytes=4 * GIGABYTE, cpus=2.0, processes=4096)
+NO_LIMITS = Limits()
+METADATA_NETWORKS = ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
+"""Where clouds offer credentials of the machine to every process on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds for the steps of a task."""
+
+    prepare: float = 60
+    clone: float = 900
+    configure: float = 300
+    build: float = 3600
+    start: float = 300
+    commands: float = 1800
+    stop: float = 60
+    delete: float = 600
+
+
+DEFAULT_DEADLINES = Deadlines()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    state_folder: Path
+    """Everything of the engine but images and containers. Only root may read it."""
+    runner: str
+    """The name of the Runner object: a label of everything that the engine creates."""
+    cli: tuple[str, ...] = ("devcontainer",)
+    """The command of the dev container CLI, for example `node` and the path of its script."""
+    podman: str = "/usr/bin/podman"
+    podman_environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for podman, for example `CONTAINERS_CONF`. The CLI and the workspaces do not get them."""
+    allowed_folders: tuple[Path, ...] = ()
+    """Folders below which local sources and repositories on disk may be. Empty: they are refused."""
+    protocols: frozenset[str] = frozenset({"https", "ssh"})
+    feature_sources: tuple[str, ...] = ()
+    """Prefixes of the features that every repository may use, for example the name of a registry and a path."""
+    default_limits: Limits = DEFAULT_LIMITS
+    max_limits: Limits = NO_LIMITS
+    """What a template can choose at most. None: no bound."""
+    min_free_bytes: int = 2 * GIGABYTE
+    """With less free disk, no workspace is created."""
+    first_uid: int = 1_000_000_000
+    """Workspace number n has the 65536 user and group ids from here plus n times 65536."""
+    network_pool: str = "10.213.0.0/16"
+    """Workspace number n has the n-th network of 16 addresses of this one."""
+    refused_networks: tuple[str, ...] = METADATA_NETWORKS
+    deadlines: Deadlines = DEFAULT_DEADLINES

@@ -1,0 +1,138 @@
+"""Brings the source of a workspace into its work folder, and a copy of it to where the dev container CLI reads it.
+
+All of it happens in the sandbox. Git gets no configuration but this, may use only the listed protocols, and runs no
+hooks. Submodules are not fetched.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from fairlead.runner.engines.contract import EngineError, FolderSource, GitSource, ImageSource, Reason, Source
+from fairlead.runner.engines.devcontainer.settings import Settings
+
+GIT_USER, GIT_TOKEN = "FAIRLEAD_GIT_USER", "FAIRLEAD_GIT_TOKEN"
+GIT_SSH_KEY, GIT_KNOWN_HOSTS = "FAIRLEAD_GIT_SSH_KEY", "FAIRLEAD_GIT_KNOWN_HOSTS"
+CREDENTIALS = frozenset({GIT_USER, GIT_TOKEN, GIT_SSH_KEY, GIT_KNOWN_HOSTS})
+"""Secrets that are for the clone only: the workspace does not get them."""
+
+SCRIPT_OF_COPY = 'tar -C "/work/$PROJECT" --exclude=./.git -cf - . | tar -C "/staging/$PROJECT" -xf -'
+SCRIPT_OF_CLONE = f"""
+set -eu
+umask 022
+if [ -n "${{SSH_KEY:-}}" ]; then
+    printf '%s\\n' "$SSH_KEY" >/tmp/key && chmod 600 /tmp/key
+    printf '%s\\n' "${{KNOWN_HOSTS:-}}" >/tmp/known_hosts
+fi
+unset SSH_KEY
+case "$KIND" in
+git)
+    set -- -c core.hooksPath=/dev/null -c safe.directory='*' -c credential.helper='!f() {{
+        [ -z "${{TOKEN:-}}" ] || printf "username=%s\\npassword=%s\\n" "${{GIT_USER:-git}}" "$TOKEN"; }}; f'
+    git "$@" clone --quiet --no-recurse-submodules ${{BRANCH:+--branch "$BRANCH"}} -- "$URL" "/work/$PROJECT"
+    if [ -n "${{COMMIT:-}}" ]; then
+        cd "/work/$PROJECT"
+        git "$@" cat-file -e "$COMMIT^{{commit}}" 2>/dev/null || git "$@" fetch --quiet origin "$COMMIT"
+        git "$@" checkout --quiet --detach "$COMMIT" --
+    fi
+    ;;
+folder) cp -a --no-preserve=ownership /source/. "/work/$PROJECT" ;;
+esac
+{SCRIPT_OF_COPY}
+"""
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_BRANCH = re.compile(r"[A-Za-z0-9_][\w./+@#=-]*")
+_SSH_SHORT_FORM = re.compile(r"[\w.-]+@[\w.-]+:[^-].*")
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """What the sandbox needs to fetch a source."""
+
+    environment: Mapping[str, str] = field(repr=False)
+    volumes: tuple[str, ...] = ()
+
+
+def plan_fetch(source: Source, settings: Settings, secrets: Mapping[str, str]) -> Fetch:
+    """Checks the source against the settings of the runner."""
+    match source:
+        case ImageSource():
+            return Fetch({"KIND": "image"})
+        case FolderSource(path):
+            folder = _find_allowed_folder(path, settings)
+            return Fetch({"KIND": "folder"}, (f"{folder}:/source:ro",))
+        case GitSource():
+            return _plan_clone(source, settings, secrets)
+
+
+def _plan_clone(source: GitSource, settings: Settings, secrets: Mapping[str, str]) -> Fetch:
+    if source.commit and not _COMMIT.fullmatch(source.commit):
+        raise EngineError(Reason.SOURCE_REFUSED, f"{source.commit!r} is not a commit; use its hexadecimal name")
+    if source.branch and not _BRANCH.fullmatch(source.branch):
+        raise EngineError(Reason.SOURCE_REFUSED, f"{source.branch!r} is not the name of a branch or tag")
+    if ".." in Path(source.subfolder).parts or source.subfolder.startswith("/"):
+        raise EngineError(Reason.SOURCE_REFUSED, f"the subfolder {source.subfolder!r} leaves the repository")
+    protocol = find_protocol(source.url)
+    url, volumes = source.url, ()
+    if protocol == "file":
+        folder = _find_allowed_folder(urlsplit(url).path if url.startswith("file:") else url, settings)
+        return _describe_clone(source, "file:///source", "file", secrets, (f"{folder}:/source:ro",))
+    if protocol not in settings.protocols:
+        allowed = ", ".join(sorted(settings.protocols))
+        raise EngineError(Reason.SOURCE_REFUSED, f"the protocol {protocol!r} is not allowed here; use one of {allowed}")
+    return _describe_clone(source, url, protocol, secrets, volumes)
+
+
+def _describe_clone(
+    source: GitSource, url: str, protocol: str, secrets: Mapping[str, str], volumes: tuple[str, ...]
+) -> Fetch:
+    ssh_options = ("BatchMode=yes", "StrictHostKeyChecking=yes", "UserKnownHostsFile=/tmp/known_hosts")
+    ssh = " ".join(("ssh", "-F", "/dev/null", "-i", "/tmp/key", *(f"-o {option}" for option in ssh_options)))
+    environment = {
+        "KIND": "git",
+        "URL": url,
+        "BRANCH": source.branch,
+        "COMMIT": source.commit,
+        "HOME": "/tmp",
+        "GIT_ALLOW_PROTOCOL": protocol,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+        "GIT_SSH_COMMAND": ssh,
+        "GIT_USER": secrets.get(GIT_USER, ""),
+        "TOKEN": secrets.get(GIT_TOKEN, ""),
+        "SSH_KEY": secrets.get(GIT_SSH_KEY, ""),
+        "KNOWN_HOSTS": secrets.get(GIT_KNOWN_HOSTS, ""),
+    }
+    return Fetch(environment, volumes)
+
+
+def find_protocol(url: str) -> str:
+    """The protocol that git would use. Helpers, as in `ext::command`, count as protocols."""
+    if url.startswith("-") or not url.isprintable():
+        raise EngineError(Reason.SOURCE_REFUSED, f"{url!r} is not the URL of a repository")
+    if "::" in url.partition("/")[0]:
+        return url.partition("::")[0]
+    if "://" in url:
+        return url.partition("://")[0].lower()
+    return "ssh" if _SSH_SHORT_FORM.fullmatch(url) else "file"
+
+
+def _find_allowed_folder(path: str, settings: Settings) -> str:
+    real = os.path.realpath(path)
+    if not os.path.isabs(path) or not any(Path(real).is_relative_to(each) for each in settings.allowed_folders):
+        raise EngineError(
+            Reason.SOURCE_REFUSED, f"the folder {path!r} is not below one that this runner allows; use a repository"
+        )
+    if ":" in real or not os.path.isdir(real):
+        raise EngineError(Reason.SOURCE_REFUSED, f"there is no folder {path!r} that could be used")
+    return real
+
+
+def redact_url(url: str) -> str:
+    """The URL without a password, for messages."""
+    parts = urlsplit(url)
+    return url.replace(f":{parts.password}@", ":********@") if parts.password else url
