@@ -68,8 +68,8 @@ bench: $(TEST) ## measure the server under load, next to an upper bound; ARGS=--
 tools: ## unpack kubectl into .tools/bin, for the first session
 	@scripts/setup-tools.sh kubectl
 
-test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd and wrk
-	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk
+test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, podman and the dev container CLI
+	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk podman devcontainer workspace
 
 clean: ## remove .venv, .tools and all caches, but no data of servers
 	@rm -rf .venv .tools $(CACHES)

@@ -9,6 +9,9 @@
 #   etcdctl       the client of etcd, a separate package in Debian
 #   faketime      libfaketime, for tests with clocks that jump
 #   wrk           the load generator of the benchmarks
+#   podman        podman with runc and netavark, for workspaces
+#   devcontainer  the dev container CLI, in .tools/bin; with a Node.js 20 of its own if that of the machine is older
+#   workspace     the image that tests of workspaces use, in .tools/images
 #
 # kubectl needs no root permissions. The others are installed by root only; for other users, the script prints the packages.
 # Tests of a program that is missing are skipped, with a reason. With CI=true, a missing program is an error.
@@ -52,6 +55,45 @@ fetch_kubectl() {
     missing "could not fetch $name; copy one to .tools/bin/$name to run the tests that need it"
 }
 
+# The dev container CLI needs Node.js 20. `npm` brings it, too, where the machine has an older one.
+install_devcontainer() {
+    local home=.tools/devcontainer packages=("@devcontainers/cli@0.89.0") version
+    if [[ -x .tools/bin/devcontainer ]]; then return; fi
+    install_package npm npm
+    have npm || return 0
+    version="$(node --version 2>/dev/null || echo v0)"
+    version="${version#v}"
+    if [[ ${version%%.*} -lt 20 ]]; then packages+=("node@20"); fi
+    say "installing the dev container CLI into .tools"
+    mkdir -p .tools/bin
+    if ! npm install --silent --no-fund --no-audit --prefix "$home" "${packages[@]}" >"$home.log" 2>&1; then
+        missing "could not install the dev container CLI; see $home.log"
+        return
+    fi
+    if [[ ${#packages[@]} == 2 ]]; then ln -sfn "../devcontainer/node_modules/.bin/node" .tools/bin/node; fi
+    ln -sfn "../devcontainer/node_modules/@devcontainers/cli/devcontainer.js" .tools/bin/devcontainer
+}
+
+install_podman() {
+    local packages=(podman runc conmon netavark aardvark-dns iptables catatonit mmdebstrap git)
+    if have podman && have runc && have mmdebstrap && [[ -x /usr/lib/podman/netavark ]]; then return; fi
+    if [[ $(id -u) != 0 ]] || ! have apt-get; then
+        missing "no podman with runc and netavark; install ${packages[*]} to run the tests of workspaces"
+        return
+    fi
+    say "installing ${packages[*]}"
+    scripts/apt-install.sh "${packages[@]}" || missing "could not install podman; tests of workspaces are skipped"
+}
+
+build_workspace_image() {
+    if [[ $(id -u) != 0 ]] || ! have podman || ! have mmdebstrap; then
+        missing "the image for tests of workspaces needs root, podman and mmdebstrap"
+        return
+    fi
+    if [[ ! -s .tools/workspace-image.tar ]]; then say "building the image for tests of workspaces, once"; fi
+    scripts/build-workspace-image.sh || missing "could not build the image for tests of workspaces"
+}
+
 for tool in "$@"; do
     case "$tool" in
         kubectl) fetch_kubectl kubectl kubectl sid testing trixie ;;
@@ -62,6 +104,9 @@ for tool in "$@"; do
         etcdctl) install_package etcdctl etcd-client ;;
         faketime) install_package faketime faketime ;;
         wrk) install_package wrk wrk ;;
+        podman) install_podman ;;
+        devcontainer) install_devcontainer ;;
+        workspace) build_workspace_image ;;
         *) say "error: unknown tool $tool; see the list in $0"; exit 2 ;;
     esac
 done

@@ -8,11 +8,13 @@ import shutil
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.grant import UID_LABEL
 from fairlead.runner.engines.devcontainer.images import OWN
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.podman import Podman
 from fairlead.runner.engines.devcontainer.preparation import network_name
+
+STORE = "CONTAINERS_STORAGE_CONF"
+"""The variable that gives the engine an image store of its own."""
 
 
 async def remove_container(podman: Podman, folder: WorkspaceFolder) -> None:
@@ -37,9 +39,11 @@ async def remove_everything(podman: Podman, folder: WorkspaceFolder) -> None:
 
 async def remove_build_leftovers(podman: Podman) -> None:
     """Removes containers and images of builds that were killed. They carry no label, so this waits until no build runs;
-    it happens after each deletion."""
+    it happens after each deletion. In a store that others may use, too, nothing is touched."""
+    if STORE not in podman.settings.podman_environment:
+        return
     state = podman.settings.state_folder
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    state.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(state / "builds.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,8 +77,5 @@ async def _list_volumes(podman: Podman, uid: str) -> list[str]:
 
 
 async def _list_images(podman: Podman, uid: str) -> list[str]:
-    listed = await podman.expect(
-        "images", "--format", "{{.Repository}}:{{.Tag}}", "--filter", f"label={UID_LABEL}={uid}"
-    )
-    named = await podman.expect("images", "--format", "{{.Repository}}:{{.Tag}}")
-    return sorted({name for name in (*listed.split(), *named.split()) if name.startswith(f"{OWN}{uid}/")})
+    listed = await podman.expect("images", "--format", "{{.Repository}}:{{.Tag}}")
+    return [name for name in listed.split() if name.startswith(f"{OWN}{uid}/")]

@@ -41,7 +41,6 @@ from fairlead.runner.engines.devcontainer.sources import (
     SCRIPT_OF_CLONE,
     SCRIPT_OF_COPY,
     plan_fetch,
-    redact_url,
 )
 
 BUILD, START, COMMANDS = "Build", "Start", "LifecycleCommands"
@@ -157,7 +156,7 @@ class Creation:
                 await asyncio.to_thread(shutil.rmtree, parent, True)
             prepare_folders(self.settings, self.folder, self.grant)
             if isinstance(self.spec.source, GitSource):
-                self.task.log(f"Cloning {redact_url(self.spec.source.url)}\n".encode())
+                self.task.log(f"Cloning {self.spec.source.url}\n".encode())
             result = await run_in_sandbox(
                 self.podman,
                 self.folder,

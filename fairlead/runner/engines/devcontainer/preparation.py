@@ -54,20 +54,27 @@ def allocate_number(settings: Settings, folder: WorkspaceFolder) -> int:
         identities = (read_json(each.identity) for each in list_folders(settings.state_folder))
         taken = {identity["number"] for identity in identities if identity is not None}
         number = next(each for each in range(len(taken) + 1) if each not in taken)
-        folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _make_passable(folder.root.parent)
+        _make_passable(folder.root)
         write_json(folder.identity, {"number": number})
         return number
 
 
 @contextmanager
 def lock_state(state: Path) -> Iterator[None]:
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make_passable(state)
     descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+def _make_passable(folder: Path) -> None:
+    """The root users of workspaces pass these folders when the runtime mounts something below, and cannot list them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o711)
 
 
 def check_free_disk(settings: Settings) -> None:
@@ -133,7 +140,7 @@ def prepare_folders(settings: Settings, folder: WorkspaceFolder, grant: Grant) -
     for path in (folder.home, folder.tmp, folder.task, folder.private):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     for parent in (folder.work, folder.staging):
-        parent.mkdir(exist_ok=True, mode=0o755)
+        parent.mkdir(exist_ok=True, mode=0o700)
         (parent / grant.project).mkdir(exist_ok=True)
         os.chown(parent, grant.first_uid, grant.first_uid)
         os.chown(parent / grant.project, grant.first_uid, grant.first_uid)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.runner.engines.contract import ByteReader, ByteWriter
+from fairlead.runner.engines.contract import ByteReader
 
 MARK = "FAIRLEAD_SESSION"
 BOOT_ID = uuid.uuid4().hex
@@ -43,6 +43,11 @@ class Writer:
                 self.stream.write_eof()
             else:
                 self.stream.close()
+
+    async def release(self) -> None:
+        self.stream.close()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            await self.stream.wait_closed()
 
 
 @dataclass(slots=True)
@@ -80,7 +85,7 @@ class Terminal:
     def resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def release(self) -> None:
+    async def release(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -103,7 +108,7 @@ class Session:
 
     podman: asyncio.subprocess.Process
     mark: str
-    stdin: ByteWriter
+    stdin: Writer | Terminal
     stdout: ByteReader
     stderr: ByteReader
     terminal: Terminal | None = None
@@ -133,8 +138,10 @@ class Session:
             except TimeoutError:
                 self.podman.kill()
                 await self.podman.wait()
-        if self.terminal is not None:
-            self.terminal.release()
+        await self.stdin.release()
+        for reader in (self.stdout, self.stderr):  # what nothing has read: the pipes close at their end only
+            while self.terminal is None and await reader.read(BUFFER):
+                pass
 
 
 async def start_session(command: list[str], mark: str, environment: Mapping[str, str]) -> Session:

@@ -34,7 +34,7 @@ DEFAULT_DEADLINES = Deadlines()
 @dataclass(frozen=True, slots=True)
 class Settings:
     state_folder: Path
-    """Everything of the engine but images and containers. Only root may read it."""
+    """Everything of the engine but images and containers. Others cannot list it."""
     runner: str
     """The name of the Runner object: a label of everything that the engine creates."""
     cli: tuple[str, ...] = ("devcontainer",)

@@ -30,9 +30,12 @@ fi
 unset SSH_KEY
 case "$KIND" in
 git)
-    set -- -c core.hooksPath=/dev/null -c safe.directory='*' -c credential.helper='!f() {{
+    # In a file, because the process that reads a repository on disk ignores what the command line says.
+    printf '[safe]\n\tdirectory = *\n[core]\n\thooksPath = /dev/null\n' >"$HOME/.gitconfig"
+    set -- -c credential.helper='!f() {{
         [ -z "${{TOKEN:-}}" ] || printf "username=%s\\npassword=%s\\n" "${{GIT_USER:-git}}" "$TOKEN"; }}; f'
     git "$@" clone --quiet --no-recurse-submodules ${{BRANCH:+--branch "$BRANCH"}} -- "$URL" "/work/$PROJECT"
+    git "$@" -C "/work/$PROJECT" remote set-url origin "$ORIGIN"
     if [ -n "${{COMMIT:-}}" ]; then
         cd "/work/$PROJECT"
         git "$@" cat-file -e "$COMMIT^{{commit}}" 2>/dev/null || git "$@" fetch --quiet origin "$COMMIT"
@@ -76,24 +79,27 @@ def _plan_clone(source: GitSource, settings: Settings, secrets: Mapping[str, str
     if ".." in Path(source.subfolder).parts or source.subfolder.startswith("/"):
         raise EngineError(Reason.SOURCE_REFUSED, f"the subfolder {source.subfolder!r} leaves the repository")
     protocol = find_protocol(source.url)
-    url, volumes = source.url, ()
     if protocol == "file":
-        folder = _find_allowed_folder(urlsplit(url).path if url.startswith("file:") else url, settings)
-        return _describe_clone(source, "file:///source", "file", secrets, (f"{folder}:/source:ro",))
+        folder = _find_allowed_folder(source.url.removeprefix("file://"), settings)
+        return Fetch(_describe_clone(source, "file:///source", protocol, secrets), (f"{folder}:/source:ro",))
     if protocol not in settings.protocols:
         allowed = ", ".join(sorted(settings.protocols))
         raise EngineError(Reason.SOURCE_REFUSED, f"the protocol {protocol!r} is not allowed here; use one of {allowed}")
-    return _describe_clone(source, url, protocol, secrets, volumes)
+    if protocol != "ssh" and "@" in urlsplit(source.url).netloc:
+        raise EngineError(
+            Reason.SOURCE_REFUSED,
+            f"the URL contains a user or password, which would stay in the work folder; use {GIT_TOKEN}",
+        )
+    return Fetch(_describe_clone(source, source.url, protocol, secrets))
 
 
-def _describe_clone(
-    source: GitSource, url: str, protocol: str, secrets: Mapping[str, str], volumes: tuple[str, ...]
-) -> Fetch:
+def _describe_clone(source: GitSource, url: str, protocol: str, secrets: Mapping[str, str]) -> dict[str, str]:
     ssh_options = ("BatchMode=yes", "StrictHostKeyChecking=yes", "UserKnownHostsFile=/tmp/known_hosts")
     ssh = " ".join(("ssh", "-F", "/dev/null", "-i", "/tmp/key", *(f"-o {option}" for option in ssh_options)))
-    environment = {
+    return {
         "KIND": "git",
         "URL": url,
+        "ORIGIN": source.url,
         "BRANCH": source.branch,
         "COMMIT": source.commit,
         "HOME": "/tmp",
@@ -107,7 +113,6 @@ def _describe_clone(
         "SSH_KEY": secrets.get(GIT_SSH_KEY, ""),
         "KNOWN_HOSTS": secrets.get(GIT_KNOWN_HOSTS, ""),
     }
-    return Fetch(environment, volumes)
 
 
 def find_protocol(url: str) -> str:
@@ -130,9 +135,3 @@ def _find_allowed_folder(path: str, settings: Settings) -> str:
     if ":" in real or not os.path.isdir(real):
         raise EngineError(Reason.SOURCE_REFUSED, f"there is no folder {path!r} that could be used")
     return real
-
-
-def redact_url(url: str) -> str:
-    """The URL without a password, for messages."""
-    parts = urlsplit(url)
-    return url.replace(f":{parts.password}@", ":********@") if parts.password else url

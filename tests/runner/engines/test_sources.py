@@ -1,0 +1,78 @@
+"""Sources that are refused before anything is fetched."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.runner.engines.contract import EngineError, FolderSource, GitSource, Reason, Source
+from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.devcontainer.sources import GIT_TOKEN, find_protocol, plan_fetch
+
+
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "allowed" / "repository").mkdir(parents=True)
+    return Settings(state_folder=tmp_path / "state", runner="r", allowed_folders=(tmp_path / "allowed",))
+
+
+@pytest.mark.parametrize(
+    ("url", "protocol"),
+    [
+        ("https://example.com/x.git", "https"),
+        ("HTTPS://example.com/x.git", "https"),
+        ("git@example.com:x/y.git", "ssh"),
+        ("ext::sh -c id", "ext"),
+        ("ext::https://example.com", "ext"),
+        ("fd::17", "fd"),
+        ("/srv/x.git", "file"),
+        ("../x", "file"),
+    ],
+)
+def test_the_protocol_is_the_one_that_git_would_use(url: str, protocol: str) -> None:
+    assert find_protocol(url) == protocol
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        GitSource("ext::sh -c 'touch /tmp/x'"),
+        GitSource("fd::3"),
+        GitSource("http://169.254.169.254/latest"),
+        GitSource("git://example.com/x"),
+        GitSource("file:///etc"),
+        GitSource("/etc"),
+        GitSource("../../etc"),
+        GitSource("--upload-pack=touch /tmp/x"),
+        GitSource("https://ada:secret@example.com/x.git"),
+        GitSource("https://example.com/x", branch="--upload-pack=x"),
+        GitSource("https://example.com/x", commit="--help"),
+        GitSource("https://example.com/x", subfolder="../../etc"),
+        GitSource("https://example.com/x\nhttps://example.com/y"),
+        FolderSource("/etc"),
+        FolderSource("allowed"),
+    ],
+    ids=str,
+)
+def test_a_source_that_the_runner_does_not_allow_is_refused(tmp_path: Path, source: Source) -> None:
+    with pytest.raises(EngineError) as raised:
+        plan_fetch(source, settings(tmp_path), {})
+    assert raised.value.reason == Reason.SOURCE_REFUSED
+    assert "secret@" not in raised.value.message
+
+
+def test_a_link_out_of_an_allowed_folder_is_refused(tmp_path: Path) -> None:
+    allowed = settings(tmp_path)
+    (tmp_path / "allowed" / "link").symlink_to("/etc")
+    with pytest.raises(EngineError):
+        plan_fetch(FolderSource(str(tmp_path / "allowed" / "link")), allowed, {})
+
+
+def test_only_the_protocol_of_the_source_is_allowed_to_git(tmp_path: Path) -> None:
+    fetch = plan_fetch(GitSource("https://example.com/x"), settings(tmp_path), {GIT_TOKEN: "canary"})
+    assert fetch.environment["GIT_ALLOW_PROTOCOL"] == "https"
+    assert "canary" not in repr(fetch)
+
+
+def test_a_repository_on_disk_is_mounted_read_only(tmp_path: Path) -> None:
+    fetch = plan_fetch(GitSource(f"file://{tmp_path}/allowed/repository"), settings(tmp_path), {})
+    assert fetch.volumes == (f"{tmp_path}/allowed/repository:/source:ro",)
+    assert fetch.environment["GIT_ALLOW_PROTOCOL"] == "file"
