@@ -1,7 +1,7 @@
 """A task for engines, as the runner would run it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -10,18 +10,20 @@ from fairlead.runner.engines.contract import EngineError, Reason
 
 @dataclass(slots=True)
 class RecordedTask:
-    """Keeps the log and the names of the steps. `cancel_in` cancels the task when that step begins."""
+    """Keeps the log and the names of the steps."""
 
     task_id: str = "task-1"
     is_cancelled: bool = False
-    cancel_in: str = ""
     steps: list[str] = field(default_factory=list)
     output: bytearray = field(default_factory=bytearray)
     entered: dict[str, asyncio.Event] = field(default_factory=dict)
+    on_step: Callable[[str], None] | None = None
 
     @asynccontextmanager
     async def step(self, name: str, seconds: float) -> AsyncIterator[None]:
         self.steps.append(name)
+        if self.on_step is not None:
+            self.on_step(name)
         self.entered.setdefault(name, asyncio.Event()).set()
         try:
             async with asyncio.timeout(seconds) as deadline:

@@ -22,7 +22,6 @@ from fairlead.runner.engines.devcontainer.configuration import (
     read_configuration,
 )
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
-from fairlead.runner.engines.devcontainer.firewall import ensure_firewall
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
 from fairlead.runner.engines.devcontainer.masking import Masker
@@ -31,7 +30,7 @@ from fairlead.runner.engines.devcontainer.preparation import (
     build_grant,
     check_free_disk,
     encode_spec,
-    ensure_network,
+    prepare,
     prepare_folders,
 )
 from fairlead.runner.engines.devcontainer.sandbox import run_in_sandbox, start_recovery
@@ -103,9 +102,7 @@ class Creation:
 
     async def run(self, has_container: bool) -> None:
         async with self.task.step("Prepare", self.deadlines.prepare):
-            prepare_folders(self.settings, self.folder, self.grant)
-            await ensure_firewall(self.settings)
-            await ensure_network(self.podman, self.grant)
+            await prepare(self.podman, self.folder, self.grant)
             write_json(self.folder.spec, encode_spec(self.spec))
             self._write_secrets()
         is_fresh = await self._fetch()

@@ -22,6 +22,7 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
+from fairlead.runner.engines.devcontainer.firewall import ensure_firewall
 from fairlead.runner.engines.devcontainer.grant import (
     IDS_PER_WORKSPACE,
     PERMISSIONS,
@@ -150,6 +151,13 @@ def prepare_folders(settings: Settings, folder: WorkspaceFolder, grant: Grant) -
     write_file(folder.grant, encode_grant(grant))
     write_file(folder.shim, LAUNCHER.format(python=sys.executable).encode(), mode=0o700)
     folder.denials.unlink(missing_ok=True)
+
+
+async def prepare(podman: Podman, folder: WorkspaceFolder, grant: Grant) -> None:
+    """Everything that the sandbox and the container need."""
+    prepare_folders(podman.settings, folder, grant)
+    await ensure_firewall(podman.settings)
+    await ensure_network(podman, grant)
 
 
 async def ensure_network(podman: Podman, grant: Grant) -> None:
