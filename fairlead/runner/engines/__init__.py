@@ -1,4 +1,7 @@
 """Engines: what a workspace runs in. `contract.py` is all that the runner knows of them.
 
-contract.py         `Engine`, and the values that the runner and its engines exchange
+contract.py     `Engine`, and the values that the runner and its engines exchange
+devcontainer/   dev containers, with podman
+process/        folders and processes, without any isolation
+sessions.py     processes with pipes or a terminal, which end as a whole
 """

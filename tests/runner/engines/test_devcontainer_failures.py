@@ -26,6 +26,7 @@ from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
 ROOT = Path(__file__).parents[3]
+FORK_BOMB = "i=0; while [ $i -lt 200 ]; do sleep 1 & i=$((i+1)); done; wait"
 PRIVILEGED = json.dumps([{"privileged": True}]).replace('"', '\\"')
 
 
@@ -93,13 +94,13 @@ async def test_a_label_of_an_image_cannot_bring_privileges(containers: Container
 async def test_a_broken_build_gives_a_container_with_the_sources(containers: Containers, uid: str) -> None:
     files = {
         ".devcontainer/devcontainer.json": json.dumps({"build": {"dockerfile": "Dockerfile"}}),
-        ".devcontainer/Dockerfile": f"FROM {IMAGE}\nUSER root\nRUN echo says why; exit 3\n",
+        ".devcontainer/Dockerfile": f"FROM {IMAGE}\nUSER root\nRUN {FORK_BOMB}; exit 3\n",
     }
     engine, task = containers.engine(), RecordedTask()
     with pytest.raises(EngineError) as raised:
         await engine.up(make_spec(containers, uid, files), task)
     assert (raised.value.reason, raised.value.step) == (Reason.BUILD_FAILED, "Build")
-    assert "says why" in task.text
+    assert "Cannot fork" in task.text  # the limit on processes holds for builds, too
     status = await engine.status(uid)
     assert (status.state, status.is_recovery) == (ContainerState.RUNNING, True)
     outcome = await run_inside(engine, uid, "cat .devcontainer/Dockerfile; git log --format=%s; ls /root /etc/shadow")
@@ -108,13 +109,14 @@ async def test_a_broken_build_gives_a_container_with_the_sources(containers: Con
 
 
 async def test_a_command_that_hangs_fails_with_its_name(containers: Containers, uid: str) -> None:
-    configuration = json.dumps({"image": IMAGE, "postCreateCommand": "sleep 4243", "userEnvProbe": "none"})
+    configuration = json.dumps({"image": IMAGE, "postCreateCommand": "sleep 4243", "remoteUser": "root"})
     engine = containers.engine(deadlines=Deadlines(commands=1))
     with pytest.raises(EngineError) as raised:
         await engine.up(make_spec(containers, uid, configuration), RecordedTask())
     assert (raised.value.reason, raised.value.step) == (Reason.STEP_TIMED_OUT, "LifecycleCommands")
     assert "postCreateCommand" in raised.value.message
     assert (await engine.status(uid)).state is ContainerState.RUNNING
+    assert (await run_inside(engine, uid, "id -un; pwd")).output.split() == ["root", "/workspaces/demo"]
 
 
 def test_an_image_for_another_platform_is_named(containers: Containers, tmp_path: Path) -> None:

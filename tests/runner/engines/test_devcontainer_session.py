@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.runner.engines import sessions
 from fairlead.runner.engines.contract import ContainerState, EngineError, ExecOptions, GitSource, Reason, WorkspaceSpec
-from fairlead.runner.engines.devcontainer import sessions
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
-from fairlead.runner.engines.devcontainer.sessions import list_pids, read_mark
+from fairlead.runner.engines.sessions import list_pids, read_mark
 from tests.harness.eventually import eventually
 from tests.runner.harness.podman import IMAGE, SMALL, Containers
 from tests.runner.harness.sessions import read_all, run_inside

@@ -1,4 +1,26 @@
 """The engine for dev containers: the CLI of the dev container project, with podman.
 
-engine.py           `DevcontainerEngine`: the contract's methods
+engine.py           `DevcontainerEngine`: the methods of the contract
+settings.py         what the operator of the machine chooses
+layout.py           the files of a workspace on the machine
+preparation.py      user ids, network, folders and grant of a workspace
+creation.py         `up`: from a specification to a running container
+sources.py          which sources are allowed, and how they are fetched
+sandbox.py          the container without an image that clones, copies and stands in for failed builds
+configuration.py    finds and reads the devcontainer.json
+policy.py           what a devcontainer.json may ask for
+grant.py            what a workspace may have, for the policy and the shim
+shim.py             the program between the CLI and podman
+command_lines.py    which commands of podman the CLI may run, and with which options
+dockerfile.py       what a Dockerfile may ask for
+images.py           which images a repository may name
+build_limits.py     the cgroup of builds
+detached.py         the CLI in its own session, which outlives the runner
+masking.py          secrets in logs
+observation.py      state and usage of a workspace
+ports.py            ports inside a container
+firewall.py         what containers cannot reach
+podman.py           podman for the engine's own purposes
+cleanup.py          removes what workspaces leave
+diagnosis.py        what the machine lacks
 """

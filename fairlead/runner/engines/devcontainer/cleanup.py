@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
+from fairlead.runner.engines.devcontainer.build_limits import end_build
 from fairlead.runner.engines.devcontainer.images import OWN
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.podman import Podman
@@ -28,6 +29,7 @@ async def remove_container(podman: Podman, folder: WorkspaceFolder) -> None:
 async def remove_everything(podman: Podman, folder: WorkspaceFolder) -> None:
     """The folder goes last: as long as it exists, the number of the workspace is not given to another one."""
     uid = folder.uid
+    end_build(uid)
     await remove_container(podman, folder)
     if left := await podman.find_containers(uid):
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"podman did not remove the container {left[0]['Id'][:12]}")

@@ -9,6 +9,7 @@ import os.path
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fairlead.runner.engines.devcontainer.build_limits import build_cgroup
 from fairlead.runner.engines.devcontainer.grant import PRIVATE_FOLDER, Grant
 from fairlead.runner.engines.devcontainer.images import resolve_image
 
@@ -251,13 +252,14 @@ def _rewrite_build(arguments: Sequence[str], grant: Grant, container_id: str) ->
         f"--memory-swap={grant.memory_bytes}",
         "--cpu-period=100000",
         f"--cpu-quota={int(grant.cpus * 100000)}",
-        f"--ulimit=nproc={grant.processes}:{grant.processes}",
         f"--network={grant.network}",
         "--cap-drop=NET_RAW,MKNOD,AUDIT_WRITE",
         "--force-rm",
         f"--label={grant.id_label}",
     ]
-    return Command(["build", *confinement, *kept, context], dockerfile=dockerfile, build_arguments=build_arguments)
+    # The cgroup is a path, which podman only accepts if it does not leave cgroups to systemd.
+    command = ["--cgroup-manager=cgroupfs", "build", f"--cgroup-parent={build_cgroup(grant.uid)}"]
+    return Command([*command, *confinement, *kept, context], dockerfile=dockerfile, build_arguments=build_arguments)
 
 
 def _rewrite_exec(arguments: Sequence[str], grant: Grant, container_id: str) -> Command:

@@ -82,16 +82,18 @@ def _check_parents(path: Path, project: Path) -> None:
             )
 
 
-async def read_configuration(settings: Settings, folder: WorkspaceFolder, grant: Grant, config: Path) -> None:
-    """Raises an error if the CLI cannot read the configuration, or if something in it is refused."""
+async def read_configuration(settings: Settings, folder: WorkspaceFolder, grant: Grant, config: Path) -> dict[str, Any]:
+    """The merged configuration. Raises an error if the CLI cannot read it, or if something in it is refused."""
     command = [*settings.cli, "read-configuration", *cli_options(settings, folder, grant, config)]
     code, output, errors = await run_command([*command, "--include-merged-configuration"], cli_environment(folder))
     raise_refusals(folder)
     if code != 0:
         raise EngineError(Reason.CONFIGURATION_INVALID, describe_cli_error(output, errors))
-    violations = check_configuration(json.loads(output), grant)
+    result: dict[str, Any] = json.loads(output)
+    violations = check_configuration(result, grant)
     if violations:
         raise EngineError(Reason.POLICY_VIOLATION, "; ".join(violations))
+    return dict(result.get("mergedConfiguration") or {})
 
 
 def raise_refusals(folder: WorkspaceFolder) -> None:

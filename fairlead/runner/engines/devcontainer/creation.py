@@ -110,11 +110,12 @@ class Creation:
             if not is_fresh and not has_container:
                 await self._copy_to_staging()
             config = find_configuration(self.spec, self.grant)
-            await read_configuration(self.settings, self.folder, self.grant, config)
+            merged = await read_configuration(self.settings, self.folder, self.grant, config)
             self.command.remove()
             self.folder.task.mkdir(mode=0o700)
             secrets = {name: value for name, value in self.spec.secrets.items() if name not in CREDENTIALS}
             write_json(self.folder.task / "secrets.json", secrets)
+            write_json(self.folder.task / "merged.json", merged)
             options = cli_options(self.settings, self.folder, self.grant, config)
             gpus = "all" if self.grant.allows("gpu") else "none"
             self.command.start(
@@ -132,12 +133,18 @@ class Creation:
     async def finish(self) -> None:
         """Follows the CLI up to its end, which may have been started by an earlier runner."""
         try:
-            code = await self._follow()
+            await self._follow()
         except EngineError as error:
+            self._forget_secrets()
             if error.reason == Reason.STEP_TIMED_OUT and error.step in (BUILD, START):
                 await self._recover()
             raise
-        self._save_result(code)
+        except asyncio.CancelledError:
+            if self.task.is_cancelled:  # else the next runner goes on
+                self._forget_secrets()
+            raise
+        self._forget_secrets()
+        self._save_session(self.command.read_output())
 
     # --- the source ---------------------------------------------------------------------------------------------------
 
@@ -201,7 +208,7 @@ class Creation:
 
     # --- the CLI ------------------------------------------------------------------------------------------------------
 
-    async def _follow(self) -> int | None:
+    async def _follow(self) -> None:
         secrets: dict[str, str] = read_json(self.folder.task / "secrets.json") or {}
         masker, progress = Masker(secrets.values()), Progress()
         follower = asyncio.create_task(self.command.follow(self._log_lines(masker, progress)))
@@ -220,11 +227,11 @@ class Creation:
                         raise
         except EngineError as error:
             if error.reason == Reason.STEP_TIMED_OUT and progress.command:
+                self._save_session(b"{}")
                 raise EngineError(error.reason, f"{progress.command}: {error.message}", error.step) from error
             raise
         finally:
             follower.cancel()
-        return follower.result()
 
     def _log_lines(self, masker: Masker, progress: Progress) -> Callable[[bytes], None]:
         def log_line(line: bytes) -> None:
@@ -254,18 +261,22 @@ class Creation:
             self._save_session(json.dumps({"remoteUser": "root", "remoteWorkspaceFolder": target}).encode())
         return result.code == 0
 
-    def _save_result(self, code: int | None) -> None:
-        self._save_session(self.command.read_output())
+    def _forget_secrets(self) -> None:
+        """The CLI has ended, and the container has its own files."""
         (self.folder.task / "secrets.json").unlink(missing_ok=True)
 
     def _save_session(self, output: bytes) -> None:
+        """The user and folder of sessions. When a command failed, the CLI does not say them, but the configuration may;
+        without a user there, podman chooses that of the image."""
         try:
             result: dict[str, Any] = json.loads(output)
         except ValueError:
             return
+        merged: dict[str, Any] = read_json(self.folder.task / "merged.json") or {}
+        user = result.get("remoteUser") or merged.get("remoteUser") or merged.get("containerUser") or ""
         subfolder = getattr(self.spec.source, "subfolder", "")
         folder = str(result.get("remoteWorkspaceFolder") or self.grant.work_folder)
-        session = {"user": result.get("remoteUser") or "root", "folder": f"{folder}/{subfolder}".rstrip("/")}
+        session = {"user": user, "folder": f"{folder}/{subfolder}".rstrip("/")}
         write_json(self.folder.root / "session.json", session)
 
 

@@ -26,16 +26,15 @@ from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.podman import Podman
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
-from fairlead.runner.engines.devcontainer.sessions import (
+from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.sessions import (
     MARK,
+    end_trees,
     find_stale_sessions,
-    find_trees,
     new_mark,
-    send_kill,
     start_session,
     start_terminal_session,
 )
-from fairlead.runner.engines.devcontainer.settings import Settings
 
 SHELL = ("/bin/sh", "-c", 'exec "$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f7 | grep . || echo /bin/sh)" -l')
 GRACE_SECONDS = 10
@@ -69,7 +68,8 @@ class DevcontainerEngine:
         self.observer.forget(spec.uid)
         if not is_kept:
             await remove_container(self.podman, folder)
-        if spec.reset:
+        has_run = (folder.root / "session.json").exists()
+        if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
             (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_kept and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
         creation = plan_creation(self.podman, folder, spec, task)
@@ -77,8 +77,7 @@ class DevcontainerEngine:
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         folder = self._folder(uid)
-        for pid in find_trees(await asyncio.to_thread(find_stale_sessions, uid)):
-            send_kill(pid)
+        await end_trees(lambda: find_stale_sessions(uid))
         command = DetachedCommand(folder.task)
         fields = read_json(folder.spec)
         is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
@@ -120,13 +119,14 @@ class DevcontainerEngine:
     async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
         container = await self._running(uid)
         session = read_json(self._folder(uid).root / "session.json") or {}
+        user = options.user or session.get("user")
         mark = new_mark(uid)
         arguments = [
             *(self.settings.podman, "exec", "--interactive", *(["--tty"] if options.tty else [])),
-            *("--user", options.user or session.get("user") or "root"),
+            *(("--user", user) if user else ()),
             *("--workdir", options.folder or session.get("folder") or "/"),
             *("--env", f"{MARK}={mark}"),
-            *(part for name in options.environment for part in ("--env", f"{name}={options.environment[name]}")),
+            *(part for name, value in options.environment.items() for part in ("--env", f"{name}={value}")),
             *(container.id, *(command or SHELL)),
         ]
         if options.tty:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, ListeningPort, Reason
-from fairlead.runner.engines.devcontainer.sessions import Writer, list_pids
+from fairlead.runner.engines.sessions import Writer, list_pids
 
 LISTENING = "0A"
 CONNECT_SECONDS = 10.0

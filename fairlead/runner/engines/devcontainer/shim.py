@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fairlead.runner.engines.devcontainer.build_limits import limit_processes
 from fairlead.runner.engines.devcontainer.command_lines import Command, Refused, rewrite_command
 from fairlead.runner.engines.devcontainer.dockerfile import check_dockerfile
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE, Grant, load_grant
@@ -44,6 +45,7 @@ def main(folder: Path, arguments: Sequence[str]) -> int:
         if command.dockerfile:
             command = replace_dockerfile(command, grant, folder)
             hold_build_lock(folder.parent.parent)
+            limit_processes(grant.uid, grant.processes)
         if command.session_user:
             give_ownership(command.session_user, grant, folder)
     except (Refused, WrongPlatform) as refusal:

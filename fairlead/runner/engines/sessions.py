@@ -1,7 +1,7 @@
-"""Processes inside a container: what ssh sessions, commands and downloads are made of.
+"""Processes inside workspaces: what ssh sessions, commands and downloads are made of.
 
-They are started by `podman exec`, which leaves them running when it is killed itself. So each carries a mark in its
-environment, by which the host finds it, and with it everything that it started.
+In a container, `podman exec` starts them, and leaves them running when it is killed itself. So each carries a mark in
+its environment, by which the host finds it, and with it everything that it started.
 """
 
 import asyncio
@@ -128,10 +128,7 @@ class Session:
         return code if code >= 0 else 128 - code
 
     async def kill(self) -> None:
-        while pids := find_trees(find_marked(self.mark)):
-            for pid in pids:
-                send_kill(pid)
-            await asyncio.sleep(0.02)
+        await end_trees(lambda: find_marked(self.mark))
         if self.podman.returncode is None:
             try:
                 await asyncio.wait_for(self.podman.wait(), 2)  # it still has to notice, and to clean up
@@ -183,17 +180,48 @@ def new_mark(uid: str) -> str:
     return f"{uid}.{BOOT_ID}.{uuid.uuid4().hex[:12]}"
 
 
+async def end_trees(find_roots: Callable[[], list[int]]) -> None:
+    """Kills the processes and all that descend from them. They are stopped first, so that none starts another one that
+    would be missed."""
+    while True:
+        stopped: set[int] = set()
+        while new := set(find_trees(find_roots())) - stopped:
+            for pid in new:
+                send(pid, signal.SIGSTOP)
+            stopped |= new
+        if not stopped:
+            return
+        for pid in stopped:
+            send(pid, signal.SIGKILL)
+        await asyncio.sleep(0.02)
+
+
 def find_marked(mark: str) -> list[int]:
-    """Processes that carry the mark and whose parent does not: the first ones of a session."""
-    marked = {pid for pid in list_pids() if mark in read_mark(pid)}
-    return [pid for pid in marked if read_parent(pid) not in marked]
+    """The first processes of the sessions with this mark."""
+    return _find_first({pid for pid in list_pids() if read_mark(pid) == mark})
 
 
 def find_stale_sessions(uid: str) -> list[int]:
     """First processes of sessions that an earlier runner left in a container."""
     marks = {pid: read_mark(pid) for pid in list_pids()}
-    stale = {pid for pid, mark in marks.items() if mark.startswith(f"{uid}.") and f".{BOOT_ID}." not in mark}
-    return [pid for pid in stale if read_parent(pid) not in stale]
+    return _find_first(
+        {pid for pid, mark in marks.items() if mark.startswith(f"{uid}.") and f".{BOOT_ID}." not in mark}
+    )
+
+
+def _find_first(marked: set[int]) -> list[int]:
+    """Those that no other one started. One that lost its parent detached itself, as tmux does, and is left alone."""
+    parents = {pid: read_parent(pid) for pid in marked}
+    return [pid for pid, parent in parents.items() if parent not in marked and not _is_init(parent)]
+
+
+def _is_init(pid: int) -> bool:
+    """Whether this is the first process of a container or of the machine, to which processes without parents go."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in status.splitlines())
 
 
 def find_trees(roots: list[int]) -> list[int]:
@@ -235,7 +263,3 @@ def read_parent(pid: int) -> int:
 def send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def send_kill(pid: int) -> None:
-    send(pid, signal.SIGKILL)

@@ -1,0 +1,247 @@
+"""`ProcessEngine`: workspaces as folders and processes of the runner's own user.
+
+A workspace runs from `up` to `stop`, also while it has no process. Its processes carry its uid in their environment, by
+which `stop` finds them, also those that detached themselves, and those that an earlier runner started. After a restart
+of the machine it is stopped, because all its processes are gone.
+"""
+
+import asyncio
+import json
+import os
+import pwd
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fairlead.runner.engines.contract import (
+    ByteStream,
+    ContainerState,
+    EngineError,
+    EngineStatus,
+    ExecOptions,
+    Finding,
+    FolderSource,
+    GitSource,
+    ListeningPort,
+    Process,
+    Reason,
+    TaskContext,
+    WorkspaceSpec,
+)
+from fairlead.runner.engines.sessions import (
+    MARK,
+    end_trees,
+    list_pids,
+    new_mark,
+    read_mark,
+    start_session,
+    start_terminal_session,
+)
+
+UID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+CLONE_SECONDS, STOP_SECONDS = 900.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEngine:
+    state_folder: Path
+    name: str = "process"
+
+    async def check(self) -> Sequence[Finding]:
+        has_git = shutil.which("git") is not None
+        isolation = "workspaces of the engine `process` are not separated from this machine"
+        return [
+            Finding("git", "" if has_git else "there is no git", "apt-get install git"),
+            Finding("isolation", isolation, "use the engine `devcontainer` for others' code", is_fatal=False),
+        ]
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
+        folder = self._folder(spec.uid)
+        if (await self.status(spec.uid)).state is ContainerState.RUNNING and not spec.recreate and not spec.reset:
+            return
+        await self._end_processes(spec.uid)
+        if spec.reset:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+        async with task.step("Clone", CLONE_SECONDS):
+            if not (folder / "work").exists():
+                await self._fetch(spec, folder, task)
+        async with task.step("Start", STOP_SECONDS):
+            self._write_secrets(spec, folder)
+            subfolder = getattr(spec.source, "subfolder", "")
+            running = {
+                "boot": read_boot_id(),
+                "started": datetime.now(UTC).isoformat(),
+                "folder": str(folder / "work" / subfolder),
+                "environment": dict(spec.environment),
+                "template": spec.template_hash,
+                "task": task.task_id,
+            }
+            _replace_file(folder / "running.json", json.dumps(running))
+
+    async def stop(self, uid: str, task: TaskContext) -> None:
+        async with task.step("Stop", STOP_SECONDS):
+            (self._folder(uid) / "running.json").unlink(missing_ok=True)
+            await self._end_processes(uid)
+
+    async def delete(self, uid: str, task: TaskContext) -> None:
+        async with task.step("Delete", STOP_SECONDS):
+            folder = self._folder(uid)
+            (folder / "running.json").unlink(missing_ok=True)
+            await self._end_processes(uid)
+            if folder.exists():
+                await asyncio.to_thread(shutil.rmtree, folder)
+
+    async def adopt(self, uid: str, task: TaskContext) -> bool:
+        """Nothing of `up` outlives the runner."""
+        return False
+
+    # --- status -------------------------------------------------------------------------------------------------------
+
+    async def status(self, uid: str) -> EngineStatus:
+        running = self._read_running(uid)
+        if running is None:
+            has_files = (self._folder(uid) / "work").exists()
+            return EngineStatus(ContainerState.STOPPED if has_files else ContainerState.NOT_FOUND)
+        return EngineStatus(
+            ContainerState.RUNNING,
+            started_at=datetime.fromisoformat(str(running["started"])),
+            user=pwd.getpwuid(os.geteuid()).pw_name,
+            folder=str(running["folder"]),
+            template_hash=str(running["template"]),
+            task_id=str(running["task"]),
+        )
+
+    async def list_workspaces(self) -> Mapping[str, EngineStatus]:
+        parent = self.state_folder / "processes"
+        uids = sorted(path.name for path in parent.iterdir()) if parent.is_dir() else []
+        return {uid: await self.status(uid) for uid in uids if not uid.endswith(".new")}
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
+        running = self._require_running(uid)
+        user = pwd.getpwuid(os.geteuid())
+        if options.user not in ("", user.pw_name):
+            raise EngineError(Reason.NOT_RUNNING, f"processes of this workspace run as {user.pw_name} only")
+        mark = new_mark(uid)
+        given = running["environment"]
+        environment = {
+            "PATH": os.defpath,
+            "HOME": user.pw_dir,
+            "USER": user.pw_name,
+            "SHELL": user.pw_shell,
+            "TERM": "xterm",
+            **(given if isinstance(given, dict) else {}),
+            **options.environment,
+            MARK: mark,
+        }
+        folder = options.folder or str(running["folder"])
+        arguments = ["/usr/bin/env", "--chdir", folder, "--", *(command or [user.pw_shell, "-l"])]
+        if options.tty:
+            return await start_terminal_session(arguments, mark, environment, options.columns, options.rows)
+        return await start_session(arguments, mark, environment)
+
+    async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
+        """Ports of the machine cannot be told apart by workspace."""
+        self._require_running(uid)
+        return []
+
+    async def open_port(self, uid: str, port: int) -> ByteStream:
+        """Refused: it would open every service of the machine to users of the workspace."""
+        raise EngineError(Reason.NOT_RUNNING, "workspaces of the engine `process` have no ports of their own")
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _folder(self, uid: str) -> Path:
+        if not uid or not UID_CHARACTERS.issuperset(uid) or uid.startswith("-"):
+            raise ValueError(f"{uid!r} is not a uid")
+        return self.state_folder / "processes" / uid
+
+    async def _fetch(self, spec: WorkspaceSpec, folder: Path, task: TaskContext) -> None:
+        """Into a folder that gets its name at the end: a clone that was interrupted does not count."""
+        new = folder / "work.new"
+        await asyncio.to_thread(shutil.rmtree, new, True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        match spec.source:
+            case GitSource(url, branch, commit):
+                if url.startswith("-") or branch.startswith("-") or commit.startswith("-"):
+                    raise EngineError(Reason.SOURCE_REFUSED, f"{url!r} is not the URL of a repository")
+                chosen = ["--branch", branch] if branch else []
+                await _run_git(["clone", "--quiet", *chosen, "--", url, str(new)], task)
+                if commit:
+                    await _run_git(["-C", str(new), "checkout", "--quiet", "--detach", commit, "--"], task)
+            case FolderSource(path):
+                await asyncio.to_thread(shutil.copytree, path, new, symlinks=True)
+            case _:
+                raise EngineError(Reason.SOURCE_REFUSED, "the engine `process` needs a repository or a folder")
+        new.rename(folder / "work")
+
+    def _write_secrets(self, spec: WorkspaceSpec, folder: Path) -> None:
+        secrets = folder / "secrets"
+        shutil.rmtree(secrets, ignore_errors=True)
+        secrets.mkdir(mode=0o700)
+        for name, value in spec.secrets.items():
+            if "/" not in name and name not in ("", ".", ".."):
+                _replace_file(secrets / name, value)
+
+    async def _end_processes(self, uid: str) -> None:
+        await end_trees(lambda: [pid for pid in list_pids() if read_mark(pid).startswith(f"{uid}.")])
+
+    def _read_running(self, uid: str) -> dict[str, object] | None:
+        try:
+            running: dict[str, object] = json.loads((self._folder(uid) / "running.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        return running if running.get("boot") == read_boot_id() else None
+
+    def _require_running(self, uid: str) -> dict[str, object]:
+        running = self._read_running(uid)
+        if running is None:
+            raise EngineError(Reason.NOT_RUNNING, "the workspace is not running")
+        return running
+
+
+async def _run_git(arguments: Sequence[str], task: TaskContext) -> None:
+    environment = {
+        "PATH": os.defpath,
+        "HOME": str(Path.home()),
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ALLOW_PROTOCOL": "https:ssh:file",
+    }
+    process = await asyncio.create_subprocess_exec(
+        *("git", "-c", "core.hooksPath=/dev/null", *arguments),
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        _, errors = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    task.log(errors)
+    if process.returncode != 0:
+        lines = errors.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise EngineError(Reason.CLONE_FAILED, f"the source could not be fetched: {lines[-1]}")
+
+
+def read_boot_id() -> str:
+    """Another one after each start of the machine."""
+    return BOOT_ID.read_text()
+
+
+def _replace_file(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
