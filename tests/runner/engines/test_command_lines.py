@@ -154,7 +154,7 @@ def test_images_of_other_workspaces_cannot_be_named(image: str) -> None:
 def test_names_that_the_cli_gives_to_images_are_those_of_the_workspace() -> None:
     own = f"localhost/fairlead-{UID}/vsc-demo-1"
     assert rewrite("inspect", "--type", "image", "vsc-demo-1").arguments[-1] == own
-    assert rewrite(*RUN, "vsc-demo-1", "-c", "x").image == own
+    assert rewrite(*RUN, "vsc-demo-1", "-c", "x").arguments[-3:] == [own, "-c", "x"]
 
 
 def test_a_build_gets_limits_and_may_only_read_the_copy_of_the_repository() -> None:

@@ -14,11 +14,12 @@ import pytest
 
 from fairlead.runner.engines.contract import ContainerState, EngineError, GitSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
+from fairlead.runner.engines.devcontainer.grant import encode_grant
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.preparation import build_grant, prepare
 from fairlead.runner.engines.devcontainer.sandbox import run_in_sandbox
 from fairlead.runner.engines.devcontainer.settings import Deadlines
-from fairlead.runner.engines.devcontainer.shim import WrongPlatform, check_platform
+from fairlead.runner.engines.devcontainer.shim import REFUSED, main
 from tests.harness.eventually import eventually
 from tests.runner.harness.grants import make_grant
 from tests.runner.harness.podman import IMAGE, Containers
@@ -119,16 +120,20 @@ async def test_a_command_that_hangs_fails_with_its_name(containers: Containers, 
     assert (await run_inside(engine, uid, "id -un; pwd")).output.split() == ["root", "/workspaces/demo"]
 
 
-def test_an_image_for_another_platform_is_named(containers: Containers, tmp_path: Path) -> None:
+def test_an_image_for_another_platform_is_named(
+    containers: Containers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
     subprocess.run(["tar", "-C", str(tmp_path), "-cf", str(tmp_path / "empty.tar"), "file"], check=True)
     other = "amd64" if platform.machine() == "aarch64" else "arm64"
     containers.podman("import", f"--arch={other}", str(tmp_path / "empty.tar"), "localhost/elsewhere")
     (tmp_path / "tmp").mkdir()
     grant = make_grant(tmp_path, podman_environment=containers.environment)
-    with pytest.raises(WrongPlatform, match=other):
-        check_platform("localhost/elsewhere", grant)
-    check_platform(IMAGE, grant)
+    (tmp_path / "grant.json").write_bytes(encode_grant(grant))
+    assert main(tmp_path, ["inspect", "--type", "image", "localhost/elsewhere"]) == REFUSED
+    assert f"localhost/elsewhere is for {other}" in capfd.readouterr().err
+    assert main(tmp_path, ["inspect", "--type", "image", IMAGE]) == 0
+    assert json.loads(capfd.readouterr().out)[0]["RepoTags"] == [f"{IMAGE}:latest"]
 
 
 @pytest.mark.parametrize("step", ["Prepare", "Clone", "Configure", "Build", "Start", "LifecycleCommands"])

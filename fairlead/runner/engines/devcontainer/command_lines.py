@@ -32,7 +32,8 @@ class Command:
 
     arguments: list[str]
     image: str = ""
-    """The image that a container is made of: the shim looks at its platform."""
+    """The image that the CLI looks at, and the shim, too."""
+    is_creation: bool = False
     dockerfile: str = ""
     """The Dockerfile that must be checked; its place in `arguments` has this text."""
     build_arguments: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +88,8 @@ def rewrite_command(arguments: Sequence[str], grant: Grant, container_id: str) -
             # Events of all workspaces would be readable; the CLI only waits for its own container.
             return Command([*arguments, "--filter", f"label={grant.id_label}"])
         case ["inspect", "--type", "image", image]:
-            return Command(["inspect", "--type", "image", _resolve(image, grant)])
+            resolved = _resolve(image, grant)
+            return Command(["inspect", "--type", "image", resolved], image=resolved)
         case ["pull", image]:
             return Command(["pull", _resolve(image, grant)])
         case ["tag", old, new]:
@@ -136,9 +138,9 @@ def _rewrite_run(arguments: Sequence[str], grant: Grant, container_id: str) -> C
     parsed = parse_options(arguments, RUN_OPTIONS)
     if not parsed.operands:
         raise Refused("a container without an image")
-    kept: list[str] = []
+    passed: list[str] = []
     for name, value in parsed.options:
-        kept += _rewrite_run_option(name, value or "", grant)
+        passed += _rewrite_run_option(name, value or "", grant)
     image = _resolve(parsed.operands[0], grant)
     environment = [f"--env={name}={value}" for name, value in grant.environment.items()]
     return Command(
@@ -149,12 +151,12 @@ def _rewrite_run(arguments: Sequence[str], grant: Grant, container_id: str) -> C
             f"--name=fairlead-{grant.uid}",
             f"--cidfile={grant.folder}/container.id",
             f"--volume={grant.folder}/private:{PRIVATE_FOLDER}:ro,nosuid,nodev",
-            *kept,
+            *passed,
             *environment,
             image,
             *parsed.operands[1:],
         ],
-        image=image,
+        is_creation=True,
     )
 
 
@@ -222,7 +224,7 @@ def volume_name(uid: str, source: str) -> str:
 
 def _rewrite_build(arguments: Sequence[str], grant: Grant, container_id: str) -> Command:
     parsed = parse_options(arguments, BUILD_OPTIONS)
-    kept: list[str] = []
+    passed: list[str] = []
     build_arguments: dict[str, str] = {}
     dockerfile = ""
     for name, value in parsed.options:
@@ -230,20 +232,20 @@ def _rewrite_build(arguments: Sequence[str], grant: Grant, container_id: str) ->
         match name:
             case "-f":
                 dockerfile = _check_path(value, grant)
-                kept += ["-f", dockerfile]
+                passed += ["-f", dockerfile]
             case "-t":
-                kept += ["-t", _resolve_built(value, grant)]
+                passed += ["-t", _resolve_built(value, grant)]
             case "--build-arg":
                 key, has_value, text = value.partition("=")
                 _expect(bool(has_value), f"the variable {key} of the host", [])
                 build_arguments[key] = text
                 if key.startswith("_DEV_CONTAINERS_"):  # the CLI names images in its own arguments
                     text = resolve_image(text, grant.uid) or text
-                kept.append(f"--build-arg={key}={text}")
+                passed.append(f"--build-arg={key}={text}")
             case "--cache-from":
-                kept.append(f"--cache-from={_resolve(value, grant)}")
+                passed.append(f"--cache-from={_resolve(value, grant)}")
             case _:
-                kept += [name] if not BUILD_OPTIONS[name] else [f"{name}={value}"]
+                passed += [name] if not BUILD_OPTIONS[name] else [f"{name}={value}"]
     if len(parsed.operands) != 1 or not dockerfile:
         raise Refused("a build without one Dockerfile and one context")
     context = _check_path(parsed.operands[0], grant)
@@ -259,7 +261,7 @@ def _rewrite_build(arguments: Sequence[str], grant: Grant, container_id: str) ->
     ]
     # The cgroup is a path, which podman only accepts if it does not leave cgroups to systemd.
     command = ["--cgroup-manager=cgroupfs", "build", f"--cgroup-parent={build_cgroup(grant.uid)}"]
-    return Command([*command, *confinement, *kept, context], dockerfile=dockerfile, build_arguments=build_arguments)
+    return Command([*command, *confinement, *passed, context], dockerfile=dockerfile, build_arguments=build_arguments)
 
 
 def _rewrite_exec(arguments: Sequence[str], grant: Grant, container_id: str) -> Command:
@@ -268,7 +270,7 @@ def _rewrite_exec(arguments: Sequence[str], grant: Grant, container_id: str) -> 
     if not parsed.operands:
         raise Refused("exec without a container")
     _check_container(parsed.operands[0], container_id)
-    kept: list[str] = []
+    passed: list[str] = []
     environment: dict[str, str] = {}
     for name, value in parsed.options:
         if name == "-e":
@@ -277,14 +279,14 @@ def _rewrite_exec(arguments: Sequence[str], grant: Grant, container_id: str) -> 
             if key in ("PATH", "HOME") or key.startswith(
                 ("CONTAINER", "XDG_", "TMP", "LD_", "DBUS_", "STORAGE_", "_CONT")
             ):
-                kept += ["-e", f"{key}={text}"]  # podman itself would act upon it
+                passed += ["-e", f"{key}={text}"]  # podman itself would act upon it
             else:
                 environment[key] = text
-                kept += ["-e", key]
+                passed += ["-e", key]
         else:
-            kept += [name] if value is None else [name, value]
+            passed += [name] if value is None else [name, value]
     user = next((value or "" for name, value in parsed.options if name == "-u"), "")
-    return Command(["exec", *kept, *parsed.operands], environment=environment, session_user=user)
+    return Command(["exec", *passed, *parsed.operands], environment=environment, session_user=user)
 
 
 # --- small checks -----------------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ from fairlead.runner.engines.devcontainer.preparation import (
     build_grant,
     check_free_disk,
     encode_spec,
+    make_source_folders,
     prepare,
-    prepare_folders,
 )
 from fairlead.runner.engines.devcontainer.sandbox import run_in_sandbox, start_recovery
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
@@ -103,7 +103,7 @@ class Creation:
     async def run(self, has_container: bool) -> None:
         async with self.task.step("Prepare", self.deadlines.prepare):
             await prepare(self.podman, self.folder, self.grant)
-            write_json(self.folder.spec, encode_spec(self.spec))
+            write_file(self.folder.spec, json.dumps(encode_spec(self.spec)).encode())
             self._write_secrets()
         is_fresh = await self._fetch()
         async with self.task.step("Configure", self.deadlines.configure):
@@ -114,8 +114,8 @@ class Creation:
             self.command.remove()
             self.folder.task.mkdir(mode=0o700)
             secrets = {name: value for name, value in self.spec.secrets.items() if name not in CREDENTIALS}
-            write_json(self.folder.task / "secrets.json", secrets)
-            write_json(self.folder.task / "merged.json", merged)
+            write_file(self.folder.task / "secrets.json", json.dumps(secrets).encode())
+            write_file(self.folder.task / "merged.json", json.dumps(merged).encode())
             options = cli_options(self.settings, self.folder, self.grant, config)
             gpus = "all" if self.grant.allows("gpu") else "none"
             self.command.start(
@@ -158,7 +158,7 @@ class Creation:
             fetch = plan_fetch(self.spec.source, self.settings, self.spec.secrets)
             for parent in (self.folder.work, self.folder.staging):  # what a clone that was interrupted left
                 await asyncio.to_thread(shutil.rmtree, parent, True)
-            prepare_folders(self.settings, self.folder, self.grant)
+            make_source_folders(self.folder, self.grant)
             if isinstance(self.spec.source, GitSource):
                 self.task.log(f"Cloning {self.spec.source.url}\n".encode())
             result = await run_in_sandbox(
@@ -180,7 +180,7 @@ class Creation:
     async def _copy_to_staging(self) -> None:
         """The user may have changed the devcontainer.json in the work folder."""
         await asyncio.to_thread(shutil.rmtree, self.folder.staging, True)
-        prepare_folders(self.settings, self.folder, self.grant)
+        make_source_folders(self.folder, self.grant)
         result = await run_in_sandbox(
             self.podman,
             self.folder,

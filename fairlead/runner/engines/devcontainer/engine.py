@@ -61,17 +61,17 @@ class DevcontainerEngine:
         folder = self._folder(spec.uid)
         status = await self.observer.observe(spec.uid)
         is_current = status.template_hash == spec.template_hash and not status.is_recovery
-        is_kept = is_current and not spec.recreate and not spec.reset
-        if status.state is ContainerState.RUNNING and is_kept:
+        is_reused = is_current and not spec.recreate and not spec.reset
+        if status.state is ContainerState.RUNNING and is_reused:
             return
         await DetachedCommand(folder.task).kill()
         self.observer.forget(spec.uid)
-        if not is_kept:
+        if not is_reused:
             await remove_container(self.podman, folder)
         has_run = (folder.root / "session.json").exists()
         if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
             (folder.root / "fetched.json").unlink(missing_ok=True)
-        has_container = is_kept and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
+        has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
         creation = plan_creation(self.podman, folder, spec, task)
         await creation.run(has_container)
 

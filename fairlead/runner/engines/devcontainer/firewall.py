@@ -25,9 +25,15 @@ def list_rules(settings: Settings) -> list[list[str]]:
 
 
 async def ensure_firewall(settings: Settings) -> None:
-    """Adds what is missing. Two runners with different pools share the chain."""
-    await _iptables("-N", CHAIN)
+    """Adds what is missing. Two runners with different pools share the chain.
+
+    The rule that leads to the chain is added last, and lost with the others when anything clears the table. So one
+    command is enough to see that all is in order.
+    """
     jump = ["PREROUTING", "-s", settings.network_pool, "-j", CHAIN]
+    if await _iptables("-C", *jump) == 0:
+        return
+    await _iptables("-N", CHAIN)
     for rule in list_rules(settings):
         await _ensure([CHAIN, "-s", settings.network_pool, *rule])
     await _ensure(jump)

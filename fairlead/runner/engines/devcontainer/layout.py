@@ -10,7 +10,8 @@
     task/           log, result and exit code of the CLI, which runs in its own session
     home/, tmp/     home folder and temporary files of the CLI
 
-Writes replace whole files and reach the disk before the next act, as the runner may be killed at any time.
+Writes replace whole files, as the runner may be killed at any time. What could not be made again after a failure of the
+machine reaches the disk before the next act.
 """
 
 import json
@@ -100,22 +101,25 @@ def list_folders(state: Path) -> Iterator[WorkspaceFolder]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_file(path, json.dumps(value, indent=1).encode())
+    """Reaches the disk at once."""
+    write_file(path, json.dumps(value, indent=1).encode(), is_durable=True)
 
 
-def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write_file(path: Path, data: bytes, mode: int = 0o600, is_durable: bool = False) -> None:
     temporary = path.with_name(path.name + ".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if is_durable:
+            os.fsync(file.fileno())
     temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if is_durable:
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def read_json(path: Path) -> Any:

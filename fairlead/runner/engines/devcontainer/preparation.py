@@ -38,12 +38,14 @@ from fairlead.runner.engines.devcontainer.layout import (
     write_file,
     write_json,
 )
-from fairlead.runner.engines.devcontainer.podman import Podman
+from fairlead.runner.engines.devcontainer.podman import Podman, last_line
 from fairlead.runner.engines.devcontainer.sandbox import build_rootfs
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shim import LAUNCHER
 
 ADDRESSES_PER_WORKSPACE = 16
+PACKAGES = Path(__file__).parents[4]
+"""Where the shim finds this package."""
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
 
 
@@ -140,17 +142,22 @@ def network_name(uid: str) -> str:
 def prepare_folders(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> None:
     for path in (folder.home, folder.tmp, folder.task, folder.private):
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for parent in (folder.work, folder.staging):
-        parent.mkdir(exist_ok=True, mode=0o700)
-        (parent / grant.project).mkdir(exist_ok=True)
-        os.chown(parent, grant.first_uid, grant.first_uid)
-        os.chown(parent / grant.project, grant.first_uid, grant.first_uid)
+    make_source_folders(folder, grant)
     os.chown(folder.private, grant.first_uid, grant.first_uid)
     if not folder.rootfs.exists():
         build_rootfs(folder, grant.first_uid)
     write_file(folder.grant, encode_grant(grant))
-    write_file(folder.shim, LAUNCHER.format(python=sys.executable).encode(), mode=0o700)
+    launcher = LAUNCHER.format(python=sys.executable, packages=str(PACKAGES))
+    write_file(folder.shim, launcher.encode(), mode=0o700)
     folder.denials.unlink(missing_ok=True)
+
+
+def make_source_folders(folder: WorkspaceFolder, grant: Grant) -> None:
+    for parent in (folder.work, folder.staging):
+        for path in (parent, parent / grant.project):
+            if not path.exists():
+                path.mkdir(mode=0o700 if path == parent else 0o755)
+                os.chown(path, grant.first_uid, grant.first_uid)
 
 
 async def prepare(podman: Podman, folder: WorkspaceFolder, grant: Grant) -> None:
@@ -162,8 +169,6 @@ async def prepare(podman: Podman, folder: WorkspaceFolder, grant: Grant) -> None
 
 async def ensure_network(podman: Podman, grant: Grant) -> None:
     """A network of its own: neighbours on the same one could talk to each other below the firewall."""
-    if (await podman.run("network", "exists", grant.network)).code == 0:
-        return
     settings = podman.settings
     number = (grant.first_uid - settings.first_uid) // IDS_PER_WORKSPACE
     pool = ipaddress.IPv4Network(settings.network_pool)
@@ -171,7 +176,9 @@ async def ensure_network(podman: Podman, grant: Grant) -> None:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the network pool {pool} has no part left")
     subnet = ipaddress.IPv4Network((int(pool.network_address) + number * ADDRESSES_PER_WORKSPACE, 28))
     labels = [f"--label={UID_LABEL}={grant.uid}", f"--label={RUNNER_LABEL}={settings.runner}"]
-    await podman.expect("network", "create", "--subnet", str(subnet), *labels, grant.network)
+    result = await podman.run("network", "create", "--subnet", str(subnet), *labels, grant.network)
+    if result.code != 0 and "already exists" not in result.errors:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the network was not created: {last_line(result.errors)}")
 
 
 def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:

@@ -2,29 +2,30 @@
 
 It checks each command line, also those that follow from labels of images that were built meanwhile, which no check of
 the configuration before can see. What it refuses is appended to a file, from which the engine reports it.
+
+The CLI runs it a dozen times in each `up`. So it starts without the packages of its environment, and imports what few
+commands need only for them.
 """
 
 import fcntl
 import json
 import os
-import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fairlead.runner.engines.devcontainer.build_limits import limit_processes
 from fairlead.runner.engines.devcontainer.command_lines import Command, Refused, rewrite_command
-from fairlead.runner.engines.devcontainer.dockerfile import check_dockerfile
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE, Grant, load_grant
 
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REFUSED = 125
 """The exit code of podman's own errors."""
-LAUNCHER = """#!{python} -I
+LAUNCHER = """#!{python} -IS
 import sys
 from pathlib import Path
+sys.path.insert(0, {packages!r})
 from fairlead.runner.engines.devcontainer.shim import main
 sys.exit(main(Path(__file__).parent, sys.argv[1:]))
 """
@@ -40,7 +41,8 @@ def main(folder: Path, arguments: Sequence[str]) -> int:
     try:
         command = rewrite_command(arguments, grant, read_container_id(folder))
         if command.image:
-            check_platform(command.image, grant)
+            return inspect_image(command, grant)
+        if command.is_creation:
             (folder / "container.id").unlink(missing_ok=True)  # podman refuses to replace it
         if command.dockerfile:
             command = replace_dockerfile(command, grant, folder)
@@ -67,21 +69,28 @@ def read_container_id(folder: Path) -> str:
         return ""
 
 
-def check_platform(image: str, grant: Grant) -> None:
-    """An image for another architecture would fail later, with an error that says nothing of it."""
+def inspect_image(command: Command, grant: Grant) -> int:
+    """Describes an image to the CLI. One for another architecture is refused here: it would fail later, with an error
+    that says nothing of it."""
+    import subprocess
+
     found = subprocess.run(
-        [grant.podman, "image", "inspect", "--format", "{{json .Architecture}}", image],
-        env=podman_environment(grant),
-        capture_output=True,
-        check=False,
+        [grant.podman, *command.arguments], env=podman_environment(grant), stdout=subprocess.PIPE, check=False
     )
-    machine = platform.machine()
-    if found.returncode == 0 and (architecture := json.loads(found.stdout)) != MACHINES.get(machine, machine):
-        raise WrongPlatform(f"the image {image} is for {architecture}, and this machine is {machine}")
+    described = json.loads(found.stdout) if found.returncode == 0 else []
+    machine = os.uname().machine
+    for image in described:
+        if image.get("Architecture") != MACHINES.get(machine, machine):
+            text = f"the image {command.image} is for {image.get('Architecture')}, and this machine is {machine}"
+            raise WrongPlatform(text)
+    sys.stdout.write(found.stdout.decode())
+    return found.returncode
 
 
 def replace_dockerfile(command: Command, grant: Grant, folder: Path) -> Command:
     """Lets podman build the text that was checked."""
+    from fairlead.runner.engines.devcontainer.dockerfile import check_dockerfile
+
     text = Path(command.dockerfile).read_text(encoding="utf-8", errors="surrogateescape")
     text, refused = check_dockerfile(text, command.build_arguments, grant.uid, grant.permissions)
     if refused:
@@ -105,6 +114,8 @@ def give_ownership(user: str, grant: Grant, folder: Path) -> None:
     The names of users are those of the container, so a process there looks them up. The container cannot change the
     folder with the secrets, where the host changes owners itself.
     """
+    import subprocess
+
     container = read_container_id(folder)
     owned = folder / "owned"
     if (owned.exists() and owned.read_text() == container) or not container:
