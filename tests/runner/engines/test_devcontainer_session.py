@@ -213,6 +213,38 @@ async def test_a_port_that_listens_only_inside_is_listed_and_reached(running: Ru
         await running.engine.open_port(UID, 8765)
 
 
+async def test_a_neighbour_with_a_dockerfile_a_feature_and_a_volume_reaches_nothing_of_it(running: Running) -> None:
+    configuration = {
+        "build": {"dockerfile": "Dockerfile", "args": {"WORD": "built"}},
+        "features": {"./tool": {}},
+        "mounts": [{"type": "volume", "source": "cache", "target": "/cache"}],
+    }
+    files = {
+        ".devcontainer/devcontainer.json": json.dumps(configuration),
+        ".devcontainer/Dockerfile": f"FROM {IMAGE}\nUSER root\nARG WORD\nRUN echo $WORD >/built\n",
+        ".devcontainer/tool/devcontainer-feature.json": json.dumps({"id": "tool", "version": "1.0.0", "name": "Tool"}),
+        ".devcontainer/tool/install.sh": "#!/bin/sh\necho installed >/feature\n",
+    }
+    uid, engine = UID.replace("0001", "0002"), running.engine
+    source = GitSource(running.containers.commit("neighbour", files))
+    spec = WorkspaceSpec(uid, "project", "two", "bob", source, permissions=frozenset({"features", "mounts"}))
+    task = RecordedTask("task-of-the-neighbour")
+    await engine.up(spec, task)
+    try:
+        assert (await run_inside(engine, uid, "cat /built /feature; stat -c %U /cache")).output.split() == [
+            *("built", "installed", "root")
+        ]
+        address = (await running.run("hostname -I")).strip()
+        program = f"import socket; socket.create_connection(('{address}', 9), 1)"
+        assert "TimeoutError" in (await run_inside(engine, uid, f'python3 -c "{program}"')).errors
+        maps = [(await run_inside(engine, each, "cat /proc/self/uid_map")).output.split()[1] for each in (UID, uid)]
+        assert int(maps[1]) - int(maps[0]) == 65536
+    finally:
+        await engine.delete(uid, RecordedTask("task-of-the-neighbour"))
+    listed = [running.containers.podman(*each) for each in (("images",), ("volume", "ls"), ("network", "ls"))]
+    assert uid not in "".join(listed)
+
+
 async def test_up_of_a_running_workspace_changes_nothing(running: Running) -> None:
     before = running.containers.podman("ps", "-q")
     task = RecordedTask("task-2")

@@ -4,6 +4,7 @@
 networks and its own range of user ids, so that tests of several files run at the same time.
 """
 
+import fcntl
 import os
 import resource
 import shutil
@@ -18,6 +19,7 @@ import pytest
 
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
+from fairlead.runner.engines.devcontainer.firewall import CHAIN, list_rules
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 TOOLS = Path(__file__).resolve().parents[3] / ".tools"
@@ -78,15 +80,40 @@ def open_containers() -> Iterator[Containers]:
     # Not below pytest's own folders: the users of containers must be able to pass all folders above theirs.
     folder = Path(tempfile.mkdtemp(prefix="workspaces-", dir="/var/tmp"))
     folder.chmod(0o711)
-    containers = Containers(folder, write_configuration(folder), os.getpid() % 128)
-    containers.repositories.mkdir()
-    try:
-        yield containers
-    finally:
-        containers.podman("rm", "--all", "--force", "--time=0", check=False)
-        containers.podman("network", "prune", "--force", check=False)
-        subprocess.run(["umount", str(folder / "storage/overlay")], check=False, capture_output=True)
-        shutil.rmtree(folder)
+    with take_number() as number:
+        containers = Containers(folder, write_configuration(folder), number)
+        containers.repositories.mkdir()
+        try:
+            yield containers
+        finally:
+            containers.podman("rm", "--all", "--force", "--time=0", check=False)
+            containers.podman("network", "prune", "--force", check=False)
+            subprocess.run(["umount", str(folder / "storage/overlay")], check=False, capture_output=True)
+            shutil.rmtree(folder)
+            remove_firewall(containers.settings())
+
+
+@contextmanager
+def take_number() -> Iterator[int]:
+    """A number that no other test of this machine uses now: user ids and networks follow from it."""
+    for number in range(128):
+        with Path(f"/var/tmp/workspaces-{number}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            yield number
+            return
+    raise RuntimeError("128 tests with containers run already")
+
+
+def remove_firewall(settings: Settings) -> None:
+    """Removes the rules of an engine that is gone. The chain stays: another test may be about to use it."""
+    pool = ("-s", settings.network_pool)
+    rules = [[CHAIN, *pool, *rule] for rule in list_rules(settings)]
+    commands = [["-D", *rule] for rule in (["PREROUTING", *pool, "-j", CHAIN], *rules)]
+    for command in commands:
+        subprocess.run(["iptables", "--wait", "-t", "mangle", *command], check=False, capture_output=True)
 
 
 def require_podman() -> None:
