@@ -153,11 +153,12 @@ def prepare_folders(settings: Settings, folder: WorkspaceFolder, grant: Grant) -
 
 
 def make_source_folders(folder: WorkspaceFolder, grant: Grant) -> None:
+    """New ones, and those that a runner created just before it was killed, become the workspace's."""
     for parent in (folder.work, folder.staging):
         for path in (parent, parent / grant.project):
-            if not path.exists():
-                path.mkdir(mode=0o700 if path == parent else 0o755)
-                os.chown(path, grant.first_uid, grant.first_uid)
+            path.mkdir(mode=0o700 if path == parent else 0o755, exist_ok=True)
+            if path.lstat().st_uid == os.geteuid():
+                os.chown(path, grant.first_uid, grant.first_uid, follow_symlinks=False)
 
 
 async def prepare(podman: Podman, folder: WorkspaceFolder, grant: Grant) -> None:

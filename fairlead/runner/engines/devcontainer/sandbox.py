@@ -15,18 +15,19 @@ from fairlead.runner.engines.devcontainer.grant import PRIVATE_FOLDER, RECOVERY_
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.podman import Podman, Result
 
-FOLDERS = ("etc", "proc", "sys", "dev", "tmp", "run", "var/tmp", "usr", "root", "home", "work", "staging", "source")
-MACHINE_FILES = ("ssl", "ca-certificates", "alternatives", "protocols", "services", "ld.so.cache", "nsswitch.conf")
-"""What programs of /usr need from /etc. None of it is secret; private keys of the machine are left out."""
+FOLDERS = ("proc", "sys", "dev", "tmp", "var/tmp", "root", "home", "work", "staging", "source")
+MACHINE_FOLDERS = ("/usr", "/etc/ssl/certs", "/etc/alternatives")
+"""What programs need of the machine, mounted read-only. None of it is secret: private keys are elsewhere."""
 KEEP_RUNNING = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 
 
 def build_rootfs(folder: WorkspaceFolder, first_uid: int) -> None:
-    """Creates the skeleton, owned by the root user of the workspace's user namespace."""
-    root = folder.rootfs
+    """Creates the skeleton, owned by the root user of the workspace's user namespace. It gets its name when it is
+    complete: the runner may be killed meanwhile."""
+    root = folder.rootfs.with_name("rootfs.new")
     shutil.rmtree(root, ignore_errors=True)
-    for name in (*FOLDERS, PRIVATE_FOLDER.lstrip("/")):
-        (root / name).mkdir(parents=True)
+    for name in (*FOLDERS, *MACHINE_FOLDERS, PRIVATE_FOLDER):
+        (root / name.lstrip("/")).mkdir(parents=True)
     for entry in Path("/").iterdir():
         if entry.is_symlink() and (target := os.readlink(entry)).startswith("usr/"):
             (root / entry.name).symlink_to(target)
@@ -34,13 +35,16 @@ def build_rootfs(folder: WorkspaceFolder, first_uid: int) -> None:
     (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
     for name in ("resolv.conf", "hosts", "hostname"):
         (root / "etc" / name).touch()
-    for name in MACHINE_FILES:
-        _copy_machine_file(Path("/etc") / name, root / "etc" / name)
     for parent, folders, files in os.walk(root):
         for name in (".", *folders, *files):
             os.chown(Path(parent, name), first_uid, first_uid, follow_symlinks=False)
     for name in ("tmp", "var/tmp"):
         (root / name).chmod(0o1777)
+    root.rename(folder.rootfs)
+
+
+def mount_machine() -> list[str]:
+    return [f"--volume={name}:{name}:ro" for name in MACHINE_FOLDERS if Path(name).is_dir()]
 
 
 async def run_in_sandbox(
@@ -62,7 +66,7 @@ async def run_in_sandbox(
         "--cap-add=DAC_OVERRIDE,CHOWN,FOWNER",
         *grant.confinement,
         *grant.labels,
-        "--volume=/usr:/usr:ro",
+        *mount_machine(),
         *(f"--volume={volume}" for volume in volumes),
         *names,
         "--rootfs",
@@ -86,17 +90,10 @@ async def start_recovery(podman: Podman, folder: WorkspaceFolder, grant: Grant, 
         *grant.confinement,
         *grant.labels,
         f"--label={RECOVERY_LABEL}=true",
-        "--volume=/usr:/usr:ro",
+        *mount_machine(),
         f"--volume={folder.private}:{PRIVATE_FOLDER}:ro,nosuid,nodev",
         f"--volume={folder.work / grant.project}:{target}",
         "--rootfs",
         str(folder.rootfs),
         *("/bin/sh", "-c", KEEP_RUNNING),
     )
-
-
-def _copy_machine_file(source: Path, target: Path) -> None:
-    if source.is_dir():
-        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("private"))
-    elif source.is_file():
-        shutil.copyfile(source, target)
