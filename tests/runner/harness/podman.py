@@ -49,6 +49,7 @@ class Containers:
             "default_limits": SMALL,
             "min_free_bytes": 1 << 20,
             "first_uid": 1_000_000_000 + self.number * 64 * 65536,
+            "networks_folder": self.folder / "networks",
             "network_pool": f"10.{214 + self.number // 64}.{self.number % 64 * 4}.0/22",
         }
         return Settings(**{**defaults, **changes})  # type: ignore[arg-type]

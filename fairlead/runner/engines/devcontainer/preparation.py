@@ -1,7 +1,9 @@
 """Prepares a workspace before anything runs: its number, user ids, network, folders, and what it is granted."""
 
 import fcntl
+import hashlib
 import ipaddress
+import json
 import os
 import re
 import shutil
@@ -9,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +41,7 @@ from fairlead.runner.engines.devcontainer.layout import (
     write_file,
     write_json,
 )
-from fairlead.runner.engines.devcontainer.podman import Podman, last_line
+from fairlead.runner.engines.devcontainer.podman import Podman
 from fairlead.runner.engines.devcontainer.sandbox import build_rootfs
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shim import LAUNCHER
@@ -165,21 +168,38 @@ async def prepare(podman: Podman, folder: WorkspaceFolder, grant: Grant) -> None
     """Everything that the sandbox and the container need."""
     prepare_folders(podman.settings, folder, grant)
     await ensure_firewall(podman.settings)
-    await ensure_network(podman, grant)
+    ensure_network(podman.settings, grant)
 
 
-async def ensure_network(podman: Podman, grant: Grant) -> None:
-    """A network of its own: neighbours on the same one could talk to each other below the firewall."""
-    settings = podman.settings
+def ensure_network(settings: Settings, grant: Grant) -> None:
+    """A network of its own: neighbours on the same one could talk to each other below the firewall.
+
+    The file is that of `podman network create`, which cannot choose the name of the bridge before version 4.4. The name
+    that it would take is free among its own networks only: those of another runner on the machine may have it, too, and
+    then both would share a bridge.
+    """
     number = (grant.first_uid - settings.first_uid) // IDS_PER_WORKSPACE
     pool = ipaddress.IPv4Network(settings.network_pool)
     if (number + 1) * ADDRESSES_PER_WORKSPACE > pool.num_addresses:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the network pool {pool} has no part left")
     subnet = ipaddress.IPv4Network((int(pool.network_address) + number * ADDRESSES_PER_WORKSPACE, 28))
-    labels = [f"--label={UID_LABEL}={grant.uid}", f"--label={RUNNER_LABEL}={settings.runner}"]
-    result = await podman.run("network", "create", "--subnet", str(subnet), *labels, grant.network)
-    if result.code != 0 and "already exists" not in result.errors:
-        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the network was not created: {last_line(result.errors)}")
+    network = {
+        "name": grant.network,
+        "id": hashlib.sha256(grant.network.encode()).hexdigest(),
+        "driver": "bridge",
+        "network_interface": f"fl{grant.first_uid // IDS_PER_WORKSPACE:x}",
+        "created": datetime.now(UTC).isoformat(),
+        "subnets": [{"subnet": str(subnet), "gateway": str(subnet.network_address + 1)}],
+        "ipv6_enabled": False,
+        "internal": False,
+        "dns_enabled": True,
+        "labels": {UID_LABEL: grant.uid, RUNNER_LABEL: settings.runner},
+        "ipam_options": {"driver": "host-local"},
+    }
+    path = settings.networks_folder / f"{grant.network}.json"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, json.dumps(network, indent=1).encode(), mode=0o644)
 
 
 def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:

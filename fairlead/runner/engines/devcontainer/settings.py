@@ -56,5 +56,7 @@ class Settings:
     """Workspace number n has the 65536 user and group ids from here plus n times 65536."""
     network_pool: str = "10.213.0.0/16"
     """Workspace number n has the n-th network of 16 addresses of this one."""
+    networks_folder: Path = Path("/etc/containers/networks")
+    """Where podman keeps its networks: `network_config_dir` in its configuration."""
     refused_networks: tuple[str, ...] = METADATA_NETWORKS
     deadlines: Deadlines = DEFAULT_DEADLINES
