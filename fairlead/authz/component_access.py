@@ -3,8 +3,8 @@
 A component authenticates with the key that was issued for its Runner or Cluster, as long as that object exists.
 
 A runner may read its Runner and write its status; get, list and watch the workspaces whose `spec.runnerRef.runner`
-names it, in any namespace, and write their status; and create Events in namespaces where it has workspaces. An agent
-may read its Cluster, its key and its configuration, and send reports.
+names it, in any namespace, and write their status; renew its Lease; and create Events in namespaces where it has
+workspaces. An agent may read its Cluster, its key and its configuration, and send reports.
 """
 
 import msgspec
@@ -13,7 +13,13 @@ from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.clusters.cluster import AGENT
-from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.kinds.clusters.runner import (
+    HEARTBEAT_NAMESPACE,
+    LEASES,
+    LEASES_GROUP,
+    RUNNER_COMPONENT,
+    heartbeat_lease,
+)
 from fairlead.storage.view.view import Entry, View
 
 KEYS = "ownedaccesskeys"
@@ -72,6 +78,9 @@ _RUNNER_VERBS = frozenset(
 _WORKSPACE_VERBS = frozenset(
     {("get", ""), ("list", ""), ("watch", ""), ("get", "status"), ("update", "status"), ("patch", "status")}
 )
+_LEASE_VERBS = frozenset({"get", "create", "update"})
+"""A PUT creates the Lease, too; POST names no object, so it is not allowed."""
+_ALLOW_LEASE = Decision(True, "the Lease of this runner")
 _ALLOW_RUNNER = Decision(True, "the runner itself")
 _ALLOW_WORKSPACE = Decision(True, "a workspace that is bound to this runner")
 _ALLOW_EVENT = Decision(True, "an Event in a namespace with a workspace that is bound to this runner")
@@ -97,6 +106,13 @@ class RunnerAuthorizer:
             return None if entry is None else _authorize_workspace(name, target, entry)
         if (target.group, target.resource) == ("", EVENTS):
             return self._authorize_event(name, target)
+        if (target.group, target.resource) == (LEASES_GROUP, LEASES) and target.verb in _LEASE_VERBS:
+            own = (target.namespace, target.name, target.subresource) == (
+                HEARTBEAT_NAMESPACE,
+                heartbeat_lease(name),
+                "",
+            )
+            return _ALLOW_LEASE if own else None
         return None
 
     def authorize_object(self, user: User, target: RequestInfo, entry: Entry) -> Decision | None:

@@ -21,7 +21,8 @@ def runner_user(name: str, key: str = "") -> User:
 
 
 def build_request(verb: str, resource: str, name: str = "", subresource: str = "", namespace: str = "") -> RequestInfo:
-    group = "" if resource in ("events", "secrets", "configmaps") else MANAGEMENT_GROUP
+    core = dict.fromkeys(("events", "secrets", "configmaps"), "") | {"leases": "coordination.k8s.io"}
+    group = core.get(resource, MANAGEMENT_GROUP)
     return RequestInfo(verb, "", "management", group, "v1", resource, subresource, namespace, name)
 
 
@@ -71,6 +72,18 @@ async def test_a_runner_records_events_where_it_has_workspaces(authorizer: Runne
     assert authorizer(runner_user("a"), build_request("create", "events")) is None
     for verb in set(VERBS) - {"create"}:
         assert authorizer(runner_user("a"), build_request(verb, "events", "e", namespace="demo")) is None
+
+
+async def test_a_runner_renews_its_own_lease_and_no_other(authorizer: RunnerAuthorizer) -> None:
+    def allowed_verbs(name: str, namespace: str, subresource: str = "") -> set[str]:
+        requests = {verb: build_request(verb, "leases", name, subresource, namespace) for verb in VERBS}
+        return {verb for verb, request in requests.items() if authorizer(runner_user("a"), request)}
+
+    assert allowed_verbs("runner-a", "service-system") == {"get", "create", "update"}
+    for name, namespace in (("runner-b", "service-system"), ("a", "service-system"), ("", "service-system")):
+        assert allowed_verbs(name, namespace) == set()
+    assert allowed_verbs("runner-a", "demo") == set()
+    assert allowed_verbs("runner-a", "service-system", "status") == set()
 
 
 async def test_a_runner_may_do_nothing_else(authorizer: RunnerAuthorizer) -> None:

@@ -63,7 +63,13 @@ _FIELDS: dict[str, Object] = {
             "runnerRef": {"runner": "local"},
             "templateRef": {"name": "python"},
         },
-        "status": {"phase": "Ready", "lastWorkspaceStatus": "Running"},
+        "status": {
+            "phase": "Failed",
+            "reason": "BuildFailed",
+            "message": "step build: no such image",
+            "lastWorkspaceStatus": "Stopped",
+            "conditions": [{"type": "Ready", "status": "False", "reason": "BuildFailed"}],
+        },
     },
     "Runner": {
         "spec": {

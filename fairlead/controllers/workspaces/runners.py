@@ -1,19 +1,31 @@
 """Maintains the conditions of runners. The phase is reported by the runner: `Initialized` once it has started.
 
-Until then, the server reports what is missing. A runner whose cluster was deleted, or that does not report, keeps its
-workspaces: nothing is ever deleted because of lost contact.
+Until then, the server reports what is missing. A running runner renews its Lease. If it has not done so for a minute,
+its condition Ready is Unknown with the reason `Silent`, and the controller of workspaces passes that on to its
+workspaces. A runner whose cluster was deleted, or that is silent, keeps its phase and its workspaces: nothing is ever
+deleted because of lost contact.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from fairlead.controllers.workspaces.scheduling import READY, RECONCILING, STALLED
-from fairlead.core.clock import timestamp
+from fairlead.core.clock import Clock, parse_rfc3339, timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.kinds.clusters.runner import RUNNERS
+from fairlead.kinds.clusters.runner import (
+    HEARTBEAT_NAMESPACE,
+    HEARTBEAT_PREFIX,
+    LEASES,
+    LEASES_GROUP,
+    RUNNERS,
+    SILENT,
+    heartbeat_lease,
+    silence_message,
+)
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, condition, with_conditions, without_conditions
+from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, with_conditions, without_conditions
+from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
@@ -22,50 +34,108 @@ from fairlead.storage.view.view import Entry
 CLUSTERS = "clusters"
 DEPLOYED = "Deployed"
 CLUSTER_NOT_FOUND, NOT_REPORTED, REPORTED = "ClusterNotFound", "NotReported", "Reported"
+SILENT_SECONDS = 60.0
+"""A runner that has not renewed its Lease for so long is silent."""
+
+
+class Heartbeats:
+    """How long ago each runner renewed its Lease, by the clock of this server: those of runners may be wrong.
+
+    A Lease that is seen for the first time, as after a restart of this server, was renewed when it says so, or now if
+    that is in the future.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._renewals: dict[str, tuple[str, float]] = {}
+
+    def seconds_since(self, runner: str, lease: Object) -> float:
+        renewed = str(get_path(lease, "spec.renewTime") or "")
+        known = self._renewals.get(runner)
+        if known is None or known[0] != renewed:
+            moment = parse_rfc3339(renewed) if known is None else None
+            age = max(0.0, (self._clock.now() - moment).total_seconds()) if moment is not None else 0.0
+            known = self._renewals[runner] = (renewed, self._clock.monotonic() - age)
+        return self._clock.monotonic() - known[1]
+
+    def forget(self, runner: str) -> None:
+        self._renewals.pop(runner, None)
 
 
 class RunnerController:
     name, workers = "runners", 1
 
     def __init__(self, registry: Registry, api_group: str) -> None:
-        self.watches = ((api_group, RUNNERS), (api_group, CLUSTERS))
+        self.watches = ((api_group, RUNNERS), (api_group, CLUSTERS), (LEASES_GROUP, LEASES))
         self._registry = registry
+        self._group = api_group
+        self._heartbeats = Heartbeats(registry.clock)
+        self._leases = registry.resource(LEASES_GROUP, LEASES)
         self._runners = registry.resource(api_group, RUNNERS)
         self._clusters = registry.resource(api_group, CLUSTERS)
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         if key[1] == RUNNERS:
             return (key,)
+        if key[1] == LEASES:
+            is_heartbeat = key[2] == HEARTBEAT_NAMESPACE and key[3].startswith(HEARTBEAT_PREFIX)
+            return ((self._group, RUNNERS, "", key[3].removeprefix(HEARTBEAT_PREFIX)),) if is_heartbeat else ()
         entries = self._registry.view.entries(key[0], RUNNERS)
         return [each.key for each in entries if _cluster_name(decode(each)) == key[3]]
 
     async def reconcile(self, key: Key) -> float | None:
         entry = self._runners.get_cached("", key[3])
         if entry is None:
+            self._heartbeats.forget(key[3])
             return None
         runner, now = decode(entry), timestamp(self._registry.clock.now())
+        silence, recheck_after = self._check_heartbeat(runner)
 
         def edit(current: Object) -> Object:
             cluster = _cluster_name(current)
             cluster_missing = bool(cluster) and self._clusters.get_cached("", cluster) is None
-            return {**current, "status": next_status(current, cluster_missing, now)}
+            return {**current, "status": next_status(current, cluster_missing, silence, now)}
 
         if edit(runner) != runner:
             with suppress(NotFound):  # it was deleted meanwhile
                 options = server_write_options("status")
                 await self._runners.modify("", name_of(runner), edit, options)
-        return None
+                if silence and not silence_message(runner):
+                    await record_event(self._registry, runner, SILENT, silence, type="Warning")
+        return recheck_after
+
+    def _check_heartbeat(self, runner: Object) -> tuple[str, float | None]:
+        """Since when the runner is silent, or an empty text; and after how many seconds to check again.
+
+        Without a Lease, nothing is known: a runner that does not renew one is never silent.
+        """
+        name = name_of(runner)
+        entry = self._leases.get_cached(HEARTBEAT_NAMESPACE, heartbeat_lease(name))
+        if entry is None:
+            return silence_message(runner), None
+        lease = decode(entry)
+        age = self._heartbeats.seconds_since(name, lease)
+        if age < SILENT_SECONDS:
+            return "", SILENT_SECONDS - age
+        renewed = parse_rfc3339(get_path(lease, "spec.renewTime"))
+        since = f" since {timestamp(renewed)}" if renewed is not None else ""
+        message = (
+            f'runner "{name}" has not responded{since}; what it runs goes on running. Check that its process runs and '
+            "reaches this server"
+        )
+        return message, None
 
 
 def _cluster_name(runner: Object) -> str:
     return str(get_path(runner, "spec.clusterRef.cluster") or "")
 
 
-def next_status(runner: Object, cluster_missing: bool, now: str) -> Object:
-    """The desired status of the runner. `cluster_missing`: it names a cluster that does not exist."""
+def next_status(runner: Object, cluster_missing: bool, silence: str, now: str) -> Object:
+    """The desired status of the runner. `cluster_missing`: it names a cluster that does not exist. `silence`: since
+    when it does not respond, if so."""
     generation = metadata(runner).get("generation")
     status = {**(runner.get("status") or {}), **_phase_fields(runner, cluster_missing)}
-    conditions = (_deployed_condition(runner, status, cluster_missing), *_ready_conditions(status))
+    conditions = (_deployed_condition(runner, status, cluster_missing), *_ready_conditions(status, silence))
     obsolete = {RECONCILING, STALLED} - {each["type"] for each in conditions}
     status = with_conditions(without_conditions(status, *obsolete), conditions, now, generation)
     return {**status, "observedGeneration": generation}
@@ -96,10 +166,12 @@ def _deployed_condition(runner: Object, status: Object, cluster_missing: bool) -
     return condition(DEPLOYED, FALSE, NOT_REPORTED, status.get("message") or "", "Info")
 
 
-def _ready_conditions(status: Object) -> Iterator[Object]:
+def _ready_conditions(status: Object, silence: str) -> Iterator[Object]:
     phase, message = status.get("phase"), status.get("message") or ""
     reason = status.get("reason") or phase or NOT_REPORTED
-    if phase == "Initialized":
+    if silence:
+        yield condition(READY, UNKNOWN, SILENT, silence)
+    elif phase == "Initialized":
         yield condition(READY, TRUE, REPORTED, message)
     elif phase == "Failed":
         yield condition(READY, FALSE, reason, message, "Error")

@@ -1,8 +1,9 @@
 """Schedules workspaces to runners, and computes their status. Pure; called by `workspaces.py`.
 
 A workspace that names a runner is scheduled there or not at all. Otherwise it goes to the allowed runner with the
-fewest workspaces; on a tie, the first by name. A scheduled workspace stays on its runner, even if the runner becomes
-unusable or the project no longer allows it. The allow-list is checked before the existence of a runner, so that a
+fewest workspaces; on a tie, the first by name; runners that have never reported come last, and those that are silent
+or have failed get nothing. A scheduled workspace stays on its runner, even if the runner becomes unusable or silent, or
+the project no longer allows it. The allow-list is checked before the existence of a runner, so that a
 project learns nothing about runners that it may not use.
 """
 
@@ -14,10 +15,11 @@ from fairlead.admission.allow_lists import allowed_names, is_allowed
 from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.instances.prerequisites import NO_PROJECT
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.kinds.clusters.runner import is_unusable
+from fairlead.kinds.clusters.runner import is_unusable, silence_message
 from fairlead.registry.conditions import (
     FALSE,
     TRUE,
+    UNKNOWN,
     condition,
     find_condition,
     is_true,
@@ -32,24 +34,28 @@ RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED = (
     "WaitingForRunner",
     "TemplateNotResolved",
 )
+RUNNER_SILENT = "RunnerSilent"
+"""Reason of the condition Ready while the runner is silent. The phase is not changed: what runs goes on running."""
 SERVER_REASONS = frozenset(
     {
         *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED, "NoRunner", "NoRunnerAllowed", "NoRunnerUsable"),
-        *("RunnerNotAllowed", "RunnerUnusable", "TargetNotSupported", NO_PROJECT),
+        *("RunnerNotAllowed", "RunnerUnusable", "TargetNotSupported", NO_PROJECT, "NoRunnerResponding"),
     }
 )
 """Reasons that the server sets. With any other reason, the phase was set by the runner and is kept."""
-ACTIVE_STATES = frozenset({"Busy", "Running"})
-STARTED_STATES = ACTIVE_STATES | {"Stopped"}
+STARTED_STATES = frozenset({"Busy", "Running", "Stopped"})
+"""States of a workspace that has something on its runner, which the runner removes before it is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A scheduling decision: a runner with its endpoint, or none. `scheduled` is the Scheduled condition."""
+    """A scheduling decision: a runner with its endpoint, or none. `scheduled` is the Scheduled condition. `silence`
+    says since when the runner does not respond; it is empty if it does."""
 
     scheduled: Object
     runner: str = ""
     endpoint: str = ""
+    silence: str = ""
 
 
 def schedule(
@@ -67,10 +73,16 @@ def schedule(
     if get_path(workspace, "spec.target.cluster.name") or get_path(workspace, "spec.target.virtualCluster.name"):
         message = "spec.target is not supported: this server runs workspaces on runners; remove it"
         return Placement(_unscheduled_condition("TargetNotSupported", message))
-    usable = [name for name, runner in runners.items() if is_allowed(names, name) and not is_unusable(runner)]
-    if usable:
-        best = min(usable, key=lambda name: (load.get(name, 0), name))
+    usable = {name: each for name, each in runners.items() if is_allowed(names, name) and not is_unusable(each)}
+    silent = {name: message for name, each in usable.items() if (message := silence_message(each))}
+    candidates = [name for name in usable if name not in silent and get_path(usable[name], "status.phase") != "Failed"]
+    if candidates:
+        best = min(candidates, key=lambda name: (_is_unreported(usable[name]), load.get(name, 0), name))
         return _build_placement(best, runners[best])
+    if silent:
+        return Placement(
+            _unscheduled_condition("NoRunnerResponding", "; ".join(silent[name] for name in sorted(silent)))
+        )
     if names == []:
         message = "the project allows no runners; add some to its spec.allowedRunners"
         return Placement(_unscheduled_condition("NoRunnerAllowed", message))
@@ -80,8 +92,15 @@ def schedule(
             "`fairlead runner key NAME` prints"
         )
         return Placement(_unscheduled_condition("NoRunner", message))
-    message = "no runner that the project allows exists and is usable; create one, or set spec.unusable of one to false"
+    message = (
+        "no runner that the project allows exists and is usable; create one, set spec.unusable of one to false, or fix "
+        "one that has failed"
+    )
     return Placement(_unscheduled_condition("NoRunnerUsable", message))
+
+
+def _is_unreported(runner: Object) -> bool:
+    return get_path(runner, "status.phase") != "Initialized"
 
 
 def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner: Object | None) -> Placement:
@@ -100,7 +119,7 @@ def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner:
 
 def _build_placement(name: str, runner: Object) -> Placement:
     scheduled = condition(SCHEDULED, TRUE, SCHEDULED, f'scheduled to runner "{name}"')
-    return Placement(scheduled, name, get_path(runner, "spec.endpoint") or "")
+    return Placement(scheduled, name, get_path(runner, "spec.endpoint") or "", silence_message(runner))
 
 
 def _unscheduled_condition(reason: str, message: str) -> Object:
@@ -157,6 +176,8 @@ def _ready_conditions(workspace: Object, status: Object, placement: Placement) -
         message = f'waiting for runner "{get_path(workspace, RUNNER_FIELD)}" to shut it down'
         yield condition(READY, FALSE, "Deleting", message, "Info")
         yield condition(RECONCILING, TRUE, "Deleting", message)
+    elif placement.silence:
+        yield condition(READY, UNKNOWN, RUNNER_SILENT, placement.silence)
     elif phase in ("Ready", "Sleeping"):
         is_ready = phase == "Ready"
         yield condition(READY, TRUE if is_ready else FALSE, reason, message, "" if is_ready else "Info")
@@ -167,7 +188,10 @@ def _ready_conditions(workspace: Object, status: Object, placement: Placement) -
 
 
 def blocks_deletion(workspace: Object, runner: Object | None) -> bool:
-    """Whether a live runner has to shut the workspace down before it may be deleted."""
-    if runner is None or get_path(runner, "status.phase") == "Failed":
+    """Whether a live runner has to remove the workspace before it may be deleted.
+
+    A silent runner does not block: it removes what is left when it responds again.
+    """
+    if runner is None or get_path(runner, "status.phase") == "Failed" or silence_message(runner):
         return False
-    return get_path(workspace, "status.lastWorkspaceStatus") in ACTIVE_STATES
+    return get_path(workspace, "status.lastWorkspaceStatus") in STARTED_STATES

@@ -1,8 +1,8 @@
 """Binds each workspace of a project to a runner, maintains its phase and conditions, and handles its finalizer.
 
 The runner does the work: it watches the workspaces that are bound to it, and reports through their `/status`. While a
-live runner runs a workspace, a finalizer delays its deletion until the runner has shut it down. If the runner is gone,
-has failed or never started it, there is no finalizer. Templates are resolved by `controllers/instances/templates.py`.
+live runner has something of a workspace, a finalizer delays its deletion until the runner reports `NotFound`. If the
+runner is gone, has failed, is silent or never started it, there is no finalizer. Templates are resolved by `controllers/instances/templates.py`.
 
 That there is no runner at all, or no project, is reported after a grace period. Ignored are workspaces with
 `status.ignoreReconciliation`, and those outside of projects that name a runner.
@@ -25,7 +25,7 @@ from fairlead.controllers.workspaces.scheduling import (
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, deep_copy, get_path, metadata, name_of, remove_finalizer
-from fairlead.kinds.clusters.runner import RUNNERS
+from fairlead.kinds.clusters.runner import RUNNERS, silence_message
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import TRUE, find_condition
 from fairlead.registry.events import record_event
@@ -111,7 +111,17 @@ class WorkspaceController:
 
         if edit(workspace) != workspace:
             namespace = metadata(workspace)["namespace"]
+            if left_behind := self._describe_left_behind(workspace):
+                await record_event(self._registry, workspace, "RunnerSilent", left_behind, type="Warning")
             await self._workspaces.modify(namespace, name_of(workspace), edit, server_write_options())
+
+    def _describe_left_behind(self, workspace: Object) -> str:
+        """What a workspace that is deleted leaves on a silent runner; empty if it is not deleted without its runner."""
+        meta, runner = metadata(workspace), self._runner(workspace)
+        is_waiting = "deletionTimestamp" in meta and FINALIZER in (meta.get("finalizers") or ())
+        if not is_waiting or runner is None or not (silence := silence_message(runner)):
+            return ""
+        return f"deleted without its runner, which removes what is left of it when it responds again: {silence}"
 
     def _runner(self, workspace: Object) -> Object | None:
         name = get_path(workspace, RUNNER_FIELD)

@@ -28,6 +28,11 @@ RUNNERS = "runners"
 RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "service:runners")
 """Runners as authenticating components."""
 
+LEASES_GROUP, LEASES = "coordination.k8s.io", "leases"
+HEARTBEAT_NAMESPACE = "service-system"
+HEARTBEAT_PREFIX = "runner-"
+"""A runner renews the Lease `runner-<name>` in this namespace while it runs."""
+
 
 _METADATA = obj(
     "Labels and annotations of the created object.",
@@ -150,6 +155,23 @@ def _is_endpoint(text: str) -> bool:
         return False
     beyond = parts.path or parts.query or parts.fragment or "@" in parts.netloc or text.endswith(("?", "#"))
     return parts.scheme == "https" and bool(host) and port != 0 and not beyond and not set(text) & set(" \\\t\r\n")
+
+
+def heartbeat_lease(runner: str) -> str:
+    """The name of the Lease that the runner renews."""
+    return f"{HEARTBEAT_PREFIX}{runner}"
+
+
+SILENT = "Silent"
+"""Reason of the Ready condition of a runner that has not renewed its Lease in time."""
+
+
+def silence_message(runner: Object) -> str:
+    """Since when the runner is silent; empty if it is not. The controller of runners maintains the condition."""
+    conditions = get_path(runner, "status.conditions") or ()
+    ready = next((each for each in conditions if each.get("type") == "Ready"), {})
+    is_silent = (ready.get("status"), ready.get("reason")) == ("Unknown", SILENT)
+    return str(ready.get("message") or SILENT) if is_silent else ""
 
 
 def is_unusable(runner: Object) -> Any:

@@ -1,8 +1,9 @@
 """DevPodWorkspaceInstance: a developer workspace of a project, executed by a runner."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from fairlead.core.objects import get_path
+from fairlead.core.objects import Object, get_path
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.kinds.fields import (
     CATEGORY,
@@ -74,6 +75,15 @@ STATUS = obj(
 FIELDS = {"spec": SPEC, "status": STATUS}
 
 
+def current_reason(workspace: Object) -> Any:
+    """Why the workspace is not ready, or which task is under way; empty if it is ready and idle."""
+    conditions = {each.get("type"): each for each in get_path(workspace, "status.conditions") or ()}
+    ready, task = conditions.get("Ready") or {}, conditions.get("TaskSucceeded") or {}
+    if ready and ready.get("status") != "True":
+        return ready.get("reason") or ""
+    return task.get("reason") or "" if task and task.get("status") != "True" else ""
+
+
 def preserve_runner(change: Change) -> None:
     """Keeps the assigned runner if a PUT has an empty `runnerRef`, as manifests usually do."""
     runner = get_path(change.old, "spec.runnerRef.runner")
@@ -106,11 +116,13 @@ WORKSPACE = Kind(
     status_subresource=True,
     columns=(
         Column("Phase", "status.phase", description="Pending, Ready, Sleeping or Failed."),
+        Column("Container", "status.lastWorkspaceStatus", description="NotFound, Stopped, Busy or Running."),
+        Column("Reason", current_reason, description="Why it is not ready, or the task under way."),
         Column("Owner", owner_name, description="Owning user or team."),
         Column("Template", "spec.templateRef.name", description="Template of the workspace."),
         Column("Runner", "spec.runnerRef.runner", description="Runner of the workspace."),
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
-        Column("Last Status", "status.lastWorkspaceStatus", description="Last status from the runner.", wide=True),
+        Column("Message", "status.message", description="The reason for the phase, in words.", wide=True),
     ),
     selectable=("spec.owner.user", "spec.runnerRef.runner", "spec.templateRef.name", "status.phase"),
     sensitive=password_paths(FIELDS),

@@ -271,10 +271,8 @@ async def test_the_endpoint_annotation_always_follows_the_runner(server: Registr
     await eventually(lambda: get_workspace(server)["metadata"]["annotations"] == {"mine": "x"})
 
 
-@pytest.mark.parametrize("container_status", ["Running", "Busy"])
-async def test_deletion_waits_for_a_runner_with_a_running_container(
-    server: RegistryFixture, container_status: str
-) -> None:
+@pytest.mark.parametrize("container_status", ["Running", "Busy", "Stopped"])
+async def test_deletion_waits_for_a_runner_that_has_a_container(server: RegistryFixture, container_status: str) -> None:
     await server.create("Runner", "a")
     await create_workspace(server)
     await eventually(lambda: condition_status(server)[0] == "True")
@@ -292,12 +290,11 @@ async def test_deletion_waits_for_a_runner_with_a_running_container(
     [
         {},
         {"phase": "Pending", "reason": "Pulling"},
-        {"phase": "Sleeping", "lastWorkspaceStatus": "Stopped"},
         {"phase": "Failed", "lastWorkspaceStatus": "NotFound"},
         {"phase": "Ready"},
     ],
 )
-async def test_deletion_does_not_wait_without_a_running_container(server: RegistryFixture, status: Object) -> None:
+async def test_deletion_does_not_wait_if_the_runner_has_nothing_of_it(server: RegistryFixture, status: Object) -> None:
     await server.create("Runner", "a")
     await create_workspace(server)
     await eventually(lambda: condition_status(server)[0] == "True")
@@ -346,7 +343,7 @@ async def test_other_finalizers_are_kept(server: RegistryFixture) -> None:
     await report_status(server, "held", lastWorkspaceStatus="Running")
     await eventually(lambda: FINALIZER in get_workspace(server, "held")["metadata"]["finalizers"])
     await delete_workspace(server, "held")
-    await report_status(server, "held", lastWorkspaceStatus="Stopped")
+    await report_status(server, "held", lastWorkspaceStatus="NotFound")
     await eventually(lambda: get_workspace(server, "held")["metadata"]["finalizers"] == ["x.io/mine"])
 
 
