@@ -1,4 +1,24 @@
 """The runner: a process that runs workspaces on its machine for a Fairlead server.
 
-engines/    what a workspace runs in: dev containers or plain processes, behind one contract
+Its server says what should run; the runner compares that with what its engines observe, and starts tasks until both
+agree. It never stops or deletes anything because the server cannot be reached.
+
+process.py          builds a runner from its settings, and runs it
+settings.py         settings of the process
+api.py              requests to the server, and the watch of the runner's workspaces
+heartbeat.py        the Lease of the runner; fences processes that another one has replaced
+connection.py       keeps a connection to the server open, over which the server opens streams
+actions.py          what the server requests over these streams: up, stop, delete, status, log, tasks, exec
+workspaces.py       all workspaces of the runner; requests, events and resync end here
+reconcile.py        one workspace: compares what is wanted with what is, and runs tasks
+decisions.py        which task is due (pure)
+desired.py          from the object of the API to what an engine is called with (pure)
+tasks.py            a task under way: named steps with deadlines, and its log
+queue.py            how many tasks and builds run at a time
+journal.py          what survives the process: intents and tasks, written before each act
+task_log.py         the logs of tasks: bounded, read by offset, followed
+status.py           from the state of a workspace to the status that is reported (pure)
+registry.py         finds engines by name
+doctor.py           checks what the machine lacks
+engines/            what a workspace runs in: dev containers or plain processes, behind one contract
 """

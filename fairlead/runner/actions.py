@@ -1,0 +1,195 @@
+"""What the server requests of the runner: tasks, logs and sessions.
+
+Tasks do not depend on their stream: when it ends, the task goes on, and its log can be read again by offset. Sessions
+end with their stream, and leave no process behind.
+"""
+
+import shlex
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from posixpath import basename, dirname, normpath
+from typing import Any
+
+from fairlead.core import json
+from fairlead.core.objects import Object
+from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions
+from fairlead.runner.journal import DELETE, FAILED, STOP, UP, TaskRecord
+from fairlead.runner.reconcile import WorkspaceReconciler
+from fairlead.runner.services import RunnerServices
+from fairlead.runner.sessions import run_port, run_process
+from fairlead.runner.streams import STDERR, STDIN, STDOUT, ActionRefused, Data, Eof, OpenRequest, Stream
+from fairlead.runner.workspaces import WorkspaceSet
+
+MAX_STATE_BYTES = 256 * 1024
+Action = Callable[[WorkspaceReconciler, OpenRequest, Stream], Awaitable[None]]
+
+
+class RunnerActions:
+    def __init__(self, services: RunnerServices, workspaces: WorkspaceSet) -> None:
+        self._services = services
+        self._workspaces = workspaces
+        self._actions: Mapping[str, Action] = {
+            **dict.fromkeys((UP, STOP, DELETE), self._run_task),
+            **{"status": self._send_status, "tasks": self._send_tasks, "cancel": self._cancel, "log": self._send_log},
+            **{"exec": self._exec, "port": self._forward_port, "download": self._download},
+            **{"state": self._send_state, "set-state": self._store_state, "troubleshoot": self._troubleshoot},
+        }
+
+    async def handle_open(self, request: OpenRequest, stream: Stream) -> None:
+        """Serves one stream to its end. Raises ActionRefused before it is accepted."""
+        action = self._actions.get(request.action)
+        if action is None:
+            raise ActionRefused(501, f"this runner does not support {request.action}; update it")
+        workspace = self._workspaces.find(request.uid)
+        if workspace is None or workspace.record is None:
+            raise ActionRefused(503, "the runner has not taken this workspace yet; try again in a moment")
+        try:
+            await action(workspace, request, stream)
+        except EngineError as error:
+            await stream.send(STDERR, f"{error.message}\n".encode())
+            await stream.send_exit(1)
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    async def _run_task(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        if request.action == UP:
+            task_id = workspace.request_up(request.options, request.user)
+        elif request.action == STOP:
+            task_id = workspace.request_stop(request.user)
+        else:
+            task_id = workspace.request_delete(request.user)
+        if request.detach:
+            await _send_json(stream, {"taskId": task_id})
+            return
+        await stream.accept({"taskId": task_id})
+        await self._follow_log(workspace, task_id, 0, stream)
+
+    async def _send_log(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        task = _find_task(workspace, request.task_id)
+        offset = int(request.options.get("offset") or 0)
+        log = self._services.logs.get(workspace.uid, task.id)
+        offset = min(max(offset, log.start), log.end)
+        await stream.accept({"offset": offset, "taskId": task.id})
+        if request.options.get("follow"):
+            await self._follow_log(workspace, task.id, offset, stream)
+            return
+        while (chunk := log.read(offset)).data:
+            await stream.send(STDOUT, chunk.data)
+            offset = chunk.offset + len(chunk.data)
+        await stream.send_exit(0)
+
+    async def _follow_log(self, workspace: WorkspaceReconciler, task_id: str, offset: int, stream: Stream) -> None:
+        """Sends the log up to the end of the task, and exits with 1 if the task failed."""
+        async for chunk in self._services.logs.get(workspace.uid, task_id).follow(offset):
+            if chunk.offset > offset and offset:
+                await stream.reset(f"the log before offset {chunk.offset} is deleted; read on from there")
+                return
+            await stream.send(STDOUT, chunk.data)
+            offset = chunk.offset + len(chunk.data)
+        record = workspace.record
+        task = record.find_task(task_id) if record is not None else None
+        await stream.send_exit(1 if task is not None and task.status == FAILED else 0)
+
+    async def _send_tasks(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        record = workspace.record
+        tasks = [each for each in (record.tasks if record else ()) if request.task_id in ("", each.id)]
+        await _send_json(stream, {"tasks": [_describe_task(each) for each in tasks]})
+
+    async def _cancel(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        if not workspace.request_cancel(request.task_id):
+            raise ActionRefused(404, f"there is no task {request.task_id} under way")
+        await stream.send_exit(0)
+
+    # --- the workspace ------------------------------------------------------------------------------------------------
+
+    async def _send_status(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        record, engine = workspace.record, self._find_engine(workspace)
+        observed = await engine.status(workspace.uid) if engine is not None else None
+        state = "Busy" if workspace.is_busy else str(observed.state) if observed is not None else "NotFound"
+        provider = record.engine if record else ""
+        await _send_json(stream, {"id": workspace.uid, "context": "default", "provider": provider, "state": state})
+
+    async def _troubleshoot(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        record, engine = workspace.record, self._find_engine(workspace)
+        findings = await engine.check() if engine is not None else ()
+        observed = await engine.status(workspace.uid) if engine is not None else None
+        report = {
+            "engine": record.engine if record else "",
+            "container": {"state": str(observed.state), "cause": observed.cause} if observed else None,
+            "tasks": [_describe_task(each) for each in (record.tasks if record else ())],
+            "problems": [f"{each.subject}: {each.problem}; {each.remedy}" for each in findings if each.problem],
+        }
+        await _send_json(stream, report)
+
+    async def _send_state(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        record = workspace.record
+        await _send_json(stream, {"state": record.client_state if record else ""})
+
+    async def _store_state(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        await stream.accept({})
+        content = bytearray()
+        while (message := await stream.receive()) is not None and not isinstance(message, Eof):
+            content += message.content if isinstance(message, Data) and message.channel == STDIN else b""
+            if len(content) > MAX_STATE_BYTES:
+                raise EngineError("StateTooLarge", f"the state has more than {MAX_STATE_BYTES} bytes")
+        workspace.store_client_state(content.decode(errors="replace"))
+        await stream.send_exit(0)
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    async def _exec(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        options = request.options
+        command = options.get("command") or ()
+        parts = shlex.split(command) if isinstance(command, str) else [str(each) for each in command]
+        environment = {str(name): str(value) for name, value in (options.get("environment") or {}).items()}
+        exec_options = ExecOptions(
+            user=str(options.get("user") or ""),
+            tty=bool(options.get("tty")),
+            columns=int(options.get("columns") or 80),
+            rows=int(options.get("rows") or 24),
+            environment=environment,
+            folder=str(options.get("folder") or ""),
+        )
+        await run_process(await self._require_engine(workspace).exec(workspace.uid, parts, exec_options), stream)
+
+    async def _download(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        """A tar archive, made inside: the host does not follow links of a workspace."""
+        path = normpath(str(request.options.get("path") or "."))
+        command = ("tar", "-cf", "-", "-C", dirname(path) or ".", "--", basename(path) or ".")
+        await run_process(await self._require_engine(workspace).exec(workspace.uid, command, ExecOptions()), stream)
+
+    async def _forward_port(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        port = request.options.get("port")
+        if not isinstance(port, int) or not 0 < port < 65536:
+            raise ActionRefused(400, "port: must be a number from 1 to 65535")
+        await run_port(await self._require_engine(workspace).open_port(workspace.uid, port), stream)
+
+    def _find_engine(self, workspace: WorkspaceReconciler) -> Engine | None:
+        record = workspace.record
+        return self._services.engines.get(record.engine) if record is not None else None
+
+    def _require_engine(self, workspace: WorkspaceReconciler) -> Engine:
+        """A session does not start a workspace: one that was stopped by a user stays so."""
+        engine = self._find_engine(workspace)
+        if engine is None:
+            raise ActionRefused(409, "the workspace is not running; start it with `up`")
+        return engine
+
+
+def _find_task(workspace: WorkspaceReconciler, task_id: str) -> TaskRecord:
+    record = workspace.record
+    task = None if record is None else record.find_task(task_id) if task_id else record.last_task
+    if task is None:
+        raise ActionRefused(404, f"there is no task {task_id}" if task_id else "the workspace has had no task")
+    return task
+
+
+def _describe_task(task: TaskRecord) -> Object:
+    result: Object = {"step": task.step, "reason": task.reason, "message": task.message, "endedAt": task.ended_at}
+    shown: dict[str, Any] = {"id": task.id, "type": task.type, "status": task.status, "createdAt": task.created_at}
+    return shown | {"result": b64encode(json.encode({name: each for name, each in result.items() if each})).decode()}
+
+
+async def _send_json(stream: Stream, value: Object) -> None:
+    await stream.send(STDOUT, json.encode(value) + b"\n")
+    await stream.send_exit(0)

@@ -1,0 +1,177 @@
+"""Requests of the runner to its server, and the watch of its workspaces.
+
+The client is synchronous: each request runs in a thread. The watch has a thread of its own, which ends with the
+process. Tests replace `RunnerApi` as a whole.
+"""
+
+import asyncio
+import secrets
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+from fairlead.client import ApiStatusError, Client, ClientError, Event
+from fairlead.core.clock import Clock, timestamp
+from fairlead.core.objects import Object, metadata
+
+WORKSPACES, RUNNERS = "devpodworkspaceinstances", "runners"
+RUNNER_FIELD = "spec.runnerRef.runner"
+HEARTBEAT_NAMESPACE = "service-system"
+LEASES_PATH = f"/kubernetes/management/apis/coordination.k8s.io/v1/namespaces/{HEARTBEAT_NAMESPACE}/leases"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+
+
+class RunnerApi(Protocol):
+    """The server, as the runner uses it. Methods raise ClientError."""
+
+    async def get_runner(self) -> Object: ...
+
+    async def get_config(self) -> Object: ...
+
+    async def report_runner(self, status: Object) -> None: ...
+
+    async def get_lease(self) -> Object | None: ...
+
+    async def put_lease(self, lease: Object) -> Object: ...
+
+    async def patch_workspace(self, workspace: Object, patch: Object) -> Object: ...
+
+    async def record_event(self, workspace: Object, reason: str, message: str, type: str) -> None: ...
+
+    def watch_workspaces(self) -> AsyncIterator[Event]:
+        """All workspaces of the runner as ADDED, then SYNCED, then changes. Raises ClientError when it breaks off."""
+        ...
+
+
+class ClientSource:
+    """Connects with the current key: a rotated one gets a new client."""
+
+    def __init__(self, build_client: Callable[[str], Client], read_key: Callable[[], str]) -> None:
+        self._build_client = build_client
+        self._read_key = read_key
+        self._current: tuple[str, Client] | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> Client:
+        """The client for requests, which threads share."""
+        key = self._read_key()
+        with self._lock:
+            if self._current is None or self._current[0] != key:
+                self._current = (key, self._build_client(key))
+            return self._current[1]
+
+    def create(self) -> Client:
+        """A client of the caller's own."""
+        return self._build_client(self._read_key())
+
+
+class ClientApi:
+    """`RunnerApi` over HTTPS."""
+
+    def __init__(self, clients: ClientSource, runner: str, clock: Clock) -> None:
+        self._clients = clients
+        self._runner = runner
+        self._clock = clock
+
+    async def get_runner(self) -> Object:
+        return await self._call(lambda client: client.get(RUNNERS, self._runner))
+
+    async def get_config(self) -> Object:
+        return await self._call(lambda client: client.get(RUNNERS, self._runner, "config"))
+
+    async def report_runner(self, status: Object) -> None:
+        def send(client: Client) -> Object:
+            path = client.path(RUNNERS, self._runner, "status")
+            return client.send("PATCH", path, {"status": status}, media_type=MERGE_PATCH)
+
+        await self._call(send)
+
+    async def get_lease(self) -> Object | None:
+        try:
+            return await self._call(lambda client: client.send("GET", self._lease_path()))
+        except ApiStatusError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    async def put_lease(self, lease: Object) -> Object:
+        return await self._call(lambda client: client.send("PUT", self._lease_path(), lease))
+
+    async def patch_workspace(self, workspace: Object, patch: Object) -> Object:
+        meta = metadata(workspace)
+
+        def send(client: Client) -> Object:
+            path = client.path(WORKSPACES, meta["name"], "status", namespace=meta["namespace"])
+            return client.send("PATCH", path, patch, media_type=STRATEGIC_PATCH)
+
+        return await self._call(send)
+
+    async def record_event(self, workspace: Object, reason: str, message: str, type: str) -> None:
+        event = build_event(workspace, reason, message, type, timestamp(self._clock.now()))
+        namespace = metadata(workspace)["namespace"]
+        await self._call(lambda client: client.send("POST", client.core_path("events", namespace=namespace), event))
+
+    async def watch_workspaces(self) -> AsyncIterator[Event]:
+        events: asyncio.Queue[Event | Exception] = asyncio.Queue()
+        loop, is_over = asyncio.get_running_loop(), threading.Event()
+
+        def forward(item: Event | Exception) -> None:
+            if not is_over.is_set():
+                loop.call_soon_threadsafe(events.put_nowait, item)
+
+        def run() -> None:
+            try:
+                with self._clients.create() as client:
+                    for event in client.watch(WORKSPACES, fields=f"{RUNNER_FIELD}={self._runner}"):
+                        forward(event)
+                        if is_over.is_set():
+                            return
+            except Exception as error:  # noqa: BLE001  # raised by the task that reads the queue
+                forward(error)
+
+        # A daemon thread: it may wait for the next event when the process ends.
+        threading.Thread(target=run, name="watch", daemon=True).start()
+        try:
+            while True:
+                item = await events.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        finally:
+            is_over.set()
+
+    def _lease_path(self) -> str:
+        return f"{LEASES_PATH}/runner-{self._runner}"
+
+    async def _call(self, send: Callable[[Client], Object]) -> Object:
+        return await asyncio.to_thread(lambda: send(self._clients.get()))
+
+
+def build_event(workspace: Object, reason: str, message: str, type: str, now: str) -> Object:
+    """A core Event about a workspace."""
+    meta = metadata(workspace)
+    involved: dict[str, Any] = {"apiVersion": workspace.get("apiVersion", ""), "kind": workspace.get("kind", "")}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{meta['name'][:236].rstrip('-.')}.{secrets.token_hex(8)}",
+            "namespace": meta["namespace"],
+        },
+        "involvedObject": involved | {name: meta.get(name, "") for name in ("name", "namespace", "uid")},
+        "type": type,
+        "reason": reason,
+        "message": message[:1024],
+        "source": {"component": "fairlead-runner"},
+        "reportingComponent": "fairlead-runner",
+        "reportingInstance": "",
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def is_gone(error: ClientError) -> bool:
+    """Whether the object does not exist any more, or its name belongs to another one."""
+    return isinstance(error, ApiStatusError) and error.code in (404, 409, 422)

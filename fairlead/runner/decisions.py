@@ -1,0 +1,80 @@
+"""Which task of a workspace is due. Pure: the same facts give the same decision, however often it is made.
+
+What is wanted comes from the object of the API and from the journal; what is comes from the engine.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from fairlead.core.clock import parse_rfc3339
+from fairlead.runner.engines.contract import ContainerState
+from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, WorkspaceRecord
+
+ORPHAN_RETENTION = timedelta(days=7)
+"""How long the data of a workspace is kept that the server does not have, and that was not deleted there."""
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the object of the API says. Without an object, the workspace is an orphan."""
+
+    exists: bool = True
+    is_deleting: bool = False
+    is_asleep: bool = False
+    is_template_resolved: bool = True
+
+
+def due_task(wanted: Wanted, record: WorkspaceRecord, state: ContainerState, now: datetime) -> str:
+    """The type of the task that is due; empty if none is."""
+    is_active = state in (ContainerState.RUNNING, ContainerState.BUSY)
+    if wanted.is_deleting or _is_requested(record, DELETE):
+        return DELETE if state is not ContainerState.NOT_FOUND or _was_started(record) else ""
+    if not wanted.exists:
+        if _is_retention_over(record, now):
+            return DELETE if state is not ContainerState.NOT_FOUND else ""
+        return STOP if is_active else ""
+    if wanted.is_asleep or record.is_stopped:
+        return STOP if is_active else ""
+    return UP if record.is_up_due and wanted.is_template_resolved else ""
+
+
+def must_cancel(type: str, wanted: Wanted, record: WorkspaceRecord) -> bool:
+    """Whether a task under way must end for another one: a deletion ends all others, and a stop or sleep an `up`."""
+    if type == DELETE:
+        return False
+    if wanted.is_deleting or _is_requested(record, DELETE):
+        return True
+    return type == UP and (not wanted.exists or wanted.is_asleep or record.is_stopped)
+
+
+def retry_delay(record: WorkspaceRecord, type: str) -> float:
+    """Seconds before a task of this type is tried again, by the number of failures in a row. An `up` is not retried: it
+    fails once, and waits for the next request."""
+    failures = 0
+    for task in reversed(record.tasks):
+        if (task.type, task.status) != (type, FAILED):
+            break
+        failures += 1
+    return min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2 ** (failures - 1)) if failures and type != UP else 0.0
+
+
+def _was_started(record: WorkspaceRecord) -> bool:
+    """Whether the engine may have something of it although it does not show it: an `up` had begun."""
+    for task in reversed(record.tasks):
+        if (task.type, task.status) == (DELETE, SUCCEEDED):
+            return False
+        if task.type == UP and task.attempts:
+            return True
+    return False
+
+
+def _is_requested(record: WorkspaceRecord, type: str) -> bool:
+    """Whether the last task is of this type and has not ended."""
+    task = record.last_task
+    return task is not None and (task.type, task.status) == (type, RUNNING)
+
+
+def _is_retention_over(record: WorkspaceRecord, now: datetime) -> bool:
+    since = parse_rfc3339(record.orphaned_at)
+    return since is not None and now - since >= ORPHAN_RETENTION

@@ -1,0 +1,170 @@
+"""From the object of the API to what an engine is called with. Pure.
+
+The rendered template is `status.instance`. Its provider selects the engine. The options `memory`, `cpus`, `processes`
+and `allow` of the provider are limits and permissions; the others are passed on to the engine. The template is read
+when `up` starts, so that changes apply at the next `up`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.runner.decisions import Wanted
+from fairlead.runner.engines.contract import (
+    EngineError,
+    FolderSource,
+    GitSource,
+    ImageSource,
+    Limits,
+    Reason,
+    Source,
+    WorkspaceSpec,
+)
+from fairlead.runner.journal import WorkspaceRecord
+
+SOURCE_ANNOTATION = "service.sh/workspace-source"
+UP_ANNOTATION = "service.sh/workspace-up"
+"""A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
+SLEEP_ANNOTATION = "sleepmode.service.sh/force"
+LIMIT_OPTIONS = ("memory", "cpus", "processes", "allow")
+
+_UNITS = {
+    **{"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12},
+    **{"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40},
+}
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
+_CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
+
+
+def read_wanted(workspace: Object) -> Wanted:
+    meta, spec = metadata(workspace), workspace.get("spec") or {}
+    has_template = bool(get_path(spec, "templateRef.name") or spec.get("template"))
+    return Wanted(
+        is_deleting="deletionTimestamp" in meta,
+        is_asleep=_annotation(workspace, SLEEP_ANNOTATION) == "true",
+        is_template_resolved=not has_template or get_path(workspace, "status.instance") is not None,
+    )
+
+
+def requested_up(workspace: Object) -> str:
+    """The value of the annotation that requests an `up`."""
+    return _annotation(workspace, UP_ANNOTATION)
+
+
+def provider_name(workspace: Object) -> str:
+    """The provider of the template; empty if there is none."""
+    return str(get_path(workspace, "status.instance.provider.name") or "")
+
+
+def choose_source(workspace: Object, record: WorkspaceRecord) -> str:
+    """The source of the next `up`. It stays what it was at the first one, unless the work folder is reset."""
+    requested = str(record.options.get("source") or "") or _annotation(workspace, SOURCE_ANNOTATION)
+    return requested if requested and (record.options.get("reset") or not record.source) else record.source
+
+
+def build_spec(workspace: Object, record: WorkspaceRecord, source: str) -> WorkspaceSpec:
+    """Raises EngineError if the template or the options make no sense."""
+    meta, spec, options = metadata(workspace), workspace.get("spec") or {}, record.options
+    template = get_path(workspace, "status.instance") or {}
+    provider = _read_values(get_path(template, "provider.options"), "provider.options")
+    environment = _read_values(template.get("workspaceEnv"), "workspaceEnv")
+    return WorkspaceSpec(
+        uid=str(meta["uid"]),
+        namespace=str(meta["namespace"]),
+        name=str(meta["name"]),
+        owner=str(get_path(spec, "owner.user") or get_path(spec, "owner.team") or ""),
+        source=parse_source(source),
+        dev_container_path=str(options.get("devContainerPath") or ""),
+        environment=environment | _parse_assignments(options.get("workspaceEnv")),
+        limits=_read_limits(provider),
+        permissions=frozenset(each.strip() for each in provider.get("allow", "").split(",") if each.strip()),
+        options={name: value for name, value in provider.items() if name not in LIMIT_OPTIONS},
+        template_hash=str(get_path(workspace, "status.templateHash") or ""),
+        recreate=bool(options.get("recreate")),
+        reset=bool(options.get("reset")),
+    )
+
+
+def parse_source(text: str) -> Source:
+    """Parses `git:URL`, with `@BRANCH`, `@sha256:COMMIT` and `@subpath:FOLDER` after it; `local:FOLDER`; `image:NAME`.
+
+    A URL without a prefix is a repository.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "local" and rest:
+        return FolderSource(rest)
+    if kind == "image" and rest:
+        return ImageSource(rest)
+    if kind == "git" and rest:
+        return _parse_repository(rest)
+    if "://" in text or re.match(r"[\w.-]+@[\w.-]+:", text):
+        return _parse_repository(text)
+    advice = f"set the annotation {SOURCE_ANNOTATION}, for example to git:https://example.com/repository.git"
+    problem = f"{text!r} is not a source of a workspace" if text else "the workspace has no source"
+    raise EngineError(Reason.SOURCE_REFUSED, f"{problem}; {advice}")
+
+
+def _parse_repository(text: str) -> GitSource:
+    # The first @ of an address belongs to its user: https://user@host/path, git@host:path.
+    address = re.match(r"(\w[\w+.-]*://[^/]*|[\w.-]+@[\w.-]+:)?", text)
+    start = address.end() if address else 0
+    path, *suffixes = text[start:].split("@")
+    found = {"branch": "", "commit": "", "subfolder": ""}
+    for suffix in suffixes:
+        kind, _, value = suffix.partition(":")
+        name = {"sha256": "commit", "subpath": "subfolder"}.get(kind, "branch")
+        found[name] = value if name != "branch" else suffix
+    url = text[:start] + path
+    if "://" in url and urlsplit(url).password:
+        raise EngineError(Reason.SOURCE_REFUSED, "the source contains a password; use the credentials of the project")
+    return GitSource(url, found["branch"], found["commit"], found["subfolder"])
+
+
+def _annotation(workspace: Object, name: str) -> str:
+    return str((metadata(workspace).get("annotations") or {}).get(name) or "")
+
+
+def _read_values(values: Any, field: str) -> dict[str, str]:
+    found = {}
+    for name, each in (values or {}).items():
+        if isinstance(each, Mapping) and each.get("valueFrom"):
+            message = f"{field}.{name} of the template refers to a secret, which this runner may not read; use a value"
+            raise EngineError(Reason.CONFIGURATION_INVALID, message)
+        found[name] = str(each.get("value") or "") if isinstance(each, Mapping) else str(each)
+    return found
+
+
+def _parse_assignments(assignments: Any) -> dict[str, str]:
+    """`NAME=VALUE` from a list of options."""
+    pairs = (str(each).partition("=") for each in assignments or ())
+    return {name: value for name, _, value in pairs if name}
+
+
+def _read_limits(options: Mapping[str, str]) -> Limits:
+    memory, cpus, processes = (options.get(name, "") for name in ("memory", "cpus", "processes"))
+    return Limits(
+        memory_bytes=_parse_bytes(memory) if memory else None,
+        cpus=_parse_cpus(cpus) if cpus else None,
+        processes=_parse_count(processes) if processes else None,
+    )
+
+
+def _parse_bytes(text: str) -> int:
+    match = _BYTES.fullmatch(text)
+    return int(float(match[1]) * _UNITS[match[2] or ""]) if match else _reject("memory", text, "a size such as 4Gi")
+
+
+def _parse_cpus(text: str) -> float:
+    match = _CPUS.fullmatch(text)
+    return float(match[1]) / (1000 if match[2] else 1) if match else _reject("cpus", text, "a number such as 2 or 500m")
+
+
+def _parse_count(text: str) -> int:
+    return int(text) if text.isdecimal() and text.isascii() and int(text) else _reject("processes", text, "a number")
+
+
+def _reject(name: str, value: str, expected: str) -> Any:
+    message = f"the option {name} of the template's provider is {value!r}; it must be {expected}"
+    raise EngineError(Reason.CONFIGURATION_INVALID, message)

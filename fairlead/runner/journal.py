@@ -1,0 +1,142 @@
+"""What a runner must know after kill -9 or a reboot: what each workspace should do, and its last tasks.
+
+There is one file per workspace, named by its uid. It is replaced atomically and synced to the disk before the runner
+acts, so that the next process finds every task that may have had an effect. Writes block the event loop for as long as
+the disk takes: acts are rare, and each takes far longer.
+
+Values of `workspaceEnv` in options may be secret, so the files are readable by the runner only.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from fairlead.core.files import ensure_private_folder, read_file, write_file
+
+log = structlog.get_logger(__name__)
+
+UP, STOP, DELETE = "up", "stop", "delete"
+"""Types of tasks."""
+RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
+"""Statuses of tasks."""
+KEPT_TASKS = 5
+_UID = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+
+class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task. `attempts` counts the processes of the runner that have worked on it; 0 is a task that was requested and
+    has not begun."""
+
+    id: str
+    type: str
+    created_at: str
+    status: str = RUNNING
+    ended_at: str = ""
+    step: str = ""
+    reason: str = ""
+    message: str = ""
+    attempts: int = 0
+    user: str = ""
+
+
+class WorkspaceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the runner knows of a workspace. The uid identifies it; namespace and name are for messages."""
+
+    uid: str
+    namespace: str
+    name: str
+    engine: str = ""
+    source: str = ""
+    """The source of the first `up`. It does not change until a reset."""
+    options: dict[str, Any] = {}
+    """Those of the last `up`."""
+    is_up_due: bool = False
+    """An `up` was requested and has not ended; or the workspace sleeps, and comes up when it is woken."""
+    is_stopped: bool = False
+    """It was stopped on request, and stays so until the next `up`."""
+    handled_request: str = ""
+    """The last value of the annotation that requests an `up`."""
+    host_boot: str = ""
+    """The boot of the machine during which the last `up` succeeded."""
+    is_deletion_requested: bool = False
+    """The object of the workspace had a deletionTimestamp: its data is not to be kept."""
+    orphaned_at: str = ""
+    """Since when the server does not have the workspace any more, without having it deleted."""
+    client_state: str = ""
+    """What clients store with the workspace; the runner does not read it."""
+    tasks: tuple[TaskRecord, ...] = ()
+    """The last tasks, oldest first."""
+
+    @property
+    def last_task(self) -> TaskRecord | None:
+        return self.tasks[-1] if self.tasks else None
+
+    def with_task(self, task: TaskRecord) -> "WorkspaceRecord":
+        """The record with a new or changed task."""
+        if any(each.id == task.id for each in self.tasks):
+            return msgspec.structs.replace(
+                self, tasks=tuple(task if each.id == task.id else each for each in self.tasks)
+            )
+        return msgspec.structs.replace(self, tasks=(*self.tasks, task)[-KEPT_TASKS:])
+
+    def find_task(self, task_id: str) -> TaskRecord | None:
+        return next((each for each in self.tasks if each.id == task_id), None)
+
+
+_decode = msgspec.json.Decoder(WorkspaceRecord).decode
+
+
+def is_valid_uid(uid: str) -> bool:
+    """Whether the uid can be part of a file name."""
+    return _UID.fullmatch(uid) is not None
+
+
+class Journal:
+    """The records of all workspaces, in memory and in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = ensure_private_folder(folder)
+        self._records: dict[str, WorkspaceRecord] = {}
+        for path in sorted(self._folder.glob("*.json")):
+            record = _read_record(path)
+            if record is not None:
+                self._records[record.uid] = record
+
+    def get(self, uid: str) -> WorkspaceRecord | None:
+        return self._records.get(uid)
+
+    def records(self) -> list[WorkspaceRecord]:
+        return list(self._records.values())
+
+    def put(self, record: WorkspaceRecord) -> None:
+        """Stores a record durably."""
+        if self._records.get(record.uid) == record:
+            return
+        write_file(self._path(record.uid), msgspec.json.encode(record))
+        self._records[record.uid] = record
+
+    def remove(self, uid: str) -> None:
+        self._records.pop(uid, None)
+        self._path(uid).unlink(missing_ok=True)
+
+    def _path(self, uid: str) -> Path:
+        if not is_valid_uid(uid):
+            raise ValueError(f"{uid!r} is not a uid")
+        return self._folder / f"{uid}.json"
+
+
+def _read_record(path: Path) -> WorkspaceRecord | None:
+    """None if the disk has damaged the file. Its workspace is then found by its engine, and not deleted."""
+    content = read_file(path) or b""
+    try:
+        record = _decode(content)
+    except msgspec.MsgspecError as error:
+        damaged = path.with_suffix(".damaged")
+        log.error("a record of the journal is damaged", path=str(damaged), error=str(error))
+        os.replace(path, damaged)
+        return None
+    return record if record.uid == path.stem else None

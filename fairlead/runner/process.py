@@ -1,0 +1,202 @@
+"""Builds a runner from its settings, and runs it until it is stopped.
+
+When the process ends, what it runs goes on running. The next process on the same state folder takes it over again.
+"""
+
+import asyncio
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from fairlead.client import Client, ClientError
+from fairlead.client.client import read_ca_file
+from fairlead.core.clock import SystemClock
+from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
+from fairlead.core.waiting import wait_until_stopped
+from fairlead.runner.api import ClientApi, ClientSource, RunnerApi
+from fairlead.runner.engines.contract import Engine, EngineError, Finding
+from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
+from fairlead.runner.journal import Journal
+from fairlead.runner.queue import TaskSlots
+from fairlead.runner.registry import load_engines
+from fairlead.runner.services import RunnerServices
+from fairlead.runner.settings import RunnerSettings, key_reader
+from fairlead.runner.task_log import TaskLogs
+from fairlead.runner.workspaces import WorkspaceSet
+
+log = structlog.get_logger(__name__)
+
+CHECK_SECONDS = 300.0
+RETRY_SECONDS = 5.0
+HOST_BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class StartedRunner:
+    """A runner that holds its Lease."""
+
+    name: str
+    server: str
+    boot: str
+
+
+async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[StartedRunner], None]) -> None:
+    """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over."""
+    clock, api = SystemClock(), connect(settings)
+    with lock_folder(ensure_private_folder(settings.state_folder)):
+        identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
+        engines = load_engines(settings.engines, settings.name, settings.state_folder, settings.allowed_folders)
+        heartbeat = Heartbeat(api, identity, clock)
+        if not await _finish_before(stop, heartbeat.acquire()):
+            return
+        if not await _finish_before(stop, _require_same_server(api, settings.state_folder)):
+            return
+        services = RunnerServices(
+            api=api,
+            fence=heartbeat,
+            journal=Journal(settings.state_folder / "workspaces"),
+            logs=TaskLogs(settings.state_folder / "logs"),
+            engines=engines,
+            slots=TaskSlots(),
+            clock=clock,
+            host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
+        )
+        ready(StartedRunner(settings.name, settings.server, identity.boot))
+        await _work(services, heartbeat, stop)
+
+
+async def _work(services: RunnerServices, heartbeat: Heartbeat, stop: asyncio.Event) -> None:
+    workspaces = WorkspaceSet(services)
+
+    async def run_all() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(heartbeat.run(), name="heartbeat")
+            group.create_task(workspaces.run(), name="workspaces")
+            group.create_task(report_runner(services.api, services.engines), name="report")
+
+    work = asyncio.create_task(run_all(), name="runner")
+    try:
+        await wait_until_stopped(stop, work)
+    except* Replaced as group:
+        raise FileProblem(str(_first(group))) from None
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+def connect(settings: RunnerSettings) -> ClientApi:
+    """Raises FileProblem or ClientError if the key or the CA is not usable."""
+    authority = read_ca_file(settings.ca_file) if settings.ca_file is not None else ""
+    build = partial(_build_client, settings.server, authority, settings.api_group)
+    return ClientApi(ClientSource(build, key_reader(settings)), settings.name, SystemClock())
+
+
+def _build_client(server: str, authority: str, api_group: str, key: str) -> Client:
+    return Client(server, key, authority=authority, group=api_group)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Keeps other processes of this machine off the state folder. The kernel releases the lock when the process ends,
+    also after kill -9."""
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FileProblem(f"{folder}: another runner process uses this folder; stop it first") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _machine_id(folder: Path) -> str:
+    """Identifies the state folder in the Lease."""
+    path = folder / "machine-id"
+    known = (read_file(path) or b"").decode(errors="replace").strip()
+    if not known:
+        known = secrets.token_hex(8)
+        write_file(path, known.encode())
+    return known
+
+
+async def _require_same_server(api: RunnerApi, folder: Path) -> None:
+    """Refuses to work with another installation: it does not have these workspaces, so they would be stopped."""
+    path = folder / "installation-id"
+    while True:
+        try:
+            config = await api.get_config()
+            break
+        except ClientError as error:
+            log.warning("the server cannot be reached", error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+    installation = str(config.get("serviceInstanceID") or "")
+    known = (read_file(path) or b"").decode(errors="replace").strip()
+    if known and installation and known != installation:
+        raise FileProblem(
+            f"{folder}: belongs to a runner of another installation ({known}, not {installation}); use another --state"
+        )
+    if installation and not known:
+        write_file(path, installation.encode())
+
+
+async def _finish_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Whether the work ended before `stop` was set; else it is cancelled."""
+    working, stopping = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+
+
+async def check_engines(engines: Mapping[str, Engine]) -> dict[str, list[Finding]]:
+    """What each engine finds on this machine."""
+    found: dict[str, list[Finding]] = {}
+    for name, engine in engines.items():
+        try:
+            found[name] = list(await engine.check())
+        except EngineError as error:
+            found[name] = [Finding(name, error.message)]
+    return found
+
+
+def runner_status(found: Mapping[str, list[Finding]]) -> dict[str, str]:
+    """The phase of the runner: failed if no engine can run workspaces."""
+    fatal = {name: [each for each in listed if each.problem and each.is_fatal] for name, listed in found.items()}
+    problems = [f"{each.subject}: {each.problem}" for listed in fatal.values() for each in listed]
+    if not all(fatal.values()):
+        return {"phase": "Initialized", "reason": "", "message": "; ".join(problems)[:1024]}
+    message = f"{'; '.join(problems) or 'it has no engine'}. Run `fairlead runner doctor` on its machine"
+    return {"phase": "Failed", "reason": "EngineUnavailable", "message": message[:1024]}
+
+
+async def report_runner(api: RunnerApi, engines: Mapping[str, Engine]) -> None:
+    """Reports the phase of the runner for ever."""
+    while True:
+        status = runner_status(await check_engines(engines))
+        try:
+            current = (await api.get_runner()).get("status") or {}
+            if any((current.get(name) or "") != value for name, value in status.items()):
+                await api.report_runner(dict(status))
+        except ClientError as error:
+            log.warning("the status of the runner could not be reported", error=str(error))
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        await asyncio.sleep(CHECK_SECONDS)

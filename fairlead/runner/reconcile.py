@@ -1,0 +1,382 @@
+"""One workspace: compares what is wanted with what is, and runs one task at a time until both agree.
+
+It is level-triggered. Requests, changes of the object and a restart of the process only change what is known; what is
+due follows from that. A task that the journal has as running, and that no process works on, was requested or left
+behind by an earlier process: it goes on under its ID.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from msgspec.structs import replace
+
+from fairlead.client import ClientError
+from fairlead.core.clock import parse_rfc3339, timestamp
+from fairlead.core.objects import Object, metadata
+from fairlead.core.waiting import Signal
+from fairlead.runner.api import is_gone
+from fairlead.runner.decisions import Wanted, due_task, must_cancel, retry_delay
+from fairlead.runner.desired import choose_source, provider_name, read_wanted, requested_up
+from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus
+from fairlead.runner.execution import call_engine
+from fairlead.runner.journal import (
+    DELETE,
+    FAILED,
+    RUNNING,
+    STOP,
+    SUCCEEDED,
+    UP,
+    TaskRecord,
+    WorkspaceRecord,
+)
+from fairlead.runner.registry import choose_engine
+from fairlead.runner.services import RunnerServices
+from fairlead.runner.status import build_report, describe_failure, find_task_condition
+from fairlead.runner.tasks import RunningTask, new_task_id
+
+log = structlog.get_logger(__name__)
+
+POLL_SECONDS = 10.0
+RETRY_SECONDS = 5.0
+MAX_ATTEMPTS = 10
+"""A task that this many processes of the runner did not survive has failed: it may be what ends them."""
+CANCELLED, RUNNER_RESTARTED, INTERNAL_ERROR = "Cancelled", "RunnerRestarted", "InternalError"
+ONE_TIME_OPTIONS = ("recreate", "reset")
+NOTHING = EngineStatus(ContainerState.NOT_FOUND)
+
+
+class WorkspaceReconciler:
+    """The workspace with one uid. `run` is its only worker."""
+
+    def __init__(self, uid: str, services: RunnerServices) -> None:
+        self.uid = uid
+        self._services = services
+        self._object: Object | None = None
+        self._changed = Signal()
+        self._work: asyncio.Task[None] | None = None
+        self._running: RunningTask | None = None
+        self._type = ""
+        self._step = ""
+
+    # --- what others say -------------------------------------------------------------------------------------------
+
+    def observe(self, workspace: Object) -> None:
+        """The object of the API, new or changed."""
+        self._object = workspace
+        self._changed.wake()
+
+    def observe_missing(self, engine: str = "") -> None:
+        """The server does not have the workspace. `engine` is the one that has something of it, if that is known."""
+        if self.record is None:
+            self._save(WorkspaceRecord(self.uid, "", "", engine))
+        self._object = None
+        self._changed.wake()
+
+    @property
+    def record(self) -> WorkspaceRecord | None:
+        return self._services.journal.get(self.uid)
+
+    @property
+    def workspace(self) -> Object | None:
+        return self._object
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task is under way."""
+        return self._work is not None
+
+    def store_client_state(self, state: str) -> None:
+        self._save(replace(self._require_record(), client_state=state))
+
+    def request_up(self, options: Mapping[str, Any], user: str = "") -> str:
+        """Requests an `up`, and returns the ID of its task. It joins one that is under way."""
+        record, task = self._require_record(), self._require_record().last_task
+        if task is not None and (task.type, task.status) == (UP, RUNNING):
+            return task.id
+        kept = dict(options) or {name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS}
+        return self._request(replace(record, is_up_due=True, is_stopped=False, options=kept), UP, user)
+
+    def request_stop(self, user: str = "") -> str:
+        return self._request(replace(self._require_record(), is_up_due=False, is_stopped=True), STOP, user)
+
+    def request_delete(self, user: str = "") -> str:
+        """Removes what the engine has. The object of the API stays."""
+        return self._request(replace(self._require_record(), is_up_due=False, is_stopped=True), DELETE, user)
+
+    def request_cancel(self, task_id: str) -> bool:
+        """Cancels a task that has not ended. Returns whether there is such a task."""
+        record = self._require_record()
+        task = record.find_task(task_id)
+        if task is None or task.status != RUNNING:
+            return False
+        if self._running is not None and self._running.task_id == task_id:
+            self._save(replace(record, is_up_due=False))
+            self._cancel_work()
+        else:
+            record = replace(record, is_up_due=False)
+            self._save(record.with_task(self._ended(task, FAILED, CANCELLED, "cancelled on request")))
+            self._changed.wake()
+        return True
+
+    def _request(self, record: WorkspaceRecord, type: str, user: str) -> str:
+        task = record.last_task
+        if task is None or (task.type, task.status) != (type, RUNNING):
+            task = TaskRecord(new_task_id(), type, timestamp(self._services.clock.now()), user=user)
+        self._services.logs.open(self.uid, task.id)
+        self._save(record.with_task(task))
+        self._changed.wake()
+        return task.id
+
+    # --- the worker ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ends when nothing is left of the workspace. Raises Replaced."""
+        try:
+            while True:
+                self._changed.clear()
+                delay = await self._reconcile()
+                if delay is None:
+                    return
+                await self._changed.wait(delay)
+        finally:
+            if self._work is not None:
+                # The process ends: the task is left to the next one, so it is not marked as cancelled.
+                self._work.cancel()
+                await asyncio.gather(self._work, return_exceptions=True)
+
+    async def _reconcile(self) -> float | None:
+        """Returns the seconds after which to look again; None if nothing is left to do for ever."""
+        wanted = self._read_wanted()
+        record = self._update_record(wanted)
+        if self._work is not None:
+            if must_cancel(self._type, wanted, record):
+                self._cancel_work()
+            return await self._report(wanted, record, NOTHING)
+        try:
+            observed = await self._observe_engine(record)
+        except EngineError as error:
+            log.warning("the state of a workspace is unknown", uid=self.uid, error=error.message)
+            return POLL_SECONDS
+        record = self._note_reboot(record, wanted, observed)
+        due = due_task(wanted, record, observed.state, self._services.clock.now())
+        record = self._settle_unfinished(record, due)
+        if due and (delay := self._remaining_delay(record, due)):
+            await self._report(wanted, record, observed)
+            return delay
+        if due:
+            self._start(record, due, wanted)
+            return await self._report(wanted, self._require_record(), observed)
+        if not wanted.exists and observed.state is ContainerState.NOT_FOUND:
+            self._forget()
+            return None
+        return await self._report(wanted, record, observed)
+
+    def _read_wanted(self) -> Wanted:
+        if self._object is not None:
+            return read_wanted(self._object)
+        record = self.record
+        return Wanted(exists=False, is_deleting=record is not None and record.is_deletion_requested)
+
+    def _update_record(self, wanted: Wanted) -> WorkspaceRecord:
+        """Stores what the object says and what must not be forgotten."""
+        if self._object is None:
+            record = self._require_record()
+            if not record.orphaned_at:
+                record = replace(record, orphaned_at=timestamp(self._services.clock.now()))
+                log.warning("the server does not have a workspace", uid=self.uid, name=record.name)
+                self._save(record)
+            return record
+        meta = metadata(self._object)
+        record = self.record or WorkspaceRecord(self.uid, meta["namespace"], meta["name"])
+        record = replace(
+            record,
+            namespace=meta["namespace"],
+            name=meta["name"],
+            orphaned_at="",
+            is_deletion_requested=wanted.is_deleting,
+        )
+        requested = requested_up(self._object)
+        if requested and requested != record.handled_request and not wanted.is_deleting:
+            self._save(replace(record, handled_request=requested))
+            self.request_up({}, "")
+            return self._require_record()
+        self._save(record)
+        return record
+
+    async def _observe_engine(self, record: WorkspaceRecord) -> EngineStatus:
+        engine = self._services.engines.get(record.engine)
+        return await engine.status(self.uid) if engine is not None else NOTHING
+
+    def _note_reboot(self, record: WorkspaceRecord, wanted: Wanted, observed: EngineStatus) -> WorkspaceRecord:
+        """What ran before a reboot of the machine, or before a sleep, comes up again."""
+        was_running = record.host_boot and not record.is_stopped and wanted.exists
+        rebooted = was_running and record.host_boot != self._services.host_boot
+        fell_asleep = was_running and wanted.is_asleep and observed.state is ContainerState.RUNNING
+        if (rebooted and observed.state is ContainerState.STOPPED) or fell_asleep:
+            record = replace(record, is_up_due=True, host_boot=self._services.host_boot)
+            self._save(record)
+        return record
+
+    def _settle_unfinished(self, record: WorkspaceRecord, due: str) -> WorkspaceRecord:
+        """Ends tasks that nothing works on, unless the last one is what is due."""
+        for task in record.tasks:
+            if task.status != RUNNING or (task is record.last_task and task.type == due):
+                continue
+            is_reached = task.type in (STOP, DELETE) and not due
+            if is_reached:
+                record = record.with_task(self._ended(task, SUCCEEDED))
+            else:
+                record = record.with_task(self._ended(task, FAILED, CANCELLED, "another task took its place"))
+        self._save(record)
+        return record
+
+    def _remaining_delay(self, record: WorkspaceRecord, due: str) -> float:
+        """Seconds until a failed task may be tried again."""
+        task = record.last_task
+        if task is None or task.status != FAILED or task.type != due:
+            return 0.0
+        from_end = self._services.clock.now() - _parse(task.ended_at)
+        return max(0.0, retry_delay(record, due) - from_end.total_seconds())
+
+    # --- tasks -----------------------------------------------------------------------------------------------------
+
+    def _start(self, record: WorkspaceRecord, type: str, wanted: Wanted) -> None:
+        task, services = record.last_task, self._services
+        if task is None or task.status != RUNNING:
+            task = TaskRecord(new_task_id(), type, timestamp(services.clock.now()))
+        task = replace(task, attempts=task.attempts + 1)
+        record = record.with_task(task)
+        if type == UP and self._object is not None:
+            engine = choose_engine(provider_name(self._object), services.engines)
+            record = replace(record, engine=record.engine or engine, source=choose_source(self._object, record))
+        self._save(record)
+        task_log = services.logs.open(self.uid, task.id)
+        self._type, self._step = type, task.step
+        self._running = RunningTask(task.id, task_log, services.clock, self._note_step)
+        if task.attempts > 1:
+            self._running.log_message(f"the runner was restarted; going on with this task ({task.attempts})")
+        self._work = asyncio.create_task(self._execute(self._running, task, record, self._object))
+
+    async def _execute(
+        self, running: RunningTask, task: TaskRecord, record: WorkspaceRecord, workspace: Object | None
+    ) -> None:
+        """Runs a task to its end, and stores how it ended. A cancellation without a successor stores nothing."""
+        ended: TaskRecord | None = None
+        try:
+            if task.attempts > MAX_ATTEMPTS:
+                message = f"the runner ended {MAX_ATTEMPTS} times during this task"
+                raise EngineError(RUNNER_RESTARTED, message, task.step)
+            await call_engine(self._services, running, task, record, workspace)
+            ended = self._ended(task, SUCCEEDED)
+        except EngineError as error:
+            ended = self._ended(task, FAILED, str(error.reason), describe_failure(error.message, error.step))
+        except asyncio.CancelledError:
+            if running.is_cancelled:
+                ended = self._ended(task, FAILED, CANCELLED, "another task took its place")
+            raise
+        except Exception as error:  # a fault of an engine ends its task, not the runner
+            log.error("an engine failed unexpectedly", uid=self.uid, task=task.id, exc_info=error)
+            ended = self._ended(task, FAILED, INTERNAL_ERROR, f"the engine failed unexpectedly: {type(error).__name__}")
+        finally:
+            self._work = self._running = None
+            if ended is not None:
+                self._finish(ended, running)
+            self._changed.wake()
+
+    def _cancel_work(self) -> None:
+        if self._running is not None and self._work is not None:
+            self._running.mark_cancelled()
+            self._work.cancel()
+
+    def _note_step(self, step: str) -> None:
+        """Stores the step before the engine acts in it."""
+        self._step, record = step, self.record
+        running = self._running
+        task = record.find_task(running.task_id) if record is not None and running is not None else None
+        if record is not None and task is not None:
+            self._save(record.with_task(replace(task, step=step)))
+        self._changed.wake()
+
+    def _finish(self, ended: TaskRecord, running: RunningTask) -> None:
+        """Stores the end of a task together with what follows from it."""
+        record, options = self._require_record(), self._require_record().options
+        found = record.find_task(ended.id)
+        record = record.with_task(replace(ended, step=found.step if found else ""))
+        if ended.type == UP and ended.reason != CANCELLED:
+            record = replace(record, is_up_due=False)
+        if (ended.type, ended.status) == (UP, SUCCEEDED):
+            kept = {name: each for name, each in options.items() if name not in ONE_TIME_OPTIONS}
+            record = replace(record, options=kept, host_boot=self._services.host_boot)
+        if (ended.type, ended.status) == (DELETE, SUCCEEDED):
+            record = replace(record, source="", host_boot="")
+        running.log_message(
+            f"{ended.type} failed: {ended.message}" if ended.status == FAILED else f"{ended.type} succeeded",
+            "error" if ended.status == FAILED else "info",
+        )
+        self._save(record)
+        self._close_log(ended)
+        self._services.logs.prune(self.uid, (task.id for task in record.tasks))
+
+    def _ended(self, task: TaskRecord, status: str, reason: str = "", message: str = "") -> TaskRecord:
+        ended_at = timestamp(self._services.clock.now())
+        ended = replace(task, status=status, reason=reason, message=message, ended_at=ended_at)
+        if self._running is None or self._running.task_id != task.id:
+            self._close_log(ended)
+        return ended
+
+    def _close_log(self, task: TaskRecord) -> None:
+        self._services.logs.get(self.uid, task.id).close()
+
+    # --- reports ---------------------------------------------------------------------------------------------------
+
+    async def _report(self, wanted: Wanted, record: WorkspaceRecord, observed: EngineStatus) -> float:
+        """Writes the status if it differs. Returns the seconds after which to look again."""
+        workspace = self._object
+        if workspace is None or not (wanted.is_template_resolved or record.tasks or wanted.is_deleting):
+            return POLL_SECONDS
+        report = build_report(wanted, record, observed, self._step if self._work is not None else "")
+        if not report.differs_from(workspace):
+            return POLL_SECONDS
+        services = self._services
+        try:
+            await services.fence.require_current()
+            patch = report.patch(workspace, timestamp(services.clock.now()))
+            patched = await services.api.patch_workspace(workspace, patch)
+            if self._object is workspace:
+                self._object = patched
+            await self._record_event(workspace, patched, record)
+        except ClientError as error:
+            if not is_gone(error):
+                log.warning("a status could not be reported", uid=self.uid, error=str(error))
+            return RETRY_SECONDS
+        return POLL_SECONDS
+
+    async def _record_event(self, before: Object, after: Object, record: WorkspaceRecord) -> None:
+        task = record.last_task
+        if task is None or task.status == RUNNING or "deletionTimestamp" in metadata(after):
+            return
+        reason = str(find_task_condition(after).get("reason") or "")
+        if reason and reason != find_task_condition(before).get("reason"):
+            kind = "Warning" if task.status == FAILED else "Normal"
+            message = task.message or f"{task.type} succeeded"
+            await self._services.api.record_event(after, reason, message, kind)
+
+    def _require_record(self) -> WorkspaceRecord:
+        record = self.record
+        if record is None:
+            raise LookupError(f"the workspace {self.uid} is not taken yet")
+        return record
+
+    def _save(self, record: WorkspaceRecord) -> None:
+        self._services.journal.put(record)
+
+    def _forget(self) -> None:
+        self._services.journal.remove(self.uid)
+        self._services.logs.remove(self.uid)
+
+
+def _parse(text: str) -> datetime:
+    return parse_rfc3339(text) or datetime.fromtimestamp(0, UTC)

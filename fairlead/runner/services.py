@@ -1,0 +1,32 @@
+"""What the workspaces of a runner share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairlead.core.clock import Clock
+from fairlead.runner.api import RunnerApi
+from fairlead.runner.engines.contract import Engine
+from fairlead.runner.journal import Journal
+from fairlead.runner.queue import TaskSlots
+from fairlead.runner.task_log import TaskLogs
+
+
+class Fence(Protocol):
+    async def require_current(self) -> None:
+        """Raises Replaced if another process has taken over this runner."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerServices:
+    """`host_boot` identifies the boot of the machine."""
+
+    api: RunnerApi
+    fence: Fence
+    journal: Journal
+    logs: TaskLogs
+    engines: Mapping[str, Engine]
+    slots: TaskSlots
+    clock: Clock
+    host_boot: str

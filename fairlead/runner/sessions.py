@@ -1,0 +1,91 @@
+"""Connects a stream with a process or a port inside a workspace.
+
+Each direction ends on its own: the end of stdin is passed on, and output is read until its end. When the stream ends
+first, the process is ended with all that it started.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from fairlead.core import json
+from fairlead.core.body_errors import Malformed
+from fairlead.runner.engines.contract import ByteReader, ByteStream, Process
+from fairlead.runner.streams import CONTROL, STDERR, STDIN, STDOUT, Data, Eof, Stream
+
+READ_BYTES = 32 * 1024
+
+
+async def run_process(process: Process, stream: Stream) -> None:
+    """Serves a process to its end. It does not survive the stream."""
+    feeding = asyncio.create_task(_feed(process, stream))
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_send_output(process.stdout, stream, STDOUT))
+            group.create_task(_send_output(process.stderr, stream, STDERR))
+            ended = group.create_task(_wait(process, feeding))
+        await stream.send_exit(ended.result())
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+        await process.kill()
+
+
+async def _wait(process: Process, feeding: "asyncio.Task[None]") -> int:
+    """The exit code. If the stream ends before, the process is ended."""
+    waiting = asyncio.create_task(process.wait())
+    try:
+        await asyncio.wait((waiting, feeding), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            await process.kill()
+        return await waiting
+    finally:
+        waiting.cancel()
+
+
+async def _feed(process: Process, stream: Stream) -> None:
+    """Passes on input, the size of the terminal and signals. Ends with the stream."""
+    while (message := await stream.receive()) is not None:
+        match message:
+            case Data(channel, content) if channel == STDIN:
+                await process.stdin.write(content)
+            case Eof(channel) if channel == STDIN:
+                await process.stdin.close()
+            case Data(channel, content) if channel == CONTROL:
+                await _control(process, content)
+            case _:
+                pass
+
+
+async def _control(process: Process, content: bytes) -> None:
+    with suppress(Malformed, TypeError, ValueError):
+        value = json.decode(content)
+        if "signal" in value:
+            await process.send_signal(str(value["signal"]))
+        elif "columns" in value:
+            await process.resize(int(value["columns"]), int(value["rows"]))
+
+
+async def _send_output(reader: ByteReader, stream: Stream, channel: int) -> None:
+    while data := await reader.read(READ_BYTES):
+        await stream.send(channel, data)
+    await stream.send_eof(channel)
+
+
+async def run_port(connection: ByteStream, stream: Stream) -> None:
+    """Serves a connection until both directions have ended."""
+
+    async def feed() -> None:
+        while (message := await stream.receive()) is not None:
+            if isinstance(message, Data) and message.channel == STDIN:
+                await connection.writer.write(message.content)
+            elif isinstance(message, Eof):
+                break
+        await connection.writer.close()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(feed())
+            group.create_task(_send_output(connection.reader, stream, STDOUT))
+        await stream.send_exit(0)
+    finally:
+        await connection.abort()

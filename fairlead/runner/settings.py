@@ -1,0 +1,53 @@
+"""Settings of a runner. The key comes from a file or from the environment, never from the command line.
+
+Command lines are visible to all users of a machine. The file is read for each request, so that a rotated key works
+without a restart.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.core.files import FileProblem, read_file
+
+KEY_VARIABLE = "FAIRLEAD_RUNNER_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """`engines` are names, or `module:function` for engines of other packages; the first is the default."""
+
+    name: str
+    server: str
+    state_folder: Path
+    key_file: Path | None = None
+    ca_file: Path | None = None
+    api_group: str = "management.service.sh"
+    engines: tuple[str, ...] = ("devcontainer",)
+    allowed_folders: tuple[Path, ...] = ()
+    """Folders of this machine that workspaces may be created from, with everything below them."""
+
+
+def key_reader(settings: RunnerSettings, environment: Mapping[str, str] = os.environ) -> Callable[[], str]:
+    """Returns the function that reads the key. Fails at once if there is no valid key."""
+    path = settings.key_file
+
+    def read_key() -> str:
+        if path is None:
+            return _check_key(environment.get(KEY_VARIABLE, ""), KEY_VARIABLE)
+        content = read_file(path)
+        if content is None:
+            raise FileProblem(f"{path}: no such file; write the key of the runner into it: `fairlead runner key NAME`")
+        return _check_key(content.decode(errors="replace"), str(path))
+
+    read_key()
+    return read_key
+
+
+def _check_key(text: str, source: str) -> str:
+    key = text.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        advice = f"set {KEY_VARIABLE} or use --key-file; `fairlead runner key NAME` prints the key"
+        raise FileProblem(f"{source}: does not contain the key of a runner; {advice}")
+    return key

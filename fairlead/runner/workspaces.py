@@ -1,0 +1,126 @@
+"""All workspaces of the runner: the watch, and a worker for each uid.
+
+A workspace that the server does not have is known to be missing only after one complete list. It is then stopped, and
+its data is kept for a week: the server may have been restored from a backup.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+
+import structlog
+
+from fairlead.client import ClientError, Event
+from fairlead.client.watch import DELETED, SYNCED
+from fairlead.core.objects import metadata
+from fairlead.runner.engines.contract import EngineError
+from fairlead.runner.journal import is_valid_uid
+from fairlead.runner.reconcile import WorkspaceReconciler
+from fairlead.runner.services import RunnerServices
+
+log = structlog.get_logger(__name__)
+
+RESYNC_SECONDS = 60.0
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 30.0
+FAULT_RETRY_SECONDS = 60.0
+
+
+class WorkspaceSet:
+    def __init__(self, services: RunnerServices) -> None:
+        self._services = services
+        self._reconcilers: dict[str, WorkspaceReconciler] = {}
+        self._listed: set[str] = set()
+        """The uids of the current list, and then those that exist."""
+        self._is_synced = False
+        self._group: asyncio.TaskGroup | None = None
+
+    @property
+    def is_synced(self) -> bool:
+        return self._is_synced
+
+    def find(self, uid: str) -> WorkspaceReconciler | None:
+        """The workspace with this uid, if the server has it."""
+        found = self._reconcilers.get(uid)
+        return found if found is not None and found.workspace is not None else None
+
+    def all(self) -> Mapping[str, WorkspaceReconciler]:
+        return self._reconcilers
+
+    async def run(self) -> None:
+        """Raises Replaced if another process has taken over this runner."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self._watch(), name="watch")
+            group.create_task(self._resync(), name="resync")
+
+    async def _watch(self) -> None:
+        delay = MIN_RETRY_SECONDS
+        while True:
+            self._listed = set()
+            is_listing = True
+            try:
+                async for event in self._services.api.watch_workspaces():
+                    delay = MIN_RETRY_SECONDS
+                    if event.type == SYNCED:
+                        is_listing = False
+                        self._is_synced = True
+                        await self._find_missing()
+                    else:
+                        self._handle(event)
+            except ClientError as error:
+                log.warning("the watch of workspaces broke off; what runs goes on running", error=str(error))
+            if is_listing:
+                self._is_synced = False
+            await asyncio.sleep(random.uniform(MIN_RETRY_SECONDS, delay))
+            delay = min(MAX_RETRY_SECONDS, 2 * delay)
+
+    def _handle(self, event: Event) -> None:
+        uid = str(metadata(event.object).get("uid") or "")
+        if not is_valid_uid(uid):
+            return
+        if event.type == DELETED:
+            self._listed.discard(uid)
+            if (known := self._reconcilers.get(uid)) is not None:
+                known.observe_missing()
+            return
+        self._listed.add(uid)
+        self._get(uid).observe(event.object)
+
+    async def _find_missing(self) -> None:
+        """Compares a complete list with the journal and the engines."""
+        missing = {each.uid: each.engine for each in self._services.journal.records() if each.uid not in self._listed}
+        for name, engine in self._services.engines.items():
+            try:
+                found = await engine.list_workspaces()
+            except EngineError as error:
+                log.warning("an engine cannot list its workspaces", engine=name, error=error.message)
+                continue
+            missing |= {uid: name for uid in found if uid not in self._listed and is_valid_uid(uid)}
+        for uid, engine_name in missing.items():
+            self._get(uid).observe_missing(engine_name)
+
+    async def _resync(self) -> None:
+        while True:
+            await asyncio.sleep(RESYNC_SECONDS)
+            if self._is_synced:
+                await self._find_missing()
+
+    def _get(self, uid: str) -> WorkspaceReconciler:
+        if uid not in self._reconcilers:
+            assert self._group is not None
+            self._reconcilers[uid] = WorkspaceReconciler(uid, self._services)
+            self._group.create_task(self._run(self._reconcilers[uid]), name=f"workspace {uid}")
+        return self._reconcilers[uid]
+
+    async def _run(self, reconciler: WorkspaceReconciler) -> None:
+        """Runs a worker until nothing is left of its workspace. A fault of one workspace does not end the runner."""
+        while True:
+            try:
+                await reconciler.run()
+            except (OSError, LookupError, ValueError, TypeError) as error:
+                log.error("a workspace could not be reconciled", uid=reconciler.uid, exc_info=error)
+                await asyncio.sleep(FAULT_RETRY_SECONDS)
+                continue
+            if reconciler.workspace is None:
+                self._reconcilers.pop(reconciler.uid, None)
+                return
