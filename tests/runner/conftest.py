@@ -1,0 +1,95 @@
+"""A runner in the process of the test, on virtual time, which can be ended like a process that is killed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.runner.heartbeat import Heartbeat, RunnerIdentity
+from fairlead.runner.journal import Journal, WorkspaceRecord
+from fairlead.runner.queue import TaskSlots
+from fairlead.runner.reconcile import WorkspaceReconciler
+from fairlead.runner.services import RunnerServices
+from fairlead.runner.task_log import TaskLogs
+from fairlead.runner.workspaces import WorkspaceSet
+from tests.harness.virtual_time import LoopClock
+from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
+from tests.runner.fake_api import FakeApi
+from tests.runner.fake_engine import FakeEngine
+
+__all__ = ["pytest_asyncio_loop_factories"]
+
+
+class RunnerFixture:
+    """A runner with a fake engine and a fake server. `kill` ends it; `start` starts the next process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.api = FakeApi()
+        self.engine = FakeEngine(folder / "engine")
+        self.host_boot = "first"
+        self._work: asyncio.Task[None] | None = None
+        self._boots = 0
+
+    def start(self) -> None:
+        clock, self._boots = LoopClock(), self._boots + 1
+        self.heartbeat = Heartbeat(self.api, RunnerIdentity("r", "machine", str(self._boots)), clock)
+        self.services = RunnerServices(
+            api=self.api,
+            fence=self.heartbeat,
+            journal=Journal(self.folder / "workspaces"),
+            logs=TaskLogs(self.folder / "logs"),
+            engines={"fake": self.engine},
+            slots=TaskSlots(),
+            clock=clock,
+            host_boot=self.host_boot,
+        )
+        self.workspaces = WorkspaceSet(self.services)
+        self._work = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        await self.heartbeat.acquire()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.heartbeat.run())
+            group.create_task(self.workspaces.run())
+
+    async def kill(self) -> None:
+        """Ends the process: what its tasks had done stays, and what they would have done next does not happen."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    def raise_failure(self) -> None:
+        assert self._work is not None
+        if self._work.done() and not self._work.cancelled() and (error := self._work.exception()):
+            raise error
+
+    def get(self, uid: str = "u") -> WorkspaceReconciler:
+        found = self.workspaces.find(uid)
+        assert found is not None
+        return found
+
+    def record(self, uid: str = "u") -> WorkspaceRecord:
+        found = self.services.journal.get(uid)
+        assert found is not None
+        return found
+
+    def containers(self) -> list[str]:
+        """The uids of all containers, one entry for each."""
+        return sorted(path.name.partition(".")[0] for path in self.engine.containers.iterdir())
+
+    def data(self, uid: str = "u") -> str:
+        path = self.engine.volumes / uid
+        return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+async def runner(tmp_path: Path) -> AsyncIterator[RunnerFixture]:
+    fixture = RunnerFixture(tmp_path)
+    fixture.start()
+    try:
+        yield fixture
+        fixture.raise_failure()
+    finally:
+        await fixture.kill()
