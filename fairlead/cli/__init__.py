@@ -57,7 +57,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("key", "fairlead.cli.access.key:group", "Create, rotate and revoke access keys."),
     CommandEntry("user", "fairlead.cli.access.user:group", "Manage users and passwords."),
     CommandEntry("team", "fairlead.cli.access.team:group", "Manage teams and their members."),
-    CommandEntry("runner", "fairlead.cli.resources.runner:group", "Manage runners and their keys."),
+    CommandEntry("runner", "fairlead.cli.resources.runner:group", "Manage and run runners, and their keys."),
     CommandEntry("who-can", "fairlead.cli.access.permissions:who_can", "List who may perform an action."),
     CommandEntry("token", "fairlead.cli.access.token:group", "Print tokens for kubectl and clusters."),
     CommandEntry(

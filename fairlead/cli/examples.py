@@ -134,6 +134,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "team add": ("fairlead team add ops bob",),
     "team remove": ("fairlead team remove ops bob",),
     "runner create": ("fairlead runner create local",),
+    "runner start": (
+        "fairlead runner start local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",
+    ),
+    "runner doctor": (
+        "fairlead runner doctor local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",
+    ),
+    "runner install": (
+        "fairlead runner install local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",
+    ),
     "runner list": ("fairlead runner list",),
     "runner show": ("fairlead runner show local",),
     "runner delete": ("fairlead runner delete local",),

@@ -19,7 +19,7 @@ async def examine(settings: RunnerSettings) -> AsyncIterator[Finding]:
     """All findings, also those without a problem. It changes nothing but the state folder, which it creates."""
     key = _check_key(settings)
     yield key
-    if not key.problem:
+    if not (key.problem and key.is_fatal):
         yield await _check_server(settings)
     yield _check_folder(settings)
     for name in settings.engines:

@@ -1,4 +1,5 @@
-"""`fairlead runner`: manages runners, which execute workspaces, and their access keys."""
+"""`fairlead runner`: manages runners, which execute workspaces, and their access keys. `runner_process.py` has the
+commands that run on the machine of a runner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.resources.runner_process import doctor, install, start
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell
 from fairlead.cli.ui.durations import age, format_duration, parse_duration
@@ -59,7 +61,10 @@ RUNNERS = Resource(
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=complete_names(RUNNERS.plural))]
 
-group = create_group("Create, list, show and delete runners, and print and rotate their keys.")
+group = create_group("Create, list, show, delete and run runners, and print and rotate their keys.")
+group.command("start")(start)
+group.command("doctor")(doctor)
+group.command("install")(install)
 
 
 @dataclass(frozen=True, slots=True)

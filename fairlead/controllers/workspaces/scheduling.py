@@ -100,7 +100,7 @@ def schedule(
 
 
 def _is_unreported(runner: Object) -> bool:
-    return get_path(runner, "status.phase") != "Initialized"
+    return bool(get_path(runner, "status.phase") != "Initialized")
 
 
 def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner: Object | None) -> Placement:

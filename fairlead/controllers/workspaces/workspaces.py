@@ -2,7 +2,8 @@
 
 The runner does the work: it watches the workspaces that are bound to it, and reports through their `/status`. While a
 live runner has something of a workspace, a finalizer delays its deletion until the runner reports `NotFound`. If the
-runner is gone, has failed, is silent or never started it, there is no finalizer. Templates are resolved by `controllers/instances/templates.py`.
+runner is gone, has failed, is silent or never started it, there is no finalizer. Templates are resolved by
+`controllers/instances/templates.py`.
 
 That there is no runner at all, or no project, is reported after a grace period. Ignored are workspaces with
 `status.ignoreReconciliation`, and those outside of projects that name a runner.

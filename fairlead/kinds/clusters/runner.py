@@ -168,7 +168,7 @@ SILENT = "Silent"
 
 def silence_message(runner: Object) -> str:
     """Since when the runner is silent; empty if it is not. The controller of runners maintains the condition."""
-    conditions = get_path(runner, "status.conditions") or ()
+    conditions: list[Object] = get_path(runner, "status.conditions") or []
     ready = next((each for each in conditions if each.get("type") == "Ready"), {})
     is_silent = (ready.get("status"), ready.get("reason")) == ("Unknown", SILENT)
     return str(ready.get("message") or SILENT) if is_silent else ""

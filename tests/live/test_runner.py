@@ -1,0 +1,293 @@
+"""A real runner process on a real server, killed with kill -9 in each phase of up, stop and delete.
+
+The engine is a fake one whose containers are files, so that they survive the process. `RUNNER_ROUNDS` sets how many
+times each phase is hit, each time a little later.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.harness.eventually import wait_until
+from tests.harness.server_process import (
+    MANAGEMENT,
+    ROOT,
+    Server,
+    running_server,
+    server_command,
+    server_environment,
+)
+from tests.runner.fake_engine import SECONDS_VARIABLE
+
+M = f"{MANAGEMENT}/apis/management.service.sh/v1"
+WORKSPACES = f"{M}/namespaces/service-p-web/devpodworkspaceinstances"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+STEP_SECONDS = 0.4
+ROUNDS = int(os.environ.get("RUNNER_ROUNDS", "1"))
+SOURCE, UP, SLEEP = "service.sh/workspace-source", "service.sh/workspace-up", "sleepmode.service.sh/force"
+
+
+@dataclass(slots=True)
+class RunnerProcess:
+    """`fairlead runner start`, which can be killed and started again on the same state folder."""
+
+    server: Server
+    folder: Path
+    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+
+    def start(self) -> None:
+        command = [
+            *(sys.executable, "-m", "fairlead", "runner", "start", "local", "--server", self.server.url, "--json"),
+            *("--ca-file", self.server.ca_file, "--key-file", str(self.folder / "key")),
+            *("--state", str(self.folder / "state"), "--engine", "tests.runner.fake_engine:create_engine"),
+        ]
+        environment = server_environment() | {SECONDS_VARIABLE: str(STEP_SECONDS)}
+        with open(self.folder / "log", "ab") as log:
+            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log)
+        self.processes.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line and json.loads(line)["runner"] == "local", (self.folder / "log").read_text()
+
+    def kill(self) -> None:
+        self.processes[-1].kill()
+        self.processes[-1].wait(20)
+
+    def stop(self) -> int:
+        self.processes[-1].send_signal(signal.SIGTERM)
+        return self.processes[-1].wait(20)
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(20)
+            assert process.stdout is not None
+            process.stdout.close()
+
+    @property
+    def _engine(self) -> Path:
+        return self.folder / "state" / "engines" / "tests.runner.fake_engine"
+
+    def containers(self, uid: str) -> int:
+        return len(list((self._engine / "containers").glob(f"{uid}.*")))
+
+    def data(self, uid: str) -> str:
+        path = self._engine / "volumes" / uid
+        return path.read_text() if path.exists() else ""
+
+    def leftovers(self) -> list[str]:
+        folders = (self._engine / "containers", self._engine / "volumes", self.folder / "state" / "workspaces")
+        return [path.name for folder in folders for path in folder.iterdir()]
+
+
+@contextmanager
+def running_runner(server: Server, admin: httpx.Client, folder: Path) -> Iterator[RunnerProcess]:
+    folder.mkdir()
+    create(admin, f"{M}/projects", "Project", "web")
+    create(admin, f"{M}/runners", "Runner", "local")
+    key = admin.get(f"{M}/runners/local/accesskey").json()["accessKey"]
+    (folder / "key").write_text(key)
+    (folder / "key").chmod(0o600)
+    runner = RunnerProcess(server, folder)
+    try:
+        runner.start()
+        yield runner
+    finally:
+        runner.close()
+
+
+def create(admin: httpx.Client, path: str, kind: str, name: str, **annotations: str) -> dict[str, Any]:
+    meta = {"name": name, "annotations": annotations}
+    response = admin.post(path, json={"apiVersion": "management.service.sh/v1", "kind": kind, "metadata": meta})
+    assert response.status_code == 201, response.text
+    created: dict[str, Any] = response.json()
+    return created
+
+
+def create_workspace(admin: httpx.Client, name: str) -> str:
+    """Creates a workspace that comes up at once, and returns its uid."""
+    annotations = {SOURCE: "git:https://example.com/repository.git", UP: "1"}
+    return str(create(admin, WORKSPACES, "DevPodWorkspaceInstance", name, **annotations)["metadata"]["uid"])
+
+
+def annotate(admin: httpx.Client, name: str, **annotations: str | None) -> None:
+    body = {"metadata": {"annotations": annotations}}
+    response = admin.patch(f"{WORKSPACES}/{name}", json=body, headers=MERGE)
+    assert response.status_code == 200, response.text
+
+
+def get_status(admin: httpx.Client, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = admin.get(f"{WORKSPACES}/{name}").json().get("status") or {}
+    return found
+
+
+def summary(admin: httpx.Client, name: str) -> tuple[str, str]:
+    status = get_status(admin, name)
+    return status.get("phase") or "", status.get("lastWorkspaceStatus") or ""
+
+
+def current_step(admin: httpx.Client, name: str) -> str:
+    """The step of the task under way."""
+    conditions = get_status(admin, name).get("conditions") or ()
+    found = [each for each in conditions if (each["type"], each["status"]) == ("TaskSucceeded", "Unknown")]
+    return found[0]["message"] if found else ""
+
+
+def wait_for(admin: httpx.Client, name: str, *expected: str) -> None:
+    wait_until(lambda: summary(admin, name) == expected, what=f"{name} is {expected}")
+
+
+def ready_condition(admin: httpx.Client, path: str) -> tuple[str, str]:
+    conditions = (admin.get(path).json().get("status") or {}).get("conditions") or ()
+    return next(((each["status"], each["reason"]) for each in conditions if each["type"] == "Ready"), ("", ""))
+
+
+def pause(round: int) -> None:
+    """Waits a little longer in each round, so that the kill hits other moments of the step."""
+    began = os.times().elapsed
+    wait_until(lambda: os.times().elapsed - began >= (round % 7) * STEP_SECONDS / 7)
+
+
+@pytest.mark.timeout(60 + 60 * ROUNDS)
+def test_a_runner_that_is_killed_in_any_phase_loses_and_doubles_no_workspace(tmp_path: Path) -> None:
+    with (
+        running_server(tmp_path / "data") as server,
+        server.client() as admin,
+        running_runner(server, admin, tmp_path / "runner") as runner,
+    ):
+        wait_until(lambda: ready_condition(admin, f"{M}/runners/local") == ("True", "Reported"))
+        for round in range(ROUNDS):
+            for step in ("Clone", "Build", "Start"):
+                check_up(admin, runner, f"up-{step.lower()}-{round}", step, round)
+            names = [f"up-{step}-{round}" for step in ("clone", "build", "start")]
+            check_stop(admin, runner, names[0], round)
+            for name in names:
+                check_delete(admin, runner, name, round)
+        wait_until(lambda: runner.leftovers() == [], what="nothing is left")
+        assert runner.stop() == 0
+
+
+def check_up(admin: httpx.Client, runner: RunnerProcess, name: str, step: str, round: int) -> None:
+    uid = create_workspace(admin, name)
+    wait_until(lambda: current_step(admin, name) == step, what=f"{name} is at {step}")
+    pause(round)
+    runner.kill()
+    data = runner.data(uid)
+    runner.start()
+    wait_for(admin, name, "Ready", "Running")
+    assert runner.containers(uid) == 1
+    assert data in ("", runner.data(uid))
+
+
+def check_stop(admin: httpx.Client, runner: RunnerProcess, name: str, round: int) -> None:
+    uid = admin.get(f"{WORKSPACES}/{name}").json()["metadata"]["uid"]
+    data = runner.data(uid)
+    annotate(admin, name, **{SLEEP: "true"})
+    wait_until(lambda: current_step(admin, name) == "Stop", what=f"{name} is stopping")
+    pause(round)
+    runner.kill()
+    runner.start()
+    wait_for(admin, name, "Sleeping", "Stopped")
+    assert (runner.containers(uid), runner.data(uid)) == (1, data)
+    annotate(admin, name, **{SLEEP: None})
+    wait_for(admin, name, "Ready", "Running")
+    assert (runner.containers(uid), runner.data(uid)) == (1, data)
+
+
+def check_delete(admin: httpx.Client, runner: RunnerProcess, name: str, round: int) -> None:
+    uid = admin.get(f"{WORKSPACES}/{name}").json()["metadata"]["uid"]
+    assert admin.delete(f"{WORKSPACES}/{name}").status_code in (200, 202)
+    wait_until(lambda: current_step(admin, name) == "Delete", what=f"{name} is being deleted")
+    pause(round)
+    runner.kill()
+    runner.start()
+    wait_until(lambda: admin.get(f"{WORKSPACES}/{name}").status_code == 404, what=f"{name} is deleted")
+    assert (runner.containers(uid), runner.data(uid)) == (0, "")
+
+
+def test_a_restart_of_the_server_restarts_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with running_server(data) as server, server.client() as admin:
+        port = httpx.URL(server.url).port
+        with running_runner(server, admin, tmp_path / "runner") as runner:
+            uid = create_workspace(admin, "w")
+            wait_for(admin, "w", "Ready", "Running")
+            content = runner.data(uid)
+            other = create_workspace(admin, "other")
+            wait_until(lambda: current_step(admin, "other") == "Build", what="other is at Build")
+            server.kill()
+            with running_server_on_port(data, server, port) as later:
+                wait_until(lambda: _is_up(later, "other"), what="other runs")
+                assert summary(later, "w") == ("Ready", "Running")
+                assert (runner.containers(uid), runner.data(uid), runner.containers(other)) == (1, content, 1)
+                assert runner.processes[-1].poll() is None
+
+
+@contextmanager
+def running_server_on_port(data: Path, before: Server, port: int | None) -> Iterator[httpx.Client]:
+    """A server on the same data and port as one that has ended."""
+    command = [str(port) if part == "0" else part for part in server_command(data, "--json")]
+    with open(before.log, "ab") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=server_environment(), stdout=subprocess.PIPE, stderr=log)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline(), before.log.read_text()
+        with before.client() as client:
+            yield client
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _is_up(client: httpx.Client, name: str) -> bool:
+    return summary(client, name) == ("Ready", "Running")
+
+
+def run_command(*command: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command, cwd=ROOT, env=server_environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_a_second_process_on_the_same_folder_does_not_start(tmp_path: Path) -> None:
+    with (
+        running_server(tmp_path / "data") as server,
+        server.client() as admin,
+        running_runner(server, admin, tmp_path / "runner") as runner,
+    ):
+        command = [
+            *(sys.executable, "-m", "fairlead", "runner", "start", "local", "--server", server.url),
+            *("--ca-file", server.ca_file, "--key-file", str(runner.folder / "key")),
+            *("--state", str(runner.folder / "state"), "--engine", "tests.runner.fake_engine:create_engine"),
+        ]
+        second = run_command(*command)
+        assert second.returncode == 1
+        assert "another runner process uses this folder" in second.stderr
+        key = (runner.folder / "key").read_text()
+        assert key not in " ".join(Path(f"/proc/{runner.processes[-1].pid}/cmdline").read_text().split("\0"))
+        assert key not in (runner.folder / "log").read_text()
+
+
+def test_the_doctor_says_what_is_missing(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server:
+        flags = ("--server", server.url, "--ca-file", server.ca_file, "--state", str(tmp_path / "state"))
+        command = [sys.executable, "-m", "fairlead", "runner", "doctor", "local", *flags]
+        engine = ("--engine", "tests.runner.fake_engine:create_engine")
+        (tmp_path / "key").write_text("wrong")
+        wrong = run_command(*command, *engine, "--key-file", str(tmp_path / "key"))
+        assert wrong.returncode == 1
+        assert "PROBLEM  server" in wrong.stdout and "fairlead runner key local" in wrong.stdout
+        missing = run_command(*command, *engine)
+        assert missing.returncode == 1
+        assert "PROBLEM  key" in missing.stdout and "FAIRLEAD_RUNNER_KEY" in missing.stdout

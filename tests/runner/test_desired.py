@@ -1,0 +1,106 @@
+"""From objects of the API to what an engine is called with."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.core.objects import Object
+from fairlead.runner.desired import build_spec, choose_source, parse_source, read_wanted
+from fairlead.runner.engines.contract import EngineError, FolderSource, GitSource, ImageSource, Limits, Source
+from fairlead.runner.journal import WorkspaceRecord
+
+REPOSITORY = "git:https://example.com/a.git"
+
+
+def build_workspace(template: Object | None = None, **annotations: str) -> Object:
+    meta = {"uid": "u", "name": "w", "namespace": "p", "annotations": annotations}
+    status = {"instance": template, "templateHash": "h"} if template is not None else {}
+    return {"metadata": meta, "spec": {"owner": {"user": "ada"}}, "status": status}
+
+
+def build_record(**fields: Any) -> WorkspaceRecord:
+    return WorkspaceRecord("u", "p", "w", **fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("git:https://example.com/a/b.git", GitSource("https://example.com/a/b.git")),
+        ("git:https://example.com/a/b@main", GitSource("https://example.com/a/b", branch="main")),
+        ("git:https://example.com/a/b@feature/x", GitSource("https://example.com/a/b", branch="feature/x")),
+        ("git:https://example.com/a/b@sha256:0123abc", GitSource("https://example.com/a/b", commit="0123abc")),
+        ("git:https://example.com/a/b@subpath:x/y", GitSource("https://example.com/a/b", subfolder="x/y")),
+        (
+            "git:https://example.com/a/b@main@subpath:x",
+            GitSource("https://example.com/a/b", branch="main", subfolder="x"),
+        ),
+        ("git:git@example.com:a/b.git@main", GitSource("git@example.com:a/b.git", branch="main")),
+        ("git:ssh://git@example.com:22/a/b.git", GitSource("ssh://git@example.com:22/a/b.git")),
+        ("git:https://ada@example.com/a/b@main", GitSource("https://ada@example.com/a/b", branch="main")),
+        ("git:/srv/repository@main", GitSource("/srv/repository", branch="main")),
+        ("https://example.com/a/b", GitSource("https://example.com/a/b")),
+        ("local:/home/ada/project", FolderSource("/home/ada/project")),
+        ("image:debian:12", ImageSource("debian:12")),
+    ],
+)
+def test_a_source_is_parsed(text: str, source: Source) -> None:
+    assert parse_source(text) == source
+
+
+@pytest.mark.parametrize("text", ["", "git:", "local:", "image:", "nothing", "git:https://ada:secret@example.com/a"])
+def test_what_is_no_source_is_refused_without_its_password(text: str) -> None:
+    with pytest.raises(EngineError) as raised:
+        parse_source(text)
+    assert raised.value.reason == "SourceRefused"
+    assert "secret" not in raised.value.message.replace("secrets", "")
+
+
+def test_the_source_of_the_first_up_stays_until_a_reset() -> None:
+    workspace = build_workspace(None, **{"service.sh/workspace-source": REPOSITORY})
+    assert choose_source(workspace, build_record()) == REPOSITORY
+    assert choose_source(workspace, build_record(options={"source": "image:x"})) == "image:x"
+    assert choose_source(workspace, build_record(source="image:y", options={"source": "image:x"})) == "image:y"
+    reset = {"source": "image:x", "reset": True}
+    assert choose_source(workspace, build_record(source="image:y", options=reset)) == "image:x"
+    assert choose_source(build_workspace(), build_record(source="image:y", options={"reset": True})) == "image:y"
+
+
+def test_a_spec_has_what_the_template_and_the_options_say() -> None:
+    provider = {"memory": "512Mi", "cpus": "1500m", "processes": "100", "allow": "mounts", "color": "red"}
+    template = {
+        "provider": {"name": "devcontainer", "options": {name: {"value": value} for name, value in provider.items()}},
+        "workspaceEnv": {"A": {"value": "1"}, "B": {"value": "2"}},
+    }
+    options = {"devContainerPath": ".devcontainer/x.json", "workspaceEnv": ["B=3", "C=a=b"], "recreate": True}
+    spec = build_spec(build_workspace(template), build_record(options=options), REPOSITORY)
+    assert (spec.uid, spec.namespace, spec.name, spec.owner) == ("u", "p", "w", "ada")
+    assert spec.limits == Limits(512 * 1024**2, 1.5, 100)
+    assert (spec.permissions, dict(spec.options)) == (frozenset({"mounts"}), {"color": "red"})
+    assert dict(spec.environment) == {"A": "1", "B": "3", "C": "a=b"}
+    assert (spec.dev_container_path, spec.template_hash) == (".devcontainer/x.json", "h")
+    assert (spec.recreate, spec.reset) == (True, False)
+
+
+@pytest.mark.parametrize(("name", "value"), [("memory", "much"), ("cpus", "-1"), ("processes", "0"), ("memory", "1e9")])
+def test_a_limit_that_makes_no_sense_is_named(name: str, value: str) -> None:
+    template = {"provider": {"name": "x", "options": {name: {"value": value}}}}
+    with pytest.raises(EngineError, match=name):
+        build_spec(build_workspace(template), build_record(), REPOSITORY)
+
+
+def test_a_secret_that_the_runner_may_not_read_is_an_error() -> None:
+    template = {"workspaceEnv": {"TOKEN": {"valueFrom": {"projectSecretRef": {"name": "s"}}}}}
+    with pytest.raises(EngineError, match="TOKEN"):
+        build_spec(build_workspace(template), build_record(), REPOSITORY)
+
+
+def test_what_is_wanted_is_read_from_the_object() -> None:
+    workspace = build_workspace({}, **{"sleepmode.service.sh/force": "true"})
+    assert read_wanted(workspace).is_asleep
+    assert not read_wanted(build_workspace({})).is_asleep
+    workspace["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    assert read_wanted(workspace).is_deleting
+    workspace["spec"]["templateRef"] = {"name": "t"}
+    assert read_wanted(workspace).is_template_resolved
+    workspace["status"].pop("instance")
+    assert not read_wanted(workspace).is_template_resolved
