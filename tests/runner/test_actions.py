@@ -1,0 +1,257 @@
+"""What the server requests over streams: tasks with their logs, status, cancel, state, and sessions."""
+
+import asyncio
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from fairlead.runner.actions import RunnerActions
+from fairlead.runner.engines.contract import EngineError, ExecOptions, Process, Reason
+from fairlead.runner.streams import CONTROL, STDERR, STDIN, STDOUT, ActionRefused, Data, Eof, Exit
+from tests.harness.eventually import eventually
+from tests.runner.conftest import RunnerFixture
+from tests.runner.test_workspaces import RUNS, SOURCE
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    action: str
+    uid: str = "u"
+    user: str = "ada"
+    options: dict[str, Any] = field(default_factory=dict)
+    task_id: str = ""
+    detach: bool = False
+
+
+class FakeStream:
+    """The runner's end of a stream, and what it has sent. `feed` is what the server sends; None ends the stream."""
+
+    def __init__(self, *messages: Data | Eof | Exit | None) -> None:
+        self.incoming: asyncio.Queue[Data | Eof | Exit | None] = asyncio.Queue()
+        for message in messages:
+            self.incoming.put_nowait(message)
+        self.output: dict[int, bytes] = {STDOUT: b"", STDERR: b""}
+        self.closed: list[int] = []
+        self.details: dict[str, Any] = {}
+        self.exit_code: int | None = None
+        self.reset_reason = ""
+
+    async def accept(self, details: dict[str, Any]) -> None:
+        self.details = details
+
+    async def receive(self) -> Data | Eof | Exit | None:
+        return await self.incoming.get()
+
+    async def send(self, channel: int, data: bytes) -> None:
+        self.output[channel] += data
+
+    async def send_eof(self, channel: int) -> None:
+        self.closed.append(channel)
+
+    async def send_exit(self, code: int) -> None:
+        self.exit_code = code
+
+    async def reset(self, reason: str) -> None:
+        self.reset_reason = reason
+
+    def decode(self) -> Any:
+        return json.loads(self.output[STDOUT])
+
+
+@pytest.fixture
+async def actions(runner: RunnerFixture) -> AsyncIterator[RunnerActions]:
+    runner.api.create("u", **SOURCE)
+    await asyncio.sleep(0.1)
+    yield RunnerActions(runner.services, runner.workspaces)
+
+
+async def request(actions: RunnerActions, action: str, **fields: Any) -> FakeStream:
+    stream = FakeStream(*fields.pop("messages", ()))
+    await actions.handle_open(Request(action, **fields), stream)
+    return stream
+
+
+async def test_an_up_streams_its_log_and_exits_with_0(actions: RunnerActions, runner: RunnerFixture) -> None:
+    stream = await request(actions, "up")
+    assert stream.exit_code == 0
+    assert stream.details["taskId"] == runner.record().tasks[0].id
+    assert b"Clone of u" in stream.output[STDOUT] and b"up succeeded" in stream.output[STDOUT]
+    assert runner.record().tasks[0].user == "ada"
+    status = await request(actions, "status")
+    assert status.decode() == {"id": "u", "context": "default", "provider": "fake", "state": "Running"}
+
+
+async def test_ups_that_join_one_under_way_get_its_whole_log(actions: RunnerActions, runner: RunnerFixture) -> None:
+    first = asyncio.create_task(request(actions, "up"))
+    await asyncio.sleep(2)
+    second = await request(actions, "up")
+    assert (await first).output == second.output
+    assert runner.engine.calls == [("up", "u")]
+
+
+async def test_a_failed_up_exits_with_1(actions: RunnerActions, runner: RunnerFixture) -> None:
+    runner.engine.failures["Build"] = EngineError(Reason.BUILD_FAILED, "no such image")
+    stream = await request(actions, "up")
+    assert stream.exit_code == 1
+    assert b"no such image" in stream.output[STDOUT]
+
+
+async def test_an_up_goes_on_without_its_stream(actions: RunnerActions, runner: RunnerFixture) -> None:
+    following = asyncio.create_task(request(actions, "up"))
+    await asyncio.sleep(1.5)
+    following.cancel()
+    await eventually(lambda: runner.api.summary("u") == RUNS)
+
+
+async def test_a_detached_up_returns_its_task_whose_log_is_read_by_offset(
+    actions: RunnerActions, runner: RunnerFixture
+) -> None:
+    started = await request(actions, "up", detach=True)
+    task_id = started.decode()["taskId"]
+    assert started.exit_code == 0
+    await asyncio.sleep(1.5)
+    part = await request(actions, "log", task_id=task_id)
+    rest = await request(actions, "log", task_id=task_id, options={"offset": len(part.output[STDOUT]), "follow": True})
+    whole = await request(actions, "log", task_id=task_id)
+    assert part.output[STDOUT] + rest.output[STDOUT] == whole.output[STDOUT]
+    assert rest.details["offset"] == len(part.output[STDOUT])
+    assert b"Start of u" not in part.output[STDOUT] and b"Start of u" in rest.output[STDOUT]
+    (listed,) = (await request(actions, "tasks", task_id=task_id)).decode()["tasks"]
+    assert (listed["id"], listed["type"], listed["status"]) == (task_id, "up", "Succeeded")
+    assert json.loads(b64decode(listed["result"]))["step"] == "Start"
+
+
+async def test_stop_and_delete_run_to_their_end(actions: RunnerActions, runner: RunnerFixture) -> None:
+    await request(actions, "up")
+    assert (await request(actions, "stop")).exit_code == 0
+    assert (await request(actions, "status")).decode()["state"] == "Stopped"
+    assert (await request(actions, "stop")).exit_code == 0
+    assert (await request(actions, "delete")).exit_code == 0
+    assert (await request(actions, "status")).decode()["state"] == "NotFound"
+    assert (runner.containers(), runner.data()) == ([], "")
+    assert "u" in runner.api.workspaces
+    assert (await request(actions, "up")).exit_code == 0
+
+
+async def test_a_task_is_cancelled_by_its_id(actions: RunnerActions, runner: RunnerFixture) -> None:
+    task_id = (await request(actions, "up", detach=True)).decode()["taskId"]
+    await asyncio.sleep(1.5)
+    assert (await request(actions, "cancel", task_id=task_id)).exit_code == 0
+    await eventually(lambda: runner.api.summary("u")[2] == "Cancelled")
+    with pytest.raises(ActionRefused) as refused:
+        await request(actions, "cancel", task_id=task_id)
+    assert refused.value.code == 404
+
+
+async def test_the_state_of_clients_is_stored(actions: RunnerActions, runner: RunnerFixture) -> None:
+    assert (await request(actions, "state")).decode() == {"state": ""}
+    await request(actions, "set-state", messages=(Data(STDIN, b"a"), Data(STDIN, b"b"), Eof(STDIN)))
+    await runner.kill()
+    runner.start()
+    await asyncio.sleep(0.1)
+    again = RunnerActions(runner.services, runner.workspaces)
+    assert (await request(again, "state")).decode() == {"state": "ab"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"action": "up", "uid": "missing"}, 503),
+        ({"action": "dance"}, 501),
+        ({"action": "log"}, 404),
+        ({"action": "log", "task_id": "missing"}, 404),
+        ({"action": "exec"}, 409),
+        ({"action": "port", "options": {"port": 0}}, 400),
+    ],
+)
+async def test_what_cannot_be_served_is_refused(actions: RunnerActions, fields: dict[str, Any], code: int) -> None:
+    with pytest.raises(ActionRefused) as refused:
+        await request(actions, **fields)
+    assert refused.value.code == code
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+class FakeProcess:
+    """Echoes its input, and ends with it. Implements `Process`, and its own stdin and stdout."""
+
+    def __init__(self) -> None:
+        self.stdin = self.stdout = self
+        self.stderr = _Empty()
+        self.events: list[object] = []
+        self._chunks: asyncio.Queue[bytes] = asyncio.Queue()
+        self._ended = asyncio.Event()
+        self.is_killed = False
+
+    async def write(self, data: bytes, /) -> None:
+        self._chunks.put_nowait(data)
+
+    async def close(self) -> None:
+        self._chunks.put_nowait(b"")
+        self._ended.set()
+
+    async def read(self, n: int = -1, /) -> bytes:
+        return await self._chunks.get()
+
+    async def resize(self, columns: int, rows: int) -> None:
+        self.events.append((columns, rows))
+
+    async def send_signal(self, name: str) -> None:
+        self.events.append(name)
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        return 137 if self.is_killed else 7
+
+    async def kill(self) -> None:
+        self.is_killed = self.is_killed or not self._ended.is_set()
+        await self.close()
+
+
+class _Empty:
+    async def read(self, n: int = -1, /) -> bytes:
+        return b""
+
+
+@pytest.fixture
+async def process(actions: RunnerActions, runner: RunnerFixture, monkeypatch: pytest.MonkeyPatch) -> FakeProcess:
+    """The process that each exec starts, in a workspace that runs."""
+    await request(actions, "up")
+    found = FakeProcess()
+
+    async def start(uid: str, command: Sequence[str], options: ExecOptions) -> Process:
+        found.events.append((tuple(command), options.tty))
+        return found
+
+    monkeypatch.setattr(runner.engine, "exec", start)
+    return found
+
+
+async def test_a_session_passes_on_input_output_and_the_exit_code(actions: RunnerActions, process: FakeProcess) -> None:
+    messages = (
+        Data(CONTROL, b'{"columns": 100, "rows": 30}'),
+        Data(CONTROL, b'{"signal": "INT"}'),
+        Data(CONTROL, b"nonsense"),
+        Data(STDIN, b"hello"),
+        Eof(STDIN),
+    )
+    stream = await request(actions, "exec", options={"command": ["cat"], "tty": True}, messages=messages)
+    assert (stream.output[STDOUT], stream.exit_code) == (b"hello", 7)
+    assert sorted(stream.closed) == [STDOUT, STDERR]
+    assert process.events == [(("cat",), True), (100, 30), "INT"]
+
+
+async def test_a_session_whose_stream_ends_leaves_no_process(actions: RunnerActions, process: FakeProcess) -> None:
+    await request(actions, "exec", options={"command": "sleep 1000"}, messages=(Data(STDIN, b"x"), None))
+    assert process.is_killed
+    assert process.events == [(("sleep", "1000"), False)]
+
+
+async def test_a_download_is_an_archive_made_inside(actions: RunnerActions, process: FakeProcess) -> None:
+    await request(actions, "download", options={"path": "/work/a b/"}, messages=(Eof(STDIN),))
+    assert process.events == [(("tar", "-cf", "-", "-C", "/work", "--", "a b"), False)]

@@ -1,0 +1,144 @@
+"""The process: settings, the lock of its folder, its own status, the journal on the disk, and the systemd unit."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fairlead.cli.resources.runner_process import RunnerInstallOptions, build_unit
+from fairlead.core.files import FileProblem
+from fairlead.runner.engines.contract import Finding
+from fairlead.runner.journal import Journal, TaskRecord, WorkspaceRecord
+from fairlead.runner.process import lock_folder, runner_status
+from fairlead.runner.registry import choose_engine, load_engines
+from fairlead.runner.settings import KEY_VARIABLE, RunnerSettings, key_reader
+from tests.runner.fake_engine import FakeEngine
+
+FAKE = "tests.runner.fake_engine:create_engine"
+
+
+def build_settings(folder: Path, key_file: Path | None = None) -> RunnerSettings:
+    return RunnerSettings("r", "https://example.com", folder, key_file)
+
+
+def test_the_key_comes_from_a_file_which_may_be_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("first\n")
+    read_key = key_reader(build_settings(tmp_path, path), {KEY_VARIABLE: "other"})
+    assert read_key() == "first"
+    path.write_text("second\n")
+    assert read_key() == "second"
+
+
+def test_the_key_comes_from_the_environment_without_a_file(tmp_path: Path) -> None:
+    assert key_reader(build_settings(tmp_path), {KEY_VARIABLE: "k"})() == "k"
+
+
+@pytest.mark.parametrize("content", [None, "", "two words", "é"])
+def test_without_a_valid_key_the_runner_does_not_start(tmp_path: Path, content: str | None) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(FileProblem) as raised:
+        key_reader(build_settings(tmp_path, path), {})
+    assert "two words" not in str(raised.value)
+    with pytest.raises(FileProblem, match=KEY_VARIABLE):
+        key_reader(build_settings(tmp_path), {KEY_VARIABLE: content or ""})
+
+
+def test_one_process_uses_a_state_folder_at_a_time(tmp_path: Path) -> None:
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(FileProblem, match="another runner process uses this folder"),
+        lock_folder(tmp_path),
+    ):
+        pass
+    with lock_folder(tmp_path):
+        pass
+
+
+def test_a_runner_fails_only_if_none_of_its_engines_works() -> None:
+    problem, warning = Finding("podman", "is missing", "apt install podman"), Finding("disk", "is slow", is_fatal=False)
+    assert runner_status({"a": [Finding("node")], "b": [problem]})["phase"] == "Initialized"
+    assert "podman: is missing" in runner_status({"a": [], "b": [problem]})["message"]
+    assert runner_status({"a": [warning]})["phase"] == "Initialized"
+    failed = runner_status({"a": [problem], "b": [problem, warning]})
+    assert (failed["phase"], failed["reason"]) == ("Failed", "EngineUnavailable")
+    assert runner_status({})["phase"] == "Failed"
+
+
+def test_an_engine_is_found_by_its_name_or_its_module(tmp_path: Path) -> None:
+    engines = load_engines((FAKE,), "r", tmp_path)
+    assert list(engines) == ["fake"]
+    assert choose_engine("fake", engines) == choose_engine("", engines) == "fake"
+    assert choose_engine("other", engines) == choose_engine("docker", engines) == ""
+    assert choose_engine("docker", {"devcontainer": FakeEngine(tmp_path)}) == "devcontainer"
+    for name in ("missing", "missing:create", "tests.runner.fake_engine:missing", ":"):
+        with pytest.raises(FileProblem, match="there is no engine"):
+            load_engines((name,), "r", tmp_path)
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_survives_the_process(tmp_path: Path) -> None:
+    record = WorkspaceRecord("u", "p", "w", options={"a": [1]}, is_up_due=True).with_task(TaskRecord("t", "up", "now"))
+    Journal(tmp_path / "j").put(record)
+    assert Journal(tmp_path / "j").records() == [record]
+    assert (tmp_path / "j" / "u.json").stat().st_mode & 0o777 == 0o600
+    Journal(tmp_path / "j").remove("u")
+    assert Journal(tmp_path / "j").records() == []
+
+
+def test_a_record_is_on_the_disk_before_put_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    journal = Journal(tmp_path)
+    journal.put(WorkspaceRecord("u", "p", "w"))
+    assert len(synced) == 2 and synced[1] == str(tmp_path)
+    journal.put(WorkspaceRecord("u", "p", "w"))
+    assert len(synced) == 2
+
+
+def test_a_damaged_record_is_put_aside(tmp_path: Path) -> None:
+    Journal(tmp_path).put(WorkspaceRecord("u", "p", "w"))
+    (tmp_path / "u.json").write_bytes(b'{"uid": "u", ')
+    assert Journal(tmp_path).records() == []
+    assert (tmp_path / "u.damaged").exists()
+
+
+@pytest.mark.parametrize("uid", ["", "../x", "a/b", "a.b", "x" * 65])
+def test_a_uid_never_leads_out_of_the_folder(tmp_path: Path, uid: str) -> None:
+    with pytest.raises(ValueError, match="is not a uid"):
+        Journal(tmp_path).put(WorkspaceRecord(uid, "p", "w"))
+
+
+def test_the_last_tasks_are_kept_in_their_order() -> None:
+    record = WorkspaceRecord("u", "p", "w")
+    for number in range(8):
+        record = record.with_task(TaskRecord(str(number), "up", "now"))
+    record = record.with_task(TaskRecord("4", "up", "now", status="Failed"))
+    assert [(task.id, task.status) for task in record.tasks] == [
+        ("3", "Running"),
+        ("4", "Failed"),
+        *((number, "Running") for number in ("5", "6", "7")),
+    ]
+
+
+# --- systemd ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_unit_keeps_what_runs_and_does_not_contain_the_key(tmp_path: Path) -> None:
+    key = tmp_path / "key 100%"
+    key.write_text("canary")
+    unit = build_unit(RunnerInstallOptions("local", "https://example.com", key, engine=["process"]))
+    assert "KillMode=process" in unit and "Restart=always" in unit
+    assert "canary" not in unit
+    assert f"--key-file '{tmp_path}/key 100%%'" in unit
+    assert "runner start local --server https://example.com" in unit and "--engine process" in unit
