@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-client-suites test-faults test-generated test-reference test-tools check fmt bench tools clean
+.PHONY: help up test audit lock test-client-suites test-faults test-generated test-reference test-runner test-tools check fmt bench tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -32,6 +32,9 @@ test: $(TEST) test-tools check ## everything that CI runs: the checks, then the 
 test-faults: $(TEST) test-tools ## inject faults into real servers and stores (kill, stop, disconnect, fill the disk), and check what clients saw
 	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/live/test_workers.py tests/chaos/conformance_on_stores.py
 	@$(BIN)/python -m tests.chaos --full $(ARGS)
+
+test-runner: $(TEST) ## kill a real runner with kill -9 in each phase of up, stop and delete; ROUNDS=30 times by default
+	@RUNNER_ROUNDS=$(or $(ROUNDS),30) $(BIN)/pytest -n 0 tests/live/test_runner.py $(ARGS)
 
 test-generated: $(TEST) ## a million generated requests by ten identities; ARGS="--count 100000 --state FILE" sends fewer, or resumes
 	@$(BIN)/python -m tests.generated $(ARGS)

@@ -9,12 +9,16 @@ api.py              requests to the server, and the watch of the runner's worksp
 heartbeat.py        the Lease of the runner; fences processes that another one has replaced
 connection.py       keeps a connection to the server open, over which the server opens streams
 actions.py          what the server requests over these streams: up, stop, delete, status, log, tasks, exec
+sessions.py         connects a stream with a process or port inside a workspace
+streams.py          the streams, as actions use them
 workspaces.py       all workspaces of the runner; requests, events and resync end here
 reconcile.py        one workspace: compares what is wanted with what is, and runs tasks
+execution.py        calls the engine of a workspace for a task
+services.py         what the workspaces of a runner share
 decisions.py        which task is due (pure)
 desired.py          from the object of the API to what an engine is called with (pure)
 tasks.py            a task under way: named steps with deadlines, and its log
-queue.py            how many tasks and builds run at a time
+queue.py            how many workspaces come up at a time
 journal.py          what survives the process: intents and tasks, written before each act
 task_log.py         the logs of tasks: bounded, read by offset, followed
 status.py           from the state of a workspace to the status that is reported (pure)

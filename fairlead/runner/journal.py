@@ -23,7 +23,7 @@ UP, STOP, DELETE = "up", "stop", "delete"
 """Types of tasks."""
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 """Statuses of tasks."""
-KEPT_TASKS = 5
+MAX_TASKS = 5
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -81,7 +81,7 @@ class WorkspaceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
             return msgspec.structs.replace(
                 self, tasks=tuple(task if each.id == task.id else each for each in self.tasks)
             )
-        return msgspec.structs.replace(self, tasks=(*self.tasks, task)[-KEPT_TASKS:])
+        return msgspec.structs.replace(self, tasks=(*self.tasks, task)[-MAX_TASKS:])
 
     def find_task(self, task_id: str) -> TaskRecord | None:
         return next((each for each in self.tasks if each.id == task_id), None)

@@ -21,7 +21,9 @@ from fairlead.client.client import read_ca_file
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 from fairlead.core.waiting import wait_until_stopped
+from fairlead.runner.actions import RunnerActions
 from fairlead.runner.api import ClientApi, ClientSource, RunnerApi
+from fairlead.runner.connection import Dialer, keep_connected
 from fairlead.runner.engines.contract import Engine, EngineError, Finding
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
@@ -48,8 +50,18 @@ class StartedRunner:
     boot: str
 
 
-async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[StartedRunner], None]) -> None:
-    """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over."""
+BuildDialer = Callable[[RunnerSettings, RunnerIdentity, RunnerActions], Dialer]
+"""Builds what connects to the server and serves its streams with the actions of the runner."""
+
+
+async def run(
+    settings: RunnerSettings,
+    stop: asyncio.Event,
+    ready: Callable[[StartedRunner], None],
+    build_dialer: BuildDialer | None = None,
+) -> None:
+    """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over. Without a
+    dialer, workspaces are controlled through their objects only."""
     clock, api = SystemClock(), connect(settings)
     with lock_folder(ensure_private_folder(settings.state_folder)):
         identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
@@ -69,18 +81,27 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             clock=clock,
             host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
         )
+        workspaces = WorkspaceSet(services)
+        actions = RunnerActions(services, workspaces)
+        dialer = build_dialer(settings, identity, actions) if build_dialer is not None else None
         ready(StartedRunner(settings.name, settings.server, identity.boot))
-        await _work(services, heartbeat, stop)
+        await _work(services, heartbeat, workspaces, dialer, stop)
 
 
-async def _work(services: RunnerServices, heartbeat: Heartbeat, stop: asyncio.Event) -> None:
-    workspaces = WorkspaceSet(services)
-
+async def _work(
+    services: RunnerServices,
+    heartbeat: Heartbeat,
+    workspaces: WorkspaceSet,
+    dialer: Dialer | None,
+    stop: asyncio.Event,
+) -> None:
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(heartbeat.run(), name="heartbeat")
             group.create_task(workspaces.run(), name="workspaces")
             group.create_task(report_runner(services.api, services.engines), name="report")
+            if dialer is not None:
+                group.create_task(keep_connected(dialer), name="connection")
 
     work = asyncio.create_task(run_all(), name="runner")
     try:

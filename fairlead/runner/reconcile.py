@@ -96,8 +96,8 @@ class WorkspaceReconciler:
         record, task = self._require_record(), self._require_record().last_task
         if task is not None and (task.type, task.status) == (UP, RUNNING):
             return task.id
-        kept = dict(options) or {name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS}
-        return self._request(replace(record, is_up_due=True, is_stopped=False, options=kept), UP, user)
+        remembered = dict(options) or {name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS}
+        return self._request(replace(record, is_up_due=True, is_stopped=False, options=remembered), UP, user)
 
     def request_stop(self, user: str = "") -> str:
         return self._request(replace(self._require_record(), is_up_due=False, is_stopped=True), STOP, user)
@@ -308,8 +308,8 @@ class WorkspaceReconciler:
         if ended.type == UP and ended.reason != CANCELLED:
             record = replace(record, is_up_due=False)
         if (ended.type, ended.status) == (UP, SUCCEEDED):
-            kept = {name: each for name, each in options.items() if name not in ONE_TIME_OPTIONS}
-            record = replace(record, options=kept, host_boot=self._services.host_boot)
+            remembered = {name: each for name, each in options.items() if name not in ONE_TIME_OPTIONS}
+            record = replace(record, options=remembered, host_boot=self._services.host_boot)
         if (ended.type, ended.status) == (DELETE, SUCCEEDED):
             record = replace(record, source="", host_boot="")
         running.log_message(

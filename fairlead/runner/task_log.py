@@ -131,9 +131,9 @@ class TaskLogs:
 
     def prune(self, uid: str, task_ids: Iterable[str]) -> None:
         """Deletes the logs of all other tasks of a workspace."""
-        kept, folder = set(task_ids), self._folder / uid
+        retained, folder = set(task_ids), self._folder / uid
         for name in os.listdir(folder) if folder.is_dir() else ():
-            if name not in kept:
+            if name not in retained:
                 self._open.pop((uid, name), None)
                 shutil.rmtree(folder / name, ignore_errors=True)
 
