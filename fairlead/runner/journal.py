@@ -101,6 +101,8 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self._folder = ensure_private_folder(folder)
         self._records: dict[str, WorkspaceRecord] = {}
+        for draft in self._folder.glob(".*"):  # of a process that was killed while it wrote
+            draft.unlink()
         for path in sorted(self._folder.glob("*.json")):
             record = _read_record(path)
             if record is not None:

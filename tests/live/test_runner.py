@@ -159,7 +159,7 @@ def pause(round: int) -> None:
     wait_until(lambda: os.times().elapsed - began >= (round % 7) * STEP_SECONDS / 7)
 
 
-@pytest.mark.timeout(60 + 60 * ROUNDS)
+@pytest.mark.timeout(120 + 150 * ROUNDS)
 def test_a_runner_that_is_killed_in_any_phase_loses_and_doubles_no_workspace(tmp_path: Path) -> None:
     with (
         running_server(tmp_path / "data") as server,
@@ -174,7 +174,7 @@ def test_a_runner_that_is_killed_in_any_phase_loses_and_doubles_no_workspace(tmp
             check_stop(admin, runner, names[0], round)
             for name in names:
                 check_delete(admin, runner, name, round)
-        wait_until(lambda: runner.leftovers() == [], what="nothing is left")
+        wait_until(lambda: not runner.leftovers(), what=f"nothing is left: {runner.leftovers()}")
         assert runner.stop() == 0
 
 

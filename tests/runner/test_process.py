@@ -106,6 +106,13 @@ def test_a_record_is_on_the_disk_before_put_returns(tmp_path: Path, monkeypatch:
     assert len(synced) == 2
 
 
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
+    Journal(tmp_path).put(WorkspaceRecord("u", "p", "w"))
+    (tmp_path / ".u.json.draft").write_bytes(b'{"uid"')
+    assert [record.uid for record in Journal(tmp_path).records()] == ["u"]
+    assert [path.name for path in tmp_path.iterdir()] == ["u.json"]
+
+
 def test_a_damaged_record_is_put_aside(tmp_path: Path) -> None:
     Journal(tmp_path).put(WorkspaceRecord("u", "p", "w"))
     (tmp_path / "u.json").write_bytes(b'{"uid": "u", ')
