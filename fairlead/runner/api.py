@@ -18,6 +18,8 @@ WORKSPACES, RUNNERS = "devpodworkspaceinstances", "runners"
 RUNNER_FIELD = "spec.runnerRef.runner"
 HEARTBEAT_NAMESPACE = "service-system"
 LEASES_PATH = f"/kubernetes/management/apis/coordination.k8s.io/v1/namespaces/{HEARTBEAT_NAMESPACE}/leases"
+REQUEST_SECONDS = 20.0
+"""Shorter than the silence after which the server gives up on a runner, so that a heartbeat is tried again in time."""
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -58,7 +60,9 @@ class ClientSource:
         key = self._read_key()
         with self._lock:
             if self._current is None or self._current[0] != key:
-                self._current = (key, self._build_client(key))
+                client = self._build_client(key)
+                client.timeout = REQUEST_SECONDS
+                self._current = (key, client)
             return self._current[1]
 
     def create(self) -> Client:

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from fairlead.client import ClientError
 from fairlead.core.clock import parse_rfc3339, timestamp
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import Wanted, due_task, must_cancel, retry_delay
-from fairlead.runner.desired import choose_source, provider_name, read_wanted, requested_up
+from fairlead.runner.desired import SLEEP_ANNOTATION, choose_source, provider_name, read_wanted, requested_up
 from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus
 from fairlead.runner.execution import call_engine
 from fairlead.runner.journal import (
@@ -43,7 +43,9 @@ POLL_SECONDS = 10.0
 RETRY_SECONDS = 5.0
 MAX_ATTEMPTS = 10
 """A task that this many processes of the runner did not survive has failed: it may be what ends them."""
-CANCELLED, RUNNER_RESTARTED, INTERNAL_ERROR = "Cancelled", "RunnerRestarted", "InternalError"
+CANCELLED, RUNNER_RESTARTED, INTERNAL_ERROR, ASLEEP = "Cancelled", "RunnerRestarted", "InternalError", "Asleep"
+REPLACED_MESSAGE = "another task took its place"
+ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {SLEEP_ANNOTATION} is removed"
 ONE_TIME_OPTIONS = ("recreate", "reset")
 NOTHING = EngineStatus(ContainerState.NOT_FOUND)
 
@@ -96,7 +98,9 @@ class WorkspaceReconciler:
         record, task = self._require_record(), self._require_record().last_task
         if task is not None and (task.type, task.status) == (UP, RUNNING):
             return task.id
-        remembered = dict(options) or {name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS}
+        remembered = dict(options) or {
+            name: each for name, each in record.options.items() if name not in ONE_TIME_OPTIONS
+        }
         return self._request(replace(record, is_up_due=True, is_stopped=False, options=remembered), UP, user)
 
     def request_stop(self, user: str = "") -> str:
@@ -149,6 +153,8 @@ class WorkspaceReconciler:
 
     async def _reconcile(self) -> float | None:
         """Returns the seconds after which to look again; None if nothing is left to do for ever."""
+        if self._object is not None and get_path(self._object, "status.ignoreReconciliation"):
+            return POLL_SECONDS  # it is being moved to another project
         wanted = self._read_wanted()
         record = self._update_record(wanted)
         if self._work is not None:
@@ -162,7 +168,7 @@ class WorkspaceReconciler:
             return POLL_SECONDS
         record = self._note_reboot(record, wanted, observed)
         due = due_task(wanted, record, observed.state, self._services.clock.now())
-        record = self._settle_unfinished(record, due)
+        record = self._settle_unfinished(record, due, wanted)
         if due and (delay := self._remaining_delay(record, due)):
             await self._report(wanted, record, observed)
             return delay
@@ -220,16 +226,17 @@ class WorkspaceReconciler:
             self._save(record)
         return record
 
-    def _settle_unfinished(self, record: WorkspaceRecord, due: str) -> WorkspaceRecord:
+    def _settle_unfinished(self, record: WorkspaceRecord, due: str, wanted: Wanted) -> WorkspaceRecord:
         """Ends tasks that nothing works on, unless the last one is what is due."""
         for task in record.tasks:
             if task.status != RUNNING or (task is record.last_task and task.type == due):
                 continue
-            is_reached = task.type in (STOP, DELETE) and not due
-            if is_reached:
+            if task.type in (STOP, DELETE) and not due:  # what it was to reach is so already
                 record = record.with_task(self._ended(task, SUCCEEDED))
+            elif task.type == UP and wanted.is_asleep:
+                record = record.with_task(self._ended(task, FAILED, ASLEEP, ASLEEP_MESSAGE))
             else:
-                record = record.with_task(self._ended(task, FAILED, CANCELLED, "another task took its place"))
+                record = record.with_task(self._ended(task, FAILED, CANCELLED, REPLACED_MESSAGE))
         self._save(record)
         return record
 
@@ -275,7 +282,7 @@ class WorkspaceReconciler:
             ended = self._ended(task, FAILED, str(error.reason), describe_failure(error.message, error.step))
         except asyncio.CancelledError:
             if running.is_cancelled:
-                ended = self._ended(task, FAILED, CANCELLED, "another task took its place")
+                ended = self._ended(task, FAILED, CANCELLED, REPLACED_MESSAGE)
             raise
         except Exception as error:  # a fault of an engine ends its task, not the runner
             log.error("an engine failed unexpectedly", uid=self.uid, task=task.id, exc_info=error)

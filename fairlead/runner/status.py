@@ -59,10 +59,10 @@ def _phase_fields(wanted: Wanted, record: WorkspaceRecord, observed: EngineStatu
     runs = observed.state in (ContainerState.RUNNING, ContainerState.BUSY)
     if wanted.is_deleting:
         return {}  # the phase does not matter any more, and the server says that it is being deleted
-    if task is not None and task.status == FAILED and not runs:
-        return _phase(FAILED_PHASE, task.reason, task.message)
     if wanted.is_asleep and not is_busy and not runs:
         return _phase(SLEEPING, "SleepRequested", "it sleeps on request, until it is woken")
+    if task is not None and task.status == FAILED and not runs:
+        return _phase(FAILED_PHASE, task.reason, task.message)
     if observed.is_recovery:
         message = "the build failed; a container with the sources and without the wanted tools runs in its place"
         return _phase(READY, "Recovery", message)

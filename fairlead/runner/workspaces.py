@@ -12,6 +12,7 @@ import structlog
 
 from fairlead.client import ClientError, Event
 from fairlead.client.watch import DELETED, SYNCED
+from fairlead.core.files import FileProblem
 from fairlead.core.objects import metadata
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.journal import is_valid_uid
@@ -117,7 +118,7 @@ class WorkspaceSet:
         while True:
             try:
                 await reconciler.run()
-            except (OSError, LookupError, ValueError, TypeError) as error:
+            except (FileProblem, OSError, LookupError, ValueError, TypeError) as error:
                 log.error("a workspace could not be reconciled", uid=reconciler.uid, exc_info=error)
                 await asyncio.sleep(FAULT_RETRY_SECONDS)
                 continue

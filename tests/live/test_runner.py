@@ -170,6 +170,8 @@ def test_a_runner_that_is_killed_in_any_phase_loses_and_doubles_no_workspace(tmp
         for round in range(ROUNDS):
             for step in ("Clone", "Build", "Start"):
                 check_up(admin, runner, f"up-{step.lower()}-{round}", step, round)
+            events = admin.get(f"{MANAGEMENT}/api/v1/namespaces/service-p-web/events").json()["items"]
+            assert {("UpSucceeded", "Normal")} <= {(each["reason"], each["type"]) for each in events}
             names = [f"up-{step}-{round}" for step in ("clone", "build", "start")]
             check_stop(admin, runner, names[0], round)
             for name in names:

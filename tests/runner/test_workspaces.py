@@ -290,3 +290,26 @@ async def test_a_task_can_be_cancelled(runner: RunnerFixture) -> None:
     await asyncio.sleep(300)
     assert runner.engine.calls == [("up", "u")]
     assert all(task.status != RUNNING for task in runner.record().tasks)
+
+
+async def test_an_up_of_a_sleeping_workspace_says_so_and_happens_when_it_is_woken(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    runner.api.annotate("u", **{"sleepmode.service.sh/force": "true"})
+    await eventually(lambda: runner.api.summary("u")[:2] == ("Sleeping", "Stopped"))
+    runner.get().request_up({})
+    await asyncio.sleep(60)
+    assert runner.api.summary("u") == ("Sleeping", "Stopped", "Asleep")
+    runner.api.annotate("u", **{"sleepmode.service.sh/force": ""})
+    await eventually(lambda: runner.api.summary("u") == RUNS)
+
+
+async def test_a_workspace_that_is_being_moved_is_left_alone(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    runner.api.change("u", status={"ignoreReconciliation": True})
+    await asyncio.sleep(1)
+    patches = runner.api.patches
+    runner.get().request_stop()
+    await asyncio.sleep(300)
+    assert (runner.api.patches, runner.engine.calls) == (patches, [("up", "u")])
+    runner.api.change("u", status={"ignoreReconciliation": False})
+    await eventually(lambda: runner.api.summary("u")[1] == "Stopped")

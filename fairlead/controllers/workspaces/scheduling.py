@@ -88,8 +88,8 @@ def schedule(
         return Placement(_unscheduled_condition("NoRunnerAllowed", message))
     if not runners:
         message = (
-            "there is no runner yet; create one with `fairlead runner create NAME`, and start it with the key that "
-            "`fairlead runner key NAME` prints"
+            "there is no runner yet; create one with `fairlead runner create NAME`, and start it with `fairlead runner "
+            "start NAME` and the key that `fairlead runner key NAME` prints"
         )
         return Placement(_unscheduled_condition("NoRunner", message))
     message = (
@@ -190,7 +190,7 @@ def _ready_conditions(workspace: Object, status: Object, placement: Placement) -
 def blocks_deletion(workspace: Object, runner: Object | None) -> bool:
     """Whether a live runner has to remove the workspace before it may be deleted.
 
-    A silent runner does not block: it removes what is left when it responds again.
+    A silent runner does not block: when it responds again, it stops what is left, and removes it a week later.
     """
     if runner is None or get_path(runner, "status.phase") == "Failed" or silence_message(runner):
         return False

@@ -122,7 +122,8 @@ class WorkspaceController:
         is_waiting = "deletionTimestamp" in meta and FINALIZER in (meta.get("finalizers") or ())
         if not is_waiting or runner is None or not (silence := silence_message(runner)):
             return ""
-        return f"deleted without its runner, which removes what is left of it when it responds again: {silence}"
+        when = "when it responds again, and removes its data seven days later"
+        return f"deleted without its runner, which stops it {when}: {silence}"
 
     def _runner(self, workspace: Object) -> Object | None:
         name = get_path(workspace, RUNNER_FIELD)
