@@ -7,18 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.runner.engines.contract import Engine
 
-ENGINES: Mapping[str, str] = {
-    "devcontainer": "fairlead.runner.engines.devcontainer:create_engine",
-    "process": "fairlead.runner.engines.process:create_engine",
-}
-"""The engines of this package."""
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
 """Other names of engines in templates. The default template names the provider `docker`."""
+ENGINES_PACKAGE = "fairlead.runner.engines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +29,44 @@ class EngineSettings:
 CreateEngine = Callable[[EngineSettings], Engine]
 
 
+def _create_devcontainer(settings: EngineSettings) -> Engine:
+    package = f"{ENGINES_PACKAGE}.devcontainer"
+    engine: Any = import_module(f"{package}.engine")
+    engine_settings: Any = import_module(f"{package}.settings")
+    chosen = engine_settings.Settings(settings.state_folder, settings.runner, allowed_folders=settings.allowed_folders)
+    return cast(Engine, engine.DevcontainerEngine(chosen))
+
+
+def _create_process(settings: EngineSettings) -> Engine:
+    module: Any = import_module(f"{ENGINES_PACKAGE}.process.engine")
+    return cast(Engine, module.ProcessEngine(settings.state_folder))
+
+
+ENGINES: Mapping[str, CreateEngine] = {"devcontainer": _create_devcontainer, "process": _create_process}
+"""The engines of this package."""
+
+
 def load_engines(
     names: Sequence[str], runner: str, state_folder: Path, allowed_folders: tuple[Path, ...] = ()
 ) -> dict[str, Engine]:
-    """Imports and creates engines; by the name of each, the default first."""
+    """Imports and creates engines; by the name of each, the default first. Raises FileProblem."""
     engines: dict[str, Engine] = {}
     for name in names:
-        create = _import_engine(name)
         folder = ensure_private_folder(state_folder / "engines" / name.partition(":")[0])
-        engine = create(EngineSettings(runner, folder, allowed_folders))
+        try:
+            engine = _find_engine(name)(EngineSettings(runner, folder, allowed_folders))
+        except (ImportError, AttributeError, ValueError) as error:
+            known = ", ".join(ENGINES)
+            raise FileProblem(f"there is no engine {name!r} ({error}); use {known}, or module:function") from None
         engines[engine.name] = engine
     return engines
 
 
-def _import_engine(name: str) -> CreateEngine:
-    target = name if ":" in name else ENGINES.get(name, "")
-    module, _, function = target.partition(":")
-    try:
-        return cast(CreateEngine, getattr(import_module(module), function))
-    except (ImportError, AttributeError, ValueError) as error:
-        known = ", ".join(ENGINES)
-        raise FileProblem(f"there is no engine {name!r} ({error}); use one of {known}, or module:function") from None
+def _find_engine(name: str) -> CreateEngine:
+    if name in ENGINES:
+        return ENGINES[name]
+    module, _, function = name.partition(":")
+    return cast(CreateEngine, getattr(import_module(module), function))
 
 
 def choose_engine(provider: str, engines: Mapping[str, Engine]) -> str:
