@@ -192,7 +192,8 @@ class WorkspaceReconciler:
             record = self._require_record()
             if not record.orphaned_at:
                 record = replace(record, orphaned_at=timestamp(self._services.clock.now()))
-                log.warning("the server does not have a workspace", uid=self.uid, name=record.name)
+                if not wanted.is_deleting:
+                    log.warning("the server does not have a workspace", uid=self.uid, name=record.name)
                 self._save(record)
             return record
         meta = metadata(self._object)
