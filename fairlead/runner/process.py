@@ -106,15 +106,17 @@ async def _work(
     work = asyncio.create_task(run_all(), name="runner")
     try:
         await wait_until_stopped(stop, work)
-    except* Replaced as group:
-        raise FileProblem(str(_first(group))) from None
+    except BaseExceptionGroup as group:
+        if (replaced := group.subgroup(Replaced)) is None:
+            raise
+        raise FileProblem(_first_message(replaced)) from None
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
 
 
-def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+def _first_message(error: BaseException) -> str:
+    return _first_message(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else str(error)
 
 
 def connect(settings: RunnerSettings) -> ClientApi:

@@ -197,7 +197,7 @@ class WorkspaceReconciler:
                 self._save(record)
             return record
         meta = metadata(self._object)
-        record = self.record or WorkspaceRecord(self.uid, meta["namespace"], meta["name"])
+        record = self.record or self._take(self._object)
         record = replace(
             record,
             namespace=meta["namespace"],
@@ -212,6 +212,15 @@ class WorkspaceReconciler:
             return self._require_record()
         self._save(record)
         return record
+
+    def _take(self, workspace: Object) -> WorkspaceRecord:
+        """A first record. If the workspace was started before, the journal is lost, or this is another machine than the
+        one that has its data: then its engine is asked, and earlier requests are not repeated."""
+        record = WorkspaceRecord(self.uid, metadata(workspace)["namespace"], metadata(workspace)["name"])
+        if get_path(workspace, "status.lastWorkspaceStatus") not in ("Running", "Stopped", "Busy"):
+            return record
+        engine = choose_engine(provider_name(workspace), self._services.engines)
+        return replace(record, engine=engine, handled_request=requested_up(workspace))
 
     async def _observe_engine(self, record: WorkspaceRecord) -> EngineStatus:
         engine = self._services.engines.get(record.engine)

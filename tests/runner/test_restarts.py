@@ -1,6 +1,7 @@
 """A runner that is killed, cut off from its server, or replaced: no workspace is lost, doubled or stopped."""
 
 import asyncio
+import shutil
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from tests.harness.eventually import eventually
 from tests.harness.virtual_time import LoopClock
 from tests.runner.conftest import RunnerFixture
 from tests.runner.fake_api import FakeApi
+from tests.runner.fake_engine import FakeEngine
 from tests.runner.test_workspaces import RUNS, SOURCE, bring_up
 
 MOMENTS = [0.05 + 0.5 * number for number in range(8)]
@@ -157,6 +159,24 @@ async def test_a_list_that_breaks_off_is_no_reason_to_stop_anything(runner: Runn
     runner.start()
     await asyncio.sleep(3600)
     assert runner.engine.calls == [("up", "u")]
+
+
+@pytest.mark.parametrize("is_engine_lost", [False, True])
+async def test_without_its_journal_a_runner_repeats_no_requests(runner: RunnerFixture, is_engine_lost: bool) -> None:
+    """The journal is damaged; or the runner was started on another machine, which has no data of the workspace."""
+    runner.api.create("u", **SOURCE, **{"service.sh/workspace-up": "1"})
+    await eventually(lambda: runner.api.summary("u") == RUNS)
+    await runner.kill()
+    shutil.rmtree(runner.folder / "workspaces")
+    if is_engine_lost:
+        runner.engine = FakeEngine(runner.folder / "other")
+    runner.start()
+    await asyncio.sleep(120)
+    assert runner.api.summary("u")[1] == ("NotFound" if is_engine_lost else "Running")
+    assert runner.engine.calls == ([] if is_engine_lost else [("up", "u")])
+    runner.get().request_up({})
+    await eventually(lambda: runner.api.summary("u")[1] == "Running")
+    assert len(runner.containers()) == 1
 
 
 @pytest.mark.parametrize("was_stopped", [False, True])
