@@ -1,0 +1,71 @@
+"""Links over a Unix socket, between the workers of one server: a transport on a `FramedConnection`."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fairlead.core.framed_socket import FramedConnection, connect_framed, serve_framed
+from fairlead.core.waiting import Signal
+from fairlead.links.frames import MAX_FRAME_BYTES
+
+
+class SocketTransport:
+    """A `MessageTransport`. It queues what arrives: the credit of streams bounds it, and its reader never waits."""
+
+    def __init__(self, connection: FramedConnection) -> None:
+        self._connection = connection
+        self._received: deque[bytes] = deque()
+        self._signal = Signal()
+        self._is_closed = False
+
+    def on_frames(self, frames: list[bytes]) -> None:
+        """Called by the connection."""
+        self._received.extend(frames)
+        self._signal.wake()
+
+    def on_closed(self) -> None:
+        """Called by the connection."""
+        self._is_closed = True
+        self._signal.wake()
+
+    async def receive(self) -> bytes | None:
+        while not self._received:
+            if self._is_closed:
+                return None
+            await self._signal.wait()
+        return self._received.popleft()
+
+    async def send(self, message: bytes) -> None:
+        self._connection.send(message)
+        await self._connection.drain()
+
+    async def close(self) -> None:
+        self._connection.close()
+
+
+async def connect_transport(path: Path) -> SocketTransport:
+    """Raises OSError if no process listens there."""
+    transports: list[SocketTransport] = []
+
+    def build_handler(connection: FramedConnection) -> SocketTransport:
+        transports.append(SocketTransport(connection))
+        return transports[0]
+
+    await connect_framed(path, build_handler, MAX_FRAME_BYTES)
+    return transports[0]
+
+
+@asynccontextmanager
+async def serve_transports(path: Path, on_connect: Callable[[SocketTransport], None]) -> AsyncIterator[None]:
+    """Accepts connections at `path` while the context is open. `on_connect` starts a task for each of them."""
+    loop = asyncio.get_running_loop()
+
+    def build_handler(connection: FramedConnection) -> SocketTransport:
+        transport = SocketTransport(connection)
+        loop.call_soon(on_connect, transport)
+        return transport
+
+    async with serve_framed(path, build_handler, MAX_FRAME_BYTES):
+        yield
