@@ -5,6 +5,7 @@ admission.py         the admission chain
 http.py              the request pipeline and the metrics
 audit.py             the audit log
 flow_control.py      flow control
+runner_hub.py        the connections of runners
 controllers.py       controllers, leader election, store maintenance, connections to clusters
 default_templates.py templates of a new installation
 dynamic_config.py    settings that can change at run time
@@ -36,6 +37,7 @@ from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_s
 from fairlead.app.default_templates import DEFAULT_TEMPLATES_ANNOTATION, PENDING, ensure_default_templates
 from fairlead.app.dynamic_config import ensure_config
 from fairlead.app.http import HandlerDependencies, build_handler
+from fairlead.app.runner_hub import open_runner_hub
 from fairlead.app.worker_limits import build_memory_limiter, history_bytes
 from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.bootstrap import ensure_admin, verify_pepper
@@ -161,6 +163,7 @@ async def run(
         _connect_coordinator(worker, stop) as coordinator,
         _open_stores(settings, catalog, worker) as stores,
         open_audit_log(settings, catalog, clock, worker_count) as audit,
+        open_runner_hub(settings, clock, worker) as hub,
     ):
         certificates = _load_certificates(settings)
         store, commits = stores.encrypted, new_commit_histogram()
@@ -179,7 +182,7 @@ async def run(
         cluster_services = build_cluster_services(settings, registry, port)
         limiter = build_memory_limiter(settings, worker_count)
         deps = HandlerDependencies(
-            *(audit, store, cluster_services.gateways, base_url, commits, Watchdog(), limiter, coordinator)
+            *(audit, store, cluster_services.gateways, hub, base_url, commits, Watchdog(), limiter, coordinator)
         )
         app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter)
         async with (
@@ -195,6 +198,7 @@ async def run(
                 await wait_until_stopped(stop, start_background())
             view.end_watches()
             await cluster_services.upstreams.close_all()
+            await hub.close()
             # Watch streams end regularly before their connections are closed.
             await app.wait_for_streams(min(STREAM_CLOSE_TIMEOUT, settings.shutdown_grace))
         await view.stop()

@@ -31,7 +31,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.server.api.actions import ActionHandler, ActionPath, Actions
+from fairlead.server.api.actions import ActionHandler, ActionPath, Actions, object_verbs
 from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
@@ -74,6 +74,8 @@ from fairlead.subresources.profile import ProfileHandler
 from fairlead.subresources.projects import project_handlers
 from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
+from fairlead.subresources.workspaces.handlers import workspace_handlers
+from fairlead.subresources.workspaces.hub import RunnerHub
 
 LABELLED_PATHS = (
     *HEALTH_PATHS,
@@ -168,13 +170,15 @@ class DirectTokenServices:
 class HandlerDependencies:
     """What the pipeline needs besides the registry.
 
-    `store` is for health checks. `commit_seconds` and `watchdog` are exposed by `/metrics`. `memory_limiter` bounds the
-    memory of responses that clients do not read. `coordinator` is None in a server with one process.
+    `store` is for health checks. `hub` has the connections of runners. `commit_seconds` and `watchdog` are exposed by
+    `/metrics`. `memory_limiter` bounds the memory of responses that clients do not read. `coordinator` is None in a
+    server with one process.
     """
 
     audit: AuditLog | None
     store: Store
     gateways: Handler
+    hub: RunnerHub
     base_url: str
     commit_seconds: Histogram
     watchdog: Watchdog
@@ -197,10 +201,17 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
         reports.use_quota(coordinator)
     agents = build_agent_handlers(settings, registry, auth, reports, base_url, _installation_id(registry))
     accounts = service_account_handlers(_build_account_tokens(settings, registry, auth, base_url))
-    handlers = {**_build_action_handlers(settings, registry, auth, login), **tokens.handlers, **agents, **accounts}
-    actions = Actions(registry.catalog, handlers)
     identify = _build_identify(settings, registry, auth)
     flow = build_flow_control(settings, registry, identify, coordinator)
+    workspaces = workspace_handlers(settings.api_group, registry, deps.hub, flow.streams)
+    handlers = {
+        **_build_action_handlers(settings, registry, auth, login),
+        **tokens.handlers,
+        **agents,
+        **accounts,
+        **workspaces,
+    }
+    actions = Actions(registry.catalog, handlers)
     limits = WatchLimits(settings.watch_timeout_min, settings.watch_queue)
     verbs = Verbs(
         registry, WatchService(limits, registry.clock, flow.streams, flow.pacer), actions, auth.authorizer.authorize
@@ -224,7 +235,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
         flow=flow.stage,
         serve_public=metrics.serve_public if settings.metrics_public == ON else None,
         memory=deps.memory_limiter,
-        authorize=AuthorizeStage(auth.authorizer, identify),
+        authorize=AuthorizeStage(auth.authorizer, identify, object_verbs(registry.catalog)),
         add_headers=custom_headers_stage(auth.dynamic_config.custom_headers),
         metrics=requests,
     )

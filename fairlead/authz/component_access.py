@@ -2,9 +2,9 @@
 
 A component authenticates with the key that was issued for its Runner or Cluster, as long as that object exists.
 
-A runner may read its Runner and write its status; get, list and watch the workspaces whose `spec.runnerRef.runner`
-names it, in any namespace, and write their status; renew its Lease; and create Events in namespaces where it has
-workspaces. An agent may read its Cluster, its key and its configuration, and send reports.
+A runner may read its Runner, write its status and open its link; get, list and watch the workspaces whose
+`spec.runnerRef.runner` names it, in any namespace, and write their status; renew its Lease; and create Events in
+namespaces where it has workspaces. An agent may read its Cluster, its key and its configuration, and send reports.
 """
 
 import msgspec
@@ -73,7 +73,7 @@ RUNNERS, WORKSPACES, EVENTS = "runners", "devpodworkspaceinstances", "events"
 RUNNER_REF_FIELD = "spec.runnerRef.runner"
 
 _RUNNER_VERBS = frozenset(
-    {("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config")}
+    {("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config"), ("get", "link")}
 )
 _WORKSPACE_VERBS = frozenset(
     {("get", ""), ("list", ""), ("watch", ""), ("get", "status"), ("update", "status"), ("patch", "status")}

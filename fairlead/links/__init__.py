@@ -6,6 +6,7 @@ mux.py         the streams of one connection as a state machine: credit, order o
 streams.py     the state of one stream in `mux.py`
 send_queue.py  the order in which the streams of a connection send
 limits.py      the limits of a connection, and the rate of frames without content
+contract.py    what users of a link see: transports and streams
 connection.py  runs a `Mux` on a transport, with asyncio
 dialing.py     the WebSocket of a runner to the server, and its renewal
 sockets.py     the same frames over a Unix socket, between the workers of one server

@@ -10,14 +10,23 @@ is reset. It raises `Refused` to refuse the stream; the first use of the stream 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from fairlead.core.waiting import Signal
+from fairlead.links.contract import (
+    CLOSED,
+    DEAD,
+    GOING_AWAY,
+    PROTOCOL_ERROR,
+    LinkEnd,
+    MessageTransport,
+    OpenHandler,
+    Stream,
+)
 from fairlead.links.frames import FrameError, Hello
 from fairlead.links.limits import LinkLimits
 from fairlead.links.mux import LinkDead, Mux
@@ -29,59 +38,8 @@ FRAMES_PER_YIELD = 32
 """Frames that are received before other tasks run, if the transport has them already."""
 CLOSE_SECONDS = 2.0
 """How long the last frames and the close of the transport may take."""
-CLOSED, PROTOCOL_ERROR, DEAD, GOING_AWAY, SUPERSEDED = range(5)
-"""Codes of a GOAWAY and of a `LinkEnd`."""
 
 log = structlog.get_logger(__name__)
-
-
-class MessageTransport(Protocol):
-    """Carries messages of at most `frames.MAX_FRAME_BYTES`, in order. A WebSocket, or a Unix socket."""
-
-    async def receive(self) -> bytes | None:
-        """The next message; None at the end of the connection."""
-
-    async def send(self, message: bytes) -> None:
-        """Returns when there is room for more."""
-
-    async def close(self) -> None:
-        """Closes the connection. May be called more than once."""
-
-
-class Stream(Protocol):
-    """One end of an open stream. Its methods raise StreamReset once it has ended without an exit code."""
-
-    @property
-    def details(self) -> dict[str, Any]:
-        """What the other end has sent with its acceptance."""
-
-    async def accept(self, details: dict[str, Any]) -> None:
-        """Accepts a stream that the other end has opened. Every other method does so as well, without details."""
-
-    async def receive(self) -> Message | None:
-        """The next Data, Eof or Exit; None after the end."""
-
-    async def send(self, channel: int, data: bytes) -> None:
-        """Waits until all of it is passed on, that is, until the other end has given credit for it."""
-
-    async def send_eof(self, channel: int) -> None: ...
-
-    async def send_exit(self, code: int) -> None:
-        """The last message. What the other end still sends is discarded."""
-
-    async def reset(self, reason: str) -> None:
-        """Ends the stream at once. Has no effect if it has ended."""
-
-
-OpenHandler = Callable[[OpenRequest, Stream], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True)
-class LinkEnd:
-    """Why a link has ended. The code is the one of the GOAWAY of the other end, if there was one."""
-
-    code: int
-    reason: str
 
 
 async def refuse_streams(request: OpenRequest, stream: Stream) -> None:
@@ -97,6 +55,7 @@ class LinkStream:
         self._state = state
         self._readable, self._writable, self._send_lock = Signal(), Signal(), asyncio.Lock()
         self.handler: asyncio.Task[None] | None = None
+        self._end_callbacks: list[Callable[[], None]] = []
 
     @property
     def details(self) -> dict[str, Any]:
@@ -146,6 +105,9 @@ class LinkStream:
         self._link.wake_writer()
 
     async def reset(self, reason: str) -> None:
+        self.abandon(reason)
+
+    def abandon(self, reason: str) -> None:
         self.abort(ResetCode.CANCELLED, reason)
 
     def abort(self, code: ResetCode, reason: str) -> None:
@@ -158,6 +120,19 @@ class LinkStream:
         self._writable.wake()
         if self._state.end is not None and self.handler is not None:
             self.handler.cancel()
+
+    def on_ended(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once, when both ends have ended the stream."""
+        if self._state.number in self._link.mux.streams:
+            self._end_callbacks.append(callback)
+        else:
+            callback()
+
+    def mark_ended(self) -> None:
+        """Called by the link."""
+        callbacks, self._end_callbacks = self._end_callbacks, []
+        for callback in callbacks:
+            callback()
 
     async def wait_accepted(self, seconds: float) -> None:
         """Raises Refused."""
@@ -271,6 +246,12 @@ class Link:
         self._finish(LinkEnd(code, reason))
         await self._close_transport()
 
+    def close_soon(self, code: int, reason: str) -> None:
+        """Like `close`, without waiting for it."""
+        self._closing = LinkEnd(code, reason)
+        self.mux.go_away(code, reason)
+        self.wake_writer()
+
     def wake_writer(self) -> None:
         self._writer_signal.wake()
 
@@ -290,6 +271,7 @@ class Link:
                 known.wake()
                 if number not in mux.streams:
                     del self._streams[number]
+                    known.mark_ended()
         self.wake_writer()
 
     # --- the tasks of the link ---------------------------------------------------------------------------------------
@@ -348,9 +330,7 @@ class Link:
         return end
 
     async def _go_away(self, end: LinkEnd) -> None:
-        self._closing = end
-        self.mux.go_away(end.code, end.reason)
-        self.wake_writer()
+        self.close_soon(end.code, end.reason)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._ended.wait()

@@ -16,7 +16,8 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
-from fairlead.links.connection import CLOSE_SECONDS, SUPERSEDED, Link, LinkEnd, OpenHandler
+from fairlead.links.connection import CLOSE_SECONDS, Link
+from fairlead.links.contract import SUPERSEDED, LinkEnd, OpenHandler
 from fairlead.links.frames import MAX_FRAME_BYTES
 
 DIAL_SECONDS = 20.0

@@ -91,11 +91,15 @@ class Action:
 
     `kind` is the kind of its request and response body; None for the kind it belongs to. The server implements the
     action.
+
+    `object_verb` is the verb on the object that the action requires instead of its own verb on the subresource. It is
+    for actions whose method says nothing about what they do, such as a WebSocket, which is always a GET.
     """
 
     name: str
     verbs: tuple[str, ...]
     kind: Kind | None = None
+    object_verb: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

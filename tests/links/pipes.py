@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from fairlead.links.connection import Link, LinkEnd, OpenHandler, refuse_streams
+from fairlead.links.connection import Link, refuse_streams
+from fairlead.links.contract import LinkEnd, OpenHandler
 from fairlead.links.limits import LinkLimits
 
 

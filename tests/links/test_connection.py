@@ -6,7 +6,8 @@ from hashlib import sha256
 import pytest
 
 from fairlead.links import frames
-from fairlead.links.connection import DEAD, GOING_AWAY, PROTOCOL_ERROR, Link, Stream
+from fairlead.links.connection import Link
+from fairlead.links.contract import DEAD, GOING_AWAY, PROTOCOL_ERROR, Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import OpenRequest, Refused

@@ -137,6 +137,13 @@ RUNNER_CONFIG = read_only_kind(
 )
 """Response body of `runners/<name>/config`."""
 
+RUNNER_LINK = read_only_kind(
+    "RunnerLinkOptions",
+    "The WebSocket over which the server reaches a runner. Only the runner itself may open it.",
+    {},
+)
+"""Kind of `runners/<name>/link`, which has no body."""
+
 
 def check(change: Change) -> Iterable[Problem]:
     yield from owner_problems(change.spec)
@@ -202,6 +209,7 @@ RUNNER = Kind(
         Action("accesskey", ("get",), RUNNER_ACCESS_KEY),
         Action("config", ("get",), RUNNER_CONFIG),
         Action("rotatekey", ("create",), RUNNER_KEY_ROTATION),
+        Action("link", ("get",), RUNNER_LINK),
     ),
     check=check,
     sensitivity=Sensitivity.NORMAL,

@@ -24,6 +24,7 @@ from fairlead.kinds.fields import (
     password_paths,
 )
 from fairlead.kinds.instances.templates import WORKSPACE_TEMPLATE_SPEC
+from fairlead.kinds.instances.workspace_actions import WORKSPACE_ACTIONS
 from fairlead.registry import limits
 from fairlead.registry.kind import AllowListField, Change, Column, Instance, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_subdomain_errors
@@ -132,6 +133,7 @@ WORKSPACE = Kind(
     redact_derived=redact_instance,
     redacted_paths=("status.instance",),
     has_access_entries=True,
+    actions=WORKSPACE_ACTIONS,
     instance=Instance("workspace", "DevPodWorkspaceTemplate", "instance", in_cluster=False),
     allow_list_fields=(
         AllowListField("spec.templateRef.name", "template", "allowedTemplates", "DevPodWorkspaceTemplate"),

@@ -89,6 +89,16 @@ def is_action(kind: Kind, target: RequestInfo) -> bool:
     return not kind.persisted or any(action.name == target.subresource for action in kind.actions)
 
 
+def object_verbs(catalog: Catalog) -> dict[ActionPath, str]:
+    """The actions that require a verb on their object instead of one on the subresource, with that verb."""
+    return {
+        (kind.group, kind.plural, action.name): action.object_verb
+        for kind in catalog.kinds
+        for action in kind.actions
+        if action.object_verb
+    }
+
+
 def _declared_actions(kind: Kind) -> Iterator[tuple[ActionPath, tuple[tuple[str, ...], Kind]]]:
     """The actions of a kind: path, verbs, and the kind of request and response bodies."""
     if not kind.persisted:

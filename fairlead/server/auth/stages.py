@@ -4,7 +4,7 @@ Authenticators and authorizers run in the order in which they are given. What no
 keeps a reference to the authorization stage, so that a stream can check again: it must not outlive keys or permissions.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fairlead.authn import Authenticator
@@ -32,6 +32,8 @@ PUBLIC_ENDPOINTS = frozenset(
 """Verb and path of endpoints below the platform root that need no authentication: login, and verification of tokens."""
 
 Identify = Callable[[Call], User]
+ActionPath = tuple[str, str, str]
+"""Group, plural and subresource."""
 
 
 def authenticate(authenticators: Sequence[Authenticator], call: Call) -> User:
@@ -108,9 +110,13 @@ def authenticate_when_current(
 class AuthorizeStage:
     """The authorization stage, and the `AccessGuard` of the call while its stream is open."""
 
-    def __init__(self, authorizer: AuthorizerChain, identify: Identify) -> None:
+    def __init__(
+        self, authorizer: AuthorizerChain, identify: Identify, object_verbs: Mapping[ActionPath, str] | None = None
+    ) -> None:
+        """`object_verbs` has the actions that require a verb on the object instead of one on the subresource."""
         self._authorizer = authorizer
         self._identify = identify
+        self._object_verbs = object_verbs or {}
 
     def __call__(self, call: Call) -> None:
         user = call.user
@@ -123,7 +129,7 @@ class AuthorizeStage:
             raise Unauthorized
 
     def _authorize(self, call: Call, user: User) -> None:
-        target, permissions = authorization_target(call) if call.query else call.target, self._authorizer
+        target, permissions = self._authorization_target(call), self._authorizer
         decision = call.decision = permissions.authorize(user, target)
         if decision.allowed:
             return
@@ -141,12 +147,19 @@ class AuthorizeStage:
         user = _require_user(call)
         if self._identify(call) != user:
             raise Expired("your identity or the scope of your access key has changed; list again and watch from there")
-        target = authorization_target(call)
+        target = self._authorization_target(call)
         decision = self._authorizer.authorize(user, target)
         if decision.allowed:
             return
         if call.object_filter is None or self._authorizer.filter_for(user, target) is None:
             raise forbidden_error(user, target, decision)
+
+    def _authorization_target(self, call: Call) -> RequestInfo:
+        target = call.target
+        if target.subresource and target.gateway is None:
+            verb = self._object_verbs.get((target.group, target.resource, target.subresource))
+            return replace(target, verb=verb, subresource="") if verb is not None else target
+        return authorization_target(call) if call.query else target
 
 
 def _require_user(call: Call) -> User:

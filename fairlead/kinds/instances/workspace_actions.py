@@ -1,0 +1,97 @@
+"""The subresources of workspaces that its runner serves, and the kinds of their bodies.
+
+All of them require the verb `use` on the workspace, whatever the method: a GET of `ssh` is not a read.
+"""
+
+from dataclasses import replace
+
+from fairlead.kinds.answered import create_only_kind, read_only_kind
+from fairlead.registry import limits
+from fairlead.registry.kind import Action, Kind
+from fairlead.registry.schema import Schema, array, boolean, enum, obj, open_object, string
+
+USE = "use"
+_OPTIONS = string("Options as the text of a JSON object, at most 8 KiB.", max_length=8 * limits.KIB)
+_TASK_ID = string("ID of the task.", max_length=128)
+_TASK_FORM = {
+    "spec": obj("What to start.", options=_OPTIONS, debug=boolean("Whether the log has more detail.")),
+    "status": obj("What was started.", taskId=_TASK_ID),
+}
+_ERRORS = array(obj(message=string("What is wrong.", max_length=limits.MESSAGE)), "Problems that were found.")
+
+
+def _request_kind(suffix: str, description: str, fields: dict[str, Schema], sensitive: tuple[str, ...] = ()) -> Kind:
+    return create_only_kind(
+        f"DevPodWorkspaceInstance{suffix}", description, fields, namespaced=True, sensitive=sensitive
+    )
+
+
+def _response_kind(suffix: str, description: str, fields: dict[str, Schema]) -> Kind:
+    return replace(read_only_kind(f"DevPodWorkspaceInstance{suffix}", description, fields), namespaced=True)
+
+
+UP = _request_kind("Up", "Starts a workspace, or joins the start under way.", _TASK_FORM, ("spec.options",))
+STOP = _request_kind("Stop", "Stops a workspace.", _TASK_FORM, ("spec.options",))
+STREAM = _response_kind(
+    "StreamOptions", "Options of a WebSocket to a workspace, as query parameters.", {"options": _OPTIONS}
+)
+TASKS = _response_kind(
+    "Tasks",
+    "The tasks of a workspace that its runner remembers.",
+    {
+        "tasks": array(
+            obj(
+                id=_TASK_ID,
+                type=enum("What the task does.", "up", "stop", "delete"),
+                status=enum("State of the task.", "Running", "Succeeded", "Failed"),
+                result=string("Result as JSON in base64.", max_length=limits.DATA),
+                logs=string("Compressed log in base64.", max_length=limits.DATA),
+                createdAt=string("When it was started."),
+            ),
+            "The tasks, the newest first.",
+        )
+    },
+)
+CANCEL = _request_kind("Cancel", "Cancels a task of a workspace.", {"taskId": _TASK_ID})
+LOG = _response_kind(
+    "LogOptions",
+    "Options of the log of a task, as query parameters.",
+    {
+        "taskID": _TASK_ID,
+        "follow": boolean("Whether to wait for more until the task ends."),
+        "offset": string("Bytes of the log to skip."),
+    },
+)
+STATE = _request_kind(
+    "State",
+    "State that clients keep with a workspace.",
+    {"state": string("The state. Its format is up to the client.", max_length=limits.DOCUMENT)},
+    ("state",),
+)
+TROUBLESHOOT = _response_kind(
+    "Troubleshoot",
+    "What is known about a workspace, for finding out why it does not work.",
+    {
+        "workspace": open_object("The workspace."),
+        "runner": obj("Its runner.", name=string("Name of the runner."), checkedAt=string("When it was asked.")),
+        "report": open_object("What the runner reports: engine, container, volumes and tasks."),
+        "errors": _ERRORS,
+    },
+)
+DOWNLOAD = _response_kind(
+    "DownloadOptions",
+    "Options of a download, as query parameters.",
+    {"path": string("File or folder in the workspace.", max_length=4096)},
+)
+
+WORKSPACE_ACTIONS = (
+    Action("up", ("get", "create"), UP, USE),
+    Action("stop", ("get", "create"), STOP, USE),
+    *(Action(name, ("get",), STREAM, USE) for name in ("ssh", "delete", "getstatus", "get-status")),
+    Action("tasks", ("get",), TASKS, USE),
+    Action("cancel", ("create",), CANCEL, USE),
+    Action("log", ("get",), LOG, USE),
+    Action("state", ("get", "create"), STATE, USE),
+    Action("troubleshoot", ("get",), TROUBLESHOOT, USE),
+    Action("download", ("get",), DOWNLOAD, USE),
+)

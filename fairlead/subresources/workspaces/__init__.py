@@ -1,0 +1,15 @@
+"""Workspaces that run elsewhere: the connections of runners, and the subresources of workspaces that use them.
+
+link_endpoint.py  `runners/<name>/link`: accepts the connection of a runner
+hub.py            the connections of all runners to this process, and the streams over them
+peers.py          the connections that other workers of this server have
+relay.py          connects two streams
+targets.py        finds the runner of a workspace, and builds the request to it
+session.py        a client's WebSocket and the stream to the runner behind it
+client_frames.py  the messages on that WebSocket
+exchanges.py      requests to a runner with one JSON response, such as tasks, and POST of up and stop
+downloads.py      responses that are streamed: log and download
+handlers.py       all handlers
+
+`fairlead/links` has the protocol. Runners decide what an action does; nothing here knows how a workspace is run.
+"""

@@ -1,0 +1,165 @@
+"""Requests to a runner with one JSON response: `tasks`, `cancel`, `state`, `troubleshoot`, and POST of `up` and `stop`.
+
+The runner sends the response on stdout and exits with 0. Otherwise the error is what it has sent on stderr.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from fairlead.core.clock import Clock, timestamp
+from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout
+from fairlead.core.objects import Object
+from fairlead.links.contract import Stream
+from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.requests import OpenRequest
+from fairlead.links.streams import Data, Exit, StreamReset
+from fairlead.server.api.actions import ActionRequest
+from fairlead.subresources.workspaces.targets import RunnerRequests, parse_options, parse_task_id, runner_of
+
+MAX_RESPONSE_BYTES = 4 * 1024 * 1024
+MAX_ERROR_BYTES = 4 * 1024
+RESPONSE_SECONDS = 25.0
+
+
+class Task(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A task as a runner reports it."""
+
+    id: str
+    type: str
+    status: str
+    result: str = ""
+    logs: str = ""
+    created_at: str = ""
+
+
+class _Tasks(msgspec.Struct):
+    tasks: list[Task]
+
+
+class _StartedTask(msgspec.Struct, rename="camel"):
+    task_id: str
+
+
+class _State(msgspec.Struct):
+    state: str
+
+
+_decode_tasks = msgspec.json.Decoder(_Tasks)
+_decode_started = msgspec.json.Decoder(_StartedTask)
+_decode_state = msgspec.json.Decoder(_State)
+_decode_any = msgspec.json.Decoder(dict[str, Any])
+
+
+class ExchangeHandlers:
+    def __init__(self, requests: RunnerRequests, clock: Clock) -> None:
+        self._requests = requests
+        self._clock = clock
+
+    async def start_task(self, request: ActionRequest) -> Object:
+        """POST of `up` and `stop`: starts the task, or joins the one under way."""
+        spec = request.body.get("spec") or {}
+        wanted = OpenRequest(
+            request.call.target.subresource,
+            options=parse_options(spec.get("options") or ""),
+            debug=bool(spec.get("debug")),
+            detach=True,
+        )
+        if request.dry_run:
+            raise BadRequest("dryRun is not supported: a task is started or not; omit it")
+        started = await self._exchange(request, wanted, _decode_started)
+        return _build_response(request, spec=spec, status={"taskId": started.task_id})
+
+    async def list_tasks(self, request: ActionRequest) -> Object:
+        wanted = OpenRequest("tasks", task_id=parse_task_id(request.call.parameter("taskID")))
+        found = await self._exchange(request, wanted, _decode_tasks)
+        return _build_response(request, tasks=msgspec.to_builtins(found.tasks))
+
+    async def cancel_task(self, request: ActionRequest) -> Object:
+        task_id = parse_task_id(request.body.get("taskId") or "")
+        if not task_id:
+            raise BadRequest("taskId: name the task to cancel; see the subresource tasks")
+        if request.dry_run:
+            raise BadRequest("dryRun is not supported; omit it")
+        await self._exchange(request, OpenRequest("cancel", task_id=task_id), None)
+        return _build_response(request, taskId=task_id)
+
+    async def get_or_set_state(self, request: ActionRequest) -> Object:
+        if request.verb == "get":
+            state = (await self._exchange(request, OpenRequest("state"), _decode_state)).state
+        else:
+            state = request.body.get("state") or ""
+            if request.dry_run:
+                raise BadRequest("dryRun is not supported; omit it")
+            await self._exchange(request, OpenRequest("set-state"), None, state.encode())
+        return _build_response(request, state=state)
+
+    async def troubleshoot(self, request: ActionRequest) -> Object:
+        """What is known here is shown also if the runner does not respond: then this is what is wrong."""
+        workspace = await self._requests.get_workspace(request)
+        errors, report, runner = [], {}, ""
+        try:
+            runner = runner_of(workspace)
+            report = await self._exchange(request, OpenRequest("troubleshoot"), _decode_any)
+        except ApiError as error:
+            errors.append({"message": error.message})
+        return _build_response(
+            request,
+            workspace=workspace,
+            runner={"name": runner, "checkedAt": timestamp(self._clock.now())},
+            report=report,
+            errors=errors,
+        )
+
+    async def _exchange(
+        self,
+        request: ActionRequest,
+        wanted: OpenRequest,
+        decoder: "msgspec.json.Decoder[Any] | None",
+        content: bytes = b"",
+    ) -> Any:
+        """The decoded response; None without a decoder. Raises ApiError."""
+        try:
+            async with asyncio.timeout(RESPONSE_SECONDS):
+                stream = await self._requests.open(request, wanted)
+                try:
+                    output = await _converse(stream, content)
+                except StreamReset as reset:
+                    raise BadGateway(f"the runner has ended the stream: {reset.reason}") from None
+                finally:
+                    await stream.reset("the response is complete, or not wanted any more")
+        except TimeoutError:
+            raise Timeout(f"the runner did not respond within {RESPONSE_SECONDS:g} seconds") from None
+        try:
+            return decoder.decode(output) if decoder is not None else None
+        except msgspec.MsgspecError as error:
+            raise BadGateway(f"the response of the runner is invalid: {error}") from None
+
+
+async def _converse(stream: Stream, content: bytes) -> bytes:
+    """Sends `content` as stdin, and returns stdout. Raises ApiError if the runner exits with another code than 0."""
+    if content:
+        await stream.send(STDIN, content)
+    await stream.send_eof(STDIN)
+    output: dict[int, bytearray] = {STDOUT: bytearray(), STDERR: bytearray()}
+    limits = {STDOUT: MAX_RESPONSE_BYTES, STDERR: MAX_ERROR_BYTES}
+    while (message := await stream.receive()) is not None:
+        if isinstance(message, Exit):
+            if message.code:
+                text = output[STDERR].decode(errors="replace").strip()
+                raise BadRequest(text or f"the runner has failed with exit code {message.code}")
+            return bytes(output[STDOUT])
+        if isinstance(message, Data) and message.channel in output:
+            target = output[message.channel]
+            target += message.content
+            if message.channel == STDERR:
+                del target[:-MAX_ERROR_BYTES]  # the end has the reason
+            elif len(target) > limits[STDOUT]:
+                raise BadGateway(f"the response of the runner has more than {MAX_RESPONSE_BYTES} bytes")
+    raise BadGateway("the runner has ended the stream without an exit code")
+
+
+def _build_response(request: ActionRequest, **fields: object) -> Object:
+    kind = request.kind
+    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}, **fields}

@@ -1,0 +1,94 @@
+"""The handlers of the subresources of workspaces, and of the link of runners."""
+
+from fairlead.authz.component_access import ComponentResolver
+from fairlead.core.call import Call, Reply, Upgrade
+from fairlead.core.errors import BadRequest
+from fairlead.core.objects import Object
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
+from fairlead.links.requests import OpenRequest
+from fairlead.registry.registry import Registry
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
+from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.flow.streams import StreamLimits
+from fairlead.subresources.workspaces.downloads import DownloadHandlers
+from fairlead.subresources.workspaces.exchanges import ExchangeHandlers
+from fairlead.subresources.workspaces.hub import RunnerHub
+from fairlead.subresources.workspaces.link_endpoint import LinkHandler
+from fairlead.subresources.workspaces.session import Session
+from fairlead.subresources.workspaces.targets import WORKSPACES, RunnerRequests, parse_options
+
+STATUS = "status"
+SESSION_ACTIONS = {
+    "up": "up",
+    "stop": "stop",
+    "ssh": "ssh",
+    "delete": "delete",
+    "getstatus": STATUS,
+    "get-status": STATUS,
+}
+"""Subresources with a WebSocket, and the action of the runner for each."""
+UP_PARAMETERS = ("webMode", "cliMode")
+"""Query parameters of `up` that the runner gets as options."""
+
+
+class SessionHandler:
+    """GET with a WebSocket."""
+
+    def __init__(self, requests: RunnerRequests, streams: StreamLimits) -> None:
+        self._requests = requests
+        self._streams = streams
+
+    async def __call__(self, request: ActionRequest) -> Reply:
+        call = request.call
+        if not call.is_websocket:
+            raise BadRequest("Upgrade request required: this subresource is a WebSocket")
+        action = SESSION_ACTIONS[call.target.subresource]
+        options = parse_options(call.parameter("options"))
+        if action == "up":
+            options |= {name: _flag(call, name) for name in UP_PARAMETERS if name in call.query}
+        await self._streams.require_room(request.user)
+        stream = await self._requests.open(request, OpenRequest(action, options=options, debug=_flag(call, "debug")))
+        session = Session(stream, call.client, call.recheck)
+        return Reply(101, upgrade=Upgrade("", session.run), on_close=(self._streams.count_stream(request.user),))
+
+
+class TaskOrSessionHandler:
+    """`up` and `stop`: a WebSocket with GET, a task with POST."""
+
+    def __init__(self, sessions: SessionHandler, exchanges: ExchangeHandlers) -> None:
+        self._sessions = sessions
+        self._exchanges = exchanges
+
+    async def __call__(self, request: ActionRequest) -> Object | Reply:
+        if request.verb == "get":
+            return await self._sessions(request)
+        return await self._exchanges.start_task(request)
+
+
+def workspace_handlers(
+    api_group: str, registry: Registry, hub: RunnerHub, streams: StreamLimits
+) -> dict[ActionPath, ActionHandler]:
+    """`streams` limits the open streams of each user."""
+    requests = RunnerRequests(hub, registry, api_group)
+    sessions, exchanges = SessionHandler(requests, streams), ExchangeHandlers(requests, registry.clock)
+    downloads, starts = DownloadHandlers(requests), TaskOrSessionHandler(sessions, exchanges)
+    handlers: dict[str, ActionHandler] = {
+        **dict.fromkeys(SESSION_ACTIONS, sessions),
+        "up": starts,
+        "stop": starts,
+        "tasks": exchanges.list_tasks,
+        "cancel": exchanges.cancel_task,
+        "state": exchanges.get_or_set_state,
+        "troubleshoot": exchanges.troubleshoot,
+        "log": downloads.stream_log,
+        "download": downloads.download,
+    }
+    runners = ComponentResolver(RUNNER_COMPONENT, api_group, registry.view)
+    return {
+        **{(api_group, WORKSPACES, name): handler for name, handler in handlers.items()},
+        (api_group, RUNNERS, "link"): LinkHandler(hub, runners),
+    }
+
+
+def _flag(call: Call, name: str) -> bool:
+    return parse_bool_param(call.parameter(name), present=name in call.query)

@@ -1,0 +1,126 @@
+"""The connections of runners to other workers of this server.
+
+A runner is connected to one worker, and a client to any. Each worker listens on a Unix socket in the data folder, and
+connects to those of the others when it needs them. On it are the same links as to runners: a worker opens a stream with
+the request for the runner, and the worker with the connection forwards it. A worker without it refuses with 421.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fairlead.core.bounded_cache import BoundedCache
+from fairlead.links.connection import Link
+from fairlead.links.contract import GOING_AWAY, Stream
+from fairlead.links.limits import LinkLimits
+from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.sockets import SocketTransport, connect_transport, serve_transports
+from fairlead.subresources.workspaces.hub import MAX_KNOWN_RUNNERS, RunnerHub
+from fairlead.subresources.workspaces.relay import relay
+
+CHECK, CLAIM = "check-claim", "claim"
+"""Actions by which a worker asks whether a process of a runner may connect to it, and announces that it has. `task_id`
+is the boot ID. All workers are asked first: a process that is rejected must not end the connection of another."""
+NOT_HERE = 421
+PEER_LIMITS = LinkLimits(max_streams=4096, total_window=256 * 1024 * 1024, idle_frames_per_second=20_000)
+"""Workers trust each other, and one link has the streams of all runners."""
+
+
+class WorkerPeers:
+    """The other workers. `index` is the number of this one, from 1 to `count`."""
+
+    def __init__(self, folder: Path, index: int, count: int, hub: RunnerHub) -> None:
+        self._paths = {number: folder / f"runners-{number}.socket" for number in range(1, count + 1)}
+        self._index = index
+        self._hub = hub
+        self._links: dict[int, Link] = {}
+        self._locks = {number: asyncio.Lock() for number in self._paths}
+        self._known: BoundedCache[str, int] = BoundedCache(MAX_KNOWN_RUNNERS)
+        """Where a runner was connected last."""
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        """Accepts the connections of other workers while the context is open."""
+        async with serve_transports(self._paths[self._index], self._accept):
+            try:
+                yield
+            finally:
+                await self.close()
+
+    async def open(self, request: OpenRequest) -> Stream | None:
+        others = [number for number in self._paths if number != self._index]
+        others.sort(key=lambda number: number != self._known.get(request.runner))
+        for number in others:
+            stream = await self._open_at(number, request)
+            if stream is not None:
+                self._known[request.runner] = number
+                return stream
+        return None
+
+    async def claim(self, runner: str, boot_id: str) -> None:
+        for action in (CHECK, CLAIM):
+            request = OpenRequest(action, runner, task_id=boot_id)
+            others = [self._open_at(number, request) for number in self._paths if number != self._index]
+            await asyncio.gather(*others)
+
+    async def close(self) -> None:
+        links, self._links = list(self._links.values()), {}
+        await asyncio.gather(*(link.close(GOING_AWAY, "the worker stops") for link in links))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _open_at(self, number: int, request: OpenRequest) -> Stream | None:
+        """A stream to a worker; None if it does not run or does not have the runner. Raises Refused."""
+        link = await self._connect(number)
+        if link is None:
+            return None
+        try:
+            return await link.open(request)
+        except Refused as refusal:
+            if refusal.code == NOT_HERE or link.end is not None:
+                return None
+            raise
+
+    async def _connect(self, number: int) -> Link | None:
+        async with self._locks[number]:
+            link = self._links.get(number)
+            if link is not None and link.end is None:
+                return link
+            try:
+                transport = await connect_transport(self._paths[number])
+            except OSError:  # it is being started
+                return None
+            self._links[number] = link = self._run(transport, is_dialer=True)
+            return link
+
+    def _accept(self, transport: SocketTransport) -> None:
+        self._run(transport, is_dialer=False)
+
+    def _run(self, transport: SocketTransport, *, is_dialer: bool) -> Link:
+        boot_id = f"worker-{self._index}"
+        link = Link(transport, self._forward, boot_id=boot_id, is_dialer=is_dialer, limits=PEER_LIMITS)
+        task: asyncio.Task[object] = asyncio.create_task(link.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return link
+
+    async def _forward(self, request: OpenRequest, stream: Stream) -> None:
+        """Serves a stream of another worker."""
+        if request.action in (CHECK, CLAIM):
+            self._hub.check_superseded(request.runner, request.task_id)
+            if request.action == CLAIM:
+                self._hub.supersede(request.runner, request.task_id)
+            await stream.send_exit(0)
+            return
+        inner = await self._hub.open_here(request)
+        if inner is None:
+            raise Refused(NOT_HERE, "the runner is not connected to this worker")
+        try:
+            await stream.accept(inner.details)
+            await relay(stream, inner)
+        finally:
+            await inner.reset("the other worker has ended the stream")
