@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fairlead.links.connection import Link
@@ -29,7 +28,7 @@ class FakeRunner:
         self.superseded = asyncio.Event()
         self.link_count = 0
         self.state = ""
-        self.resets = 0
+        self.was_reset = asyncio.Event()
 
     async def serve(self, request: OpenRequest, stream: Stream) -> None:
         self.requests.append(request)
@@ -49,7 +48,7 @@ class FakeRunner:
         try:
             await self.finish_up.wait()
         except asyncio.CancelledError:
-            self.resets += 1
+            self.was_reset.set()
             raise
         await stream.send(STDERR, b'{"message":"a warning"}\n')
         await stream.send_exit(0)
@@ -64,7 +63,7 @@ class FakeRunner:
             while isinstance(message := await stream.receive(), Data):
                 await stream.send(STDOUT, message.content)
         except asyncio.CancelledError:
-            self.resets += 1
+            self.was_reset.set()
             raise
         assert isinstance(message, Eof)
         await stream.send_eof(STDOUT)
@@ -139,33 +138,3 @@ async def connected_runner(server: Server, name: str, key: str, boot_id: str = "
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
-
-
-@contextmanager
-def runner_in_thread(server: Server, name: str, key: str, boot_id: str = "boot-1") -> Iterator[FakeRunner]:
-    """The same, for tests that are not asynchronous. The runner must only be read, or changed by `call_soon`."""
-    ready, holder = threading.Event(), dict[str, Any]()
-
-    async def main() -> None:
-        holder["stop"], holder["loop"] = asyncio.Event(), asyncio.get_running_loop()
-        async with connected_runner(server, name, key, boot_id) as runner:
-            holder["runner"] = runner
-            ready.set()
-            await holder["stop"].wait()
-
-    def run() -> None:
-        try:
-            asyncio.run(main())
-        finally:
-            ready.set()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        ready.wait()
-        assert "runner" in holder, "the runner has not connected"
-        yield holder["runner"]
-    finally:
-        if "loop" in holder:
-            holder["loop"].call_soon_threadsafe(holder["stop"].set)
-        thread.join()
