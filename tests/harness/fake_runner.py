@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -115,21 +115,27 @@ class FakeRunner:
     def on_down(self, reason: str) -> None:
         self.connected.clear()
 
-    async def run(self, server: Server, name: str, key: str) -> None:
-        url = f"wss{server.url.removeprefix('https')}{MANAGEMENT}/apis/management.service.sh/v1/runners/{name}/link"
-        address = LinkAddress(url, key, build_tls_context(server.ca_file))
-        observer = LinkObserver(self.on_up, self.on_down)
+    async def run(self, server: Callable[[], Server], name: str, key: str) -> None:
+        def address() -> LinkAddress:
+            url = server().url.replace("https", "wss", 1)
+            path = f"{MANAGEMENT}/apis/management.service.sh/v1/runners/{name}/link"
+            return LinkAddress(url + path, key, build_tls_context(server().ca_file))
+
         try:
-            await keep_link(lambda: address, self.serve, self.boot_id, observer)
+            await keep_link(address, self.serve, self.boot_id, LinkObserver(self.on_up, self.on_down))
         except Superseded:
             self.connected.clear()
             self.superseded.set()
 
 
 @asynccontextmanager
-async def connected_runner(server: Server, name: str, key: str, boot_id: str = "boot-1") -> AsyncIterator[FakeRunner]:
+async def connected_runner(
+    server: Server | Callable[[], Server], name: str, key: str, boot_id: str = "boot-1"
+) -> AsyncIterator[FakeRunner]:
+    """`server` may be a function, for a runner that outlives its server."""
     runner = FakeRunner(boot_id)
-    running = asyncio.create_task(runner.run(server, name, key))
+    find_server = server if callable(server) else lambda: server
+    running = asyncio.create_task(runner.run(find_server, name, key))
     try:
         async with asyncio.timeout(20):
             await runner.connected.wait()

@@ -13,7 +13,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.harness.fake_runner import LOG, FakeRunner, connected_runner
 from tests.harness.server_process import Server, running_server
-from tests.live.workspace_setup import WORKSPACE, M, create_object, create_workspace, open_socket
+from tests.live.workspace_setup import WORKSPACE, M, create_object, create_workspace, open_socket, wait_for_runner
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,7 @@ def runner_key(server: Server) -> str:
 @pytest.fixture
 async def runner(server: Server, runner_key: str) -> AsyncIterator[FakeRunner]:
     async with connected_runner(server, "local", runner_key) as runner:
+        await wait_for_runner(server)
         yield runner
 
 
@@ -243,6 +244,7 @@ async def test_without_its_runner_a_workspace_answers_503_with_the_time(
     server: Server, runner_key: str, admin: httpx.AsyncClient
 ) -> None:
     async with connected_runner(server, "local", runner_key):
+        await wait_for_runner(server)
         assert (await admin.get(f"{WORKSPACE}/tasks")).status_code == 200
     async with asyncio.timeout(20):
         while (response := await admin.get(f"{WORKSPACE}/tasks")).status_code == 200:
@@ -273,7 +275,7 @@ async def test_a_second_process_with_the_same_key_takes_over_for_good(server: Se
         async with asyncio.timeout(20):
             await old.superseded.wait()
             again = FakeRunner("old")
-            await again.run(server, "local", runner_key)
+            await again.run(lambda: server, "local", runner_key)
         assert again.superseded.is_set()
         assert new.connected.is_set()
         assert new.link_count == 1

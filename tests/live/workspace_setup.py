@@ -87,6 +87,13 @@ class WorkspaceSocket:
         return output
 
 
+async def wait_for_runner(server: Server) -> None:
+    """Waits until the server can reach the runner."""
+    async with server.async_client() as client, asyncio.timeout(TIMEOUT_SECONDS):
+        while (await client.get(f"{WORKSPACE}/tasks")).status_code == 503:
+            continue
+
+
 @asynccontextmanager
 async def open_socket(
     server: Server, subresource: str, key: str = "", path: str = WORKSPACE, **query: str

@@ -167,6 +167,9 @@ class RunnerHub:
         connection = self._connections.get(request.runner)
         if connection is None:
             return None
+        if connection.link.end is not None:  # it is being closed
+            self._unregister(request.runner, connection)
+            return None
         user, streams, link = request.user, connection.streams, connection.link
         free = self._limits.max_streams - link.stream_count
         if streams[user] > free // MAX_USER_SHARE:

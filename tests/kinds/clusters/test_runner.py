@@ -58,6 +58,7 @@ def test_subresources_that_return_a_key_are_marked() -> None:
         ("accesskey", ("get",)),
         ("config", ("get",)),
         ("rotatekey", ("create",)),
+        ("link", ("get",)),
     ]
 
 
