@@ -9,24 +9,29 @@ MAX_WINDOW = 1024 * 1024
 MIN_CREDIT = 16 * 1024
 """A CREDIT frame with less counts as a frame without content."""
 
+MAX_STREAMS = 256
+TOTAL_WINDOW = 64 * 1024 * 1024
+IDLE_FRAMES_PER_SECOND = 500
+DEAD_SECONDS = 25.0
+"""With the interval of the checks, a dead link is noticed within 30 seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    max_streams: int = 256
+    max_streams: int = MAX_STREAMS
     """Streams that the other end may have open, and those that this end opens."""
-    total_window: int = 64 * 1024 * 1024
+    total_window: int = TOTAL_WINDOW
     """The windows of all streams together. Beyond, windows do not grow."""
     max_queued_bytes: int = 64 * 1024
     """What one stream may have waiting to be sent."""
     max_control_frames: int = 4096
     """Frames other than DATA that wait to be sent, because the other end does not read."""
-    idle_frames_per_second: int = 500
+    idle_frames_per_second: int = IDLE_FRAMES_PER_SECOND
     """Frames without content (PING, OPEN, RESET, small CREDIT) that the other end may send on average."""
     idle_frames_burst: int = 2000
     ping_seconds: float = 10.0
-    dead_seconds: float = 25.0
-    """The link is dead if nothing was received for this time, or a message could not be sent. With the interval of the
-    checks, this is noticed within 30 seconds."""
+    dead_seconds: float = DEAD_SECONDS
+    """The link is dead if nothing was received for this time, or a message could not be sent."""
     hello_seconds: float = 10.0
     open_seconds: float = 20.0
     """How long an OPEN may remain without ACCEPT or REFUSE."""

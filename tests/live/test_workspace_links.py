@@ -74,7 +74,7 @@ async def test_every_worker_serves_the_workspaces_of_one_runner(tmp_path: Path) 
                     await socket.send_stdin(b"hello")
                     await socket.close_stdin()
                     output = await socket.read_all()
-                assert (output.stdout, output.exit_message) == (b"hello", bytes((14,)))
+                assert (bytes(output.stdout), output.exit_message) == (b"hello", bytes((14,)))
             for worker in [pid for pid in server.pids() if _is_worker(pid)]:
                 if runner.link_count == 1:  # this may be the worker with the link
                     os.kill(worker, signal.SIGKILL)
