@@ -4,7 +4,9 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from hashlib import sha256
+from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx
@@ -163,6 +165,41 @@ async def test_reading_a_workspace_is_not_enough_for_its_subresources(server: Se
             for name in ("tasks", "log", "state", "troubleshoot", "download?path=/etc"):
                 assert reader.get(f"{WORKSPACE}/{name}").status_code == 403
             assert reader.post(f"{WORKSPACE}/up", json={}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("scope", "status"),
+    [
+        ({"projects": [{"project": "web"}]}, 200),
+        ({"projects": [{"project": "other"}]}, 403),
+        ({"allowServiceCli": True}, 403),
+        ({}, 403),
+    ],
+)
+async def test_the_scope_of_a_key_restricts_the_subresources(
+    server: Server, runner: FakeRunner, scope: dict[str, object], status: int
+) -> None:
+    with server.client() as admin:
+        body = {"apiVersion": "management.service.sh/v1", "kind": "OwnedAccessKey", "metadata": {"generateName": "k-"}}
+        created = admin.post(f"{M}/ownedaccesskeys", json={**body, "spec": {"user": "admin", "scope": scope}})
+        assert created.status_code == 201, created.text
+        with server.client(created.json()["spec"]["key"]) as scoped:
+            assert (await asyncio.to_thread(scoped.get, f"{WORKSPACE}/tasks")).status_code == status
+
+
+async def test_open_streams_of_a_user_are_limited(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data", watches_per_user=3) as server:
+        with server.client() as admin:
+            key = create_workspace(admin)
+        async with connected_runner(server, "local", key), AsyncExitStack() as stack:
+            await wait_for_runner(server)
+            for _ in range(3):
+                socket = await stack.enter_async_context(open_socket(server, "ssh"))
+                await socket.send_stdin(b"x")
+                await socket.receive()
+            with pytest.raises(InvalidStatus) as refused:
+                await stack.enter_async_context(open_socket(server, "ssh"))
+            assert refused.value.response.status_code == 429
 
 
 async def test_tasks_are_started_listed_and_cancelled(admin: httpx.AsyncClient, runner: FakeRunner) -> None:

@@ -7,6 +7,7 @@ takes a part for the whole.
 import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import orjson
 
@@ -18,6 +19,7 @@ from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Eof, Exit, Message, StreamReset
 from fairlead.server.api.actions import ActionRequest
 from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.flow.streams import StreamLimits
 from fairlead.subresources.workspaces.client_frames import CLOSE_TYPES, DATA_TYPES, EXIT_CODE
 from fairlead.subresources.workspaces.targets import RunnerRequests, parse_task_id, reset_on_failure
 
@@ -28,8 +30,9 @@ NDJSON, TAR = "application/json", "application/x-tar"
 
 
 class DownloadHandlers:
-    def __init__(self, requests: RunnerRequests) -> None:
+    def __init__(self, requests: RunnerRequests, streams: StreamLimits) -> None:
         self._requests = requests
+        self._streams = streams
 
     async def stream_log(self, request: ActionRequest) -> Reply:
         """One JSON object per line. `offset` skips the bytes of the log that a client has already."""
@@ -41,16 +44,19 @@ class DownloadHandlers:
             task_id=parse_task_id(call.parameter("taskID")),
             options={"offset": offset, "follow": follow},
         )
+        await self._streams.require_room(request.user)
         stream = await self._requests.open(request, wanted)
         start = stream.details.get("offset")
         position = start if isinstance(start, int) and not isinstance(start, bool) and start >= 0 else offset
-        return Reply(200, content_type=NDJSON, stream=_log_lines(_messages(stream, call.recheck), position))
+        lines = _log_lines(_messages(stream, call.recheck), position)
+        return self._build_reply(request, stream, NDJSON, lines)
 
     async def download(self, request: ActionRequest) -> Reply:
         """A tar archive of a file or folder in the workspace."""
         path = request.call.parameter("path")
         if not path or len(path) > MAX_PATH_CHARS or "\x00" in path:
             raise BadRequest(f"path: name a file or folder in the workspace, with at most {MAX_PATH_CHARS} characters")
+        await self._streams.require_room(request.user)
         stream = await self._requests.open(request, OpenRequest("download", options={"path": path}))
         try:
             await stream.send_eof(STDIN)
@@ -59,7 +65,18 @@ class DownloadHandlers:
         except BaseException as error:
             await reset_on_failure(stream, error)
             raise
-        return Reply(200, content_type=TAR, stream=_archive(first, messages))
+        return self._build_reply(request, stream, TAR, _archive(first, messages))
+
+    def _build_reply(
+        self, request: ActionRequest, stream: Stream, content_type: str, content: AsyncIterator[bytes]
+    ) -> Reply:
+        async def send() -> AsyncIterator[bytes]:
+            async with self._streams.admit(request.user):
+                async for chunk in content:
+                    yield chunk
+
+        abandon = partial(stream.abandon, "the client has disconnected")  # it may have before the first chunk
+        return Reply(200, content_type=content_type, stream=send(), on_close=(abandon,))
 
 
 async def _messages(stream: Stream, recheck: Callable[[], None]) -> AsyncIterator[Message]:

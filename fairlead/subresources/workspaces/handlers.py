@@ -1,8 +1,10 @@
 """The handlers of the subresources of workspaces, and of the link of runners."""
 
+from functools import partial
+
 from fairlead.authz.component_access import ComponentResolver
-from fairlead.core.call import Call, Reply, Upgrade
-from fairlead.core.errors import BadRequest
+from fairlead.core.call import Call, Reply, Upgrade, WebSocket
+from fairlead.core.errors import BadRequest, TooManyRequests
 from fairlead.core.objects import Object
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.links.requests import OpenRequest
@@ -27,6 +29,7 @@ SESSION_ACTIONS = {
     "get-status": STATUS,
 }
 """Subresources with a WebSocket, and the action of the runner for each."""
+TRY_AGAIN_LATER = 1013
 UP_PARAMETERS = ("webMode", "cliMode")
 """Query parameters of `up` that the runner gets as options."""
 
@@ -49,7 +52,15 @@ class SessionHandler:
         await self._streams.require_room(request.user)
         stream = await self._requests.open(request, OpenRequest(action, options=options, debug=_flag(call, "debug")))
         session = Session(stream, call.client, call.recheck)
-        return Reply(101, upgrade=Upgrade("", session.run), on_close=(self._streams.count_stream(request.user),))
+
+        async def run(websocket: WebSocket) -> None:
+            try:
+                async with self._streams.admit(request.user):
+                    await session.run(websocket)
+            except TooManyRequests as error:  # others were faster
+                await websocket.close(TRY_AGAIN_LATER, error.message)
+
+        return Reply(101, upgrade=Upgrade("", run), on_close=(partial(stream.abandon, "the session has ended"),))
 
 
 class TaskOrSessionHandler:
@@ -71,7 +82,7 @@ def workspace_handlers(
     """`streams` limits the open streams of each user."""
     requests = RunnerRequests(hub, registry, api_group)
     sessions, exchanges = SessionHandler(requests, streams), ExchangeHandlers(requests, registry.clock)
-    downloads, starts = DownloadHandlers(requests), TaskOrSessionHandler(sessions, exchanges)
+    downloads, starts = DownloadHandlers(requests, streams), TaskOrSessionHandler(sessions, exchanges)
     handlers: dict[str, ActionHandler] = {
         **dict.fromkeys(SESSION_ACTIONS, sessions),
         "up": starts,
