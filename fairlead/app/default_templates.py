@@ -85,7 +85,7 @@ def _default_templates(api_group: str) -> Iterator[tuple[Kind, Object]]:
             "",
             "Workspace in a container",
             "A workspace in a container on its runner.",
-            {"provider": {"name": "docker"}},
+            {"provider": {"name": "devcontainer"}},
         ),
     )
 

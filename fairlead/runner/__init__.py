@@ -7,10 +7,9 @@ process.py          builds a runner from its settings, and runs it
 settings.py         settings of the process
 api.py              requests to the server, and the watch of the runner's workspaces
 heartbeat.py        the Lease of the runner; fences processes that another one has replaced
-connection.py       keeps a connection to the server open, over which the server opens streams
+link.py             keeps a connection to the server open, over which the server opens streams
 actions.py          what the server requests over these streams: up, stop, delete, status, log, tasks, exec
 sessions.py         connects a stream with a process or port inside a workspace
-streams.py          the streams, as actions use them
 workspaces.py       all workspaces of the runner; requests, events and resync end here
 reconcile.py        one workspace: compares what is wanted with what is, and runs tasks
 execution.py        calls the engine of a workspace for a task

@@ -12,15 +12,19 @@ from typing import Any
 
 from fairlead.core import json
 from fairlead.core.objects import Object
+from fairlead.links.contract import Stream
+from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.streams import Data, Eof
 from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions
 from fairlead.runner.journal import DELETE, FAILED, STOP, UP, TaskRecord
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.sessions import run_port, run_process
-from fairlead.runner.streams import STDERR, STDIN, STDOUT, ActionRefused, Data, Eof, OpenRequest, Stream
 from fairlead.runner.workspaces import WorkspaceSet
 
-MAX_STATE_BYTES = 256 * 1024
+MAX_STATE_BYTES = 1536 * 1024
+"""As much as the server accepts."""
 Action = Callable[[WorkspaceReconciler, OpenRequest, Stream], Awaitable[None]]
 
 
@@ -36,13 +40,13 @@ class RunnerActions:
         }
 
     async def handle_open(self, request: OpenRequest, stream: Stream) -> None:
-        """Serves one stream to its end. Raises ActionRefused before it is accepted."""
+        """Serves one stream to its end. Raises Refused before it is accepted."""
         action = self._actions.get(request.action)
         if action is None:
-            raise ActionRefused(501, f"this runner does not support {request.action}; update it")
+            raise Refused(501, f"this runner does not support {request.action}; update it")
         workspace = self._workspaces.find(request.uid)
         if workspace is None or workspace.record is None:
-            raise ActionRefused(503, "the runner has not taken this workspace yet; try again in a moment")
+            raise Refused(503, "the runner has not taken this workspace yet; try again in a moment")
         try:
             await action(workspace, request, stream)
         except EngineError as error:
@@ -76,7 +80,7 @@ class RunnerActions:
         while (chunk := log.read(offset)).data:
             await stream.send(STDOUT, chunk.data)
             offset = chunk.offset + len(chunk.data)
-        await stream.send_exit(0)
+        await stream.send_exit(_exit_code(workspace, task.id))
 
     async def _follow_log(self, workspace: WorkspaceReconciler, task_id: str, offset: int, stream: Stream) -> None:
         """Sends the log up to the end of the task, and exits with 1 if the task failed."""
@@ -86,9 +90,7 @@ class RunnerActions:
                 return
             await stream.send(STDOUT, chunk.data)
             offset = chunk.offset + len(chunk.data)
-        record = workspace.record
-        task = record.find_task(task_id) if record is not None else None
-        await stream.send_exit(1 if task is not None and task.status == FAILED else 0)
+        await stream.send_exit(_exit_code(workspace, task_id))
 
     async def _send_tasks(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record = workspace.record
@@ -97,7 +99,7 @@ class RunnerActions:
 
     async def _cancel(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         if not workspace.request_cancel(request.task_id):
-            raise ActionRefused(404, f"there is no task {request.task_id} under way")
+            raise Refused(404, f"there is no task {request.task_id} under way")
         await stream.send_exit(0)
 
     # --- the workspace ------------------------------------------------------------------------------------------------
@@ -161,7 +163,7 @@ class RunnerActions:
     async def _forward_port(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         port = request.options.get("port")
         if not isinstance(port, int) or not 0 < port < 65536:
-            raise ActionRefused(400, "port: must be a number from 1 to 65535")
+            raise Refused(400, "port: must be a number from 1 to 65535")
         await run_port(await self._require_engine(workspace).open_port(workspace.uid, port), stream)
 
     def _find_engine(self, workspace: WorkspaceReconciler) -> Engine | None:
@@ -172,7 +174,7 @@ class RunnerActions:
         """A session does not start a workspace: one that was stopped by a user stays so."""
         engine = self._find_engine(workspace)
         if engine is None:
-            raise ActionRefused(409, "the workspace is not running; start it with `up`")
+            raise Refused(409, "the workspace is not running; start it with `up`")
         return engine
 
 
@@ -180,8 +182,15 @@ def _find_task(workspace: WorkspaceReconciler, task_id: str) -> TaskRecord:
     record = workspace.record
     task = None if record is None else record.find_task(task_id) if task_id else record.last_task
     if task is None:
-        raise ActionRefused(404, f"there is no task {task_id}" if task_id else "the workspace has had no task")
+        raise Refused(404, f"there is no task {task_id}" if task_id else "the workspace has had no task")
     return task
+
+
+def _exit_code(workspace: WorkspaceReconciler, task_id: str) -> int:
+    """1 if the task has failed."""
+    record = workspace.record
+    task = record.find_task(task_id) if record is not None else None
+    return 1 if task is not None and task.status == FAILED else 0
 
 
 def _describe_task(task: TaskRecord) -> Object:

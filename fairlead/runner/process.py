@@ -23,10 +23,10 @@ from fairlead.core.files import FileProblem, ensure_private_folder, read_file, w
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.runner.actions import RunnerActions
 from fairlead.runner.api import ClientApi, ClientSource, RunnerApi
-from fairlead.runner.connection import Dialer, keep_connected
 from fairlead.runner.engines.contract import Engine, EngineError, Finding
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
+from fairlead.runner.link import LinkTarget, find_target, serve_link
 from fairlead.runner.queue import TaskSlots
 from fairlead.runner.registry import load_engines
 from fairlead.runner.services import RunnerServices
@@ -50,19 +50,9 @@ class StartedRunner:
     boot: str
 
 
-BuildDialer = Callable[[RunnerSettings, RunnerIdentity, RunnerActions], Dialer]
-"""Builds what connects to the server and serves its streams with the actions of the runner."""
-
-
-async def run(
-    settings: RunnerSettings,
-    stop: asyncio.Event,
-    ready: Callable[[StartedRunner], None],
-    build_dialer: BuildDialer | None = None,
-) -> None:
-    """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over. Without a
-    dialer, workspaces are controlled through their objects only."""
-    clock, api = SystemClock(), connect(settings)
+async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[StartedRunner], None]) -> None:
+    """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over."""
+    clock, api, target = SystemClock(), connect(settings), find_target(settings)
     with lock_folder(ensure_private_folder(settings.state_folder)):
         identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
         engines = load_engines(settings.engines, settings.name, settings.state_folder, settings.allowed_folders)
@@ -81,27 +71,26 @@ async def run(
             clock=clock,
             host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
         )
-        workspaces = WorkspaceSet(services)
-        actions = RunnerActions(services, workspaces)
-        dialer = build_dialer(settings, identity, actions) if build_dialer is not None else None
         ready(StartedRunner(settings.name, settings.server, identity.boot))
-        await _work(services, heartbeat, workspaces, dialer, stop)
+        await _work(services, heartbeat, target, identity, stop)
 
 
 async def _work(
     services: RunnerServices,
     heartbeat: Heartbeat,
-    workspaces: WorkspaceSet,
-    dialer: Dialer | None,
+    target: LinkTarget,
+    identity: RunnerIdentity,
     stop: asyncio.Event,
 ) -> None:
+    workspaces = WorkspaceSet(services)
+    actions = RunnerActions(services, workspaces)
+
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(heartbeat.run(), name="heartbeat")
             group.create_task(workspaces.run(), name="workspaces")
             group.create_task(report_runner(services.api, services.engines), name="report")
-            if dialer is not None:
-                group.create_task(keep_connected(dialer), name="connection")
+            group.create_task(serve_link(target, identity, actions.handle_open), name="link")
 
     work = asyncio.create_task(run_all(), name="runner")
     try:

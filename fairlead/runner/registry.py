@@ -13,7 +13,7 @@ from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.runner.engines.contract import Engine
 
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
-"""Other names of engines in templates. The default template names the provider `docker`."""
+"""Other names of engines in templates."""
 ENGINES_PACKAGE = "fairlead.runner.engines"
 
 

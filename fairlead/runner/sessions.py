@@ -5,12 +5,11 @@ first, the process is ended with all that it started.
 """
 
 import asyncio
-from contextlib import suppress
 
-from fairlead.core import json
-from fairlead.core.body_errors import Malformed
+from fairlead.links.contract import Stream
+from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.streams import Data, Eof
 from fairlead.runner.engines.contract import ByteReader, ByteStream, Process
-from fairlead.runner.streams import CONTROL, STDERR, STDIN, STDOUT, Data, Eof, Stream
 
 READ_BYTES = 32 * 1024
 
@@ -43,26 +42,15 @@ async def _wait(process: Process, feeding: "asyncio.Task[None]") -> int:
 
 
 async def _feed(process: Process, stream: Stream) -> None:
-    """Passes on input, the size of the terminal and signals. Ends with the stream."""
+    """Passes on input. Ends with the stream."""
     while (message := await stream.receive()) is not None:
         match message:
             case Data(channel, content) if channel == STDIN:
                 await process.stdin.write(content)
             case Eof(channel) if channel == STDIN:
                 await process.stdin.close()
-            case Data(channel, content) if channel == CONTROL:
-                await _control(process, content)
             case _:
                 pass
-
-
-async def _control(process: Process, content: bytes) -> None:
-    with suppress(Malformed, TypeError, ValueError):
-        value = json.decode(content)
-        if "signal" in value:
-            await process.send_signal(str(value["signal"]))
-        elif "columns" in value:
-            await process.resize(int(value["columns"]), int(value["rows"]))
 
 
 async def _send_output(reader: ByteReader, stream: Stream, channel: int) -> None:

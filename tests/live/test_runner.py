@@ -4,14 +4,11 @@ The engine is a fake one whose containers are files, so that they survive the pr
 times each phase is hit, each time a little later.
 """
 
-import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +24,7 @@ from tests.harness.server_process import (
     server_command,
     server_environment,
 )
+from tests.live.runner_process import RunnerProcess, running_runner
 from tests.runner.fake_engine import SECONDS_VARIABLE
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
@@ -37,74 +35,29 @@ ROUNDS = int(os.environ.get("RUNNER_ROUNDS", "1"))
 SOURCE, UP, SLEEP = "service.sh/workspace-source", "service.sh/workspace-up", "sleepmode.service.sh/force"
 
 
-@dataclass(slots=True)
-class RunnerProcess:
-    """`fairlead runner start`, which can be killed and started again on the same state folder."""
-
-    server: Server
-    folder: Path
-    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
-
-    def start(self) -> None:
-        command = [
-            *(sys.executable, "-m", "fairlead", "runner", "start", "local", "--server", self.server.url, "--json"),
-            *("--ca-file", self.server.ca_file, "--key-file", str(self.folder / "key")),
-            *("--state", str(self.folder / "state"), "--engine", "tests.runner.fake_engine:create_engine"),
-        ]
-        environment = server_environment() | {SECONDS_VARIABLE: str(STEP_SECONDS)}
-        with open(self.folder / "log", "ab") as log:
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log)
-        self.processes.append(process)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line and json.loads(line)["runner"] == "local", (self.folder / "log").read_text()
-
-    def kill(self) -> None:
-        self.processes[-1].kill()
-        self.processes[-1].wait(20)
-
-    def stop(self) -> int:
-        self.processes[-1].send_signal(signal.SIGTERM)
-        return self.processes[-1].wait(20)
-
-    def close(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait(20)
-            assert process.stdout is not None
-            process.stdout.close()
-
-    @property
-    def _engine(self) -> Path:
-        return self.folder / "state" / "engines" / "tests.runner.fake_engine"
-
-    def containers(self, uid: str) -> int:
-        return len(list((self._engine / "containers").glob(f"{uid}.*")))
-
-    def data(self, uid: str) -> str:
-        path = self._engine / "volumes" / uid
-        return path.read_text() if path.exists() else ""
-
-    def leftovers(self) -> list[str]:
-        folders = (self._engine / "containers", self._engine / "volumes", self.folder / "state" / "workspaces")
-        return [path.name for folder in folders for path in folder.iterdir()]
+ENVIRONMENT = {SECONDS_VARIABLE: str(STEP_SECONDS)}
 
 
-@contextmanager
-def running_runner(server: Server, admin: httpx.Client, folder: Path) -> Iterator[RunnerProcess]:
-    folder.mkdir()
-    create(admin, f"{M}/projects", "Project", "web")
-    create(admin, f"{M}/runners", "Runner", "local")
-    key = admin.get(f"{M}/runners/local/accesskey").json()["accessKey"]
-    (folder / "key").write_text(key)
-    (folder / "key").chmod(0o600)
-    runner = RunnerProcess(server, folder)
-    try:
-        runner.start()
-        yield runner
-    finally:
-        runner.close()
+def engine_folder(runner: RunnerProcess) -> Path:
+    return runner.folder / "state" / "engines" / "tests.runner.fake_engine"
+
+
+def count_containers(runner: RunnerProcess, uid: str) -> int:
+    return len(list((engine_folder(runner) / "containers").glob(f"{uid}.*")))
+
+
+def read_data(runner: RunnerProcess, uid: str) -> str:
+    path = engine_folder(runner) / "volumes" / uid
+    return path.read_text() if path.exists() else ""
+
+
+def list_leftovers(runner: RunnerProcess) -> list[str]:
+    folders = (
+        engine_folder(runner) / "containers",
+        engine_folder(runner) / "volumes",
+        runner.folder / "state/workspaces",
+    )
+    return [path.name for folder in folders for path in folder.iterdir()]
 
 
 def create(admin: httpx.Client, path: str, kind: str, name: str, **annotations: str) -> dict[str, Any]:
@@ -164,7 +117,7 @@ def test_a_runner_that_is_killed_in_any_phase_loses_and_doubles_no_workspace(tmp
     with (
         running_server(tmp_path / "data") as server,
         server.client() as admin,
-        running_runner(server, admin, tmp_path / "runner") as runner,
+        running_runner(server, admin, tmp_path / "runner", environment=ENVIRONMENT) as runner,
     ):
         wait_until(lambda: ready_condition(admin, f"{M}/runners/local") == ("True", "Reported"))
         for round in range(ROUNDS):
@@ -176,7 +129,7 @@ def test_a_runner_that_is_killed_in_any_phase_loses_and_doubles_no_workspace(tmp
             check_stop(admin, runner, names[0], round)
             for name in names:
                 check_delete(admin, runner, name, round)
-        wait_until(lambda: not runner.leftovers(), what=f"nothing is left: {runner.leftovers()}")
+        wait_until(lambda: not list_leftovers(runner), what=f"nothing is left: {list_leftovers(runner)}")
         assert runner.stop() == 0
 
 
@@ -185,26 +138,26 @@ def check_up(admin: httpx.Client, runner: RunnerProcess, name: str, step: str, r
     wait_until(lambda: current_step(admin, name) == step, what=f"{name} is at {step}")
     pause(round)
     runner.kill()
-    data = runner.data(uid)
+    data = read_data(runner, uid)
     runner.start()
     wait_for(admin, name, "Ready", "Running")
-    assert runner.containers(uid) == 1
-    assert data in ("", runner.data(uid))
+    assert count_containers(runner, uid) == 1
+    assert data in ("", read_data(runner, uid))
 
 
 def check_stop(admin: httpx.Client, runner: RunnerProcess, name: str, round: int) -> None:
     uid = admin.get(f"{WORKSPACES}/{name}").json()["metadata"]["uid"]
-    data = runner.data(uid)
+    data = read_data(runner, uid)
     annotate(admin, name, **{SLEEP: "true"})
     wait_until(lambda: current_step(admin, name) == "Stop", what=f"{name} is stopping")
     pause(round)
     runner.kill()
     runner.start()
     wait_for(admin, name, "Sleeping", "Stopped")
-    assert (runner.containers(uid), runner.data(uid)) == (1, data)
+    assert (count_containers(runner, uid), read_data(runner, uid)) == (1, data)
     annotate(admin, name, **{SLEEP: None})
     wait_for(admin, name, "Ready", "Running")
-    assert (runner.containers(uid), runner.data(uid)) == (1, data)
+    assert (count_containers(runner, uid), read_data(runner, uid)) == (1, data)
 
 
 def check_delete(admin: httpx.Client, runner: RunnerProcess, name: str, round: int) -> None:
@@ -215,24 +168,28 @@ def check_delete(admin: httpx.Client, runner: RunnerProcess, name: str, round: i
     runner.kill()
     runner.start()
     wait_until(lambda: admin.get(f"{WORKSPACES}/{name}").status_code == 404, what=f"{name} is deleted")
-    assert (runner.containers(uid), runner.data(uid)) == (0, "")
+    assert (count_containers(runner, uid), read_data(runner, uid)) == (0, "")
 
 
 def test_a_restart_of_the_server_restarts_nothing(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running_server(data) as server, server.client() as admin:
         port = httpx.URL(server.url).port
-        with running_runner(server, admin, tmp_path / "runner") as runner:
+        with running_runner(server, admin, tmp_path / "runner", environment=ENVIRONMENT) as runner:
             uid = create_workspace(admin, "w")
             wait_for(admin, "w", "Ready", "Running")
-            content = runner.data(uid)
+            content = read_data(runner, uid)
             other = create_workspace(admin, "other")
             wait_until(lambda: current_step(admin, "other") == "Build", what="other is at Build")
             server.kill()
             with running_server_on_port(data, server, port) as later:
                 wait_until(lambda: _is_up(later, "other"), what="other runs")
                 assert summary(later, "w") == ("Ready", "Running")
-                assert (runner.containers(uid), runner.data(uid), runner.containers(other)) == (1, content, 1)
+                assert (count_containers(runner, uid), read_data(runner, uid), count_containers(runner, other)) == (
+                    1,
+                    content,
+                    1,
+                )
                 assert runner.processes[-1].poll() is None
 
 
@@ -266,19 +223,14 @@ def test_a_second_process_on_the_same_folder_does_not_start(tmp_path: Path) -> N
     with (
         running_server(tmp_path / "data") as server,
         server.client() as admin,
-        running_runner(server, admin, tmp_path / "runner") as runner,
+        running_runner(server, admin, tmp_path / "runner", environment=ENVIRONMENT) as runner,
     ):
-        command = [
-            *(sys.executable, "-m", "fairlead", "runner", "start", "local", "--server", server.url),
-            *("--ca-file", server.ca_file, "--key-file", str(runner.folder / "key")),
-            *("--state", str(runner.folder / "state"), "--engine", "tests.runner.fake_engine:create_engine"),
-        ]
-        second = run_command(*command)
+        second = run_command(*runner.command)
         assert second.returncode == 1
         assert "another runner process uses this folder" in second.stderr
         key = (runner.folder / "key").read_text()
         assert key not in " ".join(Path(f"/proc/{runner.processes[-1].pid}/cmdline").read_text().split("\0"))
-        assert key not in (runner.folder / "log").read_text()
+        assert key not in runner.read_log()
 
 
 def test_the_doctor_says_what_is_missing(tmp_path: Path) -> None:

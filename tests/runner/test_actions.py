@@ -4,27 +4,18 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.streams import Data, Eof, Exit
 from fairlead.runner.actions import RunnerActions
 from fairlead.runner.engines.contract import EngineError, ExecOptions, Process, Reason
-from fairlead.runner.streams import CONTROL, STDERR, STDIN, STDOUT, ActionRefused, Data, Eof, Exit
 from tests.harness.eventually import eventually
 from tests.runner.conftest import RunnerFixture
 from tests.runner.test_workspaces import RUNS, SOURCE
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    action: str
-    uid: str = "u"
-    user: str = "ada"
-    options: dict[str, Any] = field(default_factory=dict)
-    task_id: str = ""
-    detach: bool = False
 
 
 class FakeStream:
@@ -56,6 +47,9 @@ class FakeStream:
         self.exit_code = code
 
     async def reset(self, reason: str) -> None:
+        self.abandon(reason)
+
+    def abandon(self, reason: str) -> None:
         self.reset_reason = reason
 
     def decode(self) -> Any:
@@ -71,7 +65,7 @@ async def actions(runner: RunnerFixture) -> AsyncIterator[RunnerActions]:
 
 async def request(actions: RunnerActions, action: str, **fields: Any) -> FakeStream:
     stream = FakeStream(*fields.pop("messages", ()))
-    await actions.handle_open(Request(action, **fields), stream)
+    await actions.handle_open(OpenRequest(action, **{"uid": "u", "user": "ada"} | fields), stream)
     return stream
 
 
@@ -142,7 +136,7 @@ async def test_a_task_is_cancelled_by_its_id(actions: RunnerActions, runner: Run
     await asyncio.sleep(1.5)
     assert (await request(actions, "cancel", task_id=task_id)).exit_code == 0
     await eventually(lambda: runner.api.summary("u")[2] == "Cancelled")
-    with pytest.raises(ActionRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await request(actions, "cancel", task_id=task_id)
     assert refused.value.code == 404
 
@@ -169,7 +163,7 @@ async def test_the_state_of_clients_is_stored(actions: RunnerActions, runner: Ru
     ],
 )
 async def test_what_cannot_be_served_is_refused(actions: RunnerActions, fields: dict[str, Any], code: int) -> None:
-    with pytest.raises(ActionRefused) as refused:
+    with pytest.raises(Refused) as refused:
         await request(actions, **fields)
     assert refused.value.code == code
 
@@ -234,16 +228,13 @@ async def process(actions: RunnerActions, runner: RunnerFixture, monkeypatch: py
 
 async def test_a_session_passes_on_input_output_and_the_exit_code(actions: RunnerActions, process: FakeProcess) -> None:
     messages = (
-        Data(CONTROL, b'{"columns": 100, "rows": 30}'),
-        Data(CONTROL, b'{"signal": "INT"}'),
-        Data(CONTROL, b"nonsense"),
         Data(STDIN, b"hello"),
         Eof(STDIN),
     )
     stream = await request(actions, "exec", options={"command": ["cat"], "tty": True}, messages=messages)
     assert (stream.output[STDOUT], stream.exit_code) == (b"hello", 7)
     assert sorted(stream.closed) == [STDOUT, STDERR]
-    assert process.events == [(("cat",), True), (100, 30), "INT"]
+    assert process.events == [(("cat",), True)]
 
 
 async def test_a_session_whose_stream_ends_leaves_no_process(actions: RunnerActions, process: FakeProcess) -> None:

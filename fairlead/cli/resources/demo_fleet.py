@@ -69,7 +69,7 @@ def _platform() -> Iterator[DemoObject]:
         "clusters", "Cluster", "singapore", {"displayName": "Singapore (gone)", "owner": owner, "config": config}
     )
     yield DemoObject("runners", "Runner", "build-farm", {"owner": owner}, status={"phase": "Initialized"})
-    provider = {"template": {"provider": {"name": "docker"}}}
+    provider = {"template": {"provider": {"name": "devcontainer"}}}
     yield DemoObject(
         "devpodworkspacetemplates", "DevPodWorkspaceTemplate", "python", {"displayName": "Python", **provider}
     )

@@ -1,0 +1,87 @@
+"""`fairlead runner start` as a real process, which live tests kill and start again."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from tests.harness.server_process import ROOT, Server, server_environment
+from tests.live.workspace_setup import M, create_object
+
+FAKE_ENGINE = "tests.runner.fake_engine:create_engine"
+
+
+@dataclass(slots=True)
+class RunnerProcess:
+    """`fairlead runner start`, which can be killed and started again on the same state folder."""
+
+    server: Server
+    folder: Path
+    engine: str = FAKE_ENGINE
+    environment: Mapping[str, str] = field(default_factory=dict)
+    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+
+    @property
+    def command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "fairlead", "runner", "start", "local", "--server", self.server.url, "--json"),
+            *("--ca-file", self.server.ca_file, "--key-file", str(self.folder / "key")),
+            *("--state", str(self.folder / "state"), "--engine", self.engine),
+        ]
+
+    def start(self) -> None:
+        environment = server_environment() | self.environment
+        with open(self.folder / "log", "ab") as log:
+            process = subprocess.Popen(self.command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log)
+        self.processes.append(process)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line and json.loads(line)["runner"] == "local", self.read_log()
+
+    def kill(self) -> None:
+        self.processes[-1].kill()
+        self.processes[-1].wait(20)
+
+    def stop(self) -> int:
+        self.processes[-1].send_signal(signal.SIGTERM)
+        return self.processes[-1].wait(20)
+
+    def read_log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(20)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@contextmanager
+def running_runner(
+    server: Server,
+    admin: httpx.Client,
+    folder: Path,
+    engine: str = FAKE_ENGINE,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[RunnerProcess]:
+    """Creates the project `web` and the runner `local`, and starts its process."""
+    folder.mkdir()
+    create_object(admin, f"{M}/projects", "Project", "web")
+    create_object(admin, f"{M}/runners", "Runner", "local")
+    key = admin.get(f"{M}/runners/local/accesskey").json()["accessKey"]
+    (folder / "key").write_text(key)
+    (folder / "key").chmod(0o600)
+    runner = RunnerProcess(server, folder, engine, environment or {})
+    try:
+        runner.start()
+        yield runner
+    finally:
+        runner.close()

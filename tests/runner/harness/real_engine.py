@@ -1,0 +1,30 @@
+"""The engine of dev containers for a runner process of tests: `--engine tests.runner.harness.real_engine:create_engine`.
+
+Two environment variables say which `Containers` it uses, which the test has opened.
+"""
+
+import os
+from pathlib import Path
+
+from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
+from fairlead.runner.registry import EngineSettings
+from tests.runner.harness.podman import Containers
+
+FOLDER_VARIABLE, NUMBER_VARIABLE = "WORKSPACES_FOLDER", "WORKSPACES_NUMBER"
+ENGINE = "tests.runner.harness.real_engine:create_engine"
+
+
+def describe_containers(containers: Containers) -> dict[str, str]:
+    """The environment of a runner that uses these containers."""
+    return {
+        **containers.environment,
+        FOLDER_VARIABLE: str(containers.folder),
+        NUMBER_VARIABLE: str(containers.number),
+    }
+
+
+def create_engine(settings: EngineSettings) -> DevcontainerEngine:
+    names = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF")
+    environment = {name: os.environ[name] for name in names}
+    containers = Containers(Path(os.environ[FOLDER_VARIABLE]), environment, int(os.environ[NUMBER_VARIABLE]))
+    return containers.engine(runner=settings.runner)
