@@ -68,13 +68,13 @@ async def read_status(server: Server) -> dict[str, Any]:
 
 
 def list_leftovers(containers: Containers, runner: RunnerProcess, uid: str) -> list[str]:
-    """What still has the uid in its name, in podman and in the folders of the runner and of the engine."""
-    lists = (("ps", "--all"), ("volume", "ls"), ("network", "ls"))
-    names = [line for each in lists for line in containers.podman(*each, "--no-trunc").splitlines() if uid in line]
-    folders = (containers.folder / "state", runner.folder / "state")
-    found = [str(path) for folder in folders for path in folder.rglob(f"*{uid}*")]
+    """What still has the uid in its name or command, in podman, in the folders of the runner, and as a process."""
+    lists = (("ps", "--all", "--format={{.Names}}"), ("volume", "ls", "--format={{.Name}}"))
+    names = [line for each in lists for line in containers.podman(*each).splitlines() if uid in line]
+    folders = (containers.folder / "state", containers.folder / "networks", runner.folder / "state")
+    files = [str(path) for folder in folders for path in folder.rglob(f"*{uid}*")]
     processes = subprocess.run(["pgrep", "-f", uid], capture_output=True, text=True, check=False).stdout.split()
-    return names + found + processes
+    return names + files + processes
 
 
 @pytest.mark.timeout(180)
@@ -116,6 +116,7 @@ def test_a_workspace_comes_up_outlives_its_runner_stops_and_leaves_nothing(tmp_p
         assert read_log(admin, post(admin, "stop"))[1] == 0
         wait_for(admin, "Ready", "Stopped")
         assert admin.get(f"{WORKSPACE}/download", params={"path": "a"}).status_code in (400, 409)
+        assert list_leftovers(containers, runner, uid)
         assert admin.delete(WORKSPACE).status_code in (200, 202)
         wait_until(lambda: admin.get(WORKSPACE).status_code == 404, WAIT_SECONDS, what="the workspace is deleted")
         wait_until(lambda: not list_leftovers(containers, runner, uid), what="nothing is left")

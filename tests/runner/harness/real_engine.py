@@ -1,4 +1,4 @@
-"""The engine of dev containers for a runner process of tests: `--engine tests.runner.harness.real_engine:create_engine`.
+"""The engine of dev containers for a runner process of tests, which names it as `module:function`.
 
 Two environment variables say which `Containers` it uses, which the test has opened.
 """

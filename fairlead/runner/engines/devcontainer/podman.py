@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import RUNNER_LABEL, UID_LABEL
@@ -28,22 +29,26 @@ class Podman:
         return {"PATH": PATH, "HOME": str(self.settings.state_folder), **self.settings.podman_environment}
 
     async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Result:
-        """Runs a command to its end. A caller that is cancelled leaves no process behind."""
-        process = await asyncio.create_subprocess_exec(
-            self.settings.podman,
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**self.environment, **(environment or {})},
-        )
-        try:
-            output, errors = await process.communicate()
-        except asyncio.CancelledError:
-            process.kill()
-            await process.wait()
-            raise
-        return Result(process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace"))
+        """Runs a command to its end. A caller that is cancelled leaves no process behind.
+
+        The output goes to files, not to pipes: podman may start the name server of its networks, which keeps the pipes
+        of podman open for as long as it runs, so that they would have no end."""
+        with _open_memory_file() as output, _open_memory_file() as errors:
+            process = await asyncio.create_subprocess_exec(
+                self.settings.podman,
+                *arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env={**self.environment, **(environment or {})},
+            )
+            try:
+                code = await process.wait()
+            except asyncio.CancelledError:
+                process.kill()
+                await process.wait()
+                raise
+            return Result(code, _read_text(output), _read_text(errors))
 
     async def expect(self, *arguments: str) -> str:
         """The output of a command that is expected to succeed."""
@@ -67,6 +72,15 @@ class Podman:
         """Removes what exists of the names, for example `("volume", "rm", "--force")`."""
         if names:
             await self.run(*kind, *names)
+
+
+def _open_memory_file() -> BinaryIO:
+    return os.fdopen(os.memfd_create("podman", os.MFD_CLOEXEC), "w+b")
+
+
+def _read_text(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
 
 
 def last_line(text: str) -> str:
