@@ -36,7 +36,7 @@ class RunnerProcess:
         ]
 
     def start(self) -> None:
-        environment = server_environment() | self.environment
+        environment = {**server_environment(), **self.environment}
         with open(self.folder / "log", "ab") as log:
             process = subprocess.Popen(self.command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log)
         self.processes.append(process)
