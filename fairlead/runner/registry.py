@@ -52,7 +52,7 @@ def load_engines(
     """Imports and creates engines; by the name of each, the default first. Raises FileProblem."""
     engines: dict[str, Engine] = {}
     for name in names:
-        folder = ensure_private_folder(state_folder / "engines" / name.partition(":")[0])
+        folder = _ensure_engine_folder(state_folder, name.partition(":")[0])
         try:
             engine = _find_engine(name)(EngineSettings(runner, folder, allowed_folders))
         except (ImportError, AttributeError, ValueError) as error:
@@ -60,6 +60,14 @@ def load_engines(
             raise FileProblem(f"there is no engine {name!r} ({error}); use {known}, or module:function") from None
         engines[engine.name] = engine
     return engines
+
+
+def _ensure_engine_folder(state_folder: Path, name: str) -> Path:
+    """Users of containers have to pass the folders above their files. They cannot list them."""
+    folder = ensure_private_folder(state_folder / "engines" / name)
+    for above in (state_folder, folder.parent):
+        above.chmod(above.stat().st_mode | 0o011)
+    return folder
 
 
 def _find_engine(name: str) -> CreateEngine:

@@ -71,7 +71,7 @@ def list_leftovers(containers: Containers, runner: RunnerProcess, uid: str) -> l
     """What still has the uid in its name or command, in podman, in the folders of the runner, and as a process."""
     lists = (("ps", "--all", "--format={{.Names}}"), ("volume", "ls", "--format={{.Name}}"))
     names = [line for each in lists for line in containers.podman(*each).splitlines() if uid in line]
-    folders = (containers.folder / "state", containers.folder / "networks", runner.folder / "state")
+    folders = (containers.folder / "networks", runner.folder / "state")
     files = [str(path) for folder in folders for path in folder.rglob(f"*{uid}*")]
     processes = subprocess.run(["pgrep", "-f", uid], capture_output=True, text=True, check=False).stdout.split()
     return names + files + processes
@@ -83,7 +83,7 @@ def test_a_workspace_comes_up_outlives_its_runner_stops_and_leaves_nothing(tmp_p
         open_containers() as containers,
         running_server(tmp_path / "data") as server,
         server.client() as admin,
-        running_runner(server, admin, tmp_path / "runner", ENGINE, describe_containers(containers)) as runner,
+        running_runner(server, admin, containers.folder / "runner", ENGINE, describe_containers(containers)) as runner,
     ):
         url = containers.commit("demo", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION), "a": "first\n"})
         uid = create_object(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.resources.runner_process import RunnerInstallOptions, build_unit
-from fairlead.core.files import FileProblem
+from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.runner.engines.contract import Finding
 from fairlead.runner.journal import Journal, TaskRecord, WorkspaceRecord
 from fairlead.runner.process import lock_folder, runner_status
@@ -76,6 +76,14 @@ def test_an_engine_is_found_by_its_name_or_its_module(tmp_path: Path) -> None:
     for name in ("missing", "missing:create", "tests.runner.fake_engine:missing", ":"):
         with pytest.raises(FileProblem, match="there is no engine"):
             load_engines((name,), "r", tmp_path)
+
+
+def test_users_of_containers_can_pass_the_folders_of_engines_and_not_those_of_the_runner(tmp_path: Path) -> None:
+    state = ensure_private_folder(tmp_path / "state")
+    load_engines((FAKE,), "r", state)
+    Journal(state / "workspaces").put(WorkspaceRecord("u", "p", "w"))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (state, state / "engines", state / "workspaces")}
+    assert modes == {"state": 0o711, "engines": 0o711, "workspaces": 0o700}
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------

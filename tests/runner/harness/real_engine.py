@@ -27,4 +27,4 @@ def create_engine(settings: EngineSettings) -> DevcontainerEngine:
     names = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF")
     environment = {name: os.environ[name] for name in names}
     containers = Containers(Path(os.environ[FOLDER_VARIABLE]), environment, int(os.environ[NUMBER_VARIABLE]))
-    return containers.engine(runner=settings.runner)
+    return containers.engine(runner=settings.runner, state_folder=settings.state_folder)

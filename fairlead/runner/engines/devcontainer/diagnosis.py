@@ -16,7 +16,7 @@ OLDEST_NODE = 20
 
 async def diagnose(podman: Podman) -> Sequence[Finding]:
     settings = podman.settings
-    found = [*_check_programs(settings), _check_disk(settings)]
+    found = [*_check_programs(settings), _check_folders(settings), _check_disk(settings)]
     if any(finding.problem and finding.is_fatal for finding in found):
         return found
     return [*found, await _check_podman(podman), await _check_cli(settings)]
@@ -30,6 +30,13 @@ def _check_programs(settings: Settings) -> Iterator[Finding]:
         problem = "" if shutil.which(program, path=PATH) else f"there is no {program}"
         remedy = f"apt-get install {package}" if package != "nodejs" else "npm install --global @devcontainers/cli"
         yield Finding(package, problem, remedy)
+
+
+def _check_folders(settings: Settings) -> Finding:
+    """The users of containers have to reach their files."""
+    closed = [each for each in settings.state_folder.parents if each.exists() and not each.stat().st_mode & 0o001]
+    problem = f"users of containers cannot pass {closed[-1]}" if closed else ""
+    return Finding("folders", problem, f"chmod o+x {closed[-1]}, or use another --state" if closed else "")
 
 
 def _check_disk(settings: Settings) -> Finding:
