@@ -102,7 +102,7 @@ def test_a_workspace_comes_up_outlives_its_runner_stops_and_leaves_nothing(tmp_p
         runner.start()
         wait_for(admin, "Ready", "Running")
         log, code = read_log(admin, up)
-        assert ("created by dev" in log, code) == (True, 0), log
+        assert ("created by dev" in log, code) == (True, 0), (log, admin.get(WORKSPACE).json()["status"])
         started = containers.podman("ps", "--no-trunc", "--format", "{{.ID}} {{.StartedAt}}")
         assert len(started.splitlines()) == 1
 

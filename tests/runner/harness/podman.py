@@ -1,6 +1,6 @@
 """Real podman and the real dev container CLI for tests, apart from everything else on the machine.
 
-`make tools` installs them, and builds the image. Each `Containers` has its own image store on top of that, its own
+`make test-tools` installs them, and builds the image. Each `Containers` has its own image store on top of that, its own
 networks and its own range of user ids, so that tests of several files run at the same time.
 """
 
@@ -122,10 +122,10 @@ def require_podman() -> None:
         pytest.skip("containers of workspaces need root")
     for program in ("podman", "runc", "git", "iptables"):
         if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed; `make tools` installs it")
+            pytest.skip(f"{program} is not installed; `make test-tools` installs it")
     for path in (TOOLS / "bin/devcontainer", TOOLS / "images/storage.conf"):
         if not path.exists():
-            pytest.skip(f"there is no {path.name} in .tools; `make tools` creates it")
+            pytest.skip(f"there is no {path.name} in .tools; `make test-tools` creates it")
 
 
 def find_node() -> str:
