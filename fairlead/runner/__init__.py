@@ -12,6 +12,8 @@ actions.py          what the server requests over these streams: up, stop, delet
 sessions.py         connects a stream with a process or port inside a workspace
 workspaces.py       all workspaces of the runner; requests, events and resync end here
 reconcile.py        one workspace: compares what is wanted with what is, and runs tasks
+work.py             the task under way of a workspace, from its start to its end
+reporting.py        writes the status of a workspace to the server, and Events
 execution.py        calls the engine of a workspace for a task
 services.py         what the workspaces of a runner share
 decisions.py        which task is due (pure)

@@ -111,6 +111,13 @@ class Journal:
     def get(self, uid: str) -> WorkspaceRecord | None:
         return self._records.get(uid)
 
+    def require(self, uid: str) -> WorkspaceRecord:
+        """Raises LookupError if the workspace is not taken yet."""
+        record = self.get(uid)
+        if record is None:
+            raise LookupError(f"the workspace {uid} is not taken yet")
+        return record
+
     def records(self) -> list[WorkspaceRecord]:
         return list(self._records.values())
 

@@ -5,7 +5,6 @@ due follows from that. A task that the journal has as running, and that no proce
 behind by an earlier process: it goes on under its ID.
 """
 
-import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -19,9 +18,8 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import Wanted, due_task, must_cancel, retry_delay
-from fairlead.runner.desired import SLEEP_ANNOTATION, choose_source, provider_name, read_wanted, requested_up
+from fairlead.runner.desired import SLEEP_ANNOTATION, provider_name, read_wanted, requested_up
 from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus
-from fairlead.runner.execution import call_engine
 from fairlead.runner.journal import (
     DELETE,
     FAILED,
@@ -33,20 +31,18 @@ from fairlead.runner.journal import (
     WorkspaceRecord,
 )
 from fairlead.runner.registry import choose_engine
+from fairlead.runner.reporting import record_task_end, write_report
 from fairlead.runner.services import RunnerServices
-from fairlead.runner.status import build_report, describe_failure, find_task_condition
-from fairlead.runner.tasks import RunningTask, new_task_id
+from fairlead.runner.status import build_report
+from fairlead.runner.tasks import new_task_id
+from fairlead.runner.work import CANCELLED, ONE_TIME_OPTIONS, REPLACED_MESSAGE, TaskWork
 
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 10.0
 RETRY_SECONDS = 5.0
-MAX_ATTEMPTS = 10
-"""A task that this many processes of the runner did not survive has failed: it may be what ends them."""
-CANCELLED, RUNNER_RESTARTED, INTERNAL_ERROR, ASLEEP = "Cancelled", "RunnerRestarted", "InternalError", "Asleep"
-REPLACED_MESSAGE = "another task took its place"
+ASLEEP = "Asleep"
 ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {SLEEP_ANNOTATION} is removed"
-ONE_TIME_OPTIONS = ("recreate", "reset")
 NOTHING = EngineStatus(ContainerState.NOT_FOUND)
 
 
@@ -58,10 +54,7 @@ class WorkspaceReconciler:
         self._services = services
         self._object: Object | None = None
         self._changed = Signal()
-        self._work: asyncio.Task[None] | None = None
-        self._running: RunningTask | None = None
-        self._type = ""
-        self._step = ""
+        self._work = TaskWork(uid, services, self._changed.wake)
 
     # --- what others say -------------------------------------------------------------------------------------------
 
@@ -88,7 +81,7 @@ class WorkspaceReconciler:
     @property
     def is_busy(self) -> bool:
         """Whether a task is under way."""
-        return self._work is not None
+        return self._work.is_busy
 
     def store_client_state(self, state: str) -> None:
         self._save(replace(self._require_record(), client_state=state))
@@ -116,12 +109,12 @@ class WorkspaceReconciler:
         task = record.find_task(task_id)
         if task is None or task.status != RUNNING:
             return False
-        if self._running is not None and self._running.task_id == task_id:
+        if self._work.task_id == task_id:
             self._save(replace(record, is_up_due=False))
-            self._cancel_work()
+            self._work.cancel()
         else:
             record = replace(record, is_up_due=False)
-            self._save(record.with_task(self._ended(task, FAILED, CANCELLED, "cancelled on request")))
+            self._save(record.with_task(self._work.end(task, FAILED, CANCELLED, "cancelled on request")))
             self._changed.wake()
         return True
 
@@ -146,10 +139,7 @@ class WorkspaceReconciler:
                     return
                 await self._changed.wait(delay)
         finally:
-            if self._work is not None:
-                # The process ends: the task is left to the next one, so it is not marked as cancelled.
-                self._work.cancel()
-                await asyncio.gather(self._work, return_exceptions=True)
+            await self._work.abandon()
 
     async def _reconcile(self) -> float | None:
         """Returns the seconds after which to look again; None if nothing is left to do for ever."""
@@ -157,9 +147,9 @@ class WorkspaceReconciler:
             return POLL_SECONDS  # it is being moved to another project
         wanted = self._read_wanted()
         record = self._update_record(wanted)
-        if self._work is not None:
-            if must_cancel(self._type, wanted, record):
-                self._cancel_work()
+        if self._work.is_busy:
+            if must_cancel(self._work.type, wanted, record):
+                self._work.cancel()
             return await self._report(wanted, record, NOTHING)
         try:
             observed = await self._observe_engine(record)
@@ -173,7 +163,7 @@ class WorkspaceReconciler:
             await self._report(wanted, record, observed)
             return delay
         if due:
-            self._start(record, due, wanted)
+            self._work.start(record, due, self._object)
             return await self._report(wanted, self._require_record(), observed)
         if not wanted.exists and observed.state is ContainerState.NOT_FOUND:
             self._forget()
@@ -242,11 +232,11 @@ class WorkspaceReconciler:
             if task.status != RUNNING or (task is record.last_task and task.type == due):
                 continue
             if task.type in (STOP, DELETE) and not due:  # what it was to reach is so already
-                record = record.with_task(self._ended(task, SUCCEEDED))
+                record = record.with_task(self._work.end(task, SUCCEEDED))
             elif task.type == UP and wanted.is_asleep:
-                record = record.with_task(self._ended(task, FAILED, ASLEEP, ASLEEP_MESSAGE))
+                record = record.with_task(self._work.end(task, FAILED, ASLEEP, ASLEEP_MESSAGE))
             else:
-                record = record.with_task(self._ended(task, FAILED, CANCELLED, REPLACED_MESSAGE))
+                record = record.with_task(self._work.end(task, FAILED, CANCELLED, REPLACED_MESSAGE))
         self._save(record)
         return record
 
@@ -258,95 +248,6 @@ class WorkspaceReconciler:
         from_end = self._services.clock.now() - _parse(task.ended_at)
         return max(0.0, retry_delay(record, due) - from_end.total_seconds())
 
-    # --- tasks -----------------------------------------------------------------------------------------------------
-
-    def _start(self, record: WorkspaceRecord, type: str, wanted: Wanted) -> None:
-        task, services = record.last_task, self._services
-        if task is None or task.status != RUNNING:
-            task = TaskRecord(new_task_id(), type, timestamp(services.clock.now()))
-        task = replace(task, attempts=task.attempts + 1)
-        record = record.with_task(task)
-        if type == UP and self._object is not None:
-            engine = choose_engine(provider_name(self._object), services.engines)
-            record = replace(record, engine=record.engine or engine, source=choose_source(self._object, record))
-        self._save(record)
-        task_log = services.logs.open(self.uid, task.id)
-        self._type, self._step = type, task.step
-        self._running = RunningTask(task.id, task_log, services.clock, self._note_step)
-        if task.attempts > 1:
-            self._running.log_message(f"the runner was restarted; going on with this task ({task.attempts})")
-        self._work = asyncio.create_task(self._execute(self._running, task, record, self._object))
-
-    async def _execute(
-        self, running: RunningTask, task: TaskRecord, record: WorkspaceRecord, workspace: Object | None
-    ) -> None:
-        """Runs a task to its end, and stores how it ended. A cancellation without a successor stores nothing."""
-        ended: TaskRecord | None = None
-        try:
-            if task.attempts > MAX_ATTEMPTS:
-                message = f"the runner ended {MAX_ATTEMPTS} times during this task"
-                raise EngineError(RUNNER_RESTARTED, message, task.step)
-            await call_engine(self._services, running, task, record, workspace)
-            ended = self._ended(task, SUCCEEDED)
-        except EngineError as error:
-            ended = self._ended(task, FAILED, str(error.reason), describe_failure(error.message, error.step))
-        except asyncio.CancelledError:
-            if running.is_cancelled:
-                ended = self._ended(task, FAILED, CANCELLED, REPLACED_MESSAGE)
-            raise
-        except Exception as error:  # a fault of an engine ends its task, not the runner
-            log.error("an engine failed unexpectedly", uid=self.uid, task=task.id, exc_info=error)
-            ended = self._ended(task, FAILED, INTERNAL_ERROR, f"the engine failed unexpectedly: {type(error).__name__}")
-        finally:
-            self._work = self._running = None
-            if ended is not None:
-                self._finish(ended, running)
-            self._changed.wake()
-
-    def _cancel_work(self) -> None:
-        if self._running is not None and self._work is not None:
-            self._running.mark_cancelled()
-            self._work.cancel()
-
-    def _note_step(self, step: str) -> None:
-        """Stores the step before the engine acts in it."""
-        self._step, record = step, self.record
-        running = self._running
-        task = record.find_task(running.task_id) if record is not None and running is not None else None
-        if record is not None and task is not None:
-            self._save(record.with_task(replace(task, step=step)))
-        self._changed.wake()
-
-    def _finish(self, ended: TaskRecord, running: RunningTask) -> None:
-        """Stores the end of a task together with what follows from it."""
-        record, options = self._require_record(), self._require_record().options
-        found = record.find_task(ended.id)
-        record = record.with_task(replace(ended, step=found.step if found else ""))
-        if ended.type == UP and ended.reason != CANCELLED:
-            record = replace(record, is_up_due=False)
-        if (ended.type, ended.status) == (UP, SUCCEEDED):
-            remembered = {name: each for name, each in options.items() if name not in ONE_TIME_OPTIONS}
-            record = replace(record, options=remembered, host_boot=self._services.host_boot)
-        if (ended.type, ended.status) == (DELETE, SUCCEEDED):
-            record = replace(record, source="", host_boot="")
-        running.log_message(
-            f"{ended.type} failed: {ended.message}" if ended.status == FAILED else f"{ended.type} succeeded",
-            "error" if ended.status == FAILED else "info",
-        )
-        self._save(record)
-        self._close_log(ended)
-        self._services.logs.prune(self.uid, (task.id for task in record.tasks))
-
-    def _ended(self, task: TaskRecord, status: str, reason: str = "", message: str = "") -> TaskRecord:
-        ended_at = timestamp(self._services.clock.now())
-        ended = replace(task, status=status, reason=reason, message=message, ended_at=ended_at)
-        if self._running is None or self._running.task_id != task.id:
-            self._close_log(ended)
-        return ended
-
-    def _close_log(self, task: TaskRecord) -> None:
-        self._services.logs.get(self.uid, task.id).close()
-
     # --- reports ---------------------------------------------------------------------------------------------------
 
     async def _report(self, wanted: Wanted, record: WorkspaceRecord, observed: EngineStatus) -> float:
@@ -354,38 +255,22 @@ class WorkspaceReconciler:
         workspace = self._object
         if workspace is None or not (wanted.is_template_resolved or record.tasks or wanted.is_deleting):
             return POLL_SECONDS
-        report = build_report(wanted, record, observed, self._step if self._work is not None else "")
+        report = build_report(wanted, record, observed, self._work.step)
         if not report.differs_from(workspace):
             return POLL_SECONDS
-        services = self._services
         try:
-            await services.fence.require_current()
-            patch = report.patch(workspace, timestamp(services.clock.now()))
-            patched = await services.api.patch_workspace(workspace, patch)
+            patched = await write_report(self._services, workspace, report)
             if self._object is workspace:
                 self._object = patched
-            await self._record_event(workspace, patched, record)
+            await record_task_end(self._services, workspace, patched, record)
         except ClientError as error:
             if not is_gone(error):
                 log.warning("a status could not be reported", uid=self.uid, error=str(error))
             return RETRY_SECONDS
         return POLL_SECONDS
 
-    async def _record_event(self, before: Object, after: Object, record: WorkspaceRecord) -> None:
-        task = record.last_task
-        if task is None or task.status == RUNNING or "deletionTimestamp" in metadata(after):
-            return
-        reason = str(find_task_condition(after).get("reason") or "")
-        if reason and reason != find_task_condition(before).get("reason"):
-            kind = "Warning" if task.status == FAILED else "Normal"
-            message = task.message or f"{task.type} succeeded"
-            await self._services.api.record_event(after, reason, message, kind)
-
     def _require_record(self) -> WorkspaceRecord:
-        record = self.record
-        if record is None:
-            raise LookupError(f"the workspace {self.uid} is not taken yet")
-        return record
+        return self._services.journal.require(self.uid)
 
     def _save(self, record: WorkspaceRecord) -> None:
         self._services.journal.put(record)

@@ -1,0 +1,155 @@
+"""The task under way of one workspace: starts it, stores each step before the engine acts in it, and stores its end.
+
+A task that ends with the process is not stored as ended: the next process goes on with it under its ID.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+from msgspec.structs import replace
+
+from fairlead.core.clock import timestamp
+from fairlead.core.objects import Object
+from fairlead.runner.desired import choose_source, provider_name
+from fairlead.runner.engines.contract import EngineError
+from fairlead.runner.execution import call_engine
+from fairlead.runner.journal import DELETE, FAILED, RUNNING, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
+from fairlead.runner.registry import choose_engine
+from fairlead.runner.services import RunnerServices
+from fairlead.runner.status import describe_failure
+from fairlead.runner.tasks import RunningTask, new_task_id
+
+log = structlog.get_logger(__name__)
+
+MAX_ATTEMPTS = 10
+"""A task that this many processes of the runner did not survive has failed: it may be what ends them."""
+CANCELLED, RUNNER_RESTARTED, INTERNAL_ERROR = "Cancelled", "RunnerRestarted", "InternalError"
+REPLACED_MESSAGE = "another task took its place"
+ONE_TIME_OPTIONS = ("recreate", "reset")
+
+
+class TaskWork:
+    """At most one task at a time. `on_change` is called at each step and at the end."""
+
+    def __init__(self, uid: str, services: RunnerServices, on_change: Callable[[], None]) -> None:
+        self._uid = uid
+        self._services = services
+        self._on_change = on_change
+        self._work: asyncio.Task[None] | None = None
+        self._running: RunningTask | None = None
+        self._type = ""
+        self._step = ""
+
+    @property
+    def is_busy(self) -> bool:
+        return self._work is not None
+
+    @property
+    def task_id(self) -> str:
+        """The task under way; empty if there is none."""
+        return self._running.task_id if self._running is not None else ""
+
+    @property
+    def type(self) -> str:
+        """The type of the last task that was started."""
+        return self._type
+
+    @property
+    def step(self) -> str:
+        """What the task under way does; empty if there is none."""
+        return self._step if self._work is not None else ""
+
+    def start(self, record: WorkspaceRecord, type: str, workspace: Object | None) -> None:
+        """Starts a task, or goes on with the last one of the record."""
+        task, services = record.last_task, self._services
+        if task is None or task.status != RUNNING:
+            task = TaskRecord(new_task_id(), type, timestamp(services.clock.now()))
+        task = replace(task, attempts=task.attempts + 1)
+        record = record.with_task(task)
+        if type == UP and workspace is not None:
+            engine = choose_engine(provider_name(workspace), services.engines)
+            record = replace(record, engine=record.engine or engine, source=choose_source(workspace, record))
+        services.journal.put(record)
+        task_log = services.logs.open(self._uid, task.id)
+        self._type, self._step = type, task.step
+        self._running = RunningTask(task.id, task_log, services.clock, self._note_step)
+        if task.attempts > 1:
+            self._running.log_message(f"the runner was restarted; going on with this task ({task.attempts})")
+        self._work = asyncio.create_task(self._execute(self._running, task, record, workspace))
+
+    def cancel(self) -> None:
+        """Another task takes its place, or a user has cancelled it."""
+        if self._running is not None and self._work is not None:
+            self._running.mark_cancelled()
+            self._work.cancel()
+
+    async def abandon(self) -> None:
+        """The process ends: the task is left to the next one, so it is not marked as cancelled."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+
+    def end(self, task: TaskRecord, status: str, reason: str = "", message: str = "") -> TaskRecord:
+        """The task as ended. The log of one that nothing works on is complete."""
+        ended_at = timestamp(self._services.clock.now())
+        if self.task_id != task.id:
+            self._close_log(task)
+        return replace(task, status=status, reason=reason, message=message, ended_at=ended_at)
+
+    async def _execute(
+        self, running: RunningTask, task: TaskRecord, record: WorkspaceRecord, workspace: Object | None
+    ) -> None:
+        """Runs a task to its end, and stores how it ended. A cancellation without a successor stores nothing."""
+        ended: TaskRecord | None = None
+        try:
+            if task.attempts > MAX_ATTEMPTS:
+                message = f"the runner ended {MAX_ATTEMPTS} times during this task"
+                raise EngineError(RUNNER_RESTARTED, message, task.step)
+            await call_engine(self._services, running, task, record, workspace)
+            ended = self.end(task, SUCCEEDED)
+        except EngineError as error:
+            ended = self.end(task, FAILED, str(error.reason), describe_failure(error.message, error.step))
+        except asyncio.CancelledError:
+            if running.is_cancelled:
+                ended = self.end(task, FAILED, CANCELLED, REPLACED_MESSAGE)
+            raise
+        except Exception as error:  # a fault of an engine ends its task, not the runner
+            log.error("an engine failed unexpectedly", uid=self._uid, task=task.id, exc_info=error)
+            ended = self.end(task, FAILED, INTERNAL_ERROR, f"the engine failed unexpectedly: {type(error).__name__}")
+        finally:
+            self._work = self._running = None
+            if ended is not None:
+                self._finish(ended, running)
+            self._on_change()
+
+    def _note_step(self, step: str) -> None:
+        """Stores the step before the engine acts in it."""
+        self._step, record = step, self._services.journal.get(self._uid)
+        task = record.find_task(self.task_id) if record is not None else None
+        if record is not None and task is not None:
+            self._services.journal.put(record.with_task(replace(task, step=step)))
+        self._on_change()
+
+    def _finish(self, ended: TaskRecord, running: RunningTask) -> None:
+        """Stores the end of a task together with what follows from it."""
+        record = self._services.journal.require(self._uid)
+        options, found = record.options, record.find_task(ended.id)
+        record = record.with_task(replace(ended, step=found.step if found else ""))
+        if ended.type == UP and ended.reason != CANCELLED:
+            record = replace(record, is_up_due=False)
+        if (ended.type, ended.status) == (UP, SUCCEEDED):
+            remembered = {name: each for name, each in options.items() if name not in ONE_TIME_OPTIONS}
+            record = replace(record, options=remembered, host_boot=self._services.host_boot)
+        if (ended.type, ended.status) == (DELETE, SUCCEEDED):
+            record = replace(record, source="", host_boot="")
+        running.log_message(
+            f"{ended.type} failed: {ended.message}" if ended.status == FAILED else f"{ended.type} succeeded",
+            "error" if ended.status == FAILED else "info",
+        )
+        self._services.journal.put(record)
+        self._close_log(ended)
+        self._services.logs.prune(self._uid, (task.id for task in record.tasks))
+
+    def _close_log(self, task: TaskRecord) -> None:
+        self._services.logs.get(self._uid, task.id).close()
