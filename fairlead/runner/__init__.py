@@ -22,6 +22,7 @@ tasks.py            a task under way: named steps with deadlines, and its log
 queue.py            how many workspaces come up at a time
 journal.py          what survives the process: intents and tasks, written before each act
 task_log.py         the logs of tasks: bounded, read by offset, followed
+log_lines.py        their format: messages as JSON lines, also of raw output
 status.py           from the state of a workspace to the status that is reported (pure)
 registry.py         finds engines by name
 doctor.py           checks what the machine lacks

@@ -17,10 +17,11 @@ from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
 from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions
-from fairlead.runner.journal import DELETE, FAILED, STOP, UP, TaskRecord
+from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.sessions import run_port, run_process
+from fairlead.runner.task_log import TaskLog
 from fairlead.runner.workspaces import WorkspaceSet
 
 MAX_STATE_BYTES = 1536 * 1024
@@ -71,7 +72,7 @@ class RunnerActions:
     async def _send_log(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         task = _find_task(workspace, request.task_id)
         offset = int(request.options.get("offset") or 0)
-        log = self._services.logs.get(workspace.uid, task.id)
+        log = self._find_log(workspace, task.id)
         offset = min(max(offset, log.start), log.end)
         await stream.accept({"offset": offset, "taskId": task.id})
         if request.options.get("follow"):
@@ -84,13 +85,20 @@ class RunnerActions:
 
     async def _follow_log(self, workspace: WorkspaceReconciler, task_id: str, offset: int, stream: Stream) -> None:
         """Sends the log up to the end of the task, and exits with 1 if the task failed."""
-        async for chunk in self._services.logs.get(workspace.uid, task_id).follow(offset):
+        async for chunk in self._find_log(workspace, task_id).follow(offset):
             if chunk.offset > offset and offset:
                 await stream.reset(f"the log before offset {chunk.offset} is deleted; read on from there")
                 return
             await stream.send(STDOUT, chunk.data)
             offset = chunk.offset + len(chunk.data)
         await stream.send_exit(_exit_code(workspace, task_id))
+
+    def _find_log(self, workspace: WorkspaceReconciler, task_id: str) -> TaskLog:
+        """The log of a task. It is followed to the end of the task, also if no process works on the task yet."""
+        record, logs = workspace.record, self._services.logs
+        task = record.find_task(task_id) if record is not None else None
+        is_running = task is not None and task.status == RUNNING
+        return (logs.open if is_running else logs.get)(workspace.uid, task_id)
 
     async def _send_tasks(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record = workspace.record

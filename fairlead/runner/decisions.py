@@ -23,20 +23,30 @@ class Wanted:
     is_deleting: bool = False
     is_asleep: bool = False
     is_template_resolved: bool = True
+    template_problem: str = ""
+    """Why the template cannot be resolved, if the server says so."""
 
 
 def due_task(wanted: Wanted, record: WorkspaceRecord, state: ContainerState, now: datetime) -> str:
     """The type of the task that is due; empty if none is."""
     is_active = state in (ContainerState.RUNNING, ContainerState.BUSY)
     if wanted.is_deleting or _is_requested(record, DELETE):
-        return DELETE if state is not ContainerState.NOT_FOUND or _was_started(record) else ""
+        return DELETE if state is not ContainerState.NOT_FOUND or _may_have_leftovers(record) else ""
     if not wanted.exists:
+        if state is ContainerState.NOT_FOUND:  # nothing of a user's, but maybe what an `up` left that failed early
+            return DELETE if _may_have_leftovers(record) else ""
         if _is_retention_over(record, now):
-            return DELETE if state is not ContainerState.NOT_FOUND else ""
+            return DELETE
         return STOP if is_active else ""
     if wanted.is_asleep or record.is_stopped:
         return STOP if is_active else ""
     return UP if record.is_up_due and wanted.is_template_resolved else ""
+
+
+def is_waiting_for_template(wanted: Wanted, record: WorkspaceRecord) -> bool:
+    """Whether an `up` is due that cannot begin before the server has resolved the template."""
+    is_wanted = wanted.exists and not wanted.is_deleting and not wanted.is_asleep and not record.is_stopped
+    return is_wanted and record.is_up_due and not wanted.is_template_resolved
 
 
 def must_cancel(type: str, wanted: Wanted, record: WorkspaceRecord) -> bool:
@@ -59,14 +69,15 @@ def retry_delay(record: WorkspaceRecord, type: str) -> float:
     return min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2 ** (failures - 1)) if failures and type != UP else 0.0
 
 
-def _was_started(record: WorkspaceRecord) -> bool:
-    """Whether the engine may have something of it although it does not show it: an `up` had begun."""
+def _may_have_leftovers(record: WorkspaceRecord) -> bool:
+    """Whether the engine may have something of it although it does not show it: an `up` had begun, or the engine lists
+    a workspace that the journal does not know."""
     for task in reversed(record.tasks):
         if (task.type, task.status) == (DELETE, SUCCEEDED):
             return False
         if task.type == UP and task.attempts:
             return True
-    return False
+    return bool(record.engine)
 
 
 def _is_requested(record: WorkspaceRecord, type: str) -> bool:

@@ -28,6 +28,8 @@ SOURCE_ANNOTATION = "service.sh/workspace-source"
 UP_ANNOTATION = "service.sh/workspace-up"
 """A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
 SLEEP_ANNOTATION = "sleepmode.service.sh/force"
+TEMPLATE_RESOLVED = "TemplateResolved"
+"""The condition of the server about the template."""
 LIMIT_OPTIONS = ("memory", "cpus", "processes", "allow")
 
 _UNITS = {
@@ -41,10 +43,14 @@ _CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
 def read_wanted(workspace: Object) -> Wanted:
     meta, spec = metadata(workspace), workspace.get("spec") or {}
     has_template = bool(get_path(spec, "templateRef.name") or spec.get("template"))
+    conditions: list[Object] = get_path(workspace, "status.conditions") or []
+    resolved = next((each for each in conditions if each.get("type") == TEMPLATE_RESOLVED), {})
+    problem = str(resolved.get("message") or resolved.get("reason") or TEMPLATE_RESOLVED)
     return Wanted(
         is_deleting="deletionTimestamp" in meta,
         is_asleep=_annotation(workspace, SLEEP_ANNOTATION) == "true",
         is_template_resolved=not has_template or get_path(workspace, "status.instance") is not None,
+        template_problem=problem if resolved.get("status") == "False" else "",
     )
 
 

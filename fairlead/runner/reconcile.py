@@ -17,9 +17,9 @@ from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
 from fairlead.runner.api import is_gone
-from fairlead.runner.decisions import Wanted, due_task, must_cancel, retry_delay
+from fairlead.runner.decisions import Wanted, due_task, is_waiting_for_template, must_cancel, retry_delay
 from fairlead.runner.desired import SLEEP_ANNOTATION, provider_name, read_wanted, requested_up
-from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus
+from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus, Reason
 from fairlead.runner.journal import (
     DELETE,
     FAILED,
@@ -41,8 +41,9 @@ log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 10.0
 RETRY_SECONDS = 5.0
-ASLEEP = "Asleep"
+ASLEEP, TEMPLATE_UNAVAILABLE = "Asleep", "TemplateUnavailable"
 ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {SLEEP_ANNOTATION} is removed"
+WAITING_MESSAGE = "waiting for the server to resolve its template"
 NOTHING = EngineStatus(ContainerState.NOT_FOUND)
 
 
@@ -156,7 +157,7 @@ class WorkspaceReconciler:
         except EngineError as error:
             log.warning("the state of a workspace is unknown", uid=self.uid, error=error.message)
             return POLL_SECONDS
-        record = self._note_reboot(record, wanted, observed)
+        record = self._note_reboot(self._require_record(), wanted, observed)  # requests may have changed it meanwhile
         due = due_task(wanted, record, observed.state, self._services.clock.now())
         record = self._settle_unfinished(record, due, wanted)
         if due and (delay := self._remaining_delay(record, due)):
@@ -214,6 +215,8 @@ class WorkspaceReconciler:
 
     async def _observe_engine(self, record: WorkspaceRecord) -> EngineStatus:
         engine = self._services.engines.get(record.engine)
+        if engine is None and record.engine and self._object is None:
+            raise EngineError(Reason.ENGINE_UNAVAILABLE, f"its engine {record.engine} is not enabled")
         return await engine.status(self.uid) if engine is not None else NOTHING
 
     def _note_reboot(self, record: WorkspaceRecord, wanted: Wanted, observed: EngineStatus) -> WorkspaceRecord:
@@ -227,9 +230,16 @@ class WorkspaceReconciler:
         return record
 
     def _settle_unfinished(self, record: WorkspaceRecord, due: str, wanted: Wanted) -> WorkspaceRecord:
-        """Ends tasks that nothing works on, unless the last one is what is due."""
+        """Ends tasks that nothing works on, unless the last one is what is due, or waits for its template."""
+        is_waiting = is_waiting_for_template(wanted, record)
         for task in record.tasks:
-            if task.status != RUNNING or (task is record.last_task and task.type == due):
+            is_last = task is record.last_task
+            if task.status != RUNNING or (is_last and task.type == due):
+                continue
+            if task.type == UP and is_last and is_waiting:
+                if wanted.template_problem:
+                    ended = self._work.end(task, FAILED, TEMPLATE_UNAVAILABLE, wanted.template_problem)
+                    record = replace(record.with_task(ended), is_up_due=False)
                 continue
             if task.type in (STOP, DELETE) and not due:  # what it was to reach is so already
                 record = record.with_task(self._work.end(task, SUCCEEDED))
@@ -255,7 +265,8 @@ class WorkspaceReconciler:
         workspace = self._object
         if workspace is None or not (wanted.is_template_resolved or record.tasks or wanted.is_deleting):
             return POLL_SECONDS
-        report = build_report(wanted, record, observed, self._work.step)
+        waiting = WAITING_MESSAGE if is_waiting_for_template(wanted, record) else ""
+        report = build_report(wanted, record, observed, self._work.step or waiting)
         if not report.differs_from(workspace):
             return POLL_SECONDS
         try:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,11 +64,22 @@ class TaskLog:
     def _append_part(self, data: bytes) -> None:
         if not self._starts or self._end - self._starts[-1] + len(data) > self._segment_bytes:
             self._starts.append(self._end)
-        with open(self._path(self._starts[-1]), "ab") as file:
-            file.write(data)
+        path = self._path(self._starts[-1])
+        try:
+            with open(path, "ab") as file:
+                file.write(data)
+        except OSError:
+            with suppress(OSError):  # a part of it may have been written, which would shift all offsets after it
+                os.truncate(path, self._end - self._starts[-1])
+            raise
         self._end += len(data)
         while self._end - self._starts[0] > self._limit and len(self._starts) > 1:
             self._path(self._starts.pop(0)).unlink(missing_ok=True)
+
+    def end_line(self) -> None:
+        """Ends a line that was not written completely."""
+        if self._end > self.start and self.read(self._end - 1).data != b"\n":
+            self.append(b"\n")
 
     def close(self) -> None:
         """The task has ended: readers that follow get to the end."""
@@ -116,7 +128,7 @@ class TaskLogs:
         self._open: dict[tuple[str, str], TaskLog] = {}
 
     def get(self, uid: str, task_id: str) -> TaskLog:
-        """The log of a task. One that no process of this runner has opened is closed: its task has ended."""
+        """The log of a task that has ended, if this process has not opened it."""
         key = (uid, task_id)
         if key not in self._open:
             self._open[key] = TaskLog(self._folder / uid / task_id)
@@ -124,7 +136,7 @@ class TaskLogs:
         return self._open[key]
 
     def open(self, uid: str, task_id: str) -> TaskLog:
-        """The log of a task that is starting or going on."""
+        """The log of a task that has not ended, whether it has begun or not."""
         found = self.get(uid, task_id)
         found.reopen()
         return found

@@ -5,14 +5,13 @@ its name. A task that is cancelled because the process ends is not marked: the n
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from fairlead.core import json
-from fairlead.core.clock import Clock, timestamp
+from fairlead.core.clock import Clock
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.task_log import TaskLog
+from fairlead.runner.log_lines import INFO, MessageLog
 
 
 def new_task_id() -> str:
@@ -22,7 +21,7 @@ def new_task_id() -> str:
 class RunningTask:
     """Implements `TaskContext`. `on_step` is called before each step."""
 
-    def __init__(self, task_id: str, log: TaskLog, clock: Clock, on_step: Callable[[str], None]) -> None:
+    def __init__(self, task_id: str, log: MessageLog, clock: Clock, on_step: Callable[[str], None]) -> None:
         self._task_id = task_id
         self._log = log
         self._clock = clock
@@ -43,12 +42,15 @@ class RunningTask:
         self._is_cancelled = True
 
     def log(self, data: bytes) -> None:
-        self._log.append(data)
+        self._log.write_output(data)
 
-    def log_message(self, message: str, level: str = "info") -> None:
+    def mask(self, secrets: Iterable[str]) -> None:
+        """Masks these values in what engines log, whether they mask them or not."""
+        self._log.mask(secrets)
+
+    def log_message(self, message: str, level: str = INFO) -> None:
         """Appends a line of the runner itself."""
-        line = {"time": timestamp(self._clock.now()), "level": level, "message": message}
-        self._log.append(json.encode(line) + b"\n")
+        self._log.write(message, level)
 
     def note_wait(self, what: str) -> None:
         """The task waits for others; this is not a step, and has no deadline."""

@@ -15,6 +15,7 @@ from fairlead.runner.desired import choose_source, provider_name
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.execution import call_engine
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
+from fairlead.runner.log_lines import ERROR, INFO, MessageLog
 from fairlead.runner.registry import choose_engine
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.status import describe_failure
@@ -73,7 +74,8 @@ class TaskWork:
         services.journal.put(record)
         task_log = services.logs.open(self._uid, task.id)
         self._type, self._step = type, task.step
-        self._running = RunningTask(task.id, task_log, services.clock, self._note_step)
+        messages = MessageLog(task_log, services.clock)
+        self._running = RunningTask(task.id, messages, services.clock, self._note_step)
         if task.attempts > 1:
             self._running.log_message(f"the runner was restarted; going on with this task ({task.attempts})")
         self._work = asyncio.create_task(self._execute(self._running, task, record, workspace))
@@ -91,11 +93,14 @@ class TaskWork:
             await asyncio.gather(self._work, return_exceptions=True)
 
     def end(self, task: TaskRecord, status: str, reason: str = "", message: str = "") -> TaskRecord:
-        """The task as ended. The log of one that nothing works on is complete."""
+        """The task as ended. The log of one that nothing works on says so, and is complete."""
         ended_at = timestamp(self._services.clock.now())
+        ended = replace(task, status=status, reason=reason, message=message, ended_at=ended_at)
         if self.task_id != task.id:
-            self._close_log(task)
-        return replace(task, status=status, reason=reason, message=message, ended_at=ended_at)
+            task_log = self._services.logs.get(self._uid, task.id)
+            MessageLog(task_log, self._services.clock).write(*_describe_end(ended))
+            task_log.close()
+        return ended
 
     async def _execute(
         self, running: RunningTask, task: TaskRecord, record: WorkspaceRecord, workspace: Object | None
@@ -143,13 +148,14 @@ class TaskWork:
             record = replace(record, options=remembered, host_boot=self._services.host_boot)
         if (ended.type, ended.status) == (DELETE, SUCCEEDED):
             record = replace(record, source="", host_boot="")
-        running.log_message(
-            f"{ended.type} failed: {ended.message}" if ended.status == FAILED else f"{ended.type} succeeded",
-            "error" if ended.status == FAILED else "info",
-        )
+        running.log_message(*_describe_end(ended))
         self._services.journal.put(record)
-        self._close_log(ended)
+        self._services.logs.get(self._uid, ended.id).close()
         self._services.logs.prune(self._uid, (task.id for task in record.tasks))
 
-    def _close_log(self, task: TaskRecord) -> None:
-        self._services.logs.get(self._uid, task.id).close()
+
+def _describe_end(task: TaskRecord) -> tuple[str, str]:
+    """The last line of the log of a task, and its level."""
+    if task.status == FAILED:
+        return f"{task.type} failed: {task.message}", ERROR
+    return f"{task.type} succeeded", INFO

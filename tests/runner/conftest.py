@@ -32,7 +32,7 @@ class RunnerFixture:
         self._work: asyncio.Task[None] | None = None
         self._boots = 0
 
-    def start(self) -> None:
+    def start(self, **engines: FakeEngine) -> None:
         clock, self._boots = LoopClock(), self._boots + 1
         self.heartbeat = Heartbeat(self.api, RunnerIdentity("r", "machine", str(self._boots)), clock)
         self.services = RunnerServices(
@@ -40,7 +40,7 @@ class RunnerFixture:
             fence=self.heartbeat,
             journal=Journal(self.folder / "workspaces"),
             logs=TaskLogs(self.folder / "logs"),
-            engines={"fake": self.engine},
+            engines=engines or {"fake": self.engine},
             slots=TaskSlots(),
             clock=clock,
             host_boot=self.host_boot,

@@ -30,13 +30,14 @@ SECONDS_VARIABLE = "FAKE_ENGINE_SECONDS"
 
 
 class FakeEngine:
-    """`volumes/<uid>` holds the data of a workspace, `containers/<uid>.<id>` is a container: `running` or `stopped`."""
+    """`volumes/<uid>` holds the data of a workspace, `containers/<uid>.<id>` is a container: `running` or `stopped`.
+    `drafts/<uid>` is what an `up` makes first, and what counts for nothing."""
 
     name = "fake"
 
     def __init__(self, folder: Path, seconds: float = 1.0) -> None:
-        self.volumes, self.containers = folder / "volumes", folder / "containers"
-        for path in (self.volumes, self.containers):
+        self.volumes, self.containers, self.drafts = folder / "volumes", folder / "containers", folder / "drafts"
+        for path in (self.volumes, self.containers, self.drafts):
             path.mkdir(parents=True, exist_ok=True)
         self.seconds = seconds
         self.deadline = 60.0
@@ -60,6 +61,10 @@ class FakeEngine:
         self.specs.append(spec)
         if spec.reset:
             (self.volumes / spec.uid).unlink(missing_ok=True)
+        if spec.recreate or spec.reset:
+            for path in self._find(spec.uid):
+                path.unlink()
+        (self.drafts / spec.uid).touch()
         await self._bring_up(spec.uid, task)
 
     async def _bring_up(self, uid: str, task: TaskContext) -> None:
@@ -102,6 +107,7 @@ class FakeEngine:
                 path.unlink()
             await self._wait("Remove")
             (self.volumes / uid).unlink(missing_ok=True)
+            (self.drafts / uid).unlink(missing_ok=True)
 
     async def status(self, uid: str) -> EngineStatus:
         found = self._find(uid)
@@ -112,7 +118,8 @@ class FakeEngine:
         return EngineStatus(ContainerState.RUNNING if is_running else ContainerState.STOPPED)
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
-        uids = {path.name.partition(".")[0] for path in (*self.containers.iterdir(), *self.volumes.iterdir())}
+        folders = (self.containers, self.volumes, self.drafts)
+        uids = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
         return {uid: await self.status(uid) for uid in sorted(uids)}
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:

@@ -4,4 +4,5 @@ contract.py     `Engine`, and the values that the runner and its engines exchang
 devcontainer/   dev containers, with podman
 process/        folders and processes, without any isolation
 sessions.py     processes with pipes or a terminal, which end as a whole
+masking.py      secrets in logs
 """

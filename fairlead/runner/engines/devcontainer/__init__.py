@@ -16,7 +16,6 @@ dockerfile.py       what a Dockerfile may ask for
 images.py           which images a repository may name
 build_limits.py     the cgroup of builds
 detached.py         the CLI in its own session, which outlives the runner
-masking.py          secrets in logs
 observation.py      state and usage of a workspace
 ports.py            ports inside a container
 firewall.py         what containers cannot reach

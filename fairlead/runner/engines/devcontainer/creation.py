@@ -24,7 +24,6 @@ from fairlead.runner.engines.devcontainer.configuration import (
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
-from fairlead.runner.engines.devcontainer.masking import Masker
 from fairlead.runner.engines.devcontainer.podman import Podman, last_line
 from fairlead.runner.engines.devcontainer.preparation import (
     build_grant,
@@ -41,6 +40,7 @@ from fairlead.runner.engines.devcontainer.sources import (
     SCRIPT_OF_COPY,
     plan_fetch,
 )
+from fairlead.runner.engines.masking import Masker
 
 BUILD, START, COMMANDS = "Build", "Start", "LifecycleCommands"
 SHOWN_LEVEL = 3

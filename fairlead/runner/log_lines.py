@@ -1,0 +1,112 @@
+"""The format of task logs: one JSON object per line, `{"time", "level", "message"}`.
+
+Tools write what they like: partial lines, progress that overwrites itself with carriage returns, bytes that are not
+UTF-8, lines without end. `OutputLines` makes messages of that, of limited length. Of progress, a message per second is
+kept.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from fairlead.core import json
+from fairlead.core.clock import Clock, timestamp
+from fairlead.runner.engines.masking import Masker
+from fairlead.runner.task_log import TaskLog
+
+INFO, ERROR = "info", "error"
+MAX_LINE_BYTES = 16 * 1024
+"""A longer line becomes several messages."""
+RETAINED_BYTES = 4 * 1024
+"""How much of a long line waits for its end, so that a secret at the cut is complete when it is masked."""
+PROGRESS_SECONDS = 1.0
+
+
+class OutputLines:
+    """Splits raw output into messages. `now` is a monotonic time in seconds."""
+
+    def __init__(self) -> None:
+        self._pending = b""
+        self._masker = Masker(())
+        self._next_progress = 0.0
+
+    def mask(self, secrets: Iterable[str]) -> None:
+        """Masks these values from now on."""
+        self._masker = Masker(secrets)
+
+    def feed(self, data: bytes, now: float) -> Iterator[str]:
+        *complete, self._pending = (self._pending + data).split(b"\n")
+        for line in complete:
+            yield from self._decode_pieces(_visible_part(line.rstrip(b"\r")))
+        if b"\r" in self._pending[:-1]:
+            yield from self._note_progress(now)
+        if len(self._pending) > MAX_LINE_BYTES + RETAINED_BYTES:
+            yield from self._cut_pending()
+
+    def end(self) -> Iterator[str]:
+        """What is left without a newline."""
+        pending, self._pending = self._pending.rstrip(b"\r"), b""
+        if pending:
+            yield from self._decode_pieces(_visible_part(pending))
+
+    def _note_progress(self, now: float) -> Iterator[str]:
+        """Of text that is overwritten, the last state is kept, and passed on once in a while."""
+        before, _, current = self._pending[:-1].rpartition(b"\r")
+        overwritten, current = _visible_part(before), current + self._pending[-1:]
+        self._pending = overwritten + b"\r" + current
+        if now >= self._next_progress and overwritten:
+            self._next_progress, self._pending = now + PROGRESS_SECONDS, current
+            yield from self._decode_pieces(overwritten)
+
+    def _cut_pending(self) -> Iterator[str]:
+        line = self._masker.mask(self._pending)
+        while len(line) > MAX_LINE_BYTES + RETAINED_BYTES:
+            cut = _find_cut(line)
+            yield line[:cut].decode(errors="replace")
+            line = line[cut:]
+        self._pending = line
+
+    def _decode_pieces(self, line: bytes) -> Iterator[str]:
+        line = self._masker.mask(line)
+        while len(line) > MAX_LINE_BYTES:
+            cut = _find_cut(line)
+            yield line[:cut].decode(errors="replace")
+            line = line[cut:]
+        yield line.decode(errors="replace")
+
+
+def _visible_part(line: bytes) -> bytes:
+    """What a terminal would show of it in the end."""
+    return line.rpartition(b"\r")[2]
+
+
+def _find_cut(line: bytes) -> int:
+    """Where to cut a line, which is not within a character."""
+    cut = MAX_LINE_BYTES
+    while cut > MAX_LINE_BYTES - 4 and line[cut] & 0xC0 == 0x80:
+        cut -= 1
+    return cut
+
+
+class MessageLog:
+    """Writes messages of the runner, and the output of tools, to the log of a task."""
+
+    def __init__(self, log: TaskLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+        self._output = OutputLines()
+        log.end_line()  # an earlier process may have been killed while it wrote
+
+    def mask(self, secrets: Iterable[str]) -> None:
+        self._output.mask(secrets)
+
+    def write(self, message: str, level: str = INFO) -> None:
+        self._append([*self._output.end()], INFO)
+        self._append([message.encode(errors="replace").decode()], level)
+
+    def write_output(self, data: bytes) -> None:
+        self._append([*self._output.feed(data, self._clock.monotonic())], INFO)
+
+    def _append(self, messages: list[str], level: str) -> None:
+        if messages:
+            time = timestamp(self._clock.now())
+            lines = ({"time": time, "level": level, "message": each} for each in messages)
+            self._log.append(b"".join(json.encode(line) + b"\n" for line in lines))

@@ -1,0 +1,102 @@
+"""The format of task logs: whatever tools write, each line is a JSON object with a message of limited length."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.runner.log_lines import MAX_LINE_BYTES, RETAINED_BYTES, MessageLog, OutputLines
+from fairlead.runner.task_log import TaskLog
+from tests.harness.virtual_time import LoopClock
+
+
+def split(*chunks: bytes, seconds: float = 0.0) -> list[str]:
+    """The messages of output that arrives in these chunks, with this time between them."""
+    lines = OutputLines()
+    found = [message for index, chunk in enumerate(chunks) for message in lines.feed(chunk, index * seconds)]
+    return [*found, *lines.end()]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "messages"),
+    [
+        ((b"one\ntwo\n",), ["one", "two"]),
+        ((b"o", b"ne", b"\ntw", b"o"), ["one", "two"]),
+        ((b"one\r\ntwo\r", b"\nthree\r"), ["one", "two", "three"]),
+        ((b"\n\n",), ["", ""]),
+        (
+            (
+                b"caf\xc3",
+                b"\xa9 \xff\n",
+            ),
+            ["café \ufffd"],
+        ),
+        ((b"10%\r20%\r30%\rdone\n",), ["done"]),
+        ((b"",), []),
+    ],
+)
+def test_output_becomes_lines(chunks: tuple[bytes, ...], messages: list[str]) -> None:
+    assert split(*chunks) == messages
+
+
+def test_progress_is_passed_on_once_a_second() -> None:
+    chunks = [b"%d%%\r" % percent for percent in range(101)]
+    assert split(*chunks, b"done\n", seconds=0.25) == [*(f"{percent}%" for percent in range(0, 98, 4)), "done"]
+
+
+def test_a_line_without_an_end_is_cut_between_characters() -> None:
+    text = "a" + "é" * 5 * MAX_LINE_BYTES
+    for messages in (
+        split(text.encode()),
+        split(*(bytes([byte]) for byte in text.encode())),
+        split(text.encode(), b"\n"),
+    ):
+        assert "".join(messages) == text
+        assert all(len(message.encode()) <= MAX_LINE_BYTES for message in messages[:-1])
+        assert len(messages[-1].encode()) <= MAX_LINE_BYTES + RETAINED_BYTES
+
+
+@pytest.mark.parametrize("position", [0, 10, MAX_LINE_BYTES - 3, MAX_LINE_BYTES + 100, 3 * MAX_LINE_BYTES - 5])
+def test_a_secret_is_masked_wherever_it_is(position: int) -> None:
+    lines = OutputLines()
+    lines.mask(["canary-7f3"])
+    content = b"x" * position + b"canary-7f3" + b"y" * 2 * MAX_LINE_BYTES
+    messages = [
+        message for start in range(0, len(content), 1000) for message in lines.feed(content[start : start + 1000], 0)
+    ]
+    assert "canary" not in "".join([*messages, *lines.end()])
+
+
+@given(st.lists(st.binary(max_size=60)), st.binary(max_size=10))
+def test_any_output_ends_up_in_messages_without_newlines(chunks: list[bytes], end: bytes) -> None:
+    messages = split(*chunks, end)
+    assert not any("\n" in message or "\r" in message for message in messages)
+    if not any(byte in b"".join((*chunks, end)) for byte in b"\r"):
+        text = b"".join((*chunks, end)).decode(errors="replace")
+        assert "\n".join(messages) == text.removesuffix("\n")
+
+
+async def test_a_log_has_the_messages_of_the_runner_and_the_output_in_order(tmp_path: Path) -> None:
+    log = TaskLog(tmp_path / "l")
+    messages = MessageLog(log, LoopClock())
+    messages.write_output(b"first\nhalf a li")
+    messages.write("step Build")
+    messages.write("failed \udcff", "error")
+    found = [json.loads(line) for line in log.read(0).data.splitlines()]
+    assert [(each["level"], each["message"]) for each in found] == [
+        ("info", "first"),
+        ("info", "half a li"),
+        ("info", "step Build"),
+        ("error", "failed ?"),
+    ]
+    assert all(each["time"] for each in found)
+
+
+async def test_a_line_that_a_killed_process_did_not_complete_is_ended(tmp_path: Path) -> None:
+    TaskLog(tmp_path / "l").append(b'{"message": "one"}\n{"mess')
+    log = TaskLog(tmp_path / "l")
+    MessageLog(log, LoopClock()).write("two")
+    first, cut, last = log.read(0).data.splitlines()
+    assert (json.loads(first)["message"], cut, json.loads(last)["message"]) == ("one", b'{"mess', "two")
