@@ -74,7 +74,8 @@ from fairlead.subresources.profile import ProfileHandler
 from fairlead.subresources.projects import project_handlers
 from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
-from fairlead.subresources.workspaces.handlers import workspace_handlers
+from fairlead.subresources.workspaces.credentials import SecretAccess
+from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
 from fairlead.subresources.workspaces.hub import RunnerHub
 
 LABELLED_PATHS = (
@@ -203,7 +204,9 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     accounts = service_account_handlers(_build_account_tokens(settings, registry, auth, base_url))
     identify = _build_identify(settings, registry, auth)
     flow = build_flow_control(settings, registry, identify, coordinator)
-    workspaces = workspace_handlers(settings.api_group, registry, deps.hub, flow.streams)
+    access = SecretAccess(auth.principals.find_user, auth.authorize)
+    services = WorkspaceServices(registry, deps.hub, flow.streams, access, settings.namespace_prefix)
+    workspaces = workspace_handlers(settings.api_group, services)
     handlers = {
         **_build_action_handlers(settings, registry, auth, login),
         **tokens.handlers,

@@ -3,8 +3,9 @@
 A component authenticates with the key that was issued for its Runner or Cluster, as long as that object exists.
 
 A runner may read its Runner, write its status and open its link; get, list and watch the workspaces whose
-`spec.runnerRef.runner` names it, in any namespace, and write their status; renew its Lease; and create Events in
-namespaces where it has workspaces. An agent may read its Cluster, its key and its configuration, and send reports.
+`spec.runnerRef.runner` names it, in any namespace, read their credentials and write their status; renew its Lease; and
+create Events in namespaces where it has workspaces. An agent may read its Cluster, its key and its configuration, and
+send reports.
 """
 
 import msgspec
@@ -76,7 +77,10 @@ _RUNNER_VERBS = frozenset(
     {("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config"), ("get", "link")}
 )
 _WORKSPACE_VERBS = frozenset(
-    {("get", ""), ("list", ""), ("watch", ""), ("get", "status"), ("update", "status"), ("patch", "status")}
+    {
+        *(("get", ""), ("list", ""), ("watch", ""), ("get", "credentials")),
+        *(("get", "status"), ("update", "status"), ("patch", "status")),
+    }
 )
 _LEASE_VERBS = frozenset({"get", "create", "update"})
 """A PUT creates the Lease, too; POST names no object, so it is not allowed."""

@@ -1,14 +1,25 @@
 """The subresources of workspaces that its runner serves, and the kinds of their bodies.
 
-All of them require the verb `use` on the workspace, whatever the method: a GET of `ssh` is not a read.
+All of them require the verb `use` on the workspace, whatever the method: a GET of `ssh` is not a read. The exception is
+`credentials`, which the server answers for the runner of the workspace alone.
 """
 
 from dataclasses import replace
 
 from fairlead.kinds.answered import create_only_kind, read_only_kind
 from fairlead.registry import limits
-from fairlead.registry.kind import Action, Kind
-from fairlead.registry.schema import Schema, array, boolean, enum, obj, open_object, string
+from fairlead.registry.kind import Action, Kind, Sensitivity
+from fairlead.registry.schema import (
+    Schema,
+    array,
+    boolean,
+    enum,
+    mapping,
+    obj,
+    open_object,
+    string,
+    with_description,
+)
 
 USE = "use"
 _OPTIONS = string("Options as the text of a JSON object, at most 8 KiB.", max_length=8 * limits.KIB)
@@ -83,6 +94,27 @@ DOWNLOAD = _response_kind(
     "Options of a download, as query parameters.",
     {"path": string("File or folder in the workspace.", max_length=4096)},
 )
+_SECRET_VALUES = mapping(string(max_length=limits.DATA, format="password"))
+CREDENTIALS = replace(
+    _response_kind(
+        "Credentials",
+        "The secrets that the runner of a workspace needs for `up`. Only this runner may read them.",
+        {
+            "providerOptions": with_description(_SECRET_VALUES, "Options of the provider whose values are secret."),
+            "workspaceEnv": with_description(_SECRET_VALUES, "Environment variables whose values are secret."),
+            "gitCredentials": obj(
+                "Credentials for the host of the repository.",
+                username=string("User name."),
+                password=string("Password or token.", format="password", max_length=limits.DATA),
+                sshPrivateKey=string("Private key for SSH.", format="password", max_length=limits.DATA),
+                knownHosts=string("Host keys, as in the file known_hosts.", max_length=limits.DATA),
+            ),
+            "errors": _ERRORS,
+        },
+    ),
+    sensitive=("providerOptions", "workspaceEnv", "gitCredentials"),
+    sensitivity=Sensitivity.CREDENTIAL,
+)
 
 WORKSPACE_ACTIONS = (
     Action("up", ("get", "create"), UP, USE),
@@ -94,4 +126,5 @@ WORKSPACE_ACTIONS = (
     Action("state", ("get", "create"), STATE, USE),
     Action("troubleshoot", ("get",), TROUBLESHOOT, USE),
     Action("download", ("get",), DOWNLOAD, USE),
+    Action("credentials", ("get",), CREDENTIALS),
 )

@@ -1,5 +1,6 @@
 """The handlers of the subresources of workspaces, and of the link of runners."""
 
+from dataclasses import dataclass
 from functools import partial
 
 from fairlead.authz.component_access import ComponentResolver
@@ -12,6 +13,7 @@ from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.api.routing import parse_bool_param
 from fairlead.server.flow.streams import StreamLimits
+from fairlead.subresources.workspaces.credentials import CredentialsHandler, SecretAccess
 from fairlead.subresources.workspaces.downloads import DownloadHandlers
 from fairlead.subresources.workspaces.exchanges import ExchangeHandlers
 from fairlead.subresources.workspaces.hub import RunnerHub
@@ -76,10 +78,19 @@ class TaskOrSessionHandler:
         return await self._exchanges.start_task(request)
 
 
-def workspace_handlers(
-    api_group: str, registry: Registry, hub: RunnerHub, streams: StreamLimits
-) -> dict[ActionPath, ActionHandler]:
-    """`streams` limits the open streams of each user."""
+@dataclass(frozen=True, slots=True)
+class WorkspaceServices:
+    """What the handlers use. `streams` limits the open streams of each user, `namespace_prefix` is that of projects."""
+
+    registry: Registry
+    hub: RunnerHub
+    streams: StreamLimits
+    secret_access: SecretAccess
+    namespace_prefix: str
+
+
+def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[ActionPath, ActionHandler]:
+    registry, hub, streams = services.registry, services.hub, services.streams
     requests = RunnerRequests(hub, registry, api_group)
     sessions, exchanges = SessionHandler(requests, streams), ExchangeHandlers(requests, registry.clock)
     downloads, starts = DownloadHandlers(requests, streams), TaskOrSessionHandler(sessions, exchanges)
@@ -95,6 +106,9 @@ def workspace_handlers(
         "download": downloads.download,
     }
     runners = ComponentResolver(RUNNER_COMPONENT, api_group, registry.view)
+    handlers["credentials"] = CredentialsHandler(
+        api_group, registry, runners, services.secret_access, services.namespace_prefix
+    )
     return {
         **{(api_group, WORKSPACES, name): handler for name, handler in handlers.items()},
         (api_group, RUNNERS, "link"): LinkHandler(hub, runners),

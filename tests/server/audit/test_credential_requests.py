@@ -35,6 +35,7 @@ CREDENTIALS = [
     ("POST", f"{MANAGEMENT}/directclusterendpointtokens", ""),
     ("GET", f"{MANAGEMENT}/runners/a/accesskey", ""),
     ("POST", f"{MANAGEMENT}/runners/a/rotatekey", ""),
+    ("GET", f"{MANAGEMENT}/namespaces/n/devpodworkspaceinstances/a/credentials", ""),
     ("GET", f"{MANAGEMENT}/clusters/a/accesskey", ""),
     ("POST", f"{MANAGEMENT}/namespaces/n/virtualclusterinstances/a/kubeconfig", ""),
     ("POST", f"{MOUNT}/api/v1/namespaces/n/serviceaccounts/a/token", ""),

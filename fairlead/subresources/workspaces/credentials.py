@@ -1,0 +1,201 @@
+"""`devpodworkspaceinstances/<name>/credentials`: the secrets that a runner needs to bring up a workspace.
+
+Only the runner that the workspace is scheduled to gets them, with its own key. They are what the rendered template
+refers to with `valueFrom`, values that contain password parameters, and credentials for the host of the repository. The
+owner of the workspace must have `use` on each secret. Project secrets are those of the same project. For shared
+secrets, to be an administrator is not enough: others may be able to change an administrator's workspace, and so what it
+refers to, and must not get the secrets of all namespaces that way.
+"""
+
+import binascii
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from fairlead.authz.component_access import ComponentResolver
+from fairlead.core.call import Decision, RequestInfo
+from fairlead.core.errors import Conflict, Forbidden
+from fairlead.core.objects import Object, deep_copy, get_path, metadata
+from fairlead.core.user import ADMIN_GROUPS, TEAM_GROUP_PREFIX, User
+from fairlead.domain.password_parameters import redact_instance
+from fairlead.registry.codec import decode
+from fairlead.registry.conditions import is_true
+from fairlead.registry.registry import Registry
+from fairlead.server.api.actions import ActionRequest
+
+WORKSPACES, PROJECT_SECRETS, SHARED_SECRETS = "devpodworkspaceinstances", "projectsecrets", "sharedsecrets"
+GIT_HOST_ANNOTATION = "service.sh/git-host"
+"""On a ProjectSecret: it has credentials for repositories on this host, `host` or `host:port`."""
+GIT_KEYS = {
+    "https": {"username": "username", "password": "password"},
+    "ssh": {"ssh-privatekey": "sshPrivateKey", "known_hosts": "knownHosts"},
+}
+"""By protocol: the keys of such a ProjectSecret, and the fields of the response. The second of each is required."""
+REQUIRED_GIT_KEYS = {"https": "password", "ssh": "ssh-privatekey"}
+VALUE_FIELDS = {"provider.options": "providerOptions", "workspaceEnv": "workspaceEnv"}
+"""Maps of a template whose values may be secret, and the fields of the response."""
+SECRETS_ANNOTATION = "service.sh/secrets"
+"""In the audit log: the secrets whose values were returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretAccess:
+    """Finds the owner of a workspace, and decides what that user or team may use."""
+
+    find_user: Callable[[str], User | None]
+    authorize: Callable[[User, RequestInfo], Decision]
+
+    def find_owner(self, workspace: Object) -> User | None:
+        team = get_path(workspace, "spec.owner.team")
+        if team and not get_path(workspace, "spec.owner.user"):
+            group = f"{TEAM_GROUP_PREFIX}{team}"
+            return User(group, (group,))
+        return self.find_user(get_path(workspace, "spec.owner.user") or "")
+
+    def may_use(self, owner: User, target: RequestInfo) -> bool:
+        if target.resource == SHARED_SECRETS:
+            owner = replace(owner, groups=tuple(each for each in owner.groups if each not in ADMIN_GROUPS))
+        return self.authorize(owner, target).allowed
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was resolved for one workspace. Every secret is read at most once."""
+
+    values: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+    secrets: dict[str, Mapping[str, str] | None] = field(default_factory=dict, repr=False)
+    errors: list[str] = field(default_factory=list)
+
+
+class CredentialsHandler:
+    def __init__(
+        self, api_group: str, registry: Registry, runners: ComponentResolver, access: SecretAccess, prefix: str
+    ) -> None:
+        """`prefix` is the one of the namespaces of projects."""
+        self._group = api_group
+        self._registry = registry
+        self._runners = runners
+        self._access = access
+        self._prefix = prefix
+
+    async def __call__(self, request: ActionRequest) -> Object:
+        entry = await self._registry.resource(self._group, WORKSPACES).get(request.namespace, request.name)
+        workspace = decode(entry)
+        self._check_runner(request, workspace)
+        found, owner = _Found(), self._access.find_owner(workspace)
+        self._resolve_values(workspace, owner, found)
+        call = request.call
+        git = self._find_git_credentials(
+            workspace, owner, call.parameter("gitHost"), call.parameter("gitProtocol"), found
+        )
+        if used := sorted(name for name, data in found.secrets.items() if data is not None):
+            call.annotations = {**call.annotations, SECRETS_ANNOTATION: ", ".join(used)}
+        return {
+            "kind": request.kind.name,
+            "apiVersion": request.kind.api_version,
+            "metadata": {"creationTimestamp": None},
+            **found.values,
+            "gitCredentials": git,
+            "errors": [{"message": each} for each in found.errors],
+        }
+
+    def _check_runner(self, request: ActionRequest, workspace: Object) -> None:
+        """A workspace may name a runner that its project does not allow: then it is not scheduled. The name of the user
+        alone is not enough: administrators may impersonate it."""
+        runner = self._runners.component_of(request.user) if request.user.impersonator is None else None
+        if runner is None or runner != get_path(workspace, "spec.runnerRef.runner"):
+            reason = "only the runner of a workspace may read its credentials"
+            raise Forbidden.of(WORKSPACES, self._group, request.name, reason)
+        if not is_true(workspace.get("status"), "Scheduled") or "deletionTimestamp" in metadata(workspace):
+            raise Conflict(f'workspace "{request.name}" is not scheduled to a runner, or is being deleted')
+
+    # --- values of the template -----------------------------------------------------------------------------------
+
+    def _resolve_values(self, workspace: Object, owner: User | None, found: _Found) -> None:
+        served = deep_copy(workspace)
+        redact_instance(served)
+        for path, name in VALUE_FIELDS.items():
+            values, shown = (get_path(each, f"status.instance.{path}") or {} for each in (workspace, served))
+            for variable, value in values.items():
+                resolved = self._resolve_value(workspace, owner, value, shown.get(variable), found)
+                if isinstance(resolved, str):
+                    found.values.setdefault(name, {})[variable] = resolved
+                elif resolved is not None:
+                    found.errors.append(f"{path}.{variable} of the template: {resolved.message}")
+
+    def _resolve_value(
+        self, workspace: Object, owner: User | None, value: Object, shown: Object | None, found: _Found
+    ) -> "str | _Problem | None":
+        """None if the value is not secret: the runner reads it in the object."""
+        if project := get_path(value, "valueFrom.projectSecretRef"):
+            namespace = str(metadata(workspace)["namespace"])
+            if (project.get("project") or namespace.removeprefix(self._prefix)) != namespace.removeprefix(self._prefix):
+                return _Problem("a project secret of another project cannot be used")
+            return self._read_key(PROJECT_SECRETS, namespace, project, owner, found)
+        if shared := get_path(value, "valueFrom.sharedSecretRef"):
+            return self._read_key(SHARED_SECRETS, shared.get("namespace") or "", shared, owner, found)
+        return str(value.get("value") or "") if value != shown else None
+
+    def _read_key(
+        self, plural: str, namespace: str, reference: Object, owner: User | None, found: _Found
+    ) -> "str | _Problem":
+        """Whether a secret does not exist, has no such key or may not be used is not said: the owner reads it."""
+        name, key = reference.get("name") or "", reference.get("key") or ""
+        data = self._read_secret(plural, namespace, name, owner, found)
+        if data is None or key not in data:
+            what = "project secret" if plural == PROJECT_SECRETS else f'shared secret in namespace "{namespace}"'
+            whom = (
+                "that the owner of the workspace may use" if owner is not None else "for a workspace without an owner"
+            )
+            return _Problem(f'there is no {what} "{name}" with a key "{key}" {whom}')
+        try:
+            return b64decode(data[key]).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return _Problem(f'the key "{key}" of secret "{name}" is not text')
+
+    def _read_secret(
+        self, plural: str, namespace: str, name: str, owner: User | None, found: _Found
+    ) -> Mapping[str, str] | None:
+        """The data of a secret; None if there is none that the owner may use."""
+        identity = f"{plural}/{namespace}/{name}"
+        if identity not in found.secrets:
+            target = RequestInfo("use", "", "", self._group, "v1", plural, "", namespace, name)
+            entry = self._registry.view.get((self._group, plural, namespace, name)) if namespace and name else None
+            is_usable = entry is not None and owner is not None and self._access.may_use(owner, target)
+            found.secrets[identity] = (get_path(decode(entry), "spec.data") or {}) if entry and is_usable else None
+        return found.secrets[identity]
+
+    # --- git --------------------------------------------------------------------------------------------------------
+
+    def _find_git_credentials(
+        self, workspace: Object, owner: User | None, host: str, protocol: str, found: _Found
+    ) -> dict[str, str]:
+        """Those of the first secret for this host that the owner of the workspace may use; their own come first."""
+        if not host or protocol not in GIT_KEYS:
+            return {}
+        namespace = str(metadata(workspace)["namespace"])
+        for secret in self._git_secrets(workspace, host, REQUIRED_GIT_KEYS[protocol]):
+            fields: dict[str, str] = {}
+            for key, name in GIT_KEYS[protocol].items():
+                reference = {"name": metadata(secret)["name"], "key": key}
+                value = self._read_key(PROJECT_SECRETS, namespace, reference, owner, found)
+                if isinstance(value, str):
+                    fields[name] = value
+            if GIT_KEYS[protocol][REQUIRED_GIT_KEYS[protocol]] in fields:
+                return fields
+        return {}
+
+    def _git_secrets(self, workspace: Object, host: str, required: str) -> Iterator[Object]:
+        namespace = str(metadata(workspace)["namespace"])
+        secrets = [decode(each) for each in self._registry.view.entries(self._group, PROJECT_SECRETS, namespace)]
+        owner = get_path(workspace, "spec.owner")
+        secrets.sort(key=lambda each: (get_path(each, "spec.owner") != owner, metadata(each)["name"]))
+        for each in secrets:
+            noted = (metadata(each).get("annotations") or {}).get(GIT_HOST_ANNOTATION) or ""
+            if noted.lower() == host.lower() and required in (get_path(each, "spec.data") or {}):
+                yield each
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    message: str

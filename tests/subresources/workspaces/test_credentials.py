@@ -1,0 +1,220 @@
+"""The secrets that the server resolves for a workspace's runner. Over HTTP: `tests/live/test_runner_secrets.py`."""
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from fairlead.authz.component_access import ComponentResolver
+from fairlead.core.call import Call, Decision, RequestInfo
+from fairlead.core.errors import ApiError, Conflict, Forbidden
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.kinds.instances.workspace_actions import CREDENTIALS
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.write_options import server_write_options
+from fairlead.server.api.actions import ActionRequest
+from fairlead.subresources.workspaces.credentials import SECRETS_ANNOTATION, CredentialsHandler, SecretAccess
+from tests.harness.calls import ADMIN, call
+from tests.harness.registry import RegistryFixture, open_registry
+from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
+
+__all__ = ["pytest_asyncio_loop_factories"]
+
+NAMESPACE = "service-p-web"
+SUBJECT = "service:runner:local"
+RUNNER = User(SUBJECT, ("service:runners", SUBJECT))
+ADA = User("ada", ("service:user:ada",))
+
+
+def project_ref(name: str, key: str = "k", project: str = "") -> Object:
+    return {"valueFrom": {"projectSecretRef": {"name": name, "key": key, "project": project}}}
+
+
+@dataclass(slots=True)
+class CredentialsFixture:
+    api: RegistryFixture
+    usable: set[str] = field(default_factory=set)
+    """Names of secrets that the owner may use."""
+    owner: User = ADA
+    seen: list[User] = field(default_factory=list)
+    call: Call = field(default_factory=call)
+
+    async def create_secret(self, kind: str, name: str, host: str = "", owner: str = "", **data: str) -> None:
+        encoded = {key.replace("_", "-"): b64encode(value.encode()).decode() for key, value in data.items()}
+        spec = {"data": encoded, **({"owner": {"user": owner}} if owner else {})}
+        annotations = {"service.sh/git-host": host} if host else {}
+        await self.api.create(kind, name, NAMESPACE, spec=spec, metadata={"annotations": annotations})
+
+    async def create_workspace(self, template: Object, scheduled: str = "True", **spec: Any) -> None:
+        spec = {"runnerRef": {"runner": "local"}, "owner": {"user": "ada"}, **spec}
+        await self.api.create("DevPodWorkspaceInstance", "dev", NAMESPACE, spec=spec)
+        condition = {
+            "type": "Scheduled",
+            "status": scheduled,
+            "reason": "x",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+        }
+
+        def edit(current: Object) -> Object:
+            return {**current, "status": {"instance": template, "conditions": [condition]}}
+
+        resource = self.api.resource("DevPodWorkspaceInstance")
+        await resource.modify(NAMESPACE, "dev", edit, server_write_options("status"))
+
+    async def read(self, user: User = RUNNER, **query: str) -> Object:
+        self.call = call(query=urlencode(query))
+        view, registry = self.api.view, self.api.registry
+        access = SecretAccess({"ada": self.owner}.get, self._authorize)
+        runners = ComponentResolver(RUNNER_COMPONENT, GROUP, view)
+        handler = CredentialsHandler(GROUP, registry, runners, access, "service-p-")
+        response = await handler(ActionRequest(user, CREDENTIALS, "get", NAMESPACE, "dev", {}, False, self.call))
+        return {name: value for name, value in response.items() if name not in ("kind", "apiVersion", "metadata")}
+
+    def _authorize(self, user: User, target: RequestInfo) -> Decision:
+        self.seen.append(user)
+        assert (target.verb, target.group) == ("use", GROUP)
+        return Decision(user.is_admin or target.name in self.usable)
+
+
+@pytest.fixture
+async def credentials() -> AsyncIterator[CredentialsFixture]:
+    async with open_registry() as api:
+        await api.create("Project", "web")
+        await api.create("Runner", "local")
+        yield CredentialsFixture(api)
+
+
+def messages(response: Object) -> str:
+    return "; ".join(each["message"] for each in response["errors"])
+
+
+async def test_references_to_secrets_are_resolved(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("ProjectSecret", "own", k="option")
+    await credentials.create_secret("SharedSecret", "common", k="variable\n")
+    shared = {"valueFrom": {"sharedSecretRef": {"namespace": NAMESPACE, "name": "common", "key": "k"}}}
+    template = {
+        "provider": {"name": "x", "options": {"a": project_ref("own", project="web"), "b": {"value": "plain"}}},
+        "workspaceEnv": {"TOKEN": shared, "PLAIN": {"value": "1"}},
+    }
+    credentials.usable = {"own", "common"}
+    await credentials.create_workspace(template)
+    assert await credentials.read() == {
+        "providerOptions": {"a": "option"},
+        "workspaceEnv": {"TOKEN": "variable\n"},
+        "gitCredentials": {},
+        "errors": [],
+    }
+    used = credentials.call.annotations[SECRETS_ANNOTATION]
+    assert used == f"projectsecrets/{NAMESPACE}/own, sharedsecrets/{NAMESPACE}/common"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [project_ref("forbidden"), project_ref("missing"), project_ref("own", "other"), project_ref("own", project="ops")],
+)
+async def test_what_the_owner_may_not_use_is_not_resolved(credentials: CredentialsFixture, reference: Object) -> None:
+    await credentials.create_secret("ProjectSecret", "own", k="canary")
+    await credentials.create_secret("ProjectSecret", "forbidden", k="canary")
+    credentials.usable = {"own"}
+    await credentials.create_workspace({"workspaceEnv": {"TOKEN": reference}})
+    response = await credentials.read()
+    assert "canary" not in str(response)
+    assert messages(response).startswith("workspaceEnv.TOKEN of the template: ")
+
+
+async def test_whether_a_secret_exists_is_not_said(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("ProjectSecret", "forbidden", k="canary")
+    await credentials.create_workspace({"workspaceEnv": {"A": project_ref("forbidden"), "B": project_ref("missing")}})
+    one, other = messages(await credentials.read()).split("; ")
+    assert one.replace(".A", ".B").replace("forbidden", "missing") == other
+
+
+async def test_the_rights_of_administrators_do_not_count_for_shared_secrets(credentials: CredentialsFixture) -> None:
+    """Others may be able to change the workspace of an administrator."""
+    credentials.owner = replace(ADA, groups=(*ADA.groups, "service:admins"))
+    await credentials.create_secret("ProjectSecret", "own", k="value")
+    await credentials.create_secret("SharedSecret", "common", k="canary")
+    shared = {"valueFrom": {"sharedSecretRef": {"namespace": NAMESPACE, "name": "common", "key": "k"}}}
+    await credentials.create_workspace({"workspaceEnv": {"A": project_ref("own"), "B": shared}})
+    response = await credentials.read()
+    assert response["workspaceEnv"] == {"A": "value"}
+    assert messages(response).startswith("workspaceEnv.B of the template: there is no shared secret")
+
+
+async def test_the_secrets_of_a_team_are_for_its_workspaces(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("ProjectSecret", "secret", k="value")
+    credentials.usable = {"secret"}
+    await credentials.create_workspace({"workspaceEnv": {"A": project_ref("secret")}}, owner={"team": "ops"})
+    assert (await credentials.read())["workspaceEnv"] == {"A": "value"}
+    assert [user.groups for user in credentials.seen] == [("service:team:ops",)]
+
+
+async def test_values_with_password_parameters_are_returned(credentials: CredentialsFixture) -> None:
+    await credentials.create_workspace(
+        {"workspaceEnv": {"A": {"value": "x-hunter22-y"}, "B": {"value": "plain"}}},
+        parameters="password: <hidden>\n",
+        parameterSecrets={"password": "hunter22"},
+    )
+    assert (await credentials.read())["workspaceEnv"] == {"A": "x-hunter22-y"}
+
+
+@pytest.mark.parametrize(
+    ("user", "scheduled", "error"),
+    [
+        (ADMIN, "True", Forbidden),
+        (ADA, "True", Forbidden),
+        (replace(RUNNER, impersonator=ADMIN), "True", Forbidden),
+        (User("service:runner:other", ("service:runners", "service:runner:other")), "True", Forbidden),
+        (RUNNER, "False", Conflict),
+    ],
+)
+async def test_only_the_runner_that_a_workspace_is_scheduled_to_reads_them(
+    credentials: CredentialsFixture, user: User, scheduled: str, error: type[ApiError]
+) -> None:
+    await credentials.api.create("Runner", "other")
+    await credentials.create_workspace({}, scheduled)
+    with pytest.raises(error):
+        await credentials.read(user)
+
+
+async def test_credentials_are_for_one_host_and_the_own_ones_come_first(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("ProjectSecret", "a-project", "git.example.com", password="project", username="bot")
+    await credentials.create_secret("ProjectSecret", "b-ada", "Git.Example.com", "ada", password="own")
+    await credentials.create_secret("ProjectSecret", "c-port", "git.example.com:8443", password="port")
+    await credentials.create_secret("ProjectSecret", "d-none", password="canary")
+    await credentials.create_secret("ProjectSecret", "e-ssh", "git.example.com", ssh_privatekey="key")
+    credentials.usable = {"a-project", "b-ada", "c-port", "d-none", "e-ssh"}
+    await credentials.create_workspace({})
+
+    async def read(host: str, protocol: str = "https") -> Object:
+        found: Object = (await credentials.read(gitHost=host, gitProtocol=protocol))["gitCredentials"]
+        return found
+
+    assert await read("git.example.com") == {"password": "own"}
+    credentials.usable.discard("b-ada")
+    assert await read("git.example.com") == {"username": "bot", "password": "project"}
+    assert await read("git.example.com:8443") == {"password": "port"}
+    assert await read("git.example.com", "ssh") == {"sshPrivateKey": "key"}
+    assert await read("evil.example.com") == await read("") == await read("git.example.com", "http") == {}
+
+
+async def test_bytes_that_are_not_text_are_an_error(credentials: CredentialsFixture) -> None:
+    spec = {"data": {"k": b64encode(b"\xff").decode()}}
+    await credentials.api.create("ProjectSecret", "binary", NAMESPACE, spec=spec)
+    credentials.usable = {"binary"}
+    await credentials.create_workspace({"workspaceEnv": {"A": project_ref("binary")}})
+    assert messages(await credentials.read()).endswith('the key "k" of secret "binary" is not text')
+
+
+async def test_a_workspace_without_an_owner_may_use_nothing(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("ProjectSecret", "secret", "git.example.com", k="canary", password="canary")
+    credentials.usable = {"secret"}
+    await credentials.create_workspace({"workspaceEnv": {"A": project_ref("secret")}}, owner={})
+    response = await credentials.read(gitHost="git.example.com", gitProtocol="https")
+    assert "canary" not in str(response)
+    assert messages(response).endswith("for a workspace without an owner")
