@@ -103,7 +103,7 @@ class RunnerActions:
     async def _send_tasks(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record = workspace.record
         tasks = [each for each in (record.tasks if record else ()) if request.task_id in ("", each.id)]
-        await _send_json(stream, {"tasks": [_describe_task(each) for each in tasks]})
+        await _send_json(stream, {"tasks": [_describe_task(each) for each in reversed(tasks)]})
 
     async def _cancel(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         if not workspace.request_cancel(request.task_id):

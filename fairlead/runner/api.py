@@ -9,6 +9,7 @@ import secrets
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
 from fairlead.client import ApiStatusError, Client, ClientError, Event
 from fairlead.core.clock import Clock, timestamp
@@ -40,6 +41,10 @@ class RunnerApi(Protocol):
     async def patch_workspace(self, workspace: Object, patch: Object) -> Object: ...
 
     async def record_event(self, workspace: Object, reason: str, message: str, type: str) -> None: ...
+
+    async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str) -> Object:
+        """The secrets for an `up`. They are not to be stored. The host is empty if there is no repository."""
+        ...
 
     def watch_workspaces(self) -> AsyncIterator[Event]:
         """All workspaces of the runner as ADDED, then SYNCED, then changes. Raises ClientError when it breaks off."""
@@ -115,6 +120,15 @@ class ClientApi:
         event = build_event(workspace, reason, message, type, timestamp(self._clock.now()))
         namespace = metadata(workspace)["namespace"]
         await self._call(lambda client: client.send("POST", client.core_path("events", namespace=namespace), event))
+
+    async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str) -> Object:
+        meta, query = metadata(workspace), urlencode({"gitHost": git_host, "gitProtocol": git_protocol})
+
+        def send(client: Client) -> Object:
+            path = client.path(WORKSPACES, meta["name"], "credentials", namespace=meta["namespace"])
+            return client.send("GET", f"{path}?{query}")
+
+        return await self._call(send)
 
     async def watch_workspaces(self) -> AsyncIterator[Event]:
         events: asyncio.Queue[Event | Exception] = asyncio.Queue()

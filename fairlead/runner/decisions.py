@@ -25,6 +25,9 @@ class Wanted:
     is_template_resolved: bool = True
     template_problem: str = ""
     """Why the template cannot be resolved, if the server says so."""
+    template_hash: str = ""
+    """Of what needs a new container when it changes."""
+    owner: str = ""
 
 
 def due_task(wanted: Wanted, record: WorkspaceRecord, state: ContainerState, now: datetime) -> str:
@@ -47,6 +50,11 @@ def is_waiting_for_template(wanted: Wanted, record: WorkspaceRecord) -> bool:
     """Whether an `up` is due that cannot begin before the server has resolved the template."""
     is_wanted = wanted.exists and not wanted.is_deleting and not wanted.is_asleep and not record.is_stopped
     return is_wanted and record.is_up_due and not wanted.is_template_resolved
+
+
+def has_new_owner(wanted: Wanted, record: WorkspaceRecord | None) -> bool:
+    """Whether the workspace has been given to another user or team since it was looked at last."""
+    return wanted.exists and record is not None and bool(record.owner) and record.owner != wanted.owner
 
 
 def must_cancel(type: str, wanted: Wanted, record: WorkspaceRecord) -> bool:

@@ -5,12 +5,15 @@ and `allow` of the provider are limits and permissions; the others are passed on
 when `up` starts, so that changes apply at the next `up`.
 """
 
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.runner.credentials import NO_CREDENTIALS, SECRETS_UNAVAILABLE, Credentials
 from fairlead.runner.decisions import Wanted
 from fairlead.runner.engines.contract import (
     EngineError,
@@ -30,6 +33,8 @@ UP_ANNOTATION = "service.sh/workspace-up"
 SLEEP_ANNOTATION = "sleepmode.service.sh/force"
 TEMPLATE_RESOLVED = "TemplateResolved"
 """The condition of the server about the template."""
+CONTAINER_FIELDS = ("provider", "workspaceEnv", "initEnv")
+"""Fields of a template that need a new container."""
 LIMIT_OPTIONS = ("memory", "cpus", "processes", "allow")
 
 _UNITS = {
@@ -51,6 +56,8 @@ def read_wanted(workspace: Object) -> Wanted:
         is_asleep=_annotation(workspace, SLEEP_ANNOTATION) == "true",
         is_template_resolved=not has_template or get_path(workspace, "status.instance") is not None,
         template_problem=problem if resolved.get("status") == "False" else "",
+        template_hash=hash_template(workspace),
+        owner=_describe_owner(workspace),
     )
 
 
@@ -70,27 +77,42 @@ def choose_source(workspace: Object, record: WorkspaceRecord) -> str:
     return requested if requested and (record.options.get("reset") or not record.source) else record.source
 
 
-def build_spec(workspace: Object, record: WorkspaceRecord, source: str) -> WorkspaceSpec:
-    """Raises EngineError if the template or the options make no sense."""
-    meta, spec, options = metadata(workspace), workspace.get("spec") or {}, record.options
+def build_spec(
+    workspace: Object, record: WorkspaceRecord, source: Source, credentials: Credentials = NO_CREDENTIALS
+) -> WorkspaceSpec:
+    """Raises EngineError if the template or the options make no sense. Of the options of the provider, limits and
+    permissions may be secret as well, although nothing is gained by that."""
+    meta, options = metadata(workspace), record.options
     template = get_path(workspace, "status.instance") or {}
-    provider = _read_values(get_path(template, "provider.options"), "provider.options")
-    environment = _read_values(template.get("workspaceEnv"), "workspaceEnv")
+    provider = _read_values(get_path(template, "provider.options"), credentials.options)
+    environment = _read_values(template.get("workspaceEnv"), credentials.environment)
+    requested = _parse_assignments(options.get("workspaceEnv"))
+    own_options = {name: value for name, value in provider.items() if name not in LIMIT_OPTIONS}
     return WorkspaceSpec(
         uid=str(meta["uid"]),
         namespace=str(meta["namespace"]),
         name=str(meta["name"]),
-        owner=str(get_path(spec, "owner.user") or get_path(spec, "owner.team") or ""),
-        source=parse_source(source),
+        owner=_describe_owner(workspace),
+        source=source,
         dev_container_path=str(options.get("devContainerPath") or ""),
-        environment=environment | _parse_assignments(options.get("workspaceEnv")),
+        environment=_without(environment, credentials.environment) | requested,
+        secrets={**_without(credentials.environment, requested), **credentials.git},
         limits=_read_limits(provider),
         permissions=frozenset(each.strip() for each in provider.get("allow", "").split(",") if each.strip()),
-        options={name: value for name, value in provider.items() if name not in LIMIT_OPTIONS},
-        template_hash=str(get_path(workspace, "status.templateHash") or ""),
-        recreate=bool(options.get("recreate")),
+        options=_without(own_options, credentials.options),
+        secret_options={name: value for name, value in own_options.items() if name in credentials.options},
+        template_hash=hash_template(workspace),
+        recreate=bool(options.get("recreate")) or record.is_for_other_owner,
         reset=bool(options.get("reset")),
     )
+
+
+def hash_template(workspace: Object) -> str:
+    """Changes with everything in the rendered template that needs a new container: also with parameters, which the hash
+    of the server does not cover. References to secrets count, their values do not."""
+    template = get_path(workspace, "status.instance") or {}
+    relevant = {name: template.get(name) for name in CONTAINER_FIELDS}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def parse_source(text: str) -> Source:
@@ -128,18 +150,28 @@ def _parse_repository(text: str) -> GitSource:
     return GitSource(url, found["branch"], found["commit"], found["subfolder"])
 
 
+def _describe_owner(workspace: Object) -> str:
+    team = get_path(workspace, "spec.owner.team")
+    return str(get_path(workspace, "spec.owner.user") or (f"team/{team}" if team else ""))
+
+
 def _annotation(workspace: Object, name: str) -> str:
     return str((metadata(workspace).get("annotations") or {}).get(name) or "")
 
 
-def _read_values(values: Any, field: str) -> dict[str, str]:
+def _read_values(values: Any, secrets: Mapping[str, str]) -> dict[str, str]:
+    """The values of a map of the template. Those that are secret come from the server."""
     found = {}
     for name, each in (values or {}).items():
-        if isinstance(each, Mapping) and each.get("valueFrom"):
-            message = f"{field}.{name} of the template refers to a secret, which this runner may not read; use a value"
-            raise EngineError(Reason.CONFIGURATION_INVALID, message)
-        found[name] = str(each.get("value") or "") if isinstance(each, Mapping) else str(each)
+        value = each.get("value") if isinstance(each, Mapping) else each
+        if isinstance(each, Mapping) and each.get("valueFrom") and name not in secrets:
+            raise EngineError(SECRETS_UNAVAILABLE, f"the server has not sent the secret value of {name}")
+        found[name] = secrets[name] if name in secrets else str(value or "")
     return found
+
+
+def _without(values: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _parse_assignments(assignments: Any) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Calls the engine of a workspace for one task."""
 
 from fairlead.core.objects import Object
-from fairlead.runner.desired import build_spec, provider_name
-from fairlead.runner.engines.contract import ContainerState, Engine, EngineError, Reason, WorkspaceSpec
+from fairlead.runner.credentials import fetch_credentials
+from fairlead.runner.desired import build_spec, parse_source, provider_name
+from fairlead.runner.engines.contract import ContainerState, Engine, EngineError, Reason
 from fairlead.runner.journal import STOP, UP, TaskRecord, WorkspaceRecord
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.tasks import RunningTask
@@ -24,17 +25,22 @@ async def call_engine(
     # What an earlier process began goes on at once. The template may have changed since, which applies at the next up.
     if task.attempts > 1 and await engine.adopt(record.uid, running):
         return
-    await _bring_up(services, engine, build_spec(workspace, record, record.source), running)
+    await _bring_up(services, engine, running, record, workspace)
 
 
-async def _bring_up(services: RunnerServices, engine: Engine, spec: WorkspaceSpec, running: RunningTask) -> None:
-    observed = await engine.status(spec.uid)
-    is_build = observed.state is ContainerState.NOT_FOUND or spec.recreate or spec.reset
+async def _bring_up(
+    services: RunnerServices, engine: Engine, running: RunningTask, record: WorkspaceRecord, workspace: Object
+) -> None:
+    source = parse_source(record.source)
+    observed = await engine.status(record.uid)
+    is_new = bool(record.options.get("recreate") or record.options.get("reset") or record.is_for_other_owner)
+    is_build = observed.state is ContainerState.NOT_FOUND or is_new
     slots = services.slots.builds if is_build else services.slots.starts
     if wait := slots.describe_wait():
         running.note_wait(wait)
-    async with slots.hold(f"{spec.namespace}/{spec.name}"):
-        await engine.up(spec, running)
+    async with slots.hold(f"{record.namespace}/{record.name}"):
+        credentials = await fetch_credentials(services, workspace, source, running)
+        await engine.up(build_spec(workspace, record, source, credentials), running)
 
 
 def _missing_engine(name: str, services: RunnerServices) -> EngineError:

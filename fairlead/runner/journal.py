@@ -50,6 +50,10 @@ class WorkspaceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     namespace: str
     name: str
     engine: str = ""
+    owner: str = ""
+    """The user, or `team/` and the team, that the workspace belongs to."""
+    is_for_other_owner: bool = False
+    """What the engine has was made for an earlier owner. The next `up` replaces the container."""
     source: str = ""
     """The source of the first `up`. It does not change until a reset."""
     options: dict[str, Any] = {}
@@ -76,12 +80,15 @@ class WorkspaceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.tasks[-1] if self.tasks else None
 
     def with_task(self, task: TaskRecord) -> "WorkspaceRecord":
-        """The record with a new or changed task."""
+        """The record with a new or changed task. Old ones are dropped, unless they have not ended."""
         if any(each.id == task.id for each in self.tasks):
             return msgspec.structs.replace(
                 self, tasks=tuple(task if each.id == task.id else each for each in self.tasks)
             )
-        return msgspec.structs.replace(self, tasks=(*self.tasks, task)[-MAX_TASKS:])
+        ended = [each.id for each in self.tasks if each.status != RUNNING]
+        dropped = ended[: max(0, len(self.tasks) + 1 - MAX_TASKS)]
+        others = (each for each in self.tasks if each.id not in dropped)
+        return msgspec.structs.replace(self, tasks=(*others, task))
 
     def find_task(self, task_id: str) -> TaskRecord | None:
         return next((each for each in self.tasks if each.id == task_id), None)

@@ -17,7 +17,14 @@ from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
 from fairlead.runner.api import is_gone
-from fairlead.runner.decisions import Wanted, due_task, is_waiting_for_template, must_cancel, retry_delay
+from fairlead.runner.decisions import (
+    Wanted,
+    due_task,
+    has_new_owner,
+    is_waiting_for_template,
+    must_cancel,
+    retry_delay,
+)
 from fairlead.runner.desired import SLEEP_ANNOTATION, provider_name, read_wanted, requested_up
 from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus, Reason
 from fairlead.runner.journal import (
@@ -31,10 +38,11 @@ from fairlead.runner.journal import (
     WorkspaceRecord,
 )
 from fairlead.runner.registry import choose_engine
-from fairlead.runner.reporting import record_task_end, write_report
+from fairlead.runner.reporting import record_owner_change, record_task_end, write_report
 from fairlead.runner.services import RunnerServices
-from fairlead.runner.status import build_report
+from fairlead.runner.status import Report, build_report
 from fairlead.runner.tasks import new_task_id
+from fairlead.runner.usage import MIN_SECONDS, has_changed_noticeably
 from fairlead.runner.work import CANCELLED, ONE_TIME_OPTIONS, REPLACED_MESSAGE, TaskWork
 
 log = structlog.get_logger(__name__)
@@ -44,6 +52,8 @@ RETRY_SECONDS = 5.0
 ASLEEP, TEMPLATE_UNAVAILABLE = "Asleep", "TemplateUnavailable"
 ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {SLEEP_ANNOTATION} is removed"
 WAITING_MESSAGE = "waiting for the server to resolve its template"
+OWNER_OPTIONS = ("workspaceEnv",)
+"""Options of `up` that belong to the owner."""
 NOTHING = EngineStatus(ContainerState.NOT_FOUND)
 
 
@@ -56,6 +66,7 @@ class WorkspaceReconciler:
         self._object: Object | None = None
         self._changed = Signal()
         self._work = TaskWork(uid, services, self._changed.wake)
+        self._usage_reported_at: float | None = None
 
     # --- what others say -------------------------------------------------------------------------------------------
 
@@ -147,11 +158,14 @@ class WorkspaceReconciler:
         if self._object is not None and get_path(self._object, "status.ignoreReconciliation"):
             return POLL_SECONDS  # it is being moved to another project
         wanted = self._read_wanted()
+        is_transferred = has_new_owner(wanted, self.record)
         record = self._update_record(wanted)
+        if is_transferred:
+            await self._record_owner_change()
         if self._work.is_busy:
             if must_cancel(self._work.type, wanted, record):
                 self._work.cancel()
-            return await self._report(wanted, record, NOTHING)
+            return await self._report(wanted, record, None)
         try:
             observed = await self._observe_engine(record)
         except EngineError as error:
@@ -196,6 +210,7 @@ class WorkspaceReconciler:
             orphaned_at="",
             is_deletion_requested=wanted.is_deleting,
         )
+        record = _change_owner(record, wanted) if has_new_owner(wanted, record) else replace(record, owner=wanted.owner)
         requested = requested_up(self._object)
         if requested and requested != record.handled_request and not wanted.is_deleting:
             self._save(replace(record, handled_request=requested))
@@ -260,17 +275,25 @@ class WorkspaceReconciler:
 
     # --- reports ---------------------------------------------------------------------------------------------------
 
-    async def _report(self, wanted: Wanted, record: WorkspaceRecord, observed: EngineStatus) -> float:
+    async def _record_owner_change(self) -> None:
+        if self._object is not None:
+            try:
+                await record_owner_change(self._services, self._object)
+            except ClientError as error:
+                log.warning("an Event could not be recorded", uid=self.uid, error=str(error))
+
+    async def _report(self, wanted: Wanted, record: WorkspaceRecord, observed: EngineStatus | None) -> float:
         """Writes the status if it differs. Returns the seconds after which to look again."""
         workspace = self._object
         if workspace is None or not (wanted.is_template_resolved or record.tasks or wanted.is_deleting):
             return POLL_SECONDS
         waiting = WAITING_MESSAGE if is_waiting_for_template(wanted, record) else ""
         report = build_report(wanted, record, observed, self._work.step or waiting)
-        if not report.differs_from(workspace):
+        if not report.differs_from(workspace) and not self._is_usage_due(workspace, report):
             return POLL_SECONDS
         try:
             patched = await write_report(self._services, workspace, report)
+            self._usage_reported_at = self._services.clock.monotonic()
             if self._object is workspace:
                 self._object = patched
             await record_task_end(self._services, workspace, patched, record)
@@ -279,6 +302,12 @@ class WorkspaceReconciler:
                 log.warning("a status could not be reported", uid=self.uid, error=str(error))
             return RETRY_SECONDS
         return POLL_SECONDS
+
+    def _is_usage_due(self, workspace: Object, report: Report) -> bool:
+        if report.usage is None or not has_changed_noticeably(workspace, report.usage):
+            return False
+        reported_at, now = self._usage_reported_at, self._services.clock.monotonic()
+        return reported_at is None or now - reported_at >= MIN_SECONDS
 
     def _require_record(self) -> WorkspaceRecord:
         return self._services.journal.require(self.uid)
@@ -289,6 +318,14 @@ class WorkspaceReconciler:
     def _forget(self) -> None:
         self._services.journal.remove(self.uid)
         self._services.logs.remove(self.uid)
+
+
+def _change_owner(record: WorkspaceRecord, wanted: Wanted) -> WorkspaceRecord:
+    """Nothing that was started for one owner goes on for another: it may know secrets, or pass on those to come."""
+    options = {name: each for name, each in record.options.items() if name not in OWNER_OPTIONS}
+    return replace(
+        record, owner=wanted.owner, is_for_other_owner=True, is_up_due=False, is_stopped=True, options=options
+    )
 
 
 def _parse(text: str) -> datetime:

@@ -10,48 +10,65 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.runner.decisions import Wanted
 from fairlead.runner.engines.contract import ContainerState, EngineStatus
 from fairlead.runner.journal import FAILED, RUNNING, TaskRecord, WorkspaceRecord
+from fairlead.runner.usage import describe_usage
 
-TASK_SUCCEEDED = "TaskSucceeded"
+TASK_SUCCEEDED, TEMPLATE_APPLIED = "TaskSucceeded", "TemplateApplied"
 READY, SLEEPING, FAILED_PHASE = "Ready", "Sleeping", "Failed"
 MESSAGE_LENGTH = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The fields of `status` that the runner writes. `condition` is None if the workspace has had no task."""
+    """The fields and conditions of `status` that the runner writes. `usage` is written together with them, or when the
+    caller decides so."""
 
     fields: Object
-    condition: Object | None = None
+    conditions: tuple[Object, ...] = ()
+    usage: Object | None = None
 
     def differs_from(self, workspace: Object) -> bool:
+        """Whether anything but the usage differs."""
         status = workspace.get("status") or {}
         if any((status.get(name) or "") != value for name, value in self.fields.items()):
             return True
-        found = find_task_condition(workspace)
-        return self.condition is not None and any(
-            (found.get(name) or "") != self.condition[name] for name in ("status", "reason", "message")
+        return any(
+            (find_condition(workspace, each["type"]).get(name) or "") != each[name]
+            for each in self.conditions
+            for name in ("status", "reason", "message")
         )
 
     def patch(self, workspace: Object, now: str) -> Object:
         """A strategic merge patch: conditions of other writers are kept. The uid protects a successor of that name."""
         meta, status = metadata(workspace), dict(self.fields)
-        if self.condition is not None:
-            before = find_task_condition(workspace)
-            is_same = before.get("status") == self.condition["status"]
-            moment = before.get("lastTransitionTime") if is_same else None
-            generation = meta.get("generation")
-            condition = {**self.condition, "lastTransitionTime": moment or now, "observedGeneration": generation}
-            status["conditions"] = [condition]
+        if self.conditions:
+            status["conditions"] = [_with_times(each, workspace, now) for each in self.conditions]
+        if self.usage is not None:
+            status["usage"] = self.usage
         return {"metadata": {"uid": meta["uid"]}, "status": status}
 
 
-def build_report(wanted: Wanted, record: WorkspaceRecord, observed: EngineStatus, step: str = "") -> Report:
-    """`step` is what the task under way does, if there is one."""
+def _with_times(condition: Object, workspace: Object, now: str) -> Object:
+    before = find_condition(workspace, condition["type"])
+    moment = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
+    return {
+        **condition,
+        "lastTransitionTime": moment or now,
+        "observedGeneration": metadata(workspace).get("generation"),
+    }
+
+
+def build_report(wanted: Wanted, record: WorkspaceRecord, observed: EngineStatus | None, step: str = "") -> Report:
+    """`observed` is None while a task is under way, and `step` what it does."""
     task = record.last_task
     is_busy = task is not None and task.status == RUNNING
-    state = ContainerState.BUSY if is_busy else observed.state
-    phase = _phase_fields(wanted, record, observed, is_busy)
-    return Report({**phase, "lastWorkspaceStatus": str(state)}, _task_condition(task, step) if task else None)
+    seen = observed or EngineStatus(ContainerState.NOT_FOUND)
+    state = ContainerState.BUSY if is_busy else seen.state
+    phase = _phase_fields(wanted, record, seen, is_busy)
+    conditions = [_task_condition(task, step)] if task else []
+    if not is_busy and seen.template_hash:
+        conditions.append(_template_condition(seen.template_hash == wanted.template_hash))
+    usage = describe_usage(seen) if observed is not None and not is_busy else None
+    return Report({**phase, "lastWorkspaceStatus": str(state)}, tuple(conditions), usage)
 
 
 def _phase_fields(wanted: Wanted, record: WorkspaceRecord, observed: EngineStatus, is_busy: bool) -> Object:
@@ -74,6 +91,16 @@ def _phase(phase: str, reason: str, message: str) -> Object:
     return {"phase": phase, "reason": reason, "message": message[:MESSAGE_LENGTH]}
 
 
+def _template_condition(is_applied: bool) -> Object:
+    """Whether the container was created from the template as it is now. It is never replaced without a request."""
+    if is_applied:
+        status, reason, message = "True", "Applied", ""
+    else:
+        message = "the template or its parameters have changed; the next `up` creates a new container from them"
+        status, reason = "False", "AppliedAtNextUp"
+    return {"type": TEMPLATE_APPLIED, "status": status, "reason": reason, "message": message}
+
+
 def _task_condition(task: TaskRecord, step: str) -> Object:
     name = task.type.capitalize()
     if task.status == RUNNING:
@@ -90,7 +117,7 @@ def describe_failure(message: str, step: str) -> str:
     return f"step {step}: {message}" if step and f"step {step}" not in message else message
 
 
-def find_task_condition(workspace: Object) -> Object:
-    """The condition about the last task; empty if there is none."""
+def find_condition(workspace: Object, type: str) -> Object:
+    """The condition of this type; empty if there is none."""
     conditions: list[Object] = get_path(workspace, "status.conditions") or []
-    return next((each for each in conditions if each.get("type") == TASK_SUCCEEDED), {})
+    return next((each for each in conditions if each.get("type") == type), {})

@@ -141,13 +141,15 @@ class TaskWork:
         record = self._services.journal.require(self._uid)
         options, found = record.options, record.find_task(ended.id)
         record = record.with_task(replace(ended, step=found.step if found else ""))
+        if ended.type == UP:  # what comes up by itself later, as after a reboot, must not delete anything
+            remembered = {name: each for name, each in options.items() if name not in ONE_TIME_OPTIONS}
+            record = replace(record, options=remembered)
         if ended.type == UP and ended.reason != CANCELLED:
             record = replace(record, is_up_due=False)
         if (ended.type, ended.status) == (UP, SUCCEEDED):
-            remembered = {name: each for name, each in options.items() if name not in ONE_TIME_OPTIONS}
-            record = replace(record, options=remembered, host_boot=self._services.host_boot)
+            record = replace(record, is_for_other_owner=False, host_boot=self._services.host_boot)
         if (ended.type, ended.status) == (DELETE, SUCCEEDED):
-            record = replace(record, source="", host_boot="")
+            record = replace(record, is_for_other_owner=False, source="", host_boot="")
         running.log_message(*_describe_end(ended))
         self._services.journal.put(record)
         self._services.logs.get(self._uid, ended.id).close()

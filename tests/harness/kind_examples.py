@@ -68,6 +68,7 @@ _FIELDS: dict[str, Object] = {
             "reason": "BuildFailed",
             "message": "step build: no such image",
             "lastWorkspaceStatus": "Stopped",
+            "usage": {"memory": "512Mi", "disk": "2Gi"},
             "conditions": [{"type": "Ready", "status": "False", "reason": "BuildFailed"}],
         },
     },

@@ -19,6 +19,9 @@ class FakeApi:
         self.runner: Object = {}
         self.is_reachable = True
         self.patches = 0
+        self.credentials: Object = {}
+        self.credentials_error: ApiStatusError | None = None
+        self.credential_requests: list[tuple[str, str]] = []
         self._watchers: list[asyncio.Queue[Event | None]] = []
         self._version = 0
 
@@ -113,6 +116,13 @@ class FakeApi:
     async def record_event(self, workspace: Object, reason: str, message: str, type: str) -> None:
         self._require_connection()
         self.events.append((metadata(workspace)["uid"], reason, type))
+
+    async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str) -> Object:
+        self._require_connection()
+        self.credential_requests.append((git_host, git_protocol))
+        if self.credentials_error is not None:
+            raise self.credentials_error
+        return self.credentials
 
     async def watch_workspaces(self) -> AsyncIterator[Event]:
         self._require_connection()

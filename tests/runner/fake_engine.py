@@ -31,7 +31,7 @@ SECONDS_VARIABLE = "FAKE_ENGINE_SECONDS"
 
 class FakeEngine:
     """`volumes/<uid>` holds the data of a workspace, `containers/<uid>.<id>` is a container: `running` or `stopped`.
-    `drafts/<uid>` is what an `up` makes first, and what counts for nothing."""
+    `drafts/<uid>` is what an `up` makes first, and what counts for nothing: the hash of the template."""
 
     name = "fake"
 
@@ -50,6 +50,8 @@ class FakeEngine:
         self.is_adopting = False
         """Whether `adopt` goes on with what an earlier process began."""
         self.findings: Sequence[Finding] = (Finding("fake"),)
+        self.memory_bytes: int | None = None
+        self.disk_bytes: int | None = None
         self.active = 0
         self.most_active = 0
 
@@ -61,10 +63,10 @@ class FakeEngine:
         self.specs.append(spec)
         if spec.reset:
             (self.volumes / spec.uid).unlink(missing_ok=True)
-        if spec.recreate or spec.reset:
+        if spec.recreate or spec.reset or self._read_hash(spec.uid) != spec.template_hash:
             for path in self._find(spec.uid):
                 path.unlink()
-        (self.drafts / spec.uid).touch()
+        (self.drafts / spec.uid).write_text(spec.template_hash)
         await self._bring_up(spec.uid, task)
 
     async def _bring_up(self, uid: str, task: TaskContext) -> None:
@@ -115,7 +117,12 @@ class FakeEngine:
             exists = (self.volumes / uid).exists()
             return EngineStatus(ContainerState.STOPPED if exists else ContainerState.NOT_FOUND)
         is_running = found[0].read_text() == "running"
-        return EngineStatus(ContainerState.RUNNING if is_running else ContainerState.STOPPED)
+        return EngineStatus(
+            ContainerState.RUNNING if is_running else ContainerState.STOPPED,
+            memory_bytes=self.memory_bytes if is_running else None,
+            disk_bytes=self.disk_bytes,
+            template_hash=self._read_hash(uid),
+        )
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
         folders = (self.containers, self.volumes, self.drafts)
@@ -136,6 +143,10 @@ class FakeEngine:
 
     async def open_port(self, uid: str, port: int) -> ByteStream:
         raise EngineError(Reason.NOT_RUNNING, "nothing runs here")
+
+    def _read_hash(self, uid: str) -> str:
+        path = self.drafts / uid
+        return path.read_text() if path.exists() else ""
 
     def _find(self, uid: str) -> list[Path]:
         return sorted(self.containers.glob(f"{uid}.*"))

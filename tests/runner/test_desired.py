@@ -5,16 +5,18 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.runner.desired import build_spec, choose_source, parse_source, read_wanted
+from fairlead.runner.credentials import Credentials, find_git_host
+from fairlead.runner.desired import build_spec, choose_source, hash_template, parse_source, read_wanted
 from fairlead.runner.engines.contract import EngineError, FolderSource, GitSource, ImageSource, Limits, Source
 from fairlead.runner.journal import WorkspaceRecord
 
 REPOSITORY = "git:https://example.com/a.git"
+SOURCE = GitSource("https://example.com/a.git")
 
 
 def build_workspace(template: Object | None = None, **annotations: str) -> Object:
     meta = {"uid": "u", "name": "w", "namespace": "p", "annotations": annotations}
-    status = {"instance": template, "templateHash": "h"} if template is not None else {}
+    status = {"instance": template, "templateHash": "server"} if template is not None else {}
     return {"metadata": meta, "spec": {"owner": {"user": "ada"}}, "status": status}
 
 
@@ -72,12 +74,12 @@ def test_a_spec_has_what_the_template_and_the_options_say() -> None:
         "workspaceEnv": {"A": {"value": "1"}, "B": {"value": "2"}},
     }
     options = {"devContainerPath": ".devcontainer/x.json", "workspaceEnv": ["B=3", "C=a=b"], "recreate": True}
-    spec = build_spec(build_workspace(template), build_record(options=options), REPOSITORY)
+    spec = build_spec(build_workspace(template), build_record(options=options), SOURCE)
     assert (spec.uid, spec.namespace, spec.name, spec.owner) == ("u", "p", "w", "ada")
     assert spec.limits == Limits(512 * 1024**2, 1.5, 100)
     assert (spec.permissions, dict(spec.options)) == (frozenset({"mounts"}), {"color": "red"})
     assert dict(spec.environment) == {"A": "1", "B": "3", "C": "a=b"}
-    assert (spec.dev_container_path, spec.template_hash) == (".devcontainer/x.json", "h")
+    assert spec.dev_container_path == ".devcontainer/x.json"
     assert (spec.recreate, spec.reset) == (True, False)
 
 
@@ -85,13 +87,55 @@ def test_a_spec_has_what_the_template_and_the_options_say() -> None:
 def test_a_limit_that_makes_no_sense_is_named(name: str, value: str) -> None:
     template = {"provider": {"name": "x", "options": {name: {"value": value}}}}
     with pytest.raises(EngineError, match=name):
-        build_spec(build_workspace(template), build_record(), REPOSITORY)
+        build_spec(build_workspace(template), build_record(), SOURCE)
 
 
-def test_a_secret_that_the_runner_may_not_read_is_an_error() -> None:
-    template = {"workspaceEnv": {"TOKEN": {"valueFrom": {"projectSecretRef": {"name": "s"}}}}}
+def test_secret_values_are_kept_apart_from_others() -> None:
+    reference = {"valueFrom": {"projectSecretRef": {"name": "s", "key": "k"}}}
+    template = {
+        "provider": {"name": "x", "options": {"color": {"value": "red"}, "password": reference, "memory": reference}},
+        "workspaceEnv": {"A": {"value": "1"}, "TOKEN": reference, "OTHER": reference, "HIDDEN": {"value": "<hidden>"}},
+    }
+    credentials = Credentials(
+        {"password": "pw", "memory": "1Gi"},
+        {"TOKEN": "t", "OTHER": "o", "HIDDEN": "h"},
+        {"FAIRLEAD_GIT_TOKEN": "g"},
+    )
+    record = build_record(options={"workspaceEnv": ["OTHER=mine"]})
+    spec = build_spec(build_workspace(template), record, SOURCE, credentials)
+    assert (dict(spec.options), dict(spec.secret_options)) == ({"color": "red"}, {"password": "pw"})
+    assert dict(spec.environment) == {"A": "1", "OTHER": "mine"}
+    assert dict(spec.secrets) == {"TOKEN": "t", "HIDDEN": "h", "FAIRLEAD_GIT_TOKEN": "g"}
+    assert spec.limits.memory_bytes == 1024**3
+    assert "pw" not in repr(spec) and "'h'" not in repr(spec)
     with pytest.raises(EngineError, match="TOKEN"):
-        build_spec(build_workspace(template), build_record(), REPOSITORY)
+        build_spec(
+            build_workspace(template), record, SOURCE, Credentials({"password": "", "memory": ""}, {"OTHER": ""})
+        )
+
+
+def test_the_hash_covers_what_needs_a_new_container() -> None:
+    def hash_of(**template: Any) -> str:
+        return hash_template(build_workspace({"provider": {"name": "x"}, **template}))
+
+    assert hash_of() == hash_of(instanceTemplate={"metadata": {}}, preventWakeUpOnConnection=True)
+    assert len({hash_of(), hash_of(workspaceEnv={"A": {"value": "1"}}), hash_of(provider={"name": "y"})}) == 3
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("https://example.com/a.git", ("example.com", "https")),
+        ("https://ada@example.com:8443/a.git", ("example.com:8443", "https")),
+        ("ssh://git@example.com:22/a.git", ("example.com:22", "ssh")),
+        ("git@example.com:a/b.git", ("example.com", "ssh")),
+        ("http://example.com/a.git", ("", "")),
+        ("/srv/a@b:c", ("", "")),
+        ("/srv/repository", ("", "")),
+    ],
+)
+def test_the_host_of_a_repository_is_found(url: str, host: tuple[str, str]) -> None:
+    assert find_git_host(GitSource(url)) == host
 
 
 def test_what_is_wanted_is_read_from_the_object() -> None:

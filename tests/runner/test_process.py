@@ -136,13 +136,15 @@ def test_a_uid_never_leads_out_of_the_folder(tmp_path: Path, uid: str) -> None:
 
 def test_the_last_tasks_are_kept_in_their_order() -> None:
     record = WorkspaceRecord("u", "p", "w")
+    record = record.with_task(TaskRecord("running", "up", "now"))
     for number in range(8):
-        record = record.with_task(TaskRecord(str(number), "up", "now"))
-    record = record.with_task(TaskRecord("4", "up", "now", status="Failed"))
+        record = record.with_task(TaskRecord(str(number), "up", "now", status="Succeeded"))
+    record = record.with_task(TaskRecord("5", "up", "now", status="Failed"))
     assert [(task.id, task.status) for task in record.tasks] == [
-        ("3", "Running"),
-        ("4", "Failed"),
-        *((number, "Running") for number in ("5", "6", "7")),
+        ("running", "Running"),
+        ("4", "Succeeded"),
+        ("5", "Failed"),
+        *((number, "Succeeded") for number in ("6", "7")),
     ]
 
 

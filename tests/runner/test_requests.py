@@ -8,6 +8,7 @@ import pytest
 from fairlead.links.frames import STDOUT
 from fairlead.runner.actions import RunnerActions
 from fairlead.runner.engines.contract import EngineError, EngineStatus, Reason
+from fairlead.runner.journal import RUNNING
 from tests.harness.eventually import eventually
 from tests.runner.conftest import RunnerFixture
 from tests.runner.test_actions import FakeStream, request
@@ -154,3 +155,21 @@ async def test_requests_are_served_while_a_template_waits_and_a_stop_ends_it(run
     assert runner.engine.calls == []
     runner.get().request_up({})
     await eventually(lambda: runner.api.summary("u") == RUNS)
+
+
+async def test_many_requests_at_once_end_with_the_last_one(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    reconciler, requested = runner.get(), []
+    for _ in range(6):
+        requested += [reconciler.request_stop(), reconciler.request_up({"recreate": True})]
+    await asyncio.sleep(1.5)
+    for _ in range(6):
+        requested += [reconciler.request_up({}), reconciler.request_stop()]
+    await eventually(lambda: runner.api.summary("u") == ("Ready", "Stopped", "StopSucceeded"))
+    assert all(task.status != RUNNING for task in runner.record().tasks)
+    assert runner.record().tasks[-1].id == requested[-1]
+    listed = (await request(RunnerActions(runner.services, runner.workspaces), "tasks")).decode()["tasks"]
+    assert listed[0]["id"] == requested[-1]
+    reconciler.request_up({})
+    await eventually(lambda: runner.api.summary("u") == RUNS)
+    assert (runner.containers(), len(runner.record().tasks) <= 6) == (["u"], True)

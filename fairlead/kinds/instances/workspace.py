@@ -57,6 +57,11 @@ STATUS = obj(
     message=string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
+    usage=obj(
+        "Resources that the workspace uses, as its runner has measured them. Updated at most once a minute.",
+        memory=string("Memory, as a quantity such as `512Mi`. Omitted if it does not run or this is unknown."),
+        disk=string("Disk space of its work folder, as a quantity. Omitted if this is unknown."),
+    ),
     lastWorkspaceStatus=enum("Last status that the runner reported.", "", "NotFound", "Stopped", "Busy", "Running"),
     instance=with_description(WORKSPACE_TEMPLATE_SPEC, "The rendered template of this workspace."),
     templateHash=TEMPLATE_HASH,
@@ -77,12 +82,16 @@ FIELDS = {"spec": SPEC, "status": STATUS}
 
 
 def current_reason(workspace: Object) -> Any:
-    """Why the workspace is not ready, or which task is under way; empty if it is ready and idle."""
+    """Why the workspace is not ready, which task is under way, or that a changed template waits for an `up`; empty
+    if there is nothing of these."""
     conditions = {each.get("type"): each for each in get_path(workspace, "status.conditions") or ()}
     ready, task = conditions.get("Ready") or {}, conditions.get("TaskSucceeded") or {}
     if ready and ready.get("status") != "True":
         return ready.get("reason") or ""
-    return task.get("reason") or "" if task and task.get("status") != "True" else ""
+    if task and task.get("status") != "True":
+        return task.get("reason") or ""
+    applied = conditions.get("TemplateApplied") or {}
+    return applied.get("reason") or "" if applied.get("status") == "False" else ""
 
 
 def preserve_runner(change: Change) -> None:
@@ -118,10 +127,12 @@ WORKSPACE = Kind(
     columns=(
         Column("Phase", "status.phase", description="Pending, Ready, Sleeping or Failed."),
         Column("Container", "status.lastWorkspaceStatus", description="NotFound, Stopped, Busy or Running."),
-        Column("Reason", current_reason, description="Why it is not ready, or the task under way."),
+        Column("Reason", current_reason, description="Why it is not ready, the task under way, or what waits for it."),
         Column("Owner", owner_name, description="Owning user or team."),
         Column("Template", "spec.templateRef.name", description="Template of the workspace."),
         Column("Runner", "spec.runnerRef.runner", description="Runner of the workspace."),
+        Column("Memory", "status.usage.memory", description="Memory that it uses.", wide=True),
+        Column("Disk", "status.usage.disk", description="Disk space that it uses.", wide=True),
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
         Column("Message", "status.message", description="The reason for the phase, in words.", wide=True),
     ),

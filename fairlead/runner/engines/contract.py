@@ -44,6 +44,11 @@ class ImageSource:
 
 Source = GitSource | FolderSource | ImageSource
 
+GIT_USER, GIT_TOKEN = "FAIRLEAD_GIT_USER", "FAIRLEAD_GIT_TOKEN"
+GIT_SSH_KEY, GIT_KNOWN_HOSTS = "FAIRLEAD_GIT_SSH_KEY", "FAIRLEAD_GIT_KNOWN_HOSTS"
+GIT_CREDENTIALS = frozenset({GIT_USER, GIT_TOKEN, GIT_SSH_KEY, GIT_KNOWN_HOSTS})
+"""Secrets that are for the clone only: the workspace does not get them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -74,8 +79,11 @@ class WorkspaceSpec:
     """What the template allows beyond the default, for example `privileged` or `mounts`."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the provider in the template, without limits and permissions."""
+    secret_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options of the provider whose values come from secrets. They are not to be stored, and not for the workspace."""
     template_hash: str = ""
-    """Changes with everything in the template that needs a new container. `EngineStatus` returns it."""
+    """Changes with everything in the template that needs a new container. `EngineStatus` returns it. `up` replaces a
+    container with another hash."""
     recreate: bool = False
     """Replace the container, and keep the work folder."""
     reset: bool = False

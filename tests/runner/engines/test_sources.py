@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.contract import EngineError, FolderSource, GitSource, Reason, Source
+from fairlead.runner.engines.contract import GIT_TOKEN, EngineError, FolderSource, GitSource, Reason, Source
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.sources import GIT_TOKEN, find_protocol, plan_fetch
+from fairlead.runner.engines.devcontainer.sources import find_protocol, plan_fetch
 
 
 def settings(tmp_path: Path) -> Settings:

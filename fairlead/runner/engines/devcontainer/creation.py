@@ -12,7 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.runner.engines.contract import EngineError, GitSource, Reason, TaskContext, WorkspaceSpec
+from fairlead.runner.engines.contract import (
+    GIT_CREDENTIALS,
+    EngineError,
+    GitSource,
+    Reason,
+    TaskContext,
+    WorkspaceSpec,
+)
 from fairlead.runner.engines.devcontainer.configuration import (
     cli_environment,
     cli_options,
@@ -34,12 +41,7 @@ from fairlead.runner.engines.devcontainer.preparation import (
 )
 from fairlead.runner.engines.devcontainer.sandbox import run_in_sandbox, start_recovery
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
-from fairlead.runner.engines.devcontainer.sources import (
-    CREDENTIALS,
-    SCRIPT_OF_CLONE,
-    SCRIPT_OF_COPY,
-    plan_fetch,
-)
+from fairlead.runner.engines.devcontainer.sources import SCRIPT_OF_CLONE, SCRIPT_OF_COPY, plan_fetch
 from fairlead.runner.engines.masking import Masker
 
 BUILD, START, COMMANDS = "Build", "Start", "LifecycleCommands"
@@ -113,7 +115,7 @@ class Creation:
             merged = await read_configuration(self.settings, self.folder, self.grant, config)
             self.command.remove()
             self.folder.task.mkdir(mode=0o700)
-            secrets = {name: value for name, value in self.spec.secrets.items() if name not in CREDENTIALS}
+            secrets = {name: value for name, value in self.spec.secrets.items() if name not in GIT_CREDENTIALS}
             write_file(self.folder.task / "secrets.json", json.dumps(secrets).encode())
             write_file(self.folder.task / "merged.json", json.dumps(merged).encode())
             options = cli_options(self.settings, self.folder, self.grant, config)
@@ -200,7 +202,7 @@ class Creation:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         for name, value in self.spec.secrets.items():
-            if name not in CREDENTIALS and "/" not in name and name not in ("", ".", ".."):
+            if name not in GIT_CREDENTIALS and "/" not in name and name not in ("", ".", ".."):
                 write_file(folder / name, value.encode(), mode=0o400)
                 os.chown(folder / name, self.grant.first_uid, self.grant.first_uid)
         os.chown(folder, self.grant.first_uid, self.grant.first_uid)

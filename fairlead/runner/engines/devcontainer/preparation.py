@@ -204,7 +204,7 @@ def ensure_network(settings: Settings, grant: Grant) -> None:
 
 def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:
     """Everything but the secrets."""
-    fields = asdict(replace(spec, secrets={}))
+    fields = asdict(replace(spec, secrets={}, secret_options={}))
     fields["source"] = {"kind": type(spec.source).__name__.removesuffix("Source").lower(), **asdict(spec.source)}
     return {**fields, "permissions": sorted(spec.permissions), "recreate": False, "reset": False}
 

@@ -11,13 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fairlead.runner.engines.contract import EngineError, FolderSource, GitSource, ImageSource, Reason, Source
+from fairlead.runner.engines.contract import (
+    GIT_KNOWN_HOSTS,
+    GIT_SSH_KEY,
+    GIT_TOKEN,
+    GIT_USER,
+    EngineError,
+    FolderSource,
+    GitSource,
+    ImageSource,
+    Reason,
+    Source,
+)
 from fairlead.runner.engines.devcontainer.settings import Settings
-
-GIT_USER, GIT_TOKEN = "FAIRLEAD_GIT_USER", "FAIRLEAD_GIT_TOKEN"
-GIT_SSH_KEY, GIT_KNOWN_HOSTS = "FAIRLEAD_GIT_SSH_KEY", "FAIRLEAD_GIT_KNOWN_HOSTS"
-CREDENTIALS = frozenset({GIT_USER, GIT_TOKEN, GIT_SSH_KEY, GIT_KNOWN_HOSTS})
-"""Secrets that are for the clone only: the workspace does not get them."""
 
 SCRIPT_OF_COPY = 'tar -C "/work/$PROJECT" --exclude=./.git -cf - . | tar -C "/staging/$PROJECT" -xf -'
 SCRIPT_OF_CLONE = f"""

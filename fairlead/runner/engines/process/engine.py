@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fairlead.runner.engines.contract import (
+    GIT_CREDENTIALS,
     ByteStream,
     ContainerState,
     EngineError,
@@ -62,7 +63,9 @@ class ProcessEngine:
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
         folder = self._folder(spec.uid)
-        if (await self.status(spec.uid)).state is ContainerState.RUNNING and not spec.recreate and not spec.reset:
+        status = await self.status(spec.uid)
+        is_current = status.state is ContainerState.RUNNING and status.template_hash == spec.template_hash
+        if is_current and not spec.recreate and not spec.reset:
             return
         await self._end_processes(spec.uid)
         if spec.reset:
@@ -186,7 +189,7 @@ class ProcessEngine:
         shutil.rmtree(secrets, ignore_errors=True)
         secrets.mkdir(mode=0o700)
         for name, value in spec.secrets.items():
-            if "/" not in name and name not in ("", ".", ".."):
+            if name not in GIT_CREDENTIALS and "/" not in name and name not in ("", ".", ".."):
                 _replace_file(secrets / name, value)
 
     async def _end_processes(self, uid: str) -> None:

@@ -1,0 +1,116 @@
+"""The secrets of a workspace, which the server resolves for each `up`. They are in memory only, until it ends.
+
+The journal, the status and the log never have them; the log masks them.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from fairlead.client import ApiStatusError, ClientError
+from fairlead.core.objects import Object, get_path
+from fairlead.runner.engines.contract import (
+    GIT_KNOWN_HOSTS,
+    GIT_SSH_KEY,
+    GIT_TOKEN,
+    GIT_USER,
+    EngineError,
+    GitSource,
+    Source,
+)
+from fairlead.runner.services import RunnerServices
+from fairlead.runner.tasks import RunningTask
+
+SECRETS_UNAVAILABLE = "SecretsUnavailable"
+STEP, STEP_SECONDS, RETRY_SECONDS = "Secrets", 60.0, 2.0
+HIDDEN = "<hidden>"
+"""What the server shows instead of a password parameter."""
+GIT_FIELDS = {
+    "username": GIT_USER,
+    "password": GIT_TOKEN,
+    "sshPrivateKey": GIT_SSH_KEY,
+    "knownHosts": GIT_KNOWN_HOSTS,
+}
+"""Fields of the response, and the names of secrets by which engines know them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Secret values by name: options of the provider, environment variables, and those for the clone."""
+
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    git: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def values(self) -> Iterator[str]:
+        """What must not be in any log. The name of a Git user and host keys are no secrets."""
+        yield from self.options.values()
+        yield from self.environment.values()
+        yield from (value for name, value in self.git.items() if name in (GIT_TOKEN, GIT_SSH_KEY))
+
+
+NO_CREDENTIALS = Credentials()
+
+
+async def fetch_credentials(
+    services: RunnerServices, workspace: Object, source: Source, running: RunningTask
+) -> Credentials:
+    """Raises EngineError if the template needs secrets that are not available. A repository may need none."""
+    host, protocol = find_git_host(source)
+    if needs_secrets(workspace):
+        async with running.step(STEP, STEP_SECONDS):
+            return _read_response(await _fetch_patiently(services, workspace, host, protocol), running)
+    if not host:
+        return NO_CREDENTIALS
+    try:
+        return _read_response(await services.api.get_credentials(workspace, host, protocol), running)
+    except ClientError as error:
+        running.log_message(f"going on without credentials for {host}: {error}")
+        return NO_CREDENTIALS
+
+
+async def _fetch_patiently(services: RunnerServices, workspace: Object, host: str, protocol: str) -> Object:
+    while True:
+        try:
+            return await services.api.get_credentials(workspace, host, protocol)
+        except ApiStatusError as error:
+            if error.code < 500 and error.code != 429:
+                raise EngineError(SECRETS_UNAVAILABLE, f"the server refuses the secrets: {error.message}") from None
+        except ClientError:
+            pass  # the server is being restarted
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+def _read_response(response: Object, running: RunningTask) -> Credentials:
+    git = response.get("gitCredentials") or {}
+    credentials = Credentials(
+        response.get("providerOptions") or {},
+        response.get("workspaceEnv") or {},
+        {name: git[field] for field, name in GIT_FIELDS.items() if git.get(field)},
+    )
+    running.mask(credentials.values())
+    if errors := [str(each.get("message")) for each in response.get("errors") or ()]:
+        raise EngineError(SECRETS_UNAVAILABLE, "; ".join(errors))
+    return credentials
+
+
+def needs_secrets(workspace: Object) -> bool:
+    """Whether values of the template come from secrets or password parameters."""
+    template = get_path(workspace, "status.instance") or {}
+    maps = (get_path(template, "provider.options") or {}, template.get("workspaceEnv") or {})
+    values = [each for found in maps for each in found.values() if isinstance(each, Mapping)]
+    return any(each.get("valueFrom") or HIDDEN in str(each.get("value") or "") for each in values)
+
+
+def find_git_host(source: Source) -> tuple[str, str]:
+    """Host, with a port if there is one, and protocol of a repository; empty if it needs no credentials."""
+    if not isinstance(source, GitSource):
+        return "", ""
+    if "://" not in source.url:
+        user, _, rest = source.url.partition("@")
+        host, is_short_form, _ = rest.partition(":")
+        return (host, "ssh") if is_short_form and "/" not in user + host else ("", "")
+    parts = urlsplit(source.url)
+    host = parts.netloc.rpartition("@")[2]
+    return (host, parts.scheme) if parts.scheme in ("https", "ssh") else ("", "")

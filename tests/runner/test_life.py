@@ -1,0 +1,156 @@
+"""What changes during the life of a workspace: its template, its owner, what it uses, and requests that apply once."""
+
+import asyncio
+
+import pytest
+
+from fairlead.core.objects import Object
+from fairlead.runner.engines.contract import EngineError, Reason
+from tests.harness.eventually import eventually
+from tests.runner.conftest import RunnerFixture
+from tests.runner.test_workspaces import RUNS, bring_up
+
+MEBIBYTE = 1024 * 1024
+
+
+def find_condition(runner: RunnerFixture, type: str) -> Object:
+    return next((each for each in runner.api.status("u")["conditions"] if each["type"] == type), {})
+
+
+def container_name(runner: RunnerFixture) -> str:
+    (path,) = runner.engine.containers.iterdir()
+    return path.name
+
+
+async def up(runner: RunnerFixture, **options: object) -> str:
+    """The name of the container after an `up`."""
+    runner.get().request_up(options)
+    await eventually(lambda: (runner.record().last_task or runner.record().tasks[0]).status == "Succeeded")
+    await eventually(lambda: runner.api.summary("u") == RUNS)
+    return container_name(runner)
+
+
+# --- template ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_changed_template_is_said_to_wait_and_is_applied_by_the_next_up(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    container, data = container_name(runner), runner.data()
+    assert find_condition(runner, "TemplateApplied")["status"] == "True"
+    template = {"provider": {"name": "fake"}, "workspaceEnv": {"SIZE": {"value": "large"}}}
+    runner.api.change("u", status={"instance": template})
+    await eventually(lambda: find_condition(runner, "TemplateApplied")["reason"] == "AppliedAtNextUp")
+    await asyncio.sleep(600)
+    assert (container_name(runner), runner.api.summary("u")) == (container, RUNS)
+    assert await up(runner) != container
+    assert (find_condition(runner, "TemplateApplied")["status"], runner.data()) == ("True", data)
+    again = container_name(runner)
+    assert await up(runner) == again
+
+
+# --- options that apply once ------------------------------------------------------------------------------------------
+
+
+async def test_recreate_and_reset_apply_to_one_up(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    first, data = container_name(runner), runner.data()
+    second = await up(runner, recreate=True)
+    assert (second != first, runner.data()) == (True, data)
+    assert await up(runner) == second
+    third = await up(runner, reset=True)
+    assert third != second and runner.data() not in ("", data)
+    data = runner.data()
+    assert (await up(runner), runner.data()) == (third, data)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_a_reset_that_did_not_succeed_is_not_repeated_by_a_reboot(
+    runner: RunnerFixture, is_cancelled: bool
+) -> None:
+    await bring_up(runner)
+    if not is_cancelled:
+        runner.engine.failures["Start"] = EngineError(Reason.START_FAILED, "no")
+    task_id = runner.get().request_up({"reset": True})
+    await asyncio.sleep(1.5)
+    if is_cancelled:
+        runner.get().request_cancel(task_id)
+    await eventually(lambda: (runner.record().find_task(task_id) or runner.record().tasks[0]).status == "Failed")
+    data = runner.data()
+    assert data
+    runner.engine.failures.clear()
+    await runner.kill()
+    runner.host_boot = "second"
+    runner.start()
+    await eventually(lambda: runner.api.summary("u") == RUNS)
+    assert runner.data() == data
+
+
+async def test_a_runner_that_is_killed_during_a_reset_does_not_reset_at_the_next_up(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    runner.get().request_up({"reset": True})
+    await asyncio.sleep(2.5)
+    await runner.kill()
+    runner.start()
+    await eventually(lambda: runner.record().last_task is not None and runner.api.summary("u") == RUNS)
+    data = runner.data()
+    await up(runner)
+    assert runner.data() == data
+
+
+# --- owner ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_new_owner_gets_a_new_container_and_nothing_of_the_earlier_owner_runs_on(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    await up(runner, workspaceEnv=["TOKEN=of-ada"], recreate=True)
+    container, data = container_name(runner), runner.data()
+    runner.api.change("u", spec={"owner": {"user": "grace"}})
+    await eventually(lambda: runner.api.summary("u") == ("Ready", "Stopped", "StopSucceeded"))
+    assert ("u", "OwnerChanged", "Normal") in runner.api.events
+    assert "of-ada" not in str(runner.services.journal.records())
+    await asyncio.sleep(300)
+    assert runner.api.summary("u")[1] == "Stopped"
+    assert (await up(runner) != container, runner.data()) == (True, data)
+    spec = runner.engine.specs[-1]
+    assert (spec.owner, spec.recreate, dict(spec.environment)) == ("grace", True, {})
+    await up(runner)
+    assert not runner.engine.specs[-1].recreate
+
+
+async def test_an_up_for_the_earlier_owner_is_cancelled_and_a_failed_one_does_not_count(runner: RunnerFixture) -> None:
+    await bring_up(runner)
+    runner.get().request_up({"recreate": True})
+    await asyncio.sleep(1.5)
+    runner.api.change("u", spec={"owner": {"team": "ops"}})
+    await eventually(lambda: runner.api.summary("u")[1] == "Stopped")
+    runner.engine.failures["Start"] = EngineError(Reason.START_FAILED, "no")
+    runner.get().request_up({})
+    await eventually(lambda: runner.api.summary("u")[0] == "Failed")
+    runner.engine.failures.clear()
+    await runner.kill()
+    runner.start()
+    await asyncio.sleep(1)
+    await up(runner)
+    assert [spec.recreate for spec in runner.engine.specs[-2:]] == [True, True]
+    assert runner.engine.specs[-1].owner == "team/ops"
+
+
+# --- usage ------------------------------------------------------------------------------------------------------------
+
+
+async def test_usage_is_reported_once_a_minute_if_it_has_changed_noticeably(runner: RunnerFixture) -> None:
+    runner.engine.memory_bytes, runner.engine.disk_bytes = 100 * MEBIBYTE, 1
+    await bring_up(runner)
+    assert runner.api.status("u")["usage"] == {"memory": "100Mi", "disk": "1Mi"}
+    await asyncio.sleep(60)
+    patches = runner.api.patches
+    runner.engine.memory_bytes = 105 * MEBIBYTE
+    await asyncio.sleep(600)
+    assert runner.api.patches == patches
+    for size in range(200, 4000, 40):
+        runner.engine.memory_bytes = size * MEBIBYTE
+        await asyncio.sleep(10)
+    assert 10 <= runner.api.patches - patches <= 17
+    runner.get().request_stop()
+    await eventually(lambda: runner.api.summary("u")[1] == "Stopped")
+    assert runner.api.status("u")["usage"] == {"memory": None, "disk": "1Mi"}
