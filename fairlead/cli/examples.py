@@ -56,11 +56,26 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "project add-member": ("fairlead project add-member demo User:ada:user",),
     "project remove-member": ("fairlead project remove-member demo User:ada",),
     "project delete": ("fairlead project delete demo", "fairlead project delete demo --yes --timeout 10m"),
+    "workspace create": (
+        "fairlead workspace create desk https://example.com/shop.git --project demo",
+        "fairlead workspace create desk ~/src/shop --project demo --branch main",
+        "fairlead workspace create desk image:debian:12 --project demo --template python@1.x.x --parameter size=3",
+    ),
+    "workspace up": (
+        "fairlead workspace up desk --project demo",
+        "fairlead workspace up desk --project demo --recreate",
+    ),
+    "workspace stop": ("fairlead workspace stop desk --project demo",),
+    "workspace start": ("fairlead workspace start desk --project demo",),
     "workspace list": ("fairlead workspace list", "fairlead workspace list --project demo --watch"),
     "workspace show": ("fairlead workspace show desk --project demo",),
-    "workspace create": (
-        "fairlead workspace create desk --project demo --template python --wait",
-        "fairlead workspace create desk --project demo --template python@1.x.x --parameter size=3 --runner local",
+    "workspace logs": (
+        "fairlead workspace logs desk --project demo -f",
+        "fairlead workspace logs desk --project demo --tail 20",
+    ),
+    "workspace open": (
+        "fairlead workspace open desk --project demo",
+        "fairlead workspace open desk --project demo --editor jetbrains --print",
     ),
     "workspace delete": ("fairlead workspace delete desk --project demo",),
     "vcluster list": ("fairlead vcluster list", "fairlead vcluster list --project demo -o wide"),
@@ -135,12 +150,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "team remove": ("fairlead team remove ops bob",),
     "runner create": ("fairlead runner create local",),
     "runner start": (
+        "fairlead runner start local --allow-folder ~/src",
         "fairlead runner start local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",
     ),
-    "runner doctor": (
-        "fairlead runner doctor local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",
-    ),
+    "runner doctor": ("fairlead runner doctor local",),
     "runner install": (
+        "fairlead runner install local --write",
         "fairlead runner install local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",
     ),
     "runner list": ("fairlead runner list",),

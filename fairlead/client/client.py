@@ -201,22 +201,26 @@ class Client:
 
     def _stream_events(self, path: str, query: Mapping[str, str], accept: str) -> Iterator[Object]:
         """Yields the events of one watch request. Bookmarks are frequent, so the timeout detects dead connections."""
+        for event in self.stream_objects(path, query, accept=accept):
+            if event.get("type") == "ERROR":
+                status = event.get("object")
+                code = status.get("code") if isinstance(status, dict) else None
+                raise ApiStatusError.parse(code if isinstance(code, int) else 500, json.encode(status), self.url)
+            yield event
+
+    def stream_objects(
+        self, path: str, query: Mapping[str, str], *, accept: str = JSON, timeout: float | None = None
+    ) -> Iterator[Object]:
+        """Yields the JSON objects of a response, one per line, as they arrive. `timeout` is the longest silence."""
         import httpx
 
         try:
-            headers = {"Accept": accept}
-            with self._http.stream("GET", path, params=query, headers=headers, timeout=self.timeout) as response:
+            headers, seconds = {"Accept": accept}, self.timeout if timeout is None else timeout
+            with self._http.stream("GET", path, params=query, headers=headers, timeout=seconds) as response:
                 if not response.is_success:
                     raise ApiStatusError.parse(response.status_code, response.read(), self.url)
                 for line in split_lines(response.iter_bytes()):
-                    event = self._decode_object(line)
-                    if event.get("type") == "ERROR":
-                        status = event.get("object")
-                        code = status.get("code") if isinstance(status, dict) else None
-                        raise ApiStatusError.parse(
-                            code if isinstance(code, int) else 500, json.encode(status), self.url
-                        )
-                    yield event
+                    yield self._decode_object(line)
         except UnicodeEncodeError as error:
             raise ClientError(f"{NOT_UTF8} ({error.object!r})") from None
         except httpx.HTTPError as error:

@@ -3,6 +3,7 @@
 An engine of another package is named `module:function`. The function gets an `EngineSettings` and returns an `Engine`.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +16,9 @@ from fairlead.runner.engines.contract import Engine
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
 """Other names of engines in templates."""
 ENGINES_PACKAGE = "fairlead.runner.engines"
+TOOLS_FOLDER = Path(__file__).resolve().parents[2] / ".tools" / "bin"
+PODMAN_VARIABLES = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF")
+"""Variables of the runner that podman gets, which name its settings. The workspaces do not get them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,23 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
     package = f"{ENGINES_PACKAGE}.devcontainer"
     engine: Any = import_module(f"{package}.engine")
     engine_settings: Any = import_module(f"{package}.settings")
-    chosen = engine_settings.Settings(settings.state_folder, settings.runner, allowed_folders=settings.allowed_folders)
+    chosen = engine_settings.Settings(
+        settings.state_folder,
+        settings.runner,
+        cli=find_devcontainer_cli(TOOLS_FOLDER),
+        podman_environment={name: os.environ[name] for name in PODMAN_VARIABLES if name in os.environ},
+        allowed_folders=settings.allowed_folders,
+    )
     return cast(Engine, engine.DevcontainerEngine(chosen))
+
+
+def find_devcontainer_cli(tools: Path) -> tuple[str, ...]:
+    """The command of the dev container CLI: that of this source tree, which `make runner-tools` installs, with the
+    Node.js beside it if there is one; else the one of the machine."""
+    script, node = tools / "devcontainer", tools / "node"
+    if not script.exists():
+        return ("devcontainer",)
+    return (str(node.resolve()) if node.exists() else "node", str(script.resolve()))
 
 
 def _create_process(settings: EngineSettings) -> Engine:

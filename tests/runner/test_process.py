@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.resources.runner_process import RunnerInstallOptions, build_unit
+from fairlead.cli.resources.runner_process import RunnerOptions, build_unit
+from fairlead.cli.resources.runner_process import build_settings as read_options
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.runner.engines.contract import Finding
 from fairlead.runner.journal import Journal, TaskRecord, WorkspaceRecord
@@ -154,7 +155,8 @@ def test_the_last_tasks_are_kept_in_their_order() -> None:
 def test_the_unit_keeps_what_runs_and_does_not_contain_the_key(tmp_path: Path) -> None:
     key = tmp_path / "key 100%"
     key.write_text("canary")
-    unit = build_unit(RunnerInstallOptions("local", "https://example.com", key, engine=["process"]))
+    options = RunnerOptions("local", "https://example.com", key, engine=["process"])
+    unit = build_unit(read_options(options), options)
     assert "KillMode=process" in unit and "Restart=always" in unit
     assert "canary" not in unit
     assert f"--key-file '{tmp_path}/key 100%%'" in unit

@@ -157,18 +157,13 @@ class CreateInstanceOptions(CreateOptions, Protocol):
     def project(self) -> str: ...
 
     @property
-    def wait(self) -> bool: ...
+    def wait(self) -> bool | None: ...
 
     @property
     def timeout(self) -> int: ...
 
 
 T = TypeVar("T", bound=CreateInstanceOptions)
-FindObstacle = Callable[[Session, Object], str]
-
-
-def find_no_obstacle(session: Session, instance: Object) -> str:
-    return ""
 
 
 def create_instance_command(
@@ -176,19 +171,17 @@ def create_instance_command(
     resource: Resource,
     options_type: type[T],
     hint: str = "",
-    find_obstacle: FindObstacle = find_no_obstacle,
 ) -> Callable[[Callable[[T], Object]], None]:
     """Decorator that adds `create` for instances. The function builds the object; its docstring is the help.
 
-    `hint` is printed at the end; it contains `{name}` and `{project}`. `find_obstacle` returns why it makes no sense to
-    wait for a new instance, if the server does not report that itself.
+    `hint` is printed at the end; it contains `{name}` and `{project}`.
     """
 
     def add(build: Callable[[T], Object]) -> None:
         def create(options: T) -> None:
             with open_session(options.context) as session:
                 created = create_instance(session, resource, build(options), options)
-                finish_creation(session, resource, created, options, find_obstacle(session, created))
+                finish_creation(session, resource, created, options)
                 if hint:
                     print_note(hint.format(name=options.name, project=options.project))
 
@@ -205,9 +198,12 @@ def create_instance(session: Session, resource: Resource, body: Object, options:
 
 
 def finish_creation(
-    session: Session, resource: Resource, created: Object, options: CreateInstanceOptions, obstacle: str
+    session: Session, resource: Resource, created: Object, options: CreateInstanceOptions, obstacle: str = ""
 ) -> None:
-    """Prints the new instance. With --wait, waits until it is ready, and exits with code 1 if it is not."""
+    """Prints the new instance. With --wait, waits until it is ready, and exits with code 1 if it is not.
+
+    `obstacle` is why it makes no sense to wait, if the server does not report that itself.
+    """
     label = f"the {resource.noun} {options.name}"
     message = f"created {label} in the project {options.project}"
     if not options.wait:

@@ -92,7 +92,10 @@ def build_runner(session: Session, options: RunnerCreateOptions) -> NewObject:
         "endpoint": options.endpoint,
         "unusable": options.unusable or None,
     }
-    message = f"created the runner {options.name}; `fairlead runner key {options.name}` prints its access key"
+    message = (
+        f"created the runner {options.name}; `fairlead runner start {options.name}` runs it on this machine, with this "
+        f"login; for another machine, `fairlead runner key {options.name}` prints its access key"
+    )
     return NewObject(build_object(RUNNERS.kind, options.name, spec), message)
 
 

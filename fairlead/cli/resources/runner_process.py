@@ -1,11 +1,15 @@
 """`fairlead runner start`, `doctor` and `install`: the process that runs workspaces on this machine.
 
-The key comes from a file or from FAIRLEAD_RUNNER_KEY. There is no flag for it: command lines are visible to all users
-of a machine.
+The key comes from a file, from FAIRLEAD_RUNNER_KEY, or with the login from the server. There is no flag for it: command
+lines are visible to all users of a machine.
 """
 
+import asyncio
+import getpass
 import json
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +18,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli.resources.runner_login import Connection, connect_with_login, default_state_folder
 from fairlead.cli.server.event_loop import exit_with_error, run_until_signal
-from fairlead.cli.ui.flags import options_from
-from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.flags import ContextFlag, options_from
+from fairlead.cli.ui.output import escape_control, print_note
+from fairlead.client import DEFAULT_GROUP, ClientError
 
 if TYPE_CHECKING:
     from fairlead.runner.engines.contract import Finding
@@ -27,85 +33,81 @@ DEFAULT_ENGINE = "devcontainer"
 UNIT_FOLDER = Path("/etc/systemd/system")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the runner.")]
-ServerFlag = Annotated[str, typer.Option("--server", help="Base URL of the server.", metavar="URL")]
-KeyFileFlag = Annotated[
-    Path | None,
-    typer.Option(
-        "--key-file",
-        help="File with the runner's key, as `fairlead runner key` prints it.",
-        metavar="FILE",
-        show_default="FAIRLEAD_RUNNER_KEY",
-    ),
+GroupFlag = Annotated[
+    str | None, typer.Option("--api-group", help="The server's setting api_group.", show_default=False)
 ]
-CaFileFlag = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca-file",
-        help="PEM file with the server's CA, unless this machine already trusts it.",
-        metavar="FILE",
-        show_default=False,
-    ),
-]
-StateFlag = Annotated[Path, typer.Option("--state", help="Folder for what must survive the process.", metavar="DIR")]
-EngineFlag = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--engine",
-        help="How workspaces run: devcontainer or process. Repeatable; the first is the default.",
-        metavar="NAME",
-        show_default=DEFAULT_ENGINE,
-    ),
-]
-AllowFolderFlag = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--allow-folder",
-        help="Folder of this machine that workspaces may be created from. Repeatable.",
-        metavar="DIR",
-        show_default="none",
-    ),
-]
-GroupFlag = Annotated[str, typer.Option("--api-group", help="The server's setting api_group.")]
-DEFAULT_STATE = Path("/var/lib/fairlead-runner")
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerOptions:
+    """The flags of all commands for the process of a runner."""
+
+    name: NameArgument
+    server: Annotated[
+        str | None,
+        typer.Option("--server", help="Base URL of the server.", metavar="URL", show_default="that of the login"),
+    ] = None
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--key-file",
+            help="File with the runner's key, as `fairlead runner key` prints it.",
+            metavar="FILE",
+            show_default="FAIRLEAD_RUNNER_KEY, or requested with the login",
+        ),
+    ] = None
+    ca_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca-file",
+            help="PEM file with the server's CA, unless this machine already trusts it.",
+            metavar="FILE",
+            show_default="that of the login",
+        ),
+    ] = None
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            help="Folder for what must survive the process.",
+            metavar="DIR",
+            show_default="/var/lib/fairlead-runner; not as root, ~/.local/state/fairlead-runner",
+        ),
+    ] = None
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine",
+            help="How workspaces run: devcontainer or process. Repeatable; the first is the default.",
+            metavar="NAME",
+            show_default=DEFAULT_ENGINE,
+        ),
+    ] = None
+    allow_folder: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--allow-folder",
+            help="Folder of this machine that workspaces may be created from. Repeatable.",
+            metavar="DIR",
+            show_default="none",
+        ),
+    ] = None
+    api_group: GroupFlag = None
+    context: ContextFlag = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerStartOptions:
-    name: NameArgument
-    server: ServerFlag
-    key_file: KeyFileFlag = None
-    ca_file: CaFileFlag = None
-    state: StateFlag = DEFAULT_STATE
-    engine: EngineFlag = None
-    allow_folder: AllowFolderFlag = None
-    api_group: GroupFlag = "management.service.sh"
-    log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info"
+    runner: RunnerOptions
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", help="debug, info, warning or error.", show_default="info")
+    ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready, for scripts.")] = False
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerDoctorOptions:
-    name: NameArgument
-    server: ServerFlag
-    key_file: KeyFileFlag = None
-    ca_file: CaFileFlag = None
-    state: StateFlag = DEFAULT_STATE
-    engine: EngineFlag = None
-    allow_folder: AllowFolderFlag = None
-    api_group: GroupFlag = "management.service.sh"
-
-
-@dataclass(frozen=True, slots=True)
 class RunnerInstallOptions:
-    name: NameArgument
-    server: ServerFlag
-    key_file: Annotated[
-        Path, typer.Option("--key-file", help="File with the runner's key. It must exist.", metavar="FILE")
-    ]
-    ca_file: CaFileFlag = None
-    state: StateFlag = DEFAULT_STATE
-    engine: EngineFlag = None
-    allow_folder: AllowFolderFlag = None
+    runner: RunnerOptions
     write: Annotated[bool, typer.Option("--write", help=f"Write the unit to {UNIT_FOLDER} instead of printing it.")] = (
         False
     )
@@ -115,53 +117,92 @@ class RunnerInstallOptions:
 def start(options: RunnerStartOptions) -> None:
     """Run workspaces on this machine, until it is stopped.
 
-    What runs goes on running without this process, and is taken over when it starts again.
+    Without --server, it uses the login of this command line, and checks this machine first. What runs goes on running
+    without this process, and is taken over when it starts again.
     """
-    from fairlead.client import ClientError
     from fairlead.core.log import configure_logging
     from fairlead.runner.process import run
 
-    if options.log_level not in ("debug", "info", "warning", "error"):
-        raise typer.BadParameter(f"--log-level {options.log_level}: must be debug, info, warning or error")
-    configure_logging(options.log_level, "json")
+    level, is_local = options.log_level or "info", options.runner.server is None
+    if level not in ("debug", "info", "warning", "error"):
+        raise typer.BadParameter(f"--log-level {level}: must be debug, info, warning or error")
+    if is_local:
+        require_root(options.runner)
+    settings = build_settings(options.runner)
+    is_terminal = is_local and sys.stderr.isatty()
+    configure_logging(options.log_level or ("warning" if is_terminal else "info"), "console" if is_terminal else "json")
+    if is_local:
+        check_machine(settings)
     try:
-        run_until_signal(run, build_settings(options), lambda started: announce(started, options.as_json))
+        run_until_signal(run, settings, lambda started: announce(started, settings, options.as_json))
     except ClientError as error:
         raise exit_with_error(error) from None
 
 
-@options_from(RunnerDoctorOptions)
-def doctor(options: RunnerDoctorOptions) -> None:
-    """Check what this machine lacks to run workspaces. Exits with 1 if it cannot."""
-    import asyncio
+def require_root(options: RunnerOptions) -> None:
+    """Says at once what every later error would be about."""
+    if DEFAULT_ENGINE not in (options.engine or (DEFAULT_ENGINE,)) or os.geteuid() == 0:
+        return
+    script = shutil.which("fairlead") or str(Path(sys.executable).with_name("fairlead"))
+    command = f"sudo env HOME={shlex.quote(str(Path.home()))} {shlex.quote(script)} {shlex.join(sys.argv[1:])}"
+    typer.echo(
+        f"fairlead: containers of workspaces need root, and you are {getpass.getuser()}; run\n  {command}\n"
+        "  or run workspaces as plain processes, without any isolation, with --engine process",
+        err=True,
+    )
+    raise typer.Exit(1)
 
+
+def check_machine(settings: "RunnerSettings") -> None:
+    """Prints what this machine lacks, and exits if it cannot run workspaces."""
+    findings = asyncio.run(_examine(settings))
+    lacking = [finding for finding in findings if finding.problem]
+    for finding in lacking:
+        for line in describe_finding(finding):
+            print_note(line)
+    if any(finding.is_fatal for finding in lacking):
+        print_note(
+            f"fairlead: this machine cannot run workspaces yet; `fairlead runner doctor {settings.name}` checks again"
+        )
+        raise typer.Exit(1)
+
+
+async def _examine(settings: "RunnerSettings") -> "list[Finding]":
     from fairlead.runner.doctor import examine
 
-    settings = build_settings(options)
+    return [finding async for finding in examine(settings)]
 
-    async def collect() -> "list[Finding]":
-        return [finding async for finding in examine(settings)]
 
-    findings = asyncio.run(collect())
+@options_from(RunnerOptions)
+def doctor(options: RunnerOptions) -> None:
+    """Check what this machine lacks to run workspaces. Exits with 1 if it cannot."""
+    findings = asyncio.run(_examine(build_settings(options)))
     for finding in findings:
-        state = "ok" if not finding.problem else "PROBLEM" if finding.is_fatal else "warning"
-        print(f"{state:8} {finding.subject}" + (f": {finding.problem}" if finding.problem else ""))
-        if finding.problem and finding.remedy:
-            print(f"         fix: {finding.remedy}")
+        for line in describe_finding(finding):
+            print(escape_control(line))
     if any(finding.problem and finding.is_fatal for finding in findings):
         raise typer.Exit(1)
 
 
+def describe_finding(finding: "Finding") -> list[str]:
+    state = "ok" if not finding.problem else "PROBLEM" if finding.is_fatal else "warning"
+    lines = [f"{state:8} {finding.subject}" + (f": {finding.problem}" if finding.problem else "")]
+    return [*lines, f"         fix: {finding.remedy}"] if finding.problem and finding.remedy else lines
+
+
 @options_from(RunnerInstallOptions)
 def install(options: RunnerInstallOptions) -> None:
-    """Print a systemd unit that runs this runner, or install it with --write."""
-    unit = build_unit(options)
+    """Print a systemd unit that runs this runner, or install it with --write.
+
+    Without --server, it uses the login of this command line, and stores the key of the runner in the state folder.
+    """
+    unit = build_unit(build_settings(options.runner), options.runner)
     if not options.write:
         print(unit, end="")
         return
     from fairlead.core.files import FileProblem, write_file
 
-    path = UNIT_FOLDER / f"fairlead-runner-{options.name}.service"
+    path = UNIT_FOLDER / f"fairlead-runner-{options.runner.name}.service"
     try:
         write_file(path, unit.encode(), mode=0o644)
     except FileProblem as error:
@@ -169,39 +210,56 @@ def install(options: RunnerInstallOptions) -> None:
     print_note(f"wrote {path}; start it with `systemctl daemon-reload && systemctl enable --now {path.stem}`")
 
 
-def build_settings(options: RunnerStartOptions | RunnerDoctorOptions) -> "RunnerSettings":
-    from fairlead.core.validators import check_base_url
+def build_settings(options: RunnerOptions) -> "RunnerSettings":
     from fairlead.runner.settings import RunnerSettings
 
-    server = options.server.rstrip("/")
-    if error := check_base_url(server):
-        raise typer.BadParameter(f"--server {error}")
+    state = (options.state or default_state_folder()).absolute()
+    connection = find_connection(options, state)
     return RunnerSettings(
         name=options.name,
-        server=server,
-        state_folder=options.state.absolute(),
-        key_file=options.key_file,
-        ca_file=options.ca_file,
-        api_group=options.api_group,
+        server=connection.server,
+        state_folder=state,
+        key_file=connection.key_file,
+        ca_file=connection.ca_file,
+        api_group=connection.api_group,
         engines=tuple(options.engine or (DEFAULT_ENGINE,)),
         allowed_folders=tuple(path.resolve() for path in options.allow_folder or ()),
     )
 
 
-def announce(started: "StartedRunner", as_json: bool) -> None:
+def find_connection(options: RunnerOptions, state: Path) -> Connection:
+    """From the flags, or from the login if they name no server."""
+    from fairlead.core.validators import check_base_url
+
+    if options.server is None:
+        if options.ca_file or options.api_group:
+            raise typer.BadParameter("--ca-file and --api-group belong to --server; the login has its own")
+        return connect_with_login(options.name, state, options.key_file, options.context)
+    server = options.server.rstrip("/")
+    if error := check_base_url(server):
+        raise typer.BadParameter(f"--server {error}")
+    return Connection(server, options.key_file, options.ca_file, options.api_group or DEFAULT_GROUP)
+
+
+def announce(started: "StartedRunner", settings: "RunnerSettings", as_json: bool) -> None:
     import structlog
 
     if as_json:
         print(json.dumps({"runner": started.name, "bootId": started.boot}), flush=True)
+    elif sys.stderr.isatty():
+        print_note(
+            f"the runner {started.name} is ready for workspaces of {started.server}; it stores them in "
+            f"{settings.state_folder}. Ctrl-C stops it; workspaces go on running."
+        )
     structlog.get_logger().info("ready", runner=started.name, server=started.server, boot_id=started.boot)
 
 
-def build_unit(options: RunnerInstallOptions) -> str:
+def build_unit(settings: "RunnerSettings", options: RunnerOptions) -> str:
     """The text of the unit. Only the process of the runner is ended with it, not what it runs (KillMode)."""
-    command = " ".join(_quote(each) for each in _command(options))
+    command = " ".join(_quote(each) for each in _command(settings, options))
     return f"""\
 [Unit]
-Description=Fairlead runner {options.name}
+Description=Fairlead runner {settings.name}
 After=network-online.target
 Wants=network-online.target
 StartLimitIntervalSec=0
@@ -221,14 +279,17 @@ WantedBy=multi-user.target
 """
 
 
-def _command(options: RunnerInstallOptions) -> Sequence[str]:
-    optional = ("--ca-file", str(options.ca_file.absolute())) if options.ca_file else ()
+def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str]:
+    if settings.key_file is None:
+        raise typer.BadParameter("a service has no FAIRLEAD_RUNNER_KEY; name a file with the key with --key-file")
+    authority = ("--ca-file", str(settings.ca_file.absolute())) if settings.ca_file else ()
+    group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
-    folders = [part for each in options.allow_folder or () for part in ("--allow-folder", str(each.absolute()))]
+    folders = [part for each in settings.allowed_folders for part in ("--allow-folder", str(each))]
     return (
-        *(sys.executable, "-m", "fairlead", "runner", "start", options.name, "--server", options.server),
-        *("--key-file", str(options.key_file.absolute()), *optional),
-        *("--state", str(options.state.absolute()), *engines, *folders),
+        *(sys.executable, "-m", "fairlead", "runner", "start", settings.name, "--server", settings.server),
+        *("--key-file", str(settings.key_file.absolute()), *authority, *group),
+        *("--state", str(settings.state_folder), *engines, *folders),
     )
 
 

@@ -1,57 +1,123 @@
-"""`fairlead workspace`: lists, shows, creates and deletes the developer workspaces of projects."""
+"""`fairlead workspace`: the developer workspaces of projects."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from fairlead.cli.resources.instance import (
+    INSTANCE_DETAILS,
     ParameterFlag,
-    WaitFlag,
-    create_instance_command,
+    create_instance,
     encode_parameters,
-    instance_resource,
+    finish_creation,
     parse_template_ref,
+    phase_of,
+    template_cell,
 )
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object
-from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
-from fairlead.cli.ui.flags import ContextFlag, DisplayNameFlag, ObjectOutputFlag, RequiredProjectFlag, TimeoutFlag
+from fairlead.cli.ui.describe import build_object, cell, owner_cell, print_created
+from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.field_flags import name_project
+from fairlead.cli.ui.flags import ContextFlag, DisplayNameFlag, ObjectOutputFlag, RequiredProjectFlag, options_from
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.output import TABLE
-from fairlead.cli.ui.resource_commands import Deletion, add_delete_command, add_list_command, add_show_command
-from fairlead.cli.ui.session import Session
-from fairlead.client import ApiStatusError
-from fairlead.core.objects import Object, get_path
+from fairlead.cli.ui.output import TABLE, print_note
+from fairlead.cli.ui.resource_commands import (
+    Deletion,
+    Resource,
+    add_delete_command,
+    add_list_command,
+    add_show_command,
+)
+from fairlead.cli.ui.session import Session, UsageError, open_session
+from fairlead.cli.workspaces.commands import (
+    UP_TIMEOUT_SECONDS,
+    UpTimeoutFlag,
+    describe_running,
+    logs,
+    open_editor,
+    start,
+    stop,
+    up,
+)
+from fairlead.cli.workspaces.explanation import explain_workspace
+from fairlead.cli.workspaces.runners import describe_missing_runner, has_runner
+from fairlead.cli.workspaces.running import begin_wait, describe_task, follow_new_workspace
+from fairlead.cli.workspaces.sources import SOURCE_ANNOTATION, UP_ANNOTATION, Revision, encode_source
+from fairlead.cli.workspaces.targets import PLURAL, open_target
+from fairlead.core.objects import Object, get_path, name_of
 
-WORKSPACES = instance_resource(
-    "devpodworkspaceinstances",
+
+def _table_row(workspace: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(workspace),
+        phase_of(workspace),
+        cell(workspace, "status.lastWorkspaceStatus"),
+        owner_cell(workspace),
+        template_cell(workspace),
+        cell(workspace, "spec.runnerRef.runner"),
+        age(get_path(workspace, "metadata.creationTimestamp"), now),
+    )
+
+
+WORKSPACES = Resource(
+    PLURAL,
     "DevPodWorkspaceInstance",
     "workspace",
+    ("NAME", "PHASE", "CONTAINER", "OWNER", "TEMPLATE", "RUNNER", "AGE"),
+    _table_row,
     "no workspaces; create one with `fairlead workspace create`",
-    ("RUNNER", "spec.runnerRef.runner"),
+    in_project=True,
+    details=tuple(each for each in INSTANCE_DETAILS if each[0] not in ("namespace", "workspace")),
 )
 
-group = create_group("List, show, create and delete workspaces.")
+group = create_group("Create, start, stop and delete workspaces, and open them.")
 
 
-add_list_command(group, WORKSPACES)
-add_show_command(group, WORKSPACES)
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    branch: Annotated[
+        str, typer.Option("--branch", help="Branch or tag of the repository.", metavar="B", show_default=False)
+    ] = ""
+    commit: Annotated[
+        str, typer.Option("--commit", help="Commit of the repository.", metavar="HASH", show_default=False)
+    ] = ""
+    subfolder: Annotated[
+        str,
+        typer.Option(
+            "--subfolder", help="Folder of the repository to work in.", metavar="DIR", show_default="the whole"
+        ),
+    ] = ""
+
+    def revision(self) -> Revision:
+        return Revision(self.branch, self.commit, self.subfolder)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the workspace.")]
     project: RequiredProjectFlag
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="URL of a git repository, path of one on this machine, or image:NAME. Without it, the workspace is "
+            "only created.",
+            show_default=False,
+        ),
+    ] = ""
+    revision: SourceOptions = SourceOptions()
     template: Annotated[
         str,
         typer.Option(
             "--template",
             help="Template of the workspace; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
+            show_default="the default of the project",
             autocompletion=complete_names("devpodworkspacetemplates"),
         ),
-    ]
+    ] = ""
     parameter: ParameterFlag = None
     runner: Annotated[
         str | None,
@@ -64,42 +130,97 @@ class WorkspaceCreateOptions:
         ),
     ] = None
     display_name: DisplayNameFlag = None
-    wait: WaitFlag = False
-    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    no_up: Annotated[bool, typer.Option("--no-up", help="Only create it; `up` brings it up later.")] = False
+    wait: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait/--no-wait",
+            help="Wait until it runs, and show the steps with their times.",
+            show_default="wait, if it is brought up",
+        ),
+    ] = None
+    timeout: UpTimeoutFlag = UP_TIMEOUT_SECONDS
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
+
+    @property
+    def comes_up(self) -> bool:
+        return bool(self.source) and not self.no_up
+
+
+@group.command("create")
+@options_from(WorkspaceCreateOptions)
+def create(options: WorkspaceCreateOptions) -> None:
+    """Create a workspace, and bring it up."""
+    with open_session(options.context) as session:
+        began = begin_wait(options.timeout)
+        created = create_instance(session, WORKSPACES, build_workspace(session, options), options)
+        if not options.comes_up:
+            finish_creation(session, WORKSPACES, created, options, find_missing_runner(session, created))
+            return
+        target = open_target(session, options.name, options.project)
+        print_note(f"created the workspace {options.name} in the project {options.project}")
+        if options.wait is False:
+            message = f"it is coming up; `fairlead workspace logs {target.flags} -f` follows it"
+            print_created(created, options.output, message)
+            return
+        follow_new_workspace(target, began)
+        print_created(target.get(), options.output, describe_running(target, began.elapsed))
+
+
+def build_workspace(session: Session, options: WorkspaceCreateOptions) -> Object:
+    annotations = {}
+    if options.source:
+        annotations[SOURCE_ANNOTATION] = encode_source(options.source, options.revision.revision())
+    elif flags := options.revision.revision().flags():
+        raise UsageError(f"{flags[0]} is for a repository; name one as SOURCE")
+    if options.comes_up:
+        annotations[UP_ANNOTATION] = datetime.now(UTC).isoformat(timespec="milliseconds")
+    spec = {
+        "displayName": options.display_name,
+        "parameters": encode_parameters(options.parameter or ()),
+        "templateRef": parse_template_ref(options.template or find_default_template(session, options.project)),
+        "runnerRef": {"runner": options.runner} if options.runner else None,
+    }
+    body = build_object(WORKSPACES.kind, options.name, spec)
+    return body | {"metadata": {"name": options.name, **({"annotations": annotations} if annotations else {})}}
+
+
+def find_default_template(session: Session, project: str) -> str:
+    """The default of the project, or else the template `default`. Raises UsageError if there is neither."""
+    with name_project(session.client, project):
+        response = session.client.get("projects", project, "templates")
+    if default := response.get("defaultDevPodWorkspaceTemplate"):
+        return str(default)
+    names = sorted(name_of(each) for each in response.get("devPodWorkspaceTemplates") or ())
+    if "default" in names:
+        return "default"
+    known = f"one of {', '.join(names)}" if names else "but the project has none: an administrator has to create one"
+    raise UsageError(f"the project {project} has no default template; choose one with --template: {known}")
 
 
 def find_missing_runner(session: Session, workspace: Object) -> str:
     """Why nothing will run a workspace: there is no runner. Empty if there is one, or the user may not list them."""
-    try:
-        if get_path(workspace, "spec.runnerRef.runner") or any(session.client.list("runners")):
-            return ""
-    except ApiStatusError as problem:
-        if problem.code != 403:
-            raise
+    if get_path(workspace, "spec.runnerRef.runner") or has_runner(session.client):
         return ""
-    return (
-        "there is no runner, so nothing will happen to it; create one with `fairlead runner create`, and start it with "
-        "its key (`fairlead runner key`)"
-    )
+    return f"nothing will happen to it: {describe_missing_runner()}"
 
 
-@create_instance_command(group, WORKSPACES, WorkspaceCreateOptions, find_obstacle=find_missing_runner)
-def build_workspace(options: WorkspaceCreateOptions) -> Object:
-    """Create a workspace from a template."""
-    spec = {
-        "displayName": options.display_name,
-        "templateRef": parse_template_ref(options.template),
-        "parameters": encode_parameters(options.parameter or ()),
-        "runnerRef": {"runner": options.runner} if options.runner else None,
-    }
-    return build_object(WORKSPACES.kind, options.name, spec)
+group.command("up")(up)
+group.command("stop")(stop)
+group.command("start")(start)
+add_list_command(group, WORKSPACES)
+add_show_command(
+    group, WORKSPACES, help="Show one workspace: its state, why it is so, and what to do.", describe=explain_workspace
+)
+group.command("logs")(logs)
+group.command("open")(open_editor)
 
 
 def _describe_wait(workspace: Object) -> str:
     runner = get_path(workspace, "spec.runnerRef.runner")
-    return f"waiting for the runner {runner} to delete it" if runner else ""
+    task = describe_task(workspace)
+    return f"waiting for the runner {runner} to delete it" + (f" ({task})" if task else "") if runner else ""
 
 
 add_delete_command(

@@ -152,10 +152,7 @@ def _phase_fields(runner: Object, cluster_missing: bool) -> Object:
         message = f'cluster "{_cluster_name(runner)}" is not connected; connect it, or change spec.clusterRef'
         return {"phase": "Failed", "reason": CLUSTER_NOT_FOUND, "message": message}
     name = name_of(runner)
-    message = (
-        f"the runner has not reported yet; start it with `fairlead runner start {name}` and the key that "
-        f"`fairlead runner key {name}` prints"
-    )
+    message = f"the runner has not reported yet; start it on its machine with `fairlead runner start {name}`"
     return {"phase": "", "reason": NOT_REPORTED, "message": message}
 
 

@@ -88,8 +88,8 @@ def schedule(
         return Placement(_unscheduled_condition("NoRunnerAllowed", message))
     if not runners:
         message = (
-            "there is no runner yet; create one with `fairlead runner create NAME`, and start it with `fairlead runner "
-            "start NAME` and the key that `fairlead runner key NAME` prints"
+            "there is no runner yet; create one with `fairlead runner create NAME`, and start it on the machine that "
+            "is to run workspaces with `fairlead runner start NAME`"
         )
         return Placement(_unscheduled_condition("NoRunner", message))
     message = (

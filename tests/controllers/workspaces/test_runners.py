@@ -44,7 +44,7 @@ async def test_a_new_runner_is_not_reported_and_its_message_names_the_start_comm
     await server.create("Runner", "r")
     await eventually(lambda: condition_status(server, "Ready") == ("False", "NotReported"))
     assert runner_status(server)["phase"] == ""
-    assert "fairlead runner key r" in runner_status(server)["message"]
+    assert "fairlead runner start r" in runner_status(server)["message"]
     assert condition_status(server, "Deployed") == ("False", "NotReported")
     assert condition_status(server, "Reconciling")[0] == "True"
     assert runner_status(server)["observedGeneration"] == 1

@@ -1,0 +1,112 @@
+"""What `fairlead workspace show` prints: the state of a workspace, why it is so, and what to do next."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from fairlead.cli.resources.instance import describe_phase, template_cell
+from fairlead.cli.ui.describe import cell, owner_cell
+from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.field_flags import replace_fields
+from fairlead.cli.ui.session import Session
+from fairlead.cli.ui.wait import describe_condition
+from fairlead.cli.workspaces.advice import give_advice
+from fairlead.cli.workspaces.runners import describe_runner_problem
+from fairlead.cli.workspaces.sources import SOURCE_ANNOTATION, describe_source
+from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, WorkspaceTarget
+from fairlead.client import Client, ClientError
+from fairlead.core.objects import Object, get_path, metadata, name_of
+
+DETAIL_TIMEOUT = 5.0
+"""Seconds to wait for what the runner says. The rest is shown without it."""
+SLEEP_ANNOTATIONS = "sleepmode.service.sh/"
+
+T = TypeVar("T")
+Pairs = Sequence[tuple[str, str]]
+
+
+def explain_workspace(session: Session, workspace: Object) -> Pairs:
+    client, now = session.client, datetime.now(UTC)
+    client.timeout = DETAIL_TIMEOUT
+    namespace = str(metadata(workspace).get("namespace") or "")
+    prefix = str(client.whoami().get("projectNamespacePrefix") or "")
+    target = WorkspaceTarget(client, namespace, name_of(workspace), namespace.removeprefix(prefix))
+    runner = str(get_path(workspace, "spec.runnerRef.runner") or "")
+    obstacle = _find_runner_problem(client, runner) if runner else ""
+    task = _find_last_task(target) if runner and not obstacle else None
+    conditions = [describe_condition(each) for each in get_path(workspace, "status.conditions") or ()]
+    pairs = (
+        ("name", target.name),
+        ("project", target.project),
+        ("phase", replace_fields(describe_phase(workspace))),
+        ("container", str(get_path(workspace, "status.lastWorkspaceStatus") or "")),
+        *_explain_task(target, task, runner, now),
+        ("runner", runner),
+        ("", obstacle),
+        ("ports", _list_ports(target, workspace) if runner and not obstacle else ""),
+        *_explain_origin(workspace),
+        *_explain_sleep(workspace),
+        ("age", age(metadata(workspace).get("creationTimestamp"), now)),
+        *(("" if number else "conditions", each) for number, each in enumerate(conditions)),
+    )
+    return [(label, "" if value == "-" else value) for label, value in pairs]
+
+
+def _explain_origin(workspace: Object) -> Iterator[tuple[str, str]]:
+    annotations = metadata(workspace).get("annotations") or {}
+    yield "source", describe_source(str(annotations.get(SOURCE_ANNOTATION) or ""))
+    yield "template", template_cell(workspace)
+    yield "parameters", cell(workspace, "spec.parameters").strip()
+    yield "owner", owner_cell(workspace)
+    yield "display name", cell(workspace, "spec.displayName")
+    yield "description", cell(workspace, "spec.description")
+
+
+def _explain_task(target: WorkspaceTarget, task: Task | None, runner: str, now: datetime) -> Iterator[tuple[str, str]]:
+    if task is None:
+        return
+    if task.status == RUNNING:
+        yield "last task", f"{task.type}: {task.step or 'starting'}, for {age(task.created_at, now)}"
+        yield "", f"`fairlead workspace logs {target.flags} -f` follows it"
+        return
+    where = f" in step {task.step}" if task.status == FAILED and task.step else ""
+    yield "last task", f"{task.type}: {task.status.lower()}{where}, {age(task.ended_at or task.created_at, now)} ago"
+    if task.status == FAILED:
+        yield "failure", ": ".join(each for each in (task.reason, task.message) if each)
+        yield "what to do", give_advice(target, task, runner)
+        yield "", f"`fairlead workspace logs {target.flags}` prints the log"
+
+
+def _explain_sleep(workspace: Object) -> Iterator[tuple[str, str]]:
+    """The annotations about sleep, in the words of the server."""
+    annotations = metadata(workspace).get("annotations") or {}
+    for name, value in sorted(annotations.items()):
+        if name.startswith(SLEEP_ANNOTATIONS):
+            yield name.removeprefix(SLEEP_ANNOTATIONS).replace("-", " "), str(value)
+
+
+def _find_runner_problem(client: Client, runner: str) -> str:
+    return _without_errors(lambda: describe_runner_problem(client, runner), "")
+
+
+def _find_last_task(target: WorkspaceTarget) -> Task | None:
+    tasks: list[Task] = _without_errors(target.list_tasks, [])
+    return tasks[-1] if tasks else None
+
+
+def _list_ports(target: WorkspaceTarget, workspace: Object) -> str:
+    if get_path(workspace, "status.lastWorkspaceStatus") != "Running":
+        return ""
+    response: Object = _without_errors(
+        lambda: target.client.get(PLURAL, target.name, "ports", namespace=target.namespace), {}
+    )
+    listed = (each for each in response.get("ports") or () if isinstance(each, dict))
+    return ", ".join(" ".join(str(each[part]) for part in ("port", "process") if each.get(part)) for each in listed)
+
+
+def _without_errors(read: Callable[[], T], default: T) -> T:
+    """What the runner says, or the default: the state is shown also while the runner cannot be reached."""
+    with suppress(ClientError):
+        return read()
+    return default

@@ -1,0 +1,191 @@
+"""Brings a workspace up or stops it, and shows the steps until that is done or has failed."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from fairlead.cli.ui.describe import find_condition
+from fairlead.cli.ui.durations import format_duration
+from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.wait import INTERRUPTED_EXIT_CODE
+from fairlead.cli.workspaces.advice import give_advice
+from fairlead.cli.workspaces.log_lines import LineSplitter, LogLine
+from fairlead.cli.workspaces.progress import StepDisplay, show_steps
+from fairlead.cli.workspaces.runners import find_obstacle
+from fairlead.cli.workspaces.targets import UP, Task, WorkspaceTarget, follow_log
+from fairlead.client import ApiStatusError, ClientError, DeadlineExceeded
+from fairlead.core.objects import Object, get_path
+
+SHOWN_LINES = 20
+"""Lines of the log that are printed after a failure."""
+GRACE_SECONDS = 15.0
+"""How long to wait although something is in the way: a runner that was just started has not reported yet."""
+POLL_SECONDS = 0.2
+REPORT_SECONDS = 10.0
+SCHEDULE = "Schedule"
+"""The step before the first one of the runner."""
+
+
+@dataclass(slots=True)
+class Wait:
+    """How long to wait, in seconds, from now on."""
+
+    seconds: int
+    began: float
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def remaining(self) -> float:
+        left = self.seconds - self.elapsed
+        if left <= 0:
+            raise DeadlineExceeded("timed out waiting")
+        return left
+
+
+def begin_wait(seconds: int) -> Wait:
+    return Wait(seconds, time.monotonic())
+
+
+def follow_new_workspace(target: WorkspaceTarget, wait: Wait) -> None:
+    """Shows how a new workspace comes up, which was created with the request for it."""
+    with _explain_interrupts(target, UP, wait), show_steps() as display:
+        display.begin(SCHEDULE)
+        _follow_task(target, _wait_for_task(target, wait), display, wait)
+
+
+def run_task(target: WorkspaceTarget, type: str, options: Mapping[str, Any], wait: Wait) -> None:
+    """Starts a task, or joins the one under way, and shows it up to its end. Raises ClientError if it fails."""
+    with _explain_interrupts(target, type, wait), show_steps() as display:
+        display.begin(SCHEDULE)
+        task_id = start_task(target, type, options, wait)
+        _follow_task(target, task_id, display, wait)
+
+
+def start_task(target: WorkspaceTarget, type: str, options: Mapping[str, Any], wait: Wait) -> str:
+    """Starts a task. Waits for a moment if the runner cannot be reached, which may be about to connect."""
+    while True:
+        try:
+            return target.start_task(type, options)
+        except ApiStatusError as problem:
+            if problem.code != 503 or wait.elapsed > min(GRACE_SECONDS, wait.seconds):
+                raise _explain_refusal(target, problem) from None
+        time.sleep(POLL_SECONDS)
+
+
+def _explain_refusal(target: WorkspaceTarget, problem: ApiStatusError) -> ClientError:
+    if problem.code != 503:
+        return problem
+    obstacle = find_obstacle(target.client, target.get())
+    return ClientError(f"{problem.message}: {obstacle}" if obstacle else problem.message)
+
+
+def _wait_for_task(target: WorkspaceTarget, wait: Wait) -> str:
+    """The ID of the first task of a workspace. Raises ClientError if something is in the way."""
+    while True:
+        workspace = target.get()
+        if find_condition(workspace, "TaskSucceeded") and (task_id := _find_newest_task(target)):
+            return task_id
+        if wait.elapsed > GRACE_SECONDS and (obstacle := find_obstacle(target.client, workspace)):
+            comes_up = f"{target.name} comes up by itself when that is solved"
+            raise ClientError(f"{target.name} does not come up: {obstacle}\n{comes_up}; {_how_to_follow(target)}")
+        time.sleep(min(POLL_SECONDS, wait.remaining))
+
+
+def _find_newest_task(target: WorkspaceTarget) -> str:
+    """Empty if the runner cannot be reached at the moment."""
+    try:
+        tasks = target.list_tasks()
+    except ApiStatusError as problem:
+        if problem.code != 503:
+            raise
+        return ""
+    return tasks[-1].id if tasks else ""
+
+
+def _follow_task(target: WorkspaceTarget, task_id: str, display: StepDisplay, wait: Wait) -> None:
+    """Shows the steps of a task up to its end. Raises ClientError if it has failed, after the end of its log."""
+    lines, splitter = deque[str](maxlen=SHOWN_LINES), LineSplitter()
+    if display.step == SCHEDULE:
+        display.end(SCHEDULE, time.monotonic() - display.began)
+    code: int | None = None
+    for part in follow_log(target, task_id, 0, _ignore_loss, wait.remaining):
+        code = part.exit_code
+        for line in splitter.feed(part.data):
+            _show_line(line, display, lines)
+    for line in splitter.finish():
+        _show_line(line, display, lines)
+    if code != 0:
+        display.fail()
+        raise _describe_failure(target, task_id, list(lines))
+    _wait_for_report(target, wait)
+
+
+def _wait_for_report(target: WorkspaceTarget, wait: Wait) -> None:
+    """The runner reports the new state right after the end of the task: the next command should see it."""
+    deadline = wait.elapsed + REPORT_SECONDS
+    while get_path(target.get(), "status.lastWorkspaceStatus") == "Busy" and wait.elapsed < deadline:
+        time.sleep(min(POLL_SECONDS, wait.remaining))
+
+
+def _ignore_loss(reason: str) -> None:
+    """The task goes on, and so does its log when the connection is there again."""
+
+
+def _show_line(line: LogLine, display: StepDisplay, lines: deque[str]) -> None:
+    if line.step and line.seconds is None:
+        display.begin(line.step)
+    elif line.step and line.seconds is not None:
+        display.end(line.step, line.seconds)
+    elif line.message:
+        display.message = line.message
+        lines.append(line.message)
+
+
+def _describe_failure(target: WorkspaceTarget, task_id: str, lines: list[str]) -> ClientError:
+    task = next((each for each in target.list_tasks() if each.id == task_id), Task(task_id, "", ""))
+    runner = str(get_path(target.get(), "spec.runnerRef.runner") or "")
+    if lines:
+        print_note("the last lines of the log:")
+        for line in lines:
+            print_note(f"    {line}")
+    where = f" in step {task.step}" if task.step and f"step {task.step}" not in task.message else ""
+    what = f"{task.type or 'the task'} of {target.name} has failed{where}"
+    cause = ": ".join(each for each in (task.reason, task.message) if each)
+    advice = give_advice(target, task, runner)
+    log = f"`fairlead workspace logs {target.flags}` prints the whole log"
+    return ClientError(f"{what}: {cause or 'the runner says no more'}\n{advice}\n{log}")
+
+
+def _how_to_follow(target: WorkspaceTarget) -> str:
+    return f"follow it with `fairlead workspace logs {target.flags} -f`"
+
+
+@contextmanager
+def _explain_interrupts(target: WorkspaceTarget, type: str, wait: Wait) -> Iterator[None]:
+    """Ctrl-C and the time-out end the wait, not the task."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_note(f"stopped waiting; {type} of {target.name} goes on; {_how_to_follow(target)}")
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+    except DeadlineExceeded:
+        step = describe_task(target.get())
+        raise ClientError(
+            f"{type} of {target.name} has not ended after {format_duration(wait.seconds)}"
+            + (f": {step}" if step else "")
+            + f"; it goes on; {_how_to_follow(target)}"
+        ) from None
+
+
+def describe_task(workspace: Object) -> str:
+    """What the last task of a workspace does, or how it ended."""
+    condition = find_condition(workspace, "TaskSucceeded")
+    return ": ".join(str(each) for each in (condition.get("reason"), condition.get("message")) if each)

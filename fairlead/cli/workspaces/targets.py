@@ -1,0 +1,158 @@
+"""One workspace of a project, its tasks and their logs, as the server passes them on from the runner."""
+
+import math
+import time
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.cli.ui.field_flags import name_project
+from fairlead.cli.ui.session import Session, project_namespace
+from fairlead.client import ApiStatusError, CertificateError, Client, ClientError, DeadlineExceeded, Unreachable
+from fairlead.core import json
+from fairlead.core.body_errors import Malformed
+from fairlead.core.objects import Object, get_path
+
+PLURAL = "devpodworkspaceinstances"
+UP, STOP = "up", "stop"
+RUNNING, FAILED = "Running", "Failed"
+"""Statuses of tasks."""
+TEMPORARY_CODES = (429, 502, 503, 504)
+"""The runner or the server is not reachable at the moment."""
+SILENCE_SECONDS = 60.0
+"""A log without a new line for so long is requested again: the connection may be dead."""
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of a workspace. `step`, `reason` and `message` say where and why it failed."""
+
+    id: str
+    type: str
+    status: str
+    created_at: str = ""
+    ended_at: str = ""
+    step: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Bytes of a log, and where the next part begins; or the exit code of the task at its end."""
+
+    data: bytes = b""
+    offset: int = 0
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceTarget:
+    client: Client
+    namespace: str
+    name: str
+    project: str
+
+    @property
+    def flags(self) -> str:
+        """The arguments of other commands for this workspace."""
+        return f"{self.name} --project {self.project}"
+
+    def get(self) -> Object:
+        with name_project(self.client, self.project):
+            return self.client.get(PLURAL, self.name, namespace=self.namespace)
+
+    def start_task(self, type: str, options: Mapping[str, Any] | None = None) -> str:
+        """Starts `up` or `stop`, or joins the one under way. Returns the ID of the task."""
+        spec = {"options": json.encode(dict(options)).decode()} if options else {}
+        with name_project(self.client, self.project):
+            response = self.client.invoke_action(PLURAL, self.name, type, {"spec": spec}, namespace=self.namespace)
+        task_id = get_path(response, "status.taskId")
+        if not isinstance(task_id, str) or not task_id:
+            raise ClientError(f"the server did not return the task of {type}; is it a Fairlead server?")
+        return task_id
+
+    def list_tasks(self) -> list[Task]:
+        """The last tasks, oldest first."""
+        with name_project(self.client, self.project):
+            response = self.client.get(PLURAL, self.name, "tasks", namespace=self.namespace)
+        return [_parse_task(each) for each in response.get("tasks") or ()]
+
+    def get_report(self) -> Object:
+        """What the runner says about the workspace: its engine, container and problems."""
+        response = self.client.get(PLURAL, self.name, "troubleshoot", namespace=self.namespace)
+        report = response.get("report")
+        return report if isinstance(report, dict) else {}
+
+    def read_log(
+        self, task_id: str, offset: int = 0, follow: bool = False, timeout: float = SILENCE_SECONDS
+    ) -> Iterator[LogPart]:
+        """One request for the log of a task. With `follow`, it lasts until the task ends, or the connection is lost."""
+        query = {"taskID": task_id, "offset": str(offset), **({"follow": "true"} if follow else {})}
+        path = self.client.path(PLURAL, self.name, "log", namespace=self.namespace)
+        for entry in self.client.stream_objects(path, query, timeout=timeout):
+            if isinstance(code := entry.get("exitCode"), int):
+                yield LogPart(offset=offset, exit_code=code)
+            elif isinstance(encoded := entry.get("bytes"), str):
+                data = b64decode(encoded)
+                offset = entry["offset"] if isinstance(entry.get("offset"), int) else offset + len(data)
+                yield LogPart(data, offset)
+
+
+def open_target(session: Session, name: str, project: str) -> WorkspaceTarget:
+    return WorkspaceTarget(session.client, project_namespace(session, project), name, project)
+
+
+def _parse_task(task: Object) -> Task:
+    try:
+        result = json.decode(b64decode(str(task.get("result") or ""))) if task.get("result") else {}
+    except (Malformed, Base64Error):
+        result = {}
+    result = result if isinstance(result, dict) else {}
+    known = {name: str(task.get(name) or "") for name in ("id", "type", "status")}
+    details = {name: str(result.get(name) or "") for name in ("step", "reason", "message")}
+    times = {"created_at": str(task.get("createdAt") or ""), "ended_at": str(result.get("endedAt") or "")}
+    return Task(**known, **details, **times)
+
+
+def follow_log(
+    target: WorkspaceTarget, task_id: str, offset: int, on_lost: Callable[[str], None], seconds: float = math.inf
+) -> Iterator[LogPart]:
+    """The log of a task from an offset to its end, without a gap although the connection may be lost meanwhile.
+
+    `on_lost` is called with the reason when it is. Raises DeadlineExceeded after `seconds`.
+    """
+    deadline, delay = time.monotonic() + seconds, MIN_RETRY_SECONDS
+    while True:
+        timeout = min(_remaining(deadline), SILENCE_SECONDS)
+        began = time.monotonic()
+        try:
+            for part in target.read_log(task_id, offset, follow=True, timeout=timeout):
+                yield part
+                if part.exit_code is not None:
+                    return
+                offset, delay, began = part.offset, MIN_RETRY_SECONDS, time.monotonic()
+                _remaining(deadline)
+            reason = "the server has ended the stream"
+        except CertificateError:
+            raise
+        except Unreachable as problem:
+            reason = str(problem)
+        except ApiStatusError as problem:
+            if problem.code not in TEMPORARY_CODES:
+                raise
+            reason = problem.message
+        if time.monotonic() - began < timeout:  # else the log was silent
+            on_lost(reason)
+            time.sleep(min(delay, max(0.0, deadline - time.monotonic())))
+            delay = min(MAX_RETRY_SECONDS, 2 * delay)
+
+
+def _remaining(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise DeadlineExceeded("timed out waiting")
+    return left
