@@ -212,7 +212,7 @@ def test_a_workspace_without_a_runner_is_not_waited_for(server: Server, tmp_path
     command = ("workspace", "create", "desk", "--project", "idle", "--template", "idle", "--wait")
     result = cli.run(*command)
     assert result.code == 1
-    assert "not waiting for the workspace desk: there is no runner, so nothing will happen to it" in result.err
+    assert "not waiting for the workspace desk: nothing will happen to it: there is no runner" in result.err
 
 
 def test_a_colleague_joins_a_project_and_leaves_it(cli: CliFixture) -> None:

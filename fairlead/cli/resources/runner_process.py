@@ -161,9 +161,8 @@ def check_machine(settings: "RunnerSettings") -> None:
         for line in describe_finding(finding):
             print_note(line)
     if any(finding.is_fatal for finding in lacking):
-        print_note(
-            f"fairlead: this machine cannot run workspaces yet; `fairlead runner doctor {settings.name}` checks again"
-        )
+        again = f"solve these problems, then `fairlead runner doctor {settings.name}` checks it again"
+        print_note(f"fairlead: this machine cannot run workspaces yet; {again}")
         raise typer.Exit(1)
 
 

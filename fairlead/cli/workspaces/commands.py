@@ -75,9 +75,9 @@ def up(options: UpOptions) -> None:
     While that is under way, another `up` joins it. A workspace that runs already stays as it is.
     """
     flags = {"recreate": options.recreate, "reset": options.reset}
-    if options.reset and not options.yes:
-        prompts.confirm(f"Replace all files of {options.start.name}? What is not pushed to its repository is lost.")
-    _bring_up(options.start, {name: value for name, value in flags.items() if value})
+    question = f"Replace all files of {options.start.name}? What is not pushed to its repository is lost."
+    is_confirmed = options.yes or not options.reset
+    _bring_up(options.start, {name: value for name, value in flags.items() if value}, "" if is_confirmed else question)
 
 
 @options_from(StartOptions)
@@ -86,8 +86,10 @@ def start(options: StartOptions) -> None:
     _bring_up(options, {})
 
 
-def _bring_up(options: StartOptions, flags: dict[str, bool]) -> None:
+def _bring_up(options: StartOptions, flags: dict[str, bool], question: str = "") -> None:
     with open_session(options.context) as session:
+        if question:
+            prompts.confirm(question)
         target, wait = open_target(session, options.name, options.project), begin_wait(options.timeout)
         if not options.wait:
             start_task(target, UP, flags, wait)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from fairlead.cli.resources.instance import describe_phase, template_cell
 from fairlead.cli.ui.describe import cell, owner_cell
-from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.durations import age, coarse_duration
 from fairlead.cli.ui.field_flags import replace_fields
 from fairlead.cli.ui.session import Session
 from fairlead.cli.ui.wait import describe_condition
@@ -16,11 +16,14 @@ from fairlead.cli.workspaces.runners import describe_runner_problem
 from fairlead.cli.workspaces.sources import SOURCE_ANNOTATION, describe_source
 from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, WorkspaceTarget
 from fairlead.client import Client, ClientError
+from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, get_path, metadata, name_of
 
 DETAIL_TIMEOUT = 5.0
 """Seconds to wait for what the runner says. The rest is shown without it."""
 SLEEP_ANNOTATIONS = "sleepmode.service.sh/"
+MAX_DIGITS = 11
+"""Of Unix seconds; more is no time."""
 
 T = TypeVar("T")
 Pairs = Sequence[tuple[str, str]]
@@ -46,7 +49,7 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
         ("", obstacle),
         ("ports", _list_ports(target, workspace) if runner and not obstacle else ""),
         *_explain_origin(workspace),
-        *_explain_sleep(workspace),
+        *_explain_sleep(workspace, now),
         ("age", age(metadata(workspace).get("creationTimestamp"), now)),
         *(("" if number else "conditions", each) for number, each in enumerate(conditions)),
     )
@@ -78,12 +81,27 @@ def _explain_task(target: WorkspaceTarget, task: Task | None, runner: str, now: 
         yield "", f"`fairlead workspace logs {target.flags}` prints the log"
 
 
-def _explain_sleep(workspace: Object) -> Iterator[tuple[str, str]]:
-    """The annotations about sleep, in the words of the server."""
+def _explain_sleep(workspace: Object, now: datetime) -> Iterator[tuple[str, str]]:
+    """Whether it is in use, asleep, or when it falls asleep. Times of sleep mode are Unix seconds."""
     annotations = metadata(workspace).get("annotations") or {}
-    for name, value in sorted(annotations.items()):
-        if name.startswith(SLEEP_ANNOTATIONS):
-            yield name.removeprefix(SLEEP_ANNOTATIONS).replace("-", " "), str(value)
+    state, since = cell(workspace, "status.activity.state"), get_path(workspace, "status.activity.lastActivityTime")
+    reason = cell(workspace, "status.activity.reason")
+    yield "activity", f"{state} ({reason}, {age(since, now)} ago)" if since else state
+    planned = get_path(workspace, "status.sleepModeConfig.status.scheduledSleep")
+    yield "sleeps", _describe_moment(planned or annotations.get(f"{SLEEP_ANNOTATIONS}scheduled-sleep"), now)
+    yield "asleep since", _describe_moment(annotations.get(f"{SLEEP_ANNOTATIONS}sleeping-since"), now)
+    yield "held until", _describe_moment(annotations.get(f"{SLEEP_ANNOTATIONS}hold-until"), now)
+
+
+def _describe_moment(seconds: object, now: datetime) -> str:
+    """The time, and how far it is from now; empty if there is none."""
+    text = str(seconds or "")
+    if not text.isascii() or not text.isdecimal() or len(text) > MAX_DIGITS:
+        return ""
+    moment = datetime.fromtimestamp(int(text), UTC)
+    distance = int((moment - now).total_seconds())
+    relative = f"in {coarse_duration(distance)}" if distance > 0 else f"{coarse_duration(-distance)} ago"
+    return f"{timestamp(moment)} ({relative})"
 
 
 def _find_runner_problem(client: Client, runner: str) -> str:

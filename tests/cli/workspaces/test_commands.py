@@ -1,0 +1,173 @@
+"""fairlead.cli.workspaces: logs, show and open."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fairlead.cli.workspaces import commands
+from tests.cli.workspaces.log_responses import DEV, FLAGS, build_condition, build_log, build_task, build_workspace
+from tests.harness.cli import CliFixture
+from tests.harness.fake_server import M, build_object, failure_status
+
+LOGS = ("workspace", "logs", *FLAGS)
+SHOW = ("workspace", "show", *FLAGS)
+OPEN = ("workspace", "open", *FLAGS)
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+def test_logs_print_messages_on_stdout(ada: CliFixture) -> None:
+    ada.fake.on("GET", f"{DEV}/log", build_log("first", "tab\tand \x1b]0;title\x07", "last"))
+    assert ada.run(*LOGS).out == "first\ntab     and \\x1b]0;title\\x07\nlast\n"
+    assert ada.run(*LOGS, "--tail", "1").out == "last\n"
+    assert ada.run(*LOGS, "--tail", "0").out == ""
+    assert ada.run(*LOGS, "--task", "other").code == 0
+    assert [each.query["taskID"] for each in ada.fake.requests_to("GET", f"{DEV}/log")] == ["task-1"] * 3 + ["other"]
+    assert {each.query.get("follow") for each in ada.fake.requests_to("GET", f"{DEV}/log")} == {None}
+
+
+def test_logs_follow_the_task_and_continue_after_a_lost_connection(ada: CliFixture) -> None:
+    before, lost = build_log("first", code=0), build_log("second", code=None, offset=20)
+    after = build_log("third", offset=json.loads(lost[1])["offset"])
+    ada.fake.on("GET", f"{DEV}/log", before, lost, after)
+    result = ada.run(*LOGS, "-f", "--tail", "5")
+    assert result.out == "first\nsecond\nthird\n"
+    assert result.err == "connection lost (the server has ended the stream); trying again\n"
+    offsets = [int(each.query["offset"]) for each in ada.fake.requests_to("GET", f"{DEV}/log")]
+    assert offsets == sorted(set(offsets))
+
+
+def test_a_workspace_without_a_task_has_no_log(ada: CliFixture) -> None:
+    ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": []}))
+    result = ada.run(*LOGS)
+    assert result.code == 1
+    assert "dev has had no task; `fairlead workspace up dev --project demo` brings it up" in result.err
+
+
+# --- show -------------------------------------------------------------------------------------------------------------
+
+
+def show(ada: CliFixture) -> dict[str, str]:
+    """The rows by their label. Rows without a label continue the one above."""
+    result = ada.run(*SHOW)
+    assert result.code == 0, result.err
+    rows: dict[str, str] = {}
+    last = ""
+    for line in result.out.splitlines():
+        label, _, value = line.partition("  ")
+        last, value = label or last, value.strip()
+        rows[last] = f"{rows[last]} {value}" if last in rows else value
+    return rows
+
+
+def test_show_explains_a_running_workspace(ada: CliFixture) -> None:
+    workspace = build_workspace(phase="Ready", lastWorkspaceStatus="Running")
+    workspace["metadata"]["annotations"] = {
+        "service.sh/workspace-source": "git:https://example.com/shop.git@main",
+        "sleepmode.service.sh/hold-until": "4102444800",
+    }
+    workspace["spec"]["owner"] = {"user": "ada"}
+    ada.fake.on("GET", DEV, (200, workspace))
+    ada.fake.on("GET", f"{DEV}/ports", (200, {"ports": [{"port": 8080, "process": "node"}, {"port": 22}]}))
+    rows = show(ada)
+    assert rows["last task"].startswith("up: succeeded, ")
+    expected = {"name": "dev", "project": "demo", "phase": "Ready", "container": "Running", "runner": "local"}
+    origin = {"source": "https://example.com/shop.git@main", "template": "default", "owner": "ada"}
+    assert {name: rows.get(name) for name in expected | origin} == expected | origin
+    assert rows["ports"] == "8080 node, 22"
+    assert rows["held until"].startswith("2100-01-01T00:00:00Z (in ")
+    assert not {"sleeps", "asleep since", "activity"} & set(rows)
+
+
+def test_show_says_when_a_workspace_sleeps(ada: CliFixture) -> None:
+    activity = {"state": "Idle", "reason": "TerminalInput", "lastActivityTime": "2026-01-01T00:00:00Z"}
+    planned = {"status": {"scheduledSleep": 4102444800}}
+    ada.fake.on("GET", DEV, (200, build_workspace(activity=activity, sleepModeConfig=planned)))
+    rows = show(ada)
+    assert rows["activity"].startswith("Idle (TerminalInput, ")
+    assert rows["sleeps"].startswith("2100-01-01T00:00:00Z (in ")
+    asleep = build_workspace(phase="Sleeping")
+    asleep["metadata"]["annotations"] = {"sleepmode.service.sh/sleeping-since": "1767225600"}
+    ada.fake.on("GET", DEV, (200, asleep))
+    assert show(ada)["asleep since"].startswith("2026-01-01T00:00:00Z (")
+
+
+def test_show_explains_a_failure_and_what_to_do(ada: CliFixture) -> None:
+    failed = build_task("Failed", step="Build", reason="BuildFailed", message="no such file")
+    ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": [failed]}))
+    ada.fake.on("GET", DEV, (200, build_workspace(phase="Failed", reason="BuildFailed", message="no such file")))
+    rows = show(ada)
+    assert rows["phase"] == "Failed (BuildFailed: no such file)"
+    assert rows["last task"].startswith("up: failed in step Build, ")
+    assert rows["failure"] == "BuildFailed: no such file"
+    assert "--recreate" in rows["what to do"] and "fairlead workspace logs" in rows["what to do"]
+
+
+def test_show_names_the_step_of_a_task_under_way(ada: CliFixture) -> None:
+    ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": [build_task("Running", step="Clone")]}))
+    assert "up: Clone, for " in show(ada)["last task"] and "-f` follows it" in show(ada)["last task"]
+
+
+def test_show_says_that_the_runner_does_not_respond(ada: CliFixture) -> None:
+    silent = {"phase": "Initialized", "conditions": [build_condition("Ready", "Unknown", "Silent", "not since 10:00")]}
+    ada.fake.on("GET", f"{M}/runners/local", (200, build_object("local", status=silent)))
+    assert "local the runner local does not respond: not since 10:00" in show(ada)["runner"]
+
+
+@pytest.mark.parametrize("code", [403, 503])
+def test_show_works_without_what_the_runner_says(ada: CliFixture, code: int) -> None:
+    refused: tuple[int, Any] = code, failure_status(code, "Refused", "no")
+    for path in (f"{DEV}/tasks", f"{DEV}/ports", f"{M}/runners/local"):
+        ada.fake.on("GET", path, refused)
+    assert show(ada)["container"] == "Running"
+
+
+# --- open -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def editor_user(ada: CliFixture, monkeypatch: pytest.MonkeyPatch) -> CliFixture:
+    report = {"container": {"state": "Running", "user": "dev", "folder": "/workspaces/my shop"}}
+    ada.fake.on("GET", f"{DEV}/troubleshoot", (200, {"report": report}))
+    monkeypatch.setattr(commands, "has_desktop", lambda: True)
+    return ada
+
+
+@pytest.mark.parametrize(
+    ("editor", "address"),
+    [
+        ("vscode", "vscode://vscode-remote/ssh-remote+dev.demo.fairlead/workspaces/my%20shop"),
+        ("vscode-insiders", "vscode-insiders://vscode-remote/ssh-remote+dev.demo.fairlead/workspaces/my%20shop"),
+        ("cursor", "cursor://vscode-remote/ssh-remote+dev.demo.fairlead/workspaces/my%20shop"),
+        ("windsurf", "windsurf://vscode-remote/ssh-remote+dev.demo.fairlead/workspaces/my%20shop"),
+        (
+            "jetbrains",
+            "jetbrains-gateway://connect#type=ssh&host=dev.demo.fairlead&port=22&user=dev"
+            "&projectPath=%2Fworkspaces%2Fmy+shop&deploy=true",
+        ),
+        ("ssh", "ssh dev.demo.fairlead"),
+    ],
+)
+def test_open_prints_the_address_for_each_editor(editor_user: CliFixture, editor: str, address: str) -> None:
+    result = editor_user.run(*OPEN, "--editor", editor, "--print")
+    assert (result.code, result.out, result.err) == (0, f"{address}\n", "")
+
+
+def test_open_starts_the_editor_on_a_desktop(editor_user: CliFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[str] = []
+    monkeypatch.setattr("typer.launch", launched.append)
+    assert editor_user.run(*OPEN).code == 0
+    assert launched == ["vscode://vscode-remote/ssh-remote+dev.demo.fairlead/workspaces/my%20shop"]
+    monkeypatch.setattr("typer.launch", lambda address: 4)
+    assert "install the editor, or use --editor" in editor_user.run(*OPEN).err
+    monkeypatch.setattr(commands, "has_desktop", lambda: False)
+    assert "this machine has no desktop" in editor_user.run(*OPEN).err
+
+
+def test_open_needs_a_running_workspace(ada: CliFixture) -> None:
+    ada.fake.on("GET", DEV, (200, build_workspace(lastWorkspaceStatus="Stopped")))
+    result = ada.run(*OPEN)
+    assert (result.code, result.out) == (1, "")
+    assert "dev is not running (Stopped); start it with `fairlead workspace up dev --project demo`" in result.err
