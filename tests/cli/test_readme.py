@@ -8,13 +8,20 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from fairlead.cli.server.up import KEY_ADVICE
 from tests.cli.conftest import ROOT, Fairlead
 from tests.cli.server.test_up import read_ready_line, stop_process
+from tests.runner.harness.podman import IMAGE, open_containers
+from tests.runner.harness.real_engine import ENGINE, describe_containers
 
 SECTIONS = ("## First session", "## Users and access keys", "## A cluster, a space and a workspace")
-SKIPPED = ("make ", "fairlead up ", "kubectl get apps -w")
-"""The servers are started by the test, and a watch does not end."""
+SKIPPED = ("make ", "fairlead up ", "fairlead runner start ", "kubectl get apps -w")
+"""The servers and the runner are started by the tests, and a watch does not end."""
+
+WORKSPACE = ("fairlead runner create", "fairlead workspace")
+"""Needs a runner, with root and podman."""
 
 DENIED = "fairlead key explain"
 """Shows a denied request, which is exit code 1."""
@@ -28,6 +35,13 @@ def list_commands() -> list[str]:
             for block in re.findall(r"```console\n(.*?)```", section, re.DOTALL):
                 commands += re.findall(r"^\$ ((?:.*\\\n)*.*)$", block, re.MULTILINE)
     return [each for each in commands if not each.startswith(SKIPPED)]
+
+
+def run_script(script: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "KUBE"))}
+    return subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, env=inherited | environment, capture_output=True, text=True, check=False
+    )
 
 
 def build_script(commands: list[str], url: str, second: Path) -> str:
@@ -52,24 +66,49 @@ def test_the_commands_work_as_typed(fairlead: Fairlead, tmp_path: Path, componen
     url = read_ready_line(process)["url"]
     second = fairlead("up", "--port", "0", "--data", str(tmp_path / "second"), "--json", **environment)
     read_ready_line(second)
-    commands = list_commands()
+    commands = [each for each in list_commands() if not each.startswith(WORKSPACE)]
     assert len(commands) > 20
-    result = subprocess.run(
-        ["bash", "-c", build_script(commands, url, tmp_path / "second")],
-        cwd=ROOT,
-        env={key: value for key, value in os.environ.items() if not key.startswith(("XDG_", "KUBE"))} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = run_script(build_script(commands, url, tmp_path / "second"), environment)
     assert result.returncode == 0, result.stderr
     assert "app.management.service.sh/ingress-nginx created" in result.stdout
     assert "ci may not get secrets in service-p-other" in result.stdout
     assert "ada is now a member of the project demo, with the role user" in result.stderr
     assert "the space dev is Ready" in result.stderr
-    assert "WaitingForRunner" in result.stdout
     stop_process(process)
     stop_process(second)
+
+
+@pytest.mark.timeout(180)
+def test_the_workspace_runs(fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path]) -> None:
+    commands = [each for each in list_commands() if each.startswith(WORKSPACE)]
+    assert len(commands) > 4
+    environment = {"HOME": str(tmp_path), "PATH": search_path(component)}
+    kubeconfig = tmp_path / ".local/share/fairlead/admin.kubeconfig"
+    with open_containers() as containers:
+        containers.podman("build", "--quiet", "--tag", "localhost/debian:12", write_dockerfile(tmp_path))
+        process = fairlead("up", "--port", "0", "--json", **environment, XDG_DATA_HOME="")
+        read_ready_line(process)
+        prepare = (f"fairlead login --kubeconfig {kubeconfig}", "fairlead project create demo", commands.pop(0))
+        result = run_script("\n".join(("set -e", *prepare)), environment)
+        assert result.returncode == 0, result.stderr
+        flags = ("--json", "--engine", ENGINE, "--state", str(containers.folder / "runner"))
+        variables = {**environment, **describe_containers(containers), "XDG_CONFIG_HOME": ""}
+        runner = fairlead("runner", "start", "local", *flags, **variables)
+        read_ready_line(runner)
+        result = run_script("\n".join(("set -e", *commands)), environment)
+        assert result.returncode == 0, result.stderr
+        assert "the workspace desk is running" in result.stderr
+        assert re.search(r"^container +Running$", result.stdout, re.MULTILINE)
+        assert "the workspace desk is stopped" in result.stderr
+        stop_process(runner)
+        stop_process(process)
+
+
+def write_dockerfile(folder: Path) -> str:
+    """An image of the name in the README, without a registry."""
+    (folder / "image").mkdir()
+    (folder / "image" / "Dockerfile").write_text(f"FROM {IMAGE}\n")
+    return str(folder / "image")
 
 
 def test_the_picture_shows_what_up_prints_today(
