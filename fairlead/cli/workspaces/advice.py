@@ -9,12 +9,13 @@ ADVICE = {
     "machine below those that it was started with (`fairlead runner start {runner} --allow-folder DIR`). Delete the "
     f"workspace and create it with another source, or change the runner, {AGAIN}",
     "CloneFailed": f"check the URL, the branch and the commit, and that the runner can read the repository; {AGAIN}",
-    "ConfigurationInvalid": "fix .devcontainer/devcontainer.json in the repository, or in the workspace if it has run "
-    f"before, {AGAIN}",
+    "ConfigurationInvalid": "add or correct .devcontainer/devcontainer.json in the repository and commit it, or in the "
+    f"workspace if it has run before, {AGAIN}; or use a template with an `image` for repositories without one",
     "PolicyViolation": f"remove that from devcontainer.json or from the image, {AGAIN}; or use a template that permits "
     "it with the option `allow` of its provider",
     "PlatformMismatch": "use an image for the kind of machine that the runner has, or another runner (--runner)",
-    "BuildFailed": f"fix the Dockerfile or the features, {RECREATE}",
+    "BuildFailed": "fix the Dockerfile or the features in the workspace (`fairlead workspace ssh {flags}`), "
+    f"{RECREATE}; or fix them in the repository, commit, and use --reset instead",
     "StartFailed": f"see the log, fix the image or its settings, {RECREATE}",
     "LifecycleCommandFailed": f"the container is there: fix the command in devcontainer.json inside of it, {RECREATE}",
     "StepTimedOut": f"see the log for what it waited for, {AGAIN}",

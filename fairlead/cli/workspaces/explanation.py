@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from fairlead.cli.resources.instance import describe_phase, template_cell
+from fairlead.cli.resources.instance import phase_of, template_cell
 from fairlead.cli.ui.describe import cell, owner_cell
 from fairlead.cli.ui.durations import age, coarse_duration
 from fairlead.cli.ui.field_flags import replace_fields
@@ -42,7 +42,7 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
     pairs = (
         ("name", target.name),
         ("project", target.project),
-        ("phase", replace_fields(describe_phase(workspace))),
+        ("phase", _explain_phase(workspace)),
         ("container", str(get_path(workspace, "status.lastWorkspaceStatus") or "")),
         *_explain_task(target, task, runner, now),
         ("runner", runner),
@@ -54,6 +54,13 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
         *(("" if number else "conditions", each) for number, each in enumerate(conditions)),
     )
     return [(label, "" if value == "-" else value) for label, value in pairs]
+
+
+def _explain_phase(workspace: Object) -> str:
+    """With its reason, which a workspace that is ready has, too, if it does not run as it should."""
+    reason, message = get_path(workspace, "status.reason"), get_path(workspace, "status.message")
+    details = ": ".join(str(each) for each in (reason, message) if each)
+    return f"{phase_of(workspace)} ({replace_fields(details)})" if details else phase_of(workspace)
 
 
 def _explain_origin(workspace: Object) -> Iterator[tuple[str, str]]:
@@ -76,7 +83,7 @@ def _explain_task(target: WorkspaceTarget, task: Task | None, runner: str, now: 
     where = f" in step {task.step}" if task.status == FAILED and task.step else ""
     yield "last task", f"{task.type}: {task.status.lower()}{where}, {age(task.ended_at or task.created_at, now)} ago"
     if task.status == FAILED:
-        yield "failure", ": ".join(each for each in (task.reason, task.message) if each)
+        yield "failure", ": ".join(each for each in (task.reason, task.cause) if each)
         yield "what to do", give_advice(target, task, runner)
         yield "", f"`fairlead workspace logs {target.flags}` prints the log"
 

@@ -1,5 +1,6 @@
 """Brings a workspace up or stops it, and shows the steps until that is done or has failed."""
 
+import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ GRACE_SECONDS = 15.0
 """How long to wait although something is in the way: a runner that was just started has not reported yet."""
 POLL_SECONDS = 0.2
 REPORT_SECONDS = 10.0
+NOISE = re.compile(r"^(up|stop) failed: |devContainersSpecCLI\.js:\d+")
+"""Lines that are not printed after a failure: the message is printed anyway, and where the CLI has failed inside."""
 SCHEDULE = "Schedule"
 """The step before the first one of the runner."""
 
@@ -146,7 +149,8 @@ def _show_line(line: LogLine, display: StepDisplay, lines: deque[str]) -> None:
         display.end(line.step, line.seconds)
     elif line.message:
         display.message = line.message
-        lines.append(line.message)
+        if not NOISE.search(line.message):
+            lines.append(line.message)
 
 
 def _describe_failure(target: WorkspaceTarget, task_id: str, lines: list[str]) -> ClientError:
@@ -156,9 +160,9 @@ def _describe_failure(target: WorkspaceTarget, task_id: str, lines: list[str]) -
         print_note("the last lines of the log:")
         for line in lines:
             print_note(f"    {line}")
-    where = f" in step {task.step}" if task.step and f"step {task.step}" not in task.message else ""
+    where = f" in step {task.step}" if task.step else ""
     what = f"{task.type or 'the task'} of {target.name} has failed{where}"
-    cause = ": ".join(each for each in (task.reason, task.message) if each)
+    cause = ": ".join(each for each in (task.reason, task.cause) if each)
     advice = give_advice(target, task, runner)
     log = f"`fairlead workspace logs {target.flags}` prints the whole log"
     return ClientError(f"{what}: {cause or 'the runner says no more'}\n{advice}\n{log}")

@@ -39,6 +39,11 @@ class Task:
     reason: str = ""
     message: str = ""
 
+    @property
+    def cause(self) -> str:
+        """The message without its step."""
+        return self.message.removeprefix(f"step {self.step}: ")
+
 
 @dataclass(frozen=True, slots=True)
 class LogPart:

@@ -153,7 +153,7 @@ def test_stop_shows_its_step_and_how_to_start_again(ada: CliFixture) -> None:
 REASONS = {
     "SourceRefused": "`fairlead runner start local --allow-folder DIR`",
     "CloneFailed": "check the URL, the branch and the commit",
-    "ConfigurationInvalid": "fix .devcontainer/devcontainer.json",
+    "ConfigurationInvalid": "add or correct .devcontainer/devcontainer.json",
     "PolicyViolation": "the option `allow` of its provider",
     "PlatformMismatch": "another runner (--runner)",
     "BuildFailed": "`fairlead workspace up dev --project demo --recreate`",
@@ -172,13 +172,15 @@ REASONS = {
 @pytest.mark.parametrize("reason", REASONS)
 def test_a_failed_task_shows_its_step_the_end_of_the_log_and_what_to_do(ada: CliFixture, reason: str) -> None:
     lines = [f"line {number}" for number in range(30)]
-    ada.fake.on("GET", f"{DEV}/log", build_log("step Build", *lines, code=1))
-    failed = build_task("Failed", step="Build", reason=reason, message="it broke")
+    hidden = ("    at run (/x/devContainersSpecCLI.js:1:2)", "up failed: step Build: it broke")
+    ada.fake.on("GET", f"{DEV}/log", build_log("step Build", *lines, *hidden, code=1))
+    failed = build_task("Failed", step="Build", reason=reason, message="step Build: it broke")
     ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": [failed]}))
     result = ada.run("workspace", "up", *FLAGS)
     assert result.code == 1
     assert "Build              failed after " in result.err
     assert "    line 29\n" in result.err and "    line 10\n" in result.err and "line 9\n" not in result.err
+    assert "devContainersSpecCLI" not in result.err and "up failed" not in result.err
     assert f"fairlead: up of dev has failed in step Build: {reason}: it broke\n" in result.err
     assert REASONS[reason] in result.err
     assert "`fairlead workspace logs dev --project demo` prints the whole log" in result.err
