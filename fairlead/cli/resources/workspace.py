@@ -18,7 +18,7 @@ from fairlead.cli.resources.instance import (
     template_cell,
 )
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, owner_cell, print_created
+from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, print_created
 from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.field_flags import name_project
 from fairlead.cli.ui.flags import ContextFlag, DisplayNameFlag, ObjectOutputFlag, RequiredProjectFlag, options_from
@@ -44,7 +44,7 @@ from fairlead.cli.workspaces.commands import (
 )
 from fairlead.cli.workspaces.explanation import explain_workspace
 from fairlead.cli.workspaces.runners import describe_missing_runner, has_runner
-from fairlead.cli.workspaces.running import begin_wait, describe_task, follow_new_workspace
+from fairlead.cli.workspaces.running import begin_wait, follow_new_workspace
 from fairlead.cli.workspaces.sources import SOURCE_ANNOTATION, UP_ANNOTATION, Revision, encode_source
 from fairlead.cli.workspaces.targets import PLURAL, open_target
 from fairlead.core.objects import Object, get_path, name_of
@@ -218,9 +218,9 @@ group.command("open")(open_editor)
 
 
 def _describe_wait(workspace: Object) -> str:
-    runner = get_path(workspace, "spec.runnerRef.runner")
-    task = describe_task(workspace)
-    return f"waiting for the runner {runner} to delete it" + (f" ({task})" if task else "") if runner else ""
+    runner, task = get_path(workspace, "spec.runnerRef.runner"), find_condition(workspace, "TaskSucceeded")
+    step = task.get("message") if task.get("reason") == "DeleteRunning" else ""
+    return f"waiting for the runner {runner} to delete it" + (f": {step}" if step else "") if runner else ""
 
 
 add_delete_command(

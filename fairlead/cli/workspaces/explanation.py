@@ -15,13 +15,14 @@ from fairlead.cli.workspaces.advice import give_advice
 from fairlead.cli.workspaces.runners import describe_runner_problem
 from fairlead.cli.workspaces.sources import SOURCE_ANNOTATION, describe_source
 from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, WorkspaceTarget
-from fairlead.client import Client, ClientError
+from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, get_path, metadata, name_of
 
 DETAIL_TIMEOUT = 5.0
 """Seconds to wait for what the runner says. The rest is shown without it."""
 SLEEP_ANNOTATIONS = "sleepmode.service.sh/"
+UNAVAILABLE = 503
 MAX_DIGITS = 11
 """Of Unix seconds; more is no time."""
 
@@ -37,7 +38,9 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
     target = WorkspaceTarget(client, namespace, name_of(workspace), namespace.removeprefix(prefix))
     runner = str(get_path(workspace, "spec.runnerRef.runner") or "")
     obstacle = _find_runner_problem(client, runner) if runner else ""
-    task = _find_last_task(target) if runner and not obstacle else None
+    task = None
+    if runner and not obstacle:
+        task, obstacle = _find_last_task(target)
     conditions = [describe_condition(each) for each in get_path(workspace, "status.conditions") or ()]
     pairs = (
         ("name", target.name),
@@ -115,9 +118,15 @@ def _find_runner_problem(client: Client, runner: str) -> str:
     return _without_errors(lambda: describe_runner_problem(client, runner), "")
 
 
-def _find_last_task(target: WorkspaceTarget) -> Task | None:
-    tasks: list[Task] = _without_errors(target.list_tasks, [])
-    return tasks[-1] if tasks else None
+def _find_last_task(target: WorkspaceTarget) -> tuple[Task | None, str]:
+    """The last task; or why the runner does not say it: it may just have stopped."""
+    try:
+        tasks = target.list_tasks()
+    except ApiStatusError as problem:
+        return None, problem.message if problem.code == UNAVAILABLE else ""
+    except ClientError as problem:
+        return None, str(problem)
+    return (tasks[-1] if tasks else None), ""
 
 
 def _list_ports(target: WorkspaceTarget, workspace: Object) -> str:

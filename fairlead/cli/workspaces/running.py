@@ -86,8 +86,10 @@ def start_task(target: WorkspaceTarget, type: str, options: Mapping[str, Any], w
 def _explain_refusal(target: WorkspaceTarget, problem: ApiStatusError) -> ClientError:
     if problem.code != 503:
         return problem
-    obstacle = find_obstacle(target.client, target.get())
-    return ClientError(f"{problem.message}: {obstacle}" if obstacle else problem.message)
+    workspace = target.get()
+    runner = get_path(workspace, "spec.runnerRef.runner")
+    advice = f"start it on its machine with `fairlead runner start {runner}`" if runner else "try again in a moment"
+    return ClientError(f"{problem.message}\n{find_obstacle(target.client, workspace) or advice}")
 
 
 def _wait_for_task(target: WorkspaceTarget, wait: Wait) -> str:

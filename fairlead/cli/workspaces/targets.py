@@ -81,10 +81,11 @@ class WorkspaceTarget:
         return task_id
 
     def list_tasks(self) -> list[Task]:
-        """The last tasks, oldest first."""
+        """The last tasks, oldest first, in whatever order the runner lists them."""
         with name_project(self.client, self.project):
             response = self.client.get(PLURAL, self.name, "tasks", namespace=self.namespace)
-        return [_parse_task(each) for each in response.get("tasks") or ()]
+        tasks = [_parse_task(each) for each in response.get("tasks") or ()]
+        return sorted(tasks, key=lambda task: (task.created_at, task.status == RUNNING, task.ended_at))
 
     def get_report(self) -> Object:
         """What the runner says about the workspace: its engine, container and problems."""
@@ -128,9 +129,9 @@ def follow_log(
 ) -> Iterator[LogPart]:
     """The log of a task from an offset to its end, without a gap although the connection may be lost meanwhile.
 
-    `on_lost` is called with the reason when it is. Raises DeadlineExceeded after `seconds`.
+    `on_lost` is called with the reason when it is, once for each reason. Raises DeadlineExceeded after `seconds`.
     """
-    deadline, delay = time.monotonic() + seconds, MIN_RETRY_SECONDS
+    deadline, delay, noted = time.monotonic() + seconds, MIN_RETRY_SECONDS, ""
     while True:
         timeout = min(_remaining(deadline), SILENCE_SECONDS)
         began = time.monotonic()
@@ -139,7 +140,7 @@ def follow_log(
                 yield part
                 if part.exit_code is not None:
                     return
-                offset, delay, began = part.offset, MIN_RETRY_SECONDS, time.monotonic()
+                offset, delay, began, noted = part.offset, MIN_RETRY_SECONDS, time.monotonic(), ""
                 _remaining(deadline)
             reason = "the server has ended the stream"
         except CertificateError:
@@ -151,7 +152,9 @@ def follow_log(
                 raise
             reason = problem.message
         if time.monotonic() - began < timeout:  # else the log was silent
-            on_lost(reason)
+            if reason != noted:
+                on_lost(reason)
+                noted = reason
             time.sleep(min(delay, max(0.0, deadline - time.monotonic())))
             delay = min(MAX_RETRY_SECONDS, 2 * delay)
 

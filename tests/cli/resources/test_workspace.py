@@ -96,9 +96,18 @@ def test_delete_waits_for_the_runner(ada: CliFixture) -> None:
     ada.fake.on(
         "GET",
         WORKSPACES,
-        build_watch_response(build_modified_event(), END, {"type": "DELETED", "object": build_workspace()}),
+        build_watch_response(
+            build_modified_event(),
+            END,
+            build_modified_event(
+                conditions=[
+                    {"type": "TaskSucceeded", "reason": "DeleteRunning", "message": "Delete", "status": "Unknown"}
+                ]
+            ),
+            {"type": "DELETED", "object": build_workspace()},
+        ),
     )
     result = ada.run("workspace", "delete", "desk", "--project", "demo", "--yes")
-    assert "waiting for the runner dock" in result.err
+    assert "waiting for the runner dock to delete it\nwaiting for the runner dock to delete it: Delete\n" in result.err
     assert result.err.endswith("the workspace desk is deleted\n")
     assert "being deleted" in ada.run("workspace", "delete", "desk", "--project", "demo", "--yes", "--no-wait").err

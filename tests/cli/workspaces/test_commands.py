@@ -39,6 +39,24 @@ def test_logs_follow_the_task_and_continue_after_a_lost_connection(ada: CliFixtu
     assert offsets == sorted(set(offsets))
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_newest_task_is_found_in_every_order(ada: CliFixture, order: int) -> None:
+    times = {"a": ("10", "11"), "b": ("12", "12"), "c": ("12", "13"), "d": ("12", "")}
+    tasks = [
+        {
+            **build_task("Succeeded" if end else "Running", **({"endedAt": end} if end else {})),
+            "id": name,
+            "createdAt": start,
+        }
+        for name, (start, end) in times.items()
+    ]
+    ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": tasks[::order]}))
+    assert ada.run(*LOGS).code == 0
+    ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": tasks[:3][::order]}))
+    assert ada.run(*LOGS).code == 0
+    assert [each.query["taskID"] for each in ada.fake.requests_to("GET", f"{DEV}/log")] == ["d", "c"]
+
+
 def test_a_workspace_without_a_task_has_no_log(ada: CliFixture) -> None:
     ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": []}))
     result = ada.run(*LOGS)
@@ -114,6 +132,11 @@ def test_show_says_that_the_runner_does_not_respond(ada: CliFixture) -> None:
     silent = {"phase": "Initialized", "conditions": [build_condition("Ready", "Unknown", "Silent", "not since 10:00")]}
     ada.fake.on("GET", f"{M}/runners/local", (200, build_object("local", status=silent)))
     assert "local the runner local does not respond: not since 10:00" in show(ada)["runner"]
+
+
+def test_show_says_that_the_runner_is_not_connected(ada: CliFixture) -> None:
+    ada.fake.on("GET", f"{DEV}/tasks", (503, failure_status(503, "ServiceUnavailable", "not connected since 10:00")))
+    assert show(ada)["runner"] == "local not connected since 10:00"
 
 
 @pytest.mark.parametrize("code", [403, 503])

@@ -220,6 +220,13 @@ def test_a_runner_that_is_not_connected_is_named_with_since_when(ada: CliFixture
     )
 
 
+def test_a_runner_that_was_stopped_a_moment_ago_is_to_be_started(ada: CliFixture) -> None:
+    ada.fake.on("POST", f"{DEV}/stop", (503, failure_status(503, "ServiceUnavailable", "it is not connected")))
+    result = ada.run("workspace", "stop", *FLAGS)
+    assert result.code == 1
+    assert "fairlead: it is not connected\n  start it on its machine with `fairlead runner start local`\n" in result.err
+
+
 def test_a_runner_that_connects_in_a_moment_is_waited_for(ada: CliFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "GRACE_SECONDS", 60.0)
     busy = 503, failure_status(503, "ServiceUnavailable", "the runner has not taken this workspace yet")
