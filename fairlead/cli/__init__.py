@@ -3,6 +3,7 @@
 - `server`: commands that start a server (`up`, `serve`, `agent`), and `version`
 - `access`: login and contexts, access keys, tokens, users, teams, permissions
 - `resources`: clusters, projects, instances, apps, runners, kubeconfigs
+- `workspaces`: what runs in workspaces: tasks, their progress and logs
 - `storage`: backup, restore, copy, export and encryption keys; they work on files and stores, not on a server
 - `ui`: shared flags, output, prompts, sessions, waiting
 

@@ -16,7 +16,7 @@ from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
-from fairlead.runner.engines.contract import Engine, EngineError, EngineStatus, ExecOptions
+from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -125,7 +125,12 @@ class RunnerActions:
         observed = await engine.status(workspace.uid) if engine is not None else None
         report = {
             "engine": record.engine if record else "",
-            "container": _describe_container(observed) if observed else None,
+            "container": {
+                **{"state": str(observed.state), "cause": observed.cause},
+                **{"user": observed.user, "folder": observed.folder},  # those of sessions, which editors need
+            }
+            if observed
+            else None,
             "tasks": [_describe_task(each) for each in (record.tasks if record else ())],
             "problems": [f"{each.subject}: {each.problem}; {each.remedy}" for each in findings if each.problem],
         }
@@ -199,12 +204,6 @@ def _exit_code(workspace: WorkspaceReconciler, task_id: str) -> int:
     record = workspace.record
     task = record.find_task(task_id) if record is not None else None
     return 1 if task is not None and task.status == FAILED else 0
-
-
-def _describe_container(observed: EngineStatus) -> Object:
-    """`user` and `folder` are those of sessions inside, which editors need."""
-    known = {"state": str(observed.state), "cause": observed.cause}
-    return known | {"user": observed.user, "folder": observed.folder}
 
 
 def _describe_task(task: TaskRecord) -> Object:
