@@ -14,7 +14,9 @@ build_archive() {
     for folder in doc man locale i18n info zoneinfo lintian; do
         excluded+=("--dpkgopt=path-exclude=/usr/share/$folder/*")
     done
-    mmdebstrap --quiet --variant=minbase --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr "${excluded[@]}" \
+    # The format is named: it would be guessed from the file name, and `.new` means a folder.
+    mmdebstrap --quiet --format=tar --variant=minbase "${excluded[@]}" \
+        --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
         --include=usr-is-merged,git,python3-minimal,openssh-server,curl,ca-certificates,procps,iproute2 \
         --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' --dpkgopt=force-unsafe-io \
         --customize-hook='chroot "$1" useradd -m -u 1000 -s /bin/bash dev' \
