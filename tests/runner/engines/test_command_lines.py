@@ -161,8 +161,8 @@ def test_a_build_gets_limits_and_may_only_read_the_copy_of_the_repository() -> N
     dockerfile = f"{FOLDER}/staging/demo/Dockerfile"
     command = rewrite("build", "-f", dockerfile, "-t", "vsc-demo-1", "--build-arg", "A=b", f"{FOLDER}/staging/demo")
     assert {"--memory=268435456", "--cpu-quota=150000", f"--network=fairlead-{UID}"} < set(command.arguments)
-    assert command.dockerfile == dockerfile
-    assert command.build_arguments == {"A": "b"}
+    assert command.build is not None
+    assert (command.build.dockerfile, command.build.arguments) == (dockerfile, {"A": "b"})
 
 
 @pytest.mark.parametrize(

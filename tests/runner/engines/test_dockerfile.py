@@ -9,7 +9,7 @@ FEATURES = "FROM dev_container_feature_content_temp as source\nFROM debian\nCOPY
 
 
 def refusals(text: str, *permissions: str, **arguments: str) -> list[str]:
-    return check_dockerfile(text, arguments, UID, permissions)[1]
+    return check_dockerfile(text, arguments, UID, permissions).refused
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_template_can_allow_mounts_of_builds() -> None:
 
 
 def test_the_files_of_features_come_from_an_image_of_the_workspace() -> None:
-    text, _ = check_dockerfile(FEATURES, {}, UID, ())
+    text = check_dockerfile(FEATURES, {}, UID, ()).text
     assert text.startswith(f"FROM localhost/fairlead-{UID}/dev_container_feature_content_temp as source\n")
 
 

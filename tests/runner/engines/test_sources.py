@@ -68,11 +68,11 @@ def test_a_link_out_of_an_allowed_folder_is_refused(tmp_path: Path) -> None:
 
 def test_only_the_protocol_of_the_source_is_allowed_to_git(tmp_path: Path) -> None:
     fetch = plan_fetch(GitSource("https://example.com/x"), settings(tmp_path), {GIT_TOKEN: "canary"})
-    assert fetch.environment["GIT_ALLOW_PROTOCOL"] == "https"
+    assert fetch.variables["GIT_ALLOW_PROTOCOL"] == "https"
     assert "canary" not in repr(fetch)
 
 
 def test_a_repository_on_disk_is_mounted_read_only(tmp_path: Path) -> None:
     fetch = plan_fetch(GitSource(f"file://{tmp_path}/allowed/repository"), settings(tmp_path), {})
     assert fetch.volumes == (f"{tmp_path}/allowed/repository:/source:ro",)
-    assert fetch.environment["GIT_ALLOW_PROTOCOL"] == "file"
+    assert fetch.variables["GIT_ALLOW_PROTOCOL"] == "file"

@@ -14,6 +14,9 @@ shim.py             the program between the CLI and podman
 command_lines.py    which commands of podman the CLI may run, and with which options
 dockerfile.py       what a Dockerfile may ask for
 images.py           which images a repository may name
+image_checks.py     which images it may not use, whatever their names
+builds.py           builds, whose results workspaces of one repository share
+build_key.py        what the result of a build depends on
 build_limits.py     the cgroup of builds
 detached.py         the CLI in its own session, which outlives the runner
 observation.py      state and usage of a workspace
@@ -21,5 +24,6 @@ ports.py            ports inside a container
 firewall.py         what containers cannot reach
 podman.py           podman for the engine's own purposes
 cleanup.py          removes what workspaces leave
+collection.py       removes images that no workspace uses
 diagnosis.py        what the machine lacks
 """

@@ -18,12 +18,32 @@ class Refused(Exception):
     """The command line asks for something that the workspace may not have."""
 
 
+class WrongPlatform(Exception):
+    """An image is for another kind of machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """A command line, taken apart: options in their order, with their values or None, then everything else."""
 
     options: Sequence[tuple[str, str | None]]
     operands: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A build that the CLI wants, apart from its limits."""
+
+    dockerfile: str
+    """The Dockerfile that must be checked; its place in the arguments of the command has this text."""
+    context: str
+    tags: Sequence[str]
+    """The names of the new image in the image store."""
+    arguments: Mapping[str, str]
+    options: Sequence[str]
+    """All others that change the result."""
+    is_fresh: bool
+    """Nothing that was built before may be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +54,7 @@ class Command:
     image: str = ""
     """The image that the CLI looks at, and the shim, too."""
     is_creation: bool = False
-    dockerfile: str = ""
-    """The Dockerfile that must be checked; its place in `arguments` has this text."""
-    build_arguments: Mapping[str, str] = field(default_factory=dict)
+    build: Build | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for podman, whose values must not be part of its command line."""
     session_user: str = ""
@@ -72,6 +90,9 @@ BUILD_OPTIONS: Mapping[str, bool] = {
     "--pull": False,
     "--no-cache": False,
 }
+VARIABLES_OF_PODMAN = ("PATH", "HOME", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK")
+PREFIXES_OF_PODMAN = ("CONTAINER", "XDG_", "TMP", "LD_", "DBUS_", "STORAGE_", "_CONT", "PODMAN_", "BUILDAH_", "SSL_")
+"""Variables that configure podman, or the programs that it starts."""
 EXEC_OPTIONS: Mapping[str, bool] = {"-u": True, "-e": True, "-w": True, "-i": False, "-t": False}
 PERMITTED_RUN_ARGUMENTS = ("--shm-size", "--ulimit")
 """Those of `runArgs` that a template can allow."""
@@ -226,6 +247,8 @@ def _rewrite_build(arguments: Sequence[str], grant: Grant, container_id: str) ->
     parsed = parse_options(arguments, BUILD_OPTIONS)
     passed: list[str] = []
     build_arguments: dict[str, str] = {}
+    tags: list[str] = []
+    options: list[str] = []
     dockerfile = ""
     for name, value in parsed.options:
         value = value or ""
@@ -234,7 +257,8 @@ def _rewrite_build(arguments: Sequence[str], grant: Grant, container_id: str) ->
                 dockerfile = _check_path(value, grant)
                 passed += ["-f", dockerfile]
             case "-t":
-                passed += ["-t", _resolve_built(value, grant)]
+                tags.append(_resolve_built(value, grant))
+                passed += ["-t", tags[-1]]
             case "--build-arg":
                 key, has_value, text = value.partition("=")
                 _expect(bool(has_value), f"the variable {key} of the host", [])
@@ -245,7 +269,7 @@ def _rewrite_build(arguments: Sequence[str], grant: Grant, container_id: str) ->
             case "--cache-from":
                 passed.append(f"--cache-from={_resolve(value, grant)}")
             case _:
-                passed += [name] if not BUILD_OPTIONS[name] else [f"{name}={value}"]
+                options.append(name if not BUILD_OPTIONS[name] else f"{name}={value}")
     if len(parsed.operands) != 1 or not dockerfile:
         raise Refused("a build without one Dockerfile and one context")
     context = _check_path(parsed.operands[0], grant)
@@ -257,11 +281,12 @@ def _rewrite_build(arguments: Sequence[str], grant: Grant, container_id: str) ->
         f"--network={grant.network}",
         "--cap-drop=NET_RAW,MKNOD,AUDIT_WRITE",
         "--force-rm",
-        f"--label={grant.id_label}",
     ]
     # The cgroup is a path, which podman only accepts if it does not leave cgroups to systemd.
     command = ["--cgroup-manager=cgroupfs", "build", f"--cgroup-parent={build_cgroup(grant.uid)}"]
-    return Command([*command, *confinement, *passed, context], dockerfile=dockerfile, build_arguments=build_arguments)
+    is_fresh = not {"--pull", "--no-cache"}.isdisjoint(options)
+    build = Build(dockerfile, context, tags, build_arguments, options, is_fresh)
+    return Command([*command, *confinement, *passed, *options, context], build=build)
 
 
 def _rewrite_exec(arguments: Sequence[str], grant: Grant, container_id: str) -> Command:
@@ -271,22 +296,32 @@ def _rewrite_exec(arguments: Sequence[str], grant: Grant, container_id: str) -> 
         raise Refused("exec without a container")
     _check_container(parsed.operands[0], container_id)
     passed: list[str] = []
-    environment: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for name, value in parsed.options:
         if name == "-e":
             key, has_value, text = (value or "").partition("=")
             _expect(bool(key and has_value), f"the variable {key} of the host", [])
-            if key in ("PATH", "HOME") or key.startswith(
-                ("CONTAINER", "XDG_", "TMP", "LD_", "DBUS_", "STORAGE_", "_CONT")
-            ):
-                passed += ["-e", f"{key}={text}"]  # podman itself would act upon it
-            else:
-                environment[key] = text
-                passed += ["-e", key]
+            variables[key] = text
         else:
             passed += [name] if value is None else [name, value]
+    named, environment = pass_variables(variables)
+    passed += named
     user = next((value or "" for name, value in parsed.options if name == "-u"), "")
     return Command(["exec", *passed, *parsed.operands], environment=environment, session_user=user)
+
+
+def pass_variables(variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Options of `podman exec` that name variables, and the environment with their values. The options have the values
+    of those that podman itself would act upon."""
+    options: list[str] = []
+    environment: dict[str, str] = {}
+    for name, value in variables.items():
+        if name in VARIABLES_OF_PODMAN or name.startswith(PREFIXES_OF_PODMAN):
+            options += ["-e", f"{name}={value}"]
+        else:
+            options += ["-e", name]
+            environment[name] = value
+    return options, environment
 
 
 # --- small checks -----------------------------------------------------------------------------------------------------

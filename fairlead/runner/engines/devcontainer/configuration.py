@@ -18,6 +18,9 @@ from fairlead.runner.engines.devcontainer.shim import PATH
 
 PLACES = (".devcontainer/devcontainer.json", ".devcontainer.json")
 MAX_BYTES = 1 << 20
+WORDS_OF_FEATURES = (b"features", b"\\")
+"""A file without them names no features. To merge a configuration, the CLI fetches its features, in the network of the
+machine, so those are checked before. A name can also be written with escapes."""
 DEFAULT_IMAGE = "image"
 """The option of a template that names an image for repositories without a devcontainer.json."""
 
@@ -31,6 +34,7 @@ def cli_options(settings: Settings, folder: WorkspaceFolder, grant: Grant, confi
     """Options that all commands of the CLI get."""
     return [
         *("--docker-path", str(folder.shim)),
+        *("--docker-compose-path", "/bin/false"),  # it would run on the machine, on files that a repository names
         *("--workspace-folder", f"{grant.staging}/{grant.project}"),
         *("--config", str(config)),
         *("--id-label", grant.id_label),
@@ -85,7 +89,19 @@ def _check_parents(path: Path, project: Path) -> None:
 async def read_configuration(settings: Settings, folder: WorkspaceFolder, grant: Grant, config: Path) -> dict[str, Any]:
     """The merged configuration. Raises an error if the CLI cannot read it, or if something in it is refused."""
     command = [*settings.cli, "read-configuration", *cli_options(settings, folder, grant, config)]
-    code, output, errors = await run_command([*command, "--include-merged-configuration"], cli_environment(folder))
+    if _may_name_features(config):
+        await _read_and_check(command, folder, grant)
+    result = await _read_and_check([*command, "--include-merged-configuration"], folder, grant)
+    return dict(result.get("mergedConfiguration") or {})
+
+
+def _may_name_features(config: Path) -> bool:
+    content = config.read_bytes()
+    return any(word in content for word in WORDS_OF_FEATURES)
+
+
+async def _read_and_check(command: Sequence[str], folder: WorkspaceFolder, grant: Grant) -> dict[str, Any]:
+    code, output, errors = await run_command(command, cli_environment(folder))
     raise_refusals(folder)
     if code != 0:
         raise EngineError(Reason.CONFIGURATION_INVALID, describe_cli_error(output, errors))
@@ -93,7 +109,7 @@ async def read_configuration(settings: Settings, folder: WorkspaceFolder, grant:
     violations = check_configuration(result, grant)
     if violations:
         raise EngineError(Reason.POLICY_VIOLATION, "; ".join(violations))
-    return dict(result.get("mergedConfiguration") or {})
+    return result
 
 
 def raise_refusals(folder: WorkspaceFolder) -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fairlead.runner.engines.contract import (
@@ -150,6 +151,16 @@ class Creation:
 
     # --- the source ---------------------------------------------------------------------------------------------------
 
+    @property
+    def _work(self) -> Path:
+        """What is mounted in the sandbox, and not the folder above: nothing inside can replace it by a link, which the
+        host would follow at the next mount."""
+        return self.folder.work / self.grant.project
+
+    @property
+    def _staging(self) -> Path:
+        return self.folder.staging / self.grant.project
+
     async def _fetch(self) -> bool:
         """Whether the source was fetched just now, and is in the staging folder as well."""
         fetched = self.folder.root / "fetched.json"
@@ -168,8 +179,8 @@ class Creation:
                 self.folder,
                 self.grant,
                 ("/bin/sh", "-c", SCRIPT_OF_CLONE),
-                (f"{self.folder.work}:/work", f"{self.folder.staging}:/staging", *fetch.volumes),
-                {**fetch.environment, "PROJECT": self.grant.project},
+                (f"{self._work}:/work", f"{self._staging}:/staging", *fetch.volumes),
+                fetch.script_input,
             )
             masker = Masker(self.spec.secrets.values())
             self.task.log(masker.mask(result.errors.encode()))
@@ -188,8 +199,7 @@ class Creation:
             self.folder,
             self.grant,
             ("/bin/sh", "-c", SCRIPT_OF_COPY),
-            (f"{self.folder.work}:/work:ro", f"{self.folder.staging}:/staging"),
-            {"PROJECT": self.grant.project},
+            (f"{self._work}:/work:ro", f"{self._staging}:/staging"),
         )
         if result.code != 0:
             raise EngineError(

@@ -7,6 +7,7 @@ since is not mistaken for it.
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -17,8 +18,11 @@ from pathlib import Path
 
 from fairlead.runner.engines.devcontainer.layout import write_file
 
-SCRIPT = 'cd "$0" && echo $$ >pid && "$@" >out 2>log </dev/null; echo $? >exit.new; mv exit.new exit'
+SCRIPT = 'cd "$0" && echo $$ >pid && "$@" >out 2>>log </dev/null; echo $? >exit.new; mv exit.new exit'
 POLL_SECONDS = 0.1
+FREED_BYTES = 16 << 20
+PUNCH_HOLE = 0x01 | 0x02
+"""FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,13 @@ class DetachedCommand:
         without one: it was killed, or the machine restarted. Goes on where an earlier runner stopped reading."""
         offset_file = self.folder / "offset"
         offset = int(offset_file.read_text()) if offset_file.exists() else 0
-        started = False
+        started, freed = False, 0
         while True:
             code, leader = self.read_exit_code(), self.find_leader()
             started = started or leader is not None or code is not None
             offset = self._pass_lines(offset, on_line)
             offset_file.write_text(str(offset))
+            freed = self._free_space(freed, offset)
             if code is not None:
                 return code
             if started and leader is None:
@@ -82,6 +87,14 @@ class DetachedCommand:
             if not started and not await self._wait_for_start():
                 return None
             await asyncio.sleep(POLL_SECONDS)
+
+    def _free_space(self, freed: int, offset: int) -> int:
+        """Gives the disk back what was read of the log: a command may print without end. Offsets stay what they are."""
+        if offset - freed < FREED_BYTES:
+            return freed
+        with contextlib.suppress(OSError), (self.folder / "log").open("r+b") as log:
+            ctypes.CDLL(None).fallocate(log.fileno(), PUNCH_HOLE, ctypes.c_long(0), ctypes.c_long(offset))
+        return offset
 
     async def kill(self) -> None:
         """Ends the whole session, and waits until it is gone."""

@@ -17,7 +17,9 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.devcontainer.cleanup import remove_build_leftovers, remove_container, remove_everything
+from fairlead.runner.engines.devcontainer.cleanup import remove_container, remove_everything
+from fairlead.runner.engines.devcontainer.collection import ImageCollector
+from fairlead.runner.engines.devcontainer.command_lines import pass_variables
 from fairlead.runner.engines.devcontainer.creation import plan_creation
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.diagnosis import diagnose
@@ -47,10 +49,12 @@ class DevcontainerEngine:
     name: str = "devcontainer"
     podman: Podman = field(init=False)
     observer: Observer = field(init=False)
+    images: ImageCollector = field(init=False)
 
     def __post_init__(self) -> None:
         self.podman = Podman(self.settings)
         self.observer = Observer(self.podman)
+        self.images = ImageCollector(self.podman)
 
     async def check(self) -> Sequence[Finding]:
         return await diagnose(self.podman)
@@ -68,12 +72,14 @@ class DevcontainerEngine:
         self.observer.forget(spec.uid)
         if not is_reused:
             await remove_container(self.podman, folder)
+        if self.images.is_disk_low():
+            await self.images.collect()
         has_run = (folder.root / "session.json").exists()
         if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
             (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
-        creation = plan_creation(self.podman, folder, spec, task)
-        await creation.run(has_container)
+        async with self.images.keep_images():
+            await plan_creation(self.podman, folder, spec, task).run(has_container)
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         folder = self._folder(uid)
@@ -83,8 +89,8 @@ class DevcontainerEngine:
         is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
         if fields is None or not is_under_way or command.read_task_id() != task.task_id:
             return False
-        creation = plan_creation(self.podman, folder, decode_spec(fields), task)
-        await creation.finish()
+        async with self.images.keep_images():
+            await plan_creation(self.podman, folder, decode_spec(fields), task).finish()
         return True
 
     async def stop(self, uid: str, task: TaskContext) -> None:
@@ -101,7 +107,7 @@ class DevcontainerEngine:
             await DetachedCommand(folder.task).kill()
             self.observer.forget(uid)
             await remove_everything(self.podman, folder)
-            await remove_build_leftovers(self.podman)
+            await self.images.collect()
 
     # --- status -------------------------------------------------------------------------------------------------------
 
@@ -121,18 +127,20 @@ class DevcontainerEngine:
         session = read_json(self._folder(uid).root / "session.json") or {}
         user = options.user or session.get("user")
         mark = new_mark(uid)
+        named, values = pass_variables(options.environment)
         arguments = [
             *(self.settings.podman, "exec", "--interactive", *(["--tty"] if options.tty else [])),
             *(("--user", user) if user else ()),
             *("--workdir", options.folder or session.get("folder") or "/"),
+            *named,
             *("--env", f"{MARK}={mark}"),
-            *(part for name, value in options.environment.items() for part in ("--env", f"{name}={value}")),
             *(container.id, *(command or SHELL)),
         ]
+        environment = {**values, **self.podman.environment}
         if options.tty:
             size = (options.columns, options.rows)
-            return await start_terminal_session(arguments, mark, self.podman.environment, *size)
-        return await start_session(arguments, mark, self.podman.environment)
+            return await start_terminal_session(arguments, mark, environment, *size)
+        return await start_session(arguments, mark, environment)
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         container = await self._running(uid)

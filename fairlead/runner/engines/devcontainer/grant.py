@@ -54,6 +54,8 @@ class Grant:
     cpus: float
     processes: int
     feature_sources: tuple[str, ...] = ()
+    repository: str = ""
+    """Where the sources come from, as a digest: workspaces with the same one share images. Empty: it shares none."""
 
     def allows(self, permission: str) -> bool:
         return permission in self.permissions
@@ -83,6 +85,7 @@ class Grant:
             TASK_LABEL: self.task_id,
             RUNNER_LABEL: self.runner,
             TEMPLATE_LABEL: self.template_hash,
+            RECOVERY_LABEL: "",  # an image could bring it
         }
         return [f"--label={name}={value}" for name, value in values.items()]
 

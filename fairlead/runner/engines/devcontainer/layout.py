@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+SHARED_IMAGES = "images"
+"""The folder beside those of the workspaces with a record for each image that workspaces share."""
 UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 """Object uids are UUIDs. Anything else that could be a path is refused."""
 

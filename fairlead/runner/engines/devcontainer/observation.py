@@ -5,8 +5,8 @@ podman is only called when that process is unknown or gone.
 """
 
 import asyncio
-import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +16,11 @@ from fairlead.runner.engines.contract import ContainerState, EngineStatus
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.grant import RECOVERY_LABEL, TASK_LABEL, TEMPLATE_LABEL
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder, read_json
-from fairlead.runner.engines.devcontainer.podman import Podman
+from fairlead.runner.engines.devcontainer.podman import Podman, run_program
 
 DISK_SECONDS = 300.0
 """How often the disk usage of a workspace is measured: it means reading its whole tree."""
+MEASURE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Container:
     exit_code: int
     is_out_of_memory: bool
     labels: dict[str, str]
+    layers: tuple[str, ...]
+    """Folders with what the container wrote, apart from its work folder: its own layer, and volumes."""
 
     def is_alive(self) -> bool:
         return self.pid > 0 and read_start_ticks(self.pid) == self.start_ticks
@@ -44,7 +47,8 @@ class Container:
 class Observer:
     podman: Podman
     _containers: dict[str, Container] = field(default_factory=dict)
-    _disk: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _disk: dict[str, tuple[float, int | None]] = field(default_factory=dict)
+    _measurement: asyncio.Lock = field(default_factory=asyncio.Lock)
     _measuring: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def find_container(self, uid: str) -> Container | None:
@@ -74,7 +78,7 @@ class Observer:
                 return EngineStatus(ContainerState.BUSY, task_id=command.read_task_id())
             # Without a container there may still be files, which `up` uses again.
             state = ContainerState.STOPPED if (folder.root / "fetched.json").exists() else ContainerState.NOT_FOUND
-            return EngineStatus(state, disk_bytes=self._read_disk(folder))
+            return EngineStatus(state, disk_bytes=self._read_disk(folder, None))
         session = read_json(folder.root / "session.json") or {}
         is_running = container.is_alive()
         state = ContainerState.RUNNING if is_running else ContainerState.STOPPED
@@ -83,28 +87,30 @@ class Observer:
             cause="" if is_running else describe_end(container),
             started_at=container.started_at if is_running else None,
             memory_bytes=read_memory(container.pid) if is_running else None,
-            disk_bytes=self._read_disk(folder),
+            disk_bytes=self._read_disk(folder, container),
             user=session.get("user", ""),
             folder=session.get("folder", ""),
-            is_recovery=RECOVERY_LABEL in container.labels,
+            is_recovery=container.labels.get(RECOVERY_LABEL) == "true",
             template_hash=container.labels.get(TEMPLATE_LABEL, ""),
             task_id=command.read_task_id() if is_busy else container.labels.get(TASK_LABEL, ""),
         )
 
-    def _read_disk(self, folder: WorkspaceFolder) -> int | None:
-        """The last measurement; a new one is made in the background when it is old."""
-        measured_at, size = self._disk.get(folder.uid, (-DISK_SECONDS, -1))
+    def _read_disk(self, folder: WorkspaceFolder, container: Container | None) -> int | None:
+        """The last measurement; a new one is made in the background when it is old. One runs at a time."""
+        measured_at, size = self._disk.get(folder.uid, (-DISK_SECONDS, None))
         if time.monotonic() - measured_at >= DISK_SECONDS and folder.work.exists():
             self._disk[folder.uid] = (time.monotonic(), size)
-            measuring = asyncio.create_task(self._measure(folder))
+            layers = container.layers if container is not None else ()
+            measuring = asyncio.create_task(self._measure(folder.uid, [str(folder.work), *layers]))
             self._measuring.add(measuring)
             measuring.add_done_callback(self._measuring.discard)
-        return size if size >= 0 else None
+        return size
 
-    async def _measure(self, folder: WorkspaceFolder) -> None:
-        size = await asyncio.to_thread(measure_tree, folder.work)
-        if folder.uid in self._disk:
-            self._disk[folder.uid] = (time.monotonic(), size)
+    async def _measure(self, uid: str, folders: Sequence[str]) -> None:
+        async with self._measurement:
+            size = await measure_disk(folders)
+        if uid in self._disk and size is not None:
+            self._disk[uid] = (self._disk[uid][0], size)
 
 
 def parse_container(described: dict[str, Any]) -> Container:
@@ -119,7 +125,17 @@ def parse_container(described: dict[str, Any]) -> Container:
         exit_code=int(state.get("ExitCode") or 0),
         is_out_of_memory=bool(state.get("OOMKilled")),
         labels=dict(described["Config"].get("Labels") or {}),
+        layers=(*_find_upper_layer(described), *_find_volumes(described)),
     )
+
+
+def _find_upper_layer(described: dict[str, Any]) -> list[str]:
+    data = (described.get("GraphDriver") or {}).get("Data") or {}
+    return [str(data["UpperDir"])] if data.get("UpperDir") else []
+
+
+def _find_volumes(described: dict[str, Any]) -> list[str]:
+    return [str(each["Source"]) for each in described.get("Mounts") or () if each.get("Type") == "volume"]
 
 
 def describe_end(container: Container) -> str:
@@ -168,16 +184,16 @@ def find_memory_folder(pid: int) -> Path:
     return Path(f"/sys/fs/cgroup{unified}")
 
 
-def measure_tree(root: Path) -> int:
-    """Bytes on disk. Never follows a link: the tree belongs to the workspace."""
-    total = 0
-    for _, _, names, descriptor in os.fwalk(root, follow_symlinks=False, onerror=lambda error: None):
-        for name in names:
-            try:
-                total += os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_blocks * 512
-            except FileNotFoundError:
-                continue
-    return total
+async def measure_disk(folders: Sequence[str]) -> int | None:
+    """Bytes on disk, by a program of low priority: trees of workspaces are large, or hostile. It follows no links and
+    does not keep a folder open for each level. None if it does not end in time."""
+    program = ("/usr/bin/nice", "-n19", "/usr/bin/du", "--summarize", "--total", "--one-file-system", "--block-size=1")
+    try:
+        result = await asyncio.wait_for(run_program([*program, "--", *folders], {}), MEASURE_SECONDS)
+    except TimeoutError:
+        return None
+    lines = result.output.splitlines()
+    return int(lines[-1].split()[0]) if lines and lines[-1].endswith("total") else None
 
 
 def _parse_time(text: str) -> datetime | None:

@@ -28,27 +28,12 @@ class Podman:
     def environment(self) -> dict[str, str]:
         return {"PATH": PATH, "HOME": str(self.settings.state_folder), **self.settings.podman_environment}
 
-    async def run(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Result:
-        """Runs a command to its end. A caller that is cancelled leaves no process behind.
+    async def run(self, *arguments: str, stdin: bytes = b"") -> Result:
+        """Runs a command of podman to its end.
 
-        The output goes to files, not to pipes: podman may start the name server of its networks, which keeps the pipes
-        of podman open for as long as it runs, so that they would have no end."""
-        with _open_memory_file() as output, _open_memory_file() as errors:
-            process = await asyncio.create_subprocess_exec(
-                self.settings.podman,
-                *arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env={**self.environment, **(environment or {})},
-            )
-            try:
-                code = await process.wait()
-            except asyncio.CancelledError:
-                process.kill()
-                await process.wait()
-                raise
-            return Result(code, _read_text(output), _read_text(errors))
+        Podman may start the name server of its networks, which inherits the environment of podman, and outlives it. So
+        secrets are passed by `stdin`, never by the environment."""
+        return await run_program([self.settings.podman, *arguments], self.environment, stdin)
 
     async def expect(self, *arguments: str) -> str:
         """The output of a command that is expected to succeed."""
@@ -74,8 +59,29 @@ class Podman:
             await self.run(*kind, *names)
 
 
-def _open_memory_file() -> BinaryIO:
-    return os.fdopen(os.memfd_create("podman", os.MFD_CLOEXEC), "w+b")
+async def run_program(command: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Result:
+    """Runs a program to its end. A caller that is cancelled leaves no process behind.
+
+    The output goes to files, not to pipes: the name server of podman keeps the pipes that podman had, so they would
+    have no end. And asyncio waits for ever if it is cancelled while it connects pipes."""
+    with _open_memory_file(stdin) as given, _open_memory_file() as output, _open_memory_file() as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=given, stdout=output, stderr=errors, env=dict(environment)
+        )
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            process.kill()
+            await process.wait()
+            raise
+        return Result(code, _read_text(output), _read_text(errors))
+
+
+def _open_memory_file(content: bytes = b"") -> BinaryIO:
+    file = os.fdopen(os.memfd_create("podman", os.MFD_CLOEXEC), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
 
 
 def _read_text(file: BinaryIO) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fairlead.runner.engines.devcontainer.command_lines import PERMITTED_RUN_ARGUMENTS, is_reserved
 from fairlead.runner.engines.devcontainer.grant import Grant
-from fairlead.runner.engines.devcontainer.images import resolve_image
+from fairlead.runner.engines.devcontainer.images import is_local_host, resolve_image
 
 HARMLESS = frozenset(
     {
@@ -80,6 +80,8 @@ def _check_features(features: Any, grant: Grant) -> Iterator[str]:
         is_listed = name.startswith(grant.feature_sources) if grant.feature_sources else False
         if not is_listed and not grant.allows("features"):
             yield f"feature {name!r} is not from a source that the runner lists; it needs the permission features"
+        elif not name.startswith(".") and not _is_remote(name):
+            yield f"feature {name!r} is refused: it is not the name of a feature in a registry or on a web server"
 
 
 def _check_mounts(mounts: Any, grant: Grant) -> Iterator[str]:
@@ -118,6 +120,23 @@ def _check_paths(configuration: Mapping[str, Any], grant: Grant) -> Iterator[str
     for name, path in (("devcontainer.json", config_file), ("dockerfile", dockerfile), ("context", context)):
         if isinstance(path, str) and path and not is_inside(os.path.join(folder, path), grant.staging):
             yield f"{name} {path!r} is refused: it leaves the repository"
+    for name in configuration.get("features") or {}:
+        if name.startswith(".") and not _is_contained(os.path.join(folder, name), grant.staging):
+            yield f"feature {name!r} is refused: it leaves the repository, or a link in it does"
+
+
+def _is_contained(folder: str, root: str) -> bool:
+    """Whether a folder and all that it links to are below the root. The CLI copies it, and follows links."""
+    if not is_inside(folder, root):
+        return False
+    entries = (os.path.join(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names))
+    return all(is_inside(path, root) for path in entries if os.path.islink(path))
+
+
+def _is_remote(feature: str) -> bool:
+    """Whether the CLI would fetch the feature from another machine. It does so in the network of this one."""
+    host = feature.removeprefix("https://").partition("/")[0].partition(":")[0]
+    return "." in host and "/" in feature.removeprefix("https://") and not is_local_host(host)
 
 
 def is_inside(path: str, root: str) -> bool:

@@ -120,7 +120,17 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
         cpus=limits.cpus or 0,
         processes=limits.processes or 0,
         feature_sources=settings.feature_sources,
+        repository=describe_repository(spec),
     )
+
+
+def describe_repository(spec: WorkspaceSpec) -> str:
+    """Images are shared within a project: it is the users of one who trust each other with what a build fetches."""
+    match spec.source:
+        case GitSource(url):
+            return hashlib.sha256(f"{spec.namespace}\n{url}".encode()).hexdigest()[:16]
+        case _:
+            return ""
 
 
 def bound_limits(wanted: Limits, settings: Settings) -> Limits:

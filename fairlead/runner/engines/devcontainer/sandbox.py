@@ -8,7 +8,7 @@ The same container, with a shell, is what a workspace gets whose image cannot be
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fairlead.runner.engines.devcontainer.grant import PRIVATE_FOLDER, RECOVERY_LABEL, Grant
@@ -53,26 +53,26 @@ async def run_in_sandbox(
     grant: Grant,
     command: Sequence[str],
     volumes: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
 ) -> Result:
-    """Runs a program to its end. `environment` does not show on the command line of podman."""
-    names = [f"--env={name}" for name in environment or {}]
+    """Runs a program to its end."""
     return await podman.run(
         "run",
         "--rm",
+        "--interactive",
         "--replace",
         f"--name=fairlead-{grant.uid}-sandbox",
         "--cap-drop=ALL",
         "--cap-add=DAC_OVERRIDE,CHOWN,FOWNER",
+        "--tmpfs=/tmp:size=64m",  # keys of the clone are written there; the recovery container gets the rest
         *grant.confinement,
         *grant.labels,
         *mount_machine(),
         *(f"--volume={volume}" for volume in volumes),
-        *names,
         "--rootfs",
         str(folder.rootfs),
         *command,
-        environment=environment,
+        stdin=stdin,
     )
 
 

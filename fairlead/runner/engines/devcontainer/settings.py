@@ -52,6 +52,10 @@ class Settings:
     """What a template can choose at most. None: no bound."""
     min_free_bytes: int = 2 * GIGABYTE
     """With less free disk, no workspace is created."""
+    unused_image_seconds: float = 14 * 86400
+    """How long a shared image is kept after its last use, when no workspace uses it."""
+    max_unused_images: int = 20
+    """How many of them are kept at most."""
     first_uid: int = 1_000_000_000
     """Workspace number n has the 65536 user and group ids from here plus n times 65536."""
     network_pool: str = "10.213.0.0/16"

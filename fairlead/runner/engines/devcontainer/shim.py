@@ -7,18 +7,15 @@ The CLI runs it a dozen times in each `up`. So it starts without the packages of
 commands need only for them.
 """
 
-import fcntl
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairlead.runner.engines.devcontainer.build_limits import limit_processes
-from fairlead.runner.engines.devcontainer.command_lines import Command, Refused, rewrite_command
+from fairlead.runner.engines.devcontainer.command_lines import Command, Refused, WrongPlatform, rewrite_command
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE, Grant, load_grant
 
-MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REFUSED = 125
 """The exit code of podman's own errors."""
@@ -31,10 +28,6 @@ sys.exit(main(Path(__file__).parent, sys.argv[1:]))
 """
 
 
-class WrongPlatform(Exception):
-    """The image is for another kind of machine."""
-
-
 def main(folder: Path, arguments: Sequence[str]) -> int:
     """Replaces this process by podman, or returns the exit code of a refusal. `folder` is that of the workspace."""
     grant = load_grant(folder / "grant.json")
@@ -44,18 +37,18 @@ def main(folder: Path, arguments: Sequence[str]) -> int:
             return inspect_image(command, grant)
         if command.is_creation:
             (folder / "container.id").unlink(missing_ok=True)  # podman refuses to replace it
-        if command.dockerfile:
-            command = replace_dockerfile(command, grant, folder)
-            hold_build_lock(folder.parent.parent)
-            limit_processes(grant.uid, grant.processes)
+        if command.build:
+            from fairlead.runner.engines.devcontainer.builds import run_build
+
+            return run_build(command, grant, folder)
         if command.session_user:
             give_ownership(command.session_user, grant, folder)
     except (Refused, WrongPlatform) as refusal:
-        kind = "PolicyViolation" if isinstance(refusal, Refused) else "PlatformMismatch"
+        kind = "PlatformMismatch" if isinstance(refusal, WrongPlatform) else "PolicyViolation"
         record_refusal(folder, kind, str(refusal))
         print(f"refused by the runner: {refusal}", file=sys.stderr)
         return REFUSED
-    os.execve(grant.podman, [grant.podman, *command.arguments], {**podman_environment(grant), **command.environment})
+    os.execve(grant.podman, [grant.podman, *command.arguments], {**command.environment, **podman_environment(grant)})
 
 
 def podman_environment(grant: Grant) -> dict[str, str]:
@@ -70,42 +63,18 @@ def read_container_id(folder: Path) -> str:
 
 
 def inspect_image(command: Command, grant: Grant) -> int:
-    """Describes an image to the CLI. One for another architecture is refused here: it would fail later, with an error
-    that says nothing of it."""
+    """Describes an image to the CLI, unless the workspace must not use it."""
     import subprocess
+
+    from fairlead.runner.engines.devcontainer.image_checks import check_image
 
     found = subprocess.run(
         [grant.podman, *command.arguments], env=podman_environment(grant), stdout=subprocess.PIPE, check=False
     )
-    described = json.loads(found.stdout) if found.returncode == 0 else []
-    machine = os.uname().machine
-    for image in described:
-        if image.get("Architecture") != MACHINES.get(machine, machine):
-            text = f"the image {command.image} is for {image.get('Architecture')}, and this machine is {machine}"
-            raise WrongPlatform(text)
+    for image in json.loads(found.stdout) if found.returncode == 0 else []:
+        check_image(command.image, image, grant)
     sys.stdout.write(found.stdout.decode())
     return found.returncode
-
-
-def replace_dockerfile(command: Command, grant: Grant, folder: Path) -> Command:
-    """Lets podman build the text that was checked."""
-    from fairlead.runner.engines.devcontainer.dockerfile import check_dockerfile
-
-    text = Path(command.dockerfile).read_text(encoding="utf-8", errors="surrogateescape")
-    text, refused = check_dockerfile(text, command.build_arguments, grant.uid, grant.permissions)
-    if refused:
-        raise Refused(", ".join(refused))
-    copy = folder / "tmp" / f"Dockerfile-{os.getpid()}"
-    copy.write_text(text, encoding="utf-8", errors="surrogateescape")
-    arguments = [str(copy) if argument == command.dockerfile else argument for argument in command.arguments]
-    return Command(arguments)
-
-
-def hold_build_lock(state: Path) -> None:
-    """Builds share this lock until podman ends. While none holds it, what builds left behind can be removed."""
-    descriptor = os.open(state / "builds.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    os.set_inheritable(descriptor, True)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
 
 
 def give_ownership(user: str, grant: Grant, folder: Path) -> None:

@@ -6,6 +6,7 @@ hooks. Submodules are not fetched.
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +26,12 @@ from fairlead.runner.engines.contract import (
 )
 from fairlead.runner.engines.devcontainer.settings import Settings
 
-SCRIPT_OF_COPY = 'tar -C "/work/$PROJECT" --exclude=./.git -cf - . | tar -C "/staging/$PROJECT" -xf -'
+SCRIPT_OF_COPY = "tar -C /work --sparse --exclude=./.git -cf - . | tar -C /staging -xf -"
+"""Holes stay holes: a file of a workspace may claim more bytes than the disk has."""
 SCRIPT_OF_CLONE = f"""
 set -eu
 umask 022
+eval "$(cat)"
 if [ -n "${{SSH_KEY:-}}" ]; then
     printf '%s\\n' "$SSH_KEY" >/tmp/key && chmod 600 /tmp/key
     printf '%s\\n' "${{KNOWN_HOSTS:-}}" >/tmp/known_hosts
@@ -40,15 +43,15 @@ git)
     printf '[safe]\n\tdirectory = *\n[core]\n\thooksPath = /dev/null\n' >"$HOME/.gitconfig"
     set -- -c credential.helper='!f() {{
         [ -z "${{TOKEN:-}}" ] || printf "username=%s\\npassword=%s\\n" "${{GIT_USER:-git}}" "$TOKEN"; }}; f'
-    git "$@" clone --quiet --no-recurse-submodules ${{BRANCH:+--branch "$BRANCH"}} -- "$URL" "/work/$PROJECT"
-    git "$@" -C "/work/$PROJECT" remote set-url origin "$ORIGIN"
+    git "$@" clone --quiet --no-recurse-submodules ${{BRANCH:+--branch "$BRANCH"}} -- "$URL" /work
+    git "$@" -C /work remote set-url origin "$ORIGIN"
     if [ -n "${{COMMIT:-}}" ]; then
-        cd "/work/$PROJECT"
+        cd /work
         git "$@" cat-file -e "$COMMIT^{{commit}}" 2>/dev/null || git "$@" fetch --quiet origin "$COMMIT"
         git "$@" checkout --quiet --detach "$COMMIT" --
     fi
     ;;
-folder) cp -a --no-preserve=ownership /source/. "/work/$PROJECT" ;;
+folder) cp -a --no-preserve=ownership /source/. /work ;;
 esac
 {SCRIPT_OF_COPY}
 """
@@ -61,8 +64,15 @@ _SSH_SHORT_FORM = re.compile(r"[\w.-]+@[\w.-]+:[^-].*")
 class Fetch:
     """What the sandbox needs to fetch a source."""
 
-    environment: Mapping[str, str] = field(repr=False)
+    variables: Mapping[str, str] = field(repr=False)
     volumes: tuple[str, ...] = ()
+
+    @property
+    def script_input(self) -> bytes:
+        """The variables for the script, some of them secret. In the environment of podman, they would stay readable in
+        that of the name server that podman may start; in that of the container, in podman's database."""
+        lines = (f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items())
+        return "".join(lines).encode()
 
 
 def plan_fetch(source: Source, settings: Settings, secrets: Mapping[str, str]) -> Fetch:
