@@ -143,12 +143,34 @@ def test_a_volume_belongs_to_one_workspace_whatever_its_name() -> None:
 
 @pytest.mark.parametrize(
     "image",
-    ["be", "39c377c59689", "sha256:39c377", f"localhost/fairlead-{'2' * 8}/vsc-x", "fairlead-2/x", "--privileged"],
+    [
+        *("be", "39c377c59689", "sha256:39c377", f"localhost/fairlead-{'2' * 8}/vsc-x", "fairlead-2/x", "--privileged"),
+        *(f"containers-storage:localhost/fairlead-{'2' * 8}/vsc-x", "localhost/fairlead-shared/vsc-1:2"),
+        *("dir:/etc", "dir:x", "oci-archive:/x.tar", "docker-archive:x", "oci:/etc:x", "docker://debian"),
+        *("localhost:5000/x", "127.0.0.1:5000/x", "127.1:80/x", "0x7f.1/x", "169.254.169.254/x", "x.localhost/y"),
+        *("[::1]:80/x", "0.0.0.0:1/x", "debian:12/../x"),
+    ],
 )
 def test_images_of_other_workspaces_cannot_be_named(image: str) -> None:
     for command in (["inspect", "--type", "image", image], ["pull", image], [*RUN, image]):
         with pytest.raises(Refused):
             rewrite(*command)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("debian", "debian:12", "library/debian", "123/x", "localhost/workspace", "ghcr.io/a/b:1.2-x"),
+        *(
+            "10.1.2.3:5000/x",
+            "registry.example.com:5000/a/b",
+            f"debian@sha256:{'a' * 64}",
+            f"x.io/a:1@sha256:{'a' * 64}",
+        ),
+    ],
+)
+def test_ordinary_images_can_be_named(image: str) -> None:
+    assert rewrite("pull", image).arguments == ["pull", image]
 
 
 def test_names_that_the_cli_gives_to_images_are_those_of_the_workspace() -> None:

@@ -20,6 +20,7 @@ from fairlead.runner.engines.devcontainer.preparation import build_grant, prepar
 from fairlead.runner.engines.devcontainer.sandbox import run_in_sandbox
 from fairlead.runner.engines.devcontainer.settings import Deadlines
 from fairlead.runner.engines.devcontainer.shim import REFUSED, main
+from fairlead.runner.engines.devcontainer.sources import SCRIPT_OF_COPY
 from tests.harness.eventually import eventually
 from tests.runner.harness.grants import make_grant
 from tests.runner.harness.podman import IMAGE, Containers
@@ -28,7 +29,6 @@ from tests.runner.harness.tasks import RecordedTask
 
 ROOT = Path(__file__).parents[3]
 FORK_BOMB = "i=0; while [ $i -lt 200 ]; do sleep 1 & i=$((i+1)); done; wait"
-PRIVILEGED = json.dumps([{"privileged": True}]).replace('"', '\\"')
 
 
 @pytest.fixture
@@ -62,15 +62,6 @@ def read_text(path: Path) -> str:
         return ""
 
 
-async def test_a_command_for_the_host_does_not_run(containers: Containers, uid: str, tmp_path: Path) -> None:
-    configuration = json.dumps({"image": IMAGE, "initializeCommand": f"touch {tmp_path}/reached"})
-    with pytest.raises(EngineError) as raised:
-        await containers.engine().up(make_spec(containers, uid, configuration), RecordedTask())
-    assert (raised.value.reason, raised.value.step) == (Reason.POLICY_VIOLATION, "Configure")
-    assert "initializeCommand" in raised.value.message
-    assert not os.listdir(tmp_path)
-
-
 async def test_a_configuration_that_is_a_link_is_not_read(containers: Containers, uid: str) -> None:
     spec = make_spec(containers, uid, {"README": "x"})
     (containers.repositories / uid / ".devcontainer.json").symlink_to("/etc/shadow")
@@ -80,16 +71,6 @@ async def test_a_configuration_that_is_a_link_is_not_read(containers: Containers
         await containers.engine().up(spec, task)
     assert raised.value.reason == Reason.POLICY_VIOLATION
     assert "root:" not in task.text + raised.value.message
-
-
-async def test_a_label_of_an_image_cannot_bring_privileges(containers: Containers, uid: str, tmp_path: Path) -> None:
-    (tmp_path / "Dockerfile").write_text(f'FROM {IMAGE}\nLABEL devcontainer.metadata="{PRIVILEGED}"\n')
-    containers.podman("build", "-q", "-t", "localhost/labelled", str(tmp_path))
-    spec = make_spec(containers, uid, json.dumps({"image": "localhost/labelled"}))
-    with pytest.raises(EngineError) as raised:
-        await containers.engine().up(spec, RecordedTask())
-    assert raised.value.reason == Reason.POLICY_VIOLATION
-    assert "privileged" in raised.value.message
 
 
 async def test_a_broken_build_gives_a_container_with_the_sources(containers: Containers, uid: str) -> None:
@@ -177,6 +158,22 @@ async def test_a_runner_that_was_killed_is_continued_by_the_next_one(containers:
     assert (await engine.status(uid)).state is ContainerState.RUNNING
     assert (await run_inside(engine, uid, "id -un")).output == "dev\n"
     assert len(containers.podman("ps", "-q").split()) == 1
+
+
+async def test_a_file_without_content_does_not_fill_the_disk_when_it_is_copied(
+    containers: Containers, uid: str
+) -> None:
+    engine = containers.engine()
+    folder = open_folder(engine.settings.state_folder, uid)
+    grant = build_grant(engine.settings, make_spec(containers, uid, "{}"), folder, "task-1")
+    await prepare(engine.podman, folder, grant)
+    work, staging = folder.work / grant.project, folder.staging / grant.project
+    os.truncate(os.open(work / "large", os.O_CREAT | os.O_WRONLY), 1 << 40)
+    volumes = (f"{work}:/work:ro", f"{staging}:/staging")
+    result = await run_in_sandbox(engine.podman, folder, grant, ["/bin/sh", "-c", SCRIPT_OF_COPY], volumes)
+    assert (result.code, result.errors) == (0, "")
+    copy = (staging / "large").stat()
+    assert (copy.st_size, copy.st_blocks) == (1 << 40, 0)
 
 
 async def test_the_sandbox_shows_nothing_of_the_machine_but_its_programs(containers: Containers, uid: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.runner.engines.devcontainer.dockerfile import check_dockerfile, split_instructions
+from fairlead.runner.engines.devcontainer.dockerfile import check_deferred, check_dockerfile, split_instructions
 from tests.runner.harness.grants import UID
 
 FEATURES = "FROM dev_container_feature_content_temp as source\nFROM debian\nCOPY --from=source /x /x\n"
@@ -19,6 +19,7 @@ def refusals(text: str, *permissions: str, **arguments: str) -> list[str]:
         "FROM debian AS build\nRUN make\nFROM scratch\nCOPY --from=build /out /out\nCOPY --from=0 /a /b\n",
         "ARG VARIANT=12\nFROM debian:${VARIANT}\n",
         "ARG VARIANT\nFROM debian:${VARIANT:-12}\n",
+        'FROM debian\nADD a.tar.gz /x\nADD ["with space", "b/*.txt", "/y/"]\nCOPY --chown=dev . .\n',
         "# FROM be\nFROM debian\n# RUN --mount=type=secret x\nRUN echo --mount\n",
         FEATURES,
     ],
@@ -31,6 +32,12 @@ def test_ordinary_dockerfiles_pass(text: str) -> None:
     "text",
     [
         "FROM debian\nRUN --mount=type=bind,source=/,target=/host cat /host/etc/shadow\n",
+        "FROM debian\nADD http://169.254.169.254/latest /x\n",
+        'FROM debian\nADD --chown=1 h"tt"p:"/"/127.0.0.1/x /x\n',
+        'FROM debian\nADD ["http\\u003a//127.0.0.1/x", "/x"]\n',
+        "ARG U=http://127.0.0.1\nFROM debian\nARG U\nADD $U /x\n",
+        "FROM debian\nADD git@example.com:x.git /x\n",
+        "FROM debian\nONBUILD ADD https://127.0.0.1/x /x\n",
         "FROM debian\nRUN --mount=type=cache,id=../../../etc,target=/x true\n",
         "FROM debian\nRUN --mount=type=secret,id=key cat /run/secrets/key\n",
         "FROM debian\nRUN --mount=type=ssh ssh-add -l\n",
@@ -93,3 +100,10 @@ def test_the_files_of_features_come_from_an_image_of_the_workspace() -> None:
 
 def test_instructions_are_joined_over_lines() -> None:
     assert list(split_instructions("RUN a \\\n  b\n\nRUN c")) == ["RUN a  b", "RUN c"]
+
+
+def test_what_an_image_defers_to_builds_upon_it_is_checked_as_well() -> None:
+    assert check_deferred(["RUN make", "COPY . /app"], UID, ()) == []
+    assert check_deferred(["ADD http://127.0.0.1/x /x"], UID, ())
+    assert check_deferred(["RUN --mount=type=bind,source=/,target=/h true"], UID, ())
+    assert check_deferred(["COPY --from=containers-storage:x / /"], UID, ())

@@ -90,7 +90,7 @@ async def test_what_a_running_workspace_uses_is_kept_and_the_rest_removed(contai
 
 def test_images_that_a_workspace_has_a_name_for_are_used() -> None:
     shared = [f"{SHARED}repository:{number}" for number in range(4)]
-    images = [
+    images: list[dict[str, object]] = [
         {"Names": [shared[0]]},
         {"Names": [shared[1], "localhost/fairlead-uid/vsc-demo"]},
         {"Names": [shared[2]], "Containers": 1},

@@ -18,9 +18,9 @@ from fairlead.runner.engines.devcontainer.shim import PATH
 
 PLACES = (".devcontainer/devcontainer.json", ".devcontainer.json")
 MAX_BYTES = 1 << 20
-WORDS_OF_FEATURES = (b"features", b"\\")
-"""A file without them names no features. To merge a configuration, the CLI fetches its features, in the network of the
-machine, so those are checked before. A name can also be written with escapes."""
+WORDS_OF_SOURCES = (b"features", b"ocker", b"\\")
+"""A file without them names neither features nor a Dockerfile. To merge a configuration, the CLI fetches the features,
+in the network of the machine, and reads the Dockerfile, so both are checked before. Names can have escapes."""
 DEFAULT_IMAGE = "image"
 """The option of a template that names an image for repositories without a devcontainer.json."""
 
@@ -89,15 +89,15 @@ def _check_parents(path: Path, project: Path) -> None:
 async def read_configuration(settings: Settings, folder: WorkspaceFolder, grant: Grant, config: Path) -> dict[str, Any]:
     """The merged configuration. Raises an error if the CLI cannot read it, or if something in it is refused."""
     command = [*settings.cli, "read-configuration", *cli_options(settings, folder, grant, config)]
-    if _may_name_features(config):
+    if _may_name_sources(config):
         await _read_and_check(command, folder, grant)
     result = await _read_and_check([*command, "--include-merged-configuration"], folder, grant)
     return dict(result.get("mergedConfiguration") or {})
 
 
-def _may_name_features(config: Path) -> bool:
+def _may_name_sources(config: Path) -> bool:
     content = config.read_bytes()
-    return any(word in content for word in WORDS_OF_FEATURES)
+    return any(word in content for word in WORDS_OF_SOURCES)
 
 
 async def _read_and_check(command: Sequence[str], folder: WorkspaceFolder, grant: Grant) -> dict[str, Any]:

@@ -1,0 +1,342 @@
+"""Repositories that try to reach the machine, another workspace or the runner, with the real CLI and real containers.
+
+Each table has one row per trick. The tricks of a table are in one repository, because everything that is refused is
+reported at once, and because one container can try many things.
+"""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fairlead.runner.engines.contract import EngineError, GitSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.sessions import list_pids
+from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.tasks import RecordedTask
+
+UID = "badbadba-0000-4000-8000-00000000000{}"
+CANARY = "canary-of-the-machine"
+SECRET, GIT_TOKEN = "canary-of-a-secret", "canary-of-the-git-token"
+
+# --- what is refused before anything is built -------------------------------------------------------------------------
+
+REFUSED_CONFIGURATION = {
+    "command on the machine": ({"initializeCommand": "touch {marker}"}, "initializeCommand is refused"),
+    "privileged": ({"privileged": True}, "privileged needs the permission"),
+    "capability": ({"capAdd": ["SYS_ADMIN"]}, "capAdd needs the permission"),
+    "no seccomp": ({"securityOpt": ["seccomp=unconfined"]}, "securityOpt needs the permission"),
+    "privileged by an argument": ({"runArgs": ["--privileged"]}, "runArgs '--privileged' is refused"),
+    "processes of the machine": ({"runArgs": ["--pid=host"]}, "runArgs '--pid=host' is refused"),
+    "network of the machine": ({"runArgs": ["--network=host"]}, "runArgs '--network=host' is refused"),
+    "users of the machine": ({"runArgs": ["--userns=host"]}, "runArgs '--userns=host' is refused"),
+    "device": ({"runArgs": ["--device=/dev/sda"]}, "runArgs '--device=/dev/sda' is refused"),
+    "volume by an argument": ({"runArgs": ["-v", "/:/host"]}, "runArgs '/:/host' is refused"),
+    "environment file": (
+        {"runArgs": ["--env-file=/proc/1/environ"]},
+        "runArgs '--env-file=/proc/1/environ' is refused",
+    ),
+    "mount of the root": ({"mounts": ["type=bind,source=/,target=/host"]}, "source=/,target=/host is refused"),
+    "socket of podman": (
+        {"mounts": ["type=bind,source=/run/podman/podman.sock,target=/var/run/docker.sock"]},
+        "docker.sock is refused",
+    ),
+    "mount over the secrets": ({"mounts": ["type=tmpfs,target=/run/fairlead"]}, "target=/run/fairlead is refused"),
+    "work folder elsewhere": ({"workspaceMount": "type=bind,source=/,target=/w"}, "workspaceMount is refused"),
+    "port of the machine": ({"appPort": [22]}, "appPort is refused"),
+    "Compose": ({"dockerComposeFile": "compose.yml", "service": "x"}, "dockerComposeFile is refused"),
+    "Dockerfile that is a link": ({"dockerFile": "Link"}, "dockerfile 'Link' is refused"),
+    "context outside": ({"context": "../../.."}, "context '../../..' is refused"),
+    "image by digest": ({"image": "39c377c59689"}, "image '39c377c59689' is refused"),
+    "feature of any registry": (
+        {"features": {"registry.example.com/x/y:1": {}}},
+        "feature 'registry.example.com/x/y:1'",
+    ),
+    "feature of the machine itself": ({"features": {"127.0.0.1:{port}/x/y:1": {}}}, "feature '127.0.0.1:"),
+    "unknown property": ({"extends": "/etc"}, "extends is not a property"),
+}
+"""Properties of a devcontainer.json, and what the refusal says."""
+
+INHERITED = {
+    "privileged by an image": "privileged needs the permission",
+    "mount of the root by an image": "{'type': 'bind', 'source': '/', 'target': '/host'} is refused",
+    "capability by a feature": "capAdd needs the permission",
+    "no AppArmor by a feature": "securityOpt needs the permission",
+    "command at the start by a feature": "entrypoints needs the permission",
+    "socket of podman by a feature": "'/run/podman/podman.sock', 'target': '/var/run/docker.sock'} is refused",
+}
+LABEL = [{"privileged": True, "mounts": [{"type": "bind", "source": "/", "target": "/host"}]}]
+FEATURE = {
+    "id": "evil",
+    "version": "1.0.0",
+    "name": "Evil",
+    "capAdd": ["SYS_ADMIN"],
+    "securityOpt": ["apparmor=unconfined"],
+    "entrypoint": "/entrypoint",
+    "mounts": [{"type": "bind", "source": "/run/podman/podman.sock", "target": "/var/run/docker.sock"}],
+}
+
+REFUSED_INSTRUCTIONS = {
+    "RUN --mount=type=secret,id=key,target=/k true": "RUN --mount=type=secret",
+    "RUN --mount=type=ssh true": "RUN --mount=type=ssh",
+    "RUN --mount=type=bind,source=/,target=/h true": "RUN --mount=type=bind",
+    "RUN --network=host true": "RUN --network=host",
+    "RUN --security=insecure true": "RUN --security=insecure",
+    "ADD http://127.0.0.1:{port}/x /x": "ADD of anything but plain paths",
+    "COPY --from=39c377c59689 / /x": "the image '39c377c59689'",
+    f"COPY --from=containers-storage:{IMAGE} / /x": "the image 'containers-storage:",
+    "COPY --from=oci-archive:/etc/x / /x": "the image 'oci-archive:/etc/x'",
+    "COPY --from=127.0.0.1:{port}/x / /x": "the image '127.0.0.1:",
+    f"COPY --from=localhost/fairlead-{UID}/vsc-x / /x": "the image 'localhost/fairlead-",
+}
+
+# --- what a container may try -----------------------------------------------------------------------------------------
+
+PROBES = {
+    "a file of the machine": "cat {canary}",
+    "a file of the machine, by a link in the repository": "cat link",
+    "the folder of the runner": "ls {state}",
+    "a file of the machine, by the first process": "cat /proc/1/root{canary}",
+    "the socket of podman": "ls /run/podman/podman.sock /var/run/docker.sock",
+    "the environment of the runner": "cat /proc/*/environ | tr '\\0' '\\n' | grep canary-of-the-machine",
+    "processes of the machine": "cat /proc/*/cmdline | tr '\\0' ' ' | grep -E 'pytest|conmon'",
+    "the variable of the runner in containerEnv": '[ -n "$LEAK" ]',
+    "the token of the clone": "grep -rs canary-of-the-git .git /tmp /run /root",
+    "a submodule with a command as its URL": "ls sub/x",
+    "a filter of git": "ls {marker}",
+    "another root user": "[ $(awk '{print $2}' /proc/self/uid_map) = 0 ]",
+    "a mount": "mount -t tmpfs none /mnt",
+    "a device": "mknod /tmp/disk b 8 0",
+    "a raw socket": "python3 -c 'import socket as s; s.socket(s.AF_PACKET, s.SOCK_RAW)'",
+    "settings of the kernel": "echo x >/proc/sys/kernel/core_pattern",
+    "a restart of the machine": "echo h >/proc/sysrq-trigger",
+    "its own limits": "cd /sys/fs/cgroup; f=memory/memory.limit_in_bytes; [ -e $f ] || f=memory.max; echo 8G >$f",
+    "its own secrets folder": "touch /run/fairlead/secrets/x",
+    "addresses of IPv6": "grep -v ' lo$' /proc/net/if_inet6",
+    "more processes": "for i in $(seq 300); do sleep 3 & done 2>/dev/null; [ $(ls /proc | grep -c '^[0-9]') -gt 200 ]",
+    "more memory": "python3 -c 'b\"x\" * (1 << 30)'",
+    "more shared memory": "head -c 400M /dev/zero >/dev/shm/x",
+}
+"""Commands of the root user inside. Each fails."""
+
+CONNECTIONS = """
+import socket, struct, threading
+route = [line.split() for line in open("/proc/net/route").readlines()[1:]]
+gateway = next(socket.inet_ntoa(struct.pack("<I", int(r[2], 16))) for r in route if r[1] == "00000000")
+def connect(name, place):
+    try:
+        socket.create_connection(place, 1).close()
+        print(f"CONNECTION {name} connected\\n", end="")
+    except OSError as error:
+        print(f"CONNECTION {name} {type(error).__name__}\\n", end="")
+for name, place in {places}.items():
+    threading.Thread(target=connect, args=(name, place)).start()
+"""
+PLACES = {
+    "metadata of clouds": '("169.254.169.254", 80)',
+    "metadata of another cloud": '("100.100.100.200", 80)',
+    "metadata by a name server's address": '("168.63.129.16", 80)',
+    "a server of the machine": "(gateway, {port})",
+    "a server of the machine by its other address": '("{address}", {port})',
+    "the loopback interface of the machine": '("127.0.0.1", {port})',
+}
+REACHED_NOTHING = {"TimeoutError", "ConnectionRefusedError", "OSError"}
+
+
+@dataclass(frozen=True, slots=True)
+class Hostile:
+    """A place with something to reach: files, and a server on all addresses of the machine."""
+
+    containers: Containers
+    server: socket.socket
+
+    @property
+    def values(self) -> dict[str, str]:
+        folder = self.containers.folder
+        return {
+            "canary": str(folder / "canary"),
+            "marker": str(folder / "reached"),
+            "state": str(folder / "state"),
+            "port": str(self.server.getsockname()[1]),
+            "address": find_address(),
+        }
+
+    def fill(self, text: str) -> str:
+        for name, value in self.values.items():
+            text = text.replace(f"{{{name}}}", value)
+        return text
+
+    def bring_up(self, number: int, files: Mapping[str, str], *permissions: str) -> tuple[str, RecordedTask]:
+        """The error of an `up`, if it fails, and its log. Nothing is left afterwards."""
+        uid, task, engine = UID.format(number), RecordedTask(), self.containers.engine()
+        for path in (name for name, text in files.items() if text.startswith("->")):
+            link = self.containers.repositories / uid / path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(files[path].removeprefix("->"))
+        plain = {name: text for name, text in files.items() if not text.startswith("->")}
+        spec = WorkspaceSpec(
+            uid,
+            "project",
+            "demo",
+            "mallory",
+            GitSource(self.containers.commit(uid, plain)),
+            secrets={"API_TOKEN": SECRET, "FAIRLEAD_GIT_TOKEN": GIT_TOKEN},
+            permissions=frozenset(permissions),
+        )
+        try:
+            asyncio.run(engine.up(spec, task))
+        except EngineError as error:
+            assert error.reason == Reason.POLICY_VIOLATION, error.message
+            return error.message, task
+        finally:
+            held = [pid for pid in list_pids() if GIT_TOKEN.encode() in read_bytes(f"/proc/{pid}/environ")]
+            asyncio.run(engine.delete(uid, RecordedTask("cleanup")))
+        assert held == [], "the token of the clone is in the environment of a process"
+        return "", task
+
+
+def find_address() -> str:
+    """An address of the machine that no container has; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def read_bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture(scope="module")
+def hostile(containers: Containers) -> Iterator[Hostile]:
+    os.environ["FAIRLEAD_RUNNER_KEY"] = CANARY
+    (containers.folder / "canary").write_text(CANARY)
+    try:
+        with socket.create_server(("0.0.0.0", 0)) as server:
+            opened = Hostile(containers, server)
+            yield opened
+            assert not Path(opened.values["marker"]).exists(), "a command ran on the machine"
+    finally:
+        del os.environ["FAIRLEAD_RUNNER_KEY"]
+
+
+@pytest.fixture(scope="module")
+def refused_configuration(hostile: Hostile) -> str:
+    merged: dict[str, object] = {}
+    for properties, _ in REFUSED_CONFIGURATION.values():
+        for name, value in json.loads(hostile.fill(json.dumps(properties))).items():
+            before = merged.get(name)
+            match before:
+                case list():
+                    value = [*before, *value]
+                case dict():
+                    value = {**before, **value}
+            merged[name] = value
+    files = {".devcontainer/devcontainer.json": json.dumps(merged), ".devcontainer/Link": "->/etc/shadow"}
+    return hostile.bring_up(1, files)[0]
+
+
+@pytest.mark.parametrize("trick", REFUSED_CONFIGURATION)
+def test_a_configuration_is_refused(refused_configuration: str, trick: str) -> None:
+    assert REFUSED_CONFIGURATION[trick][1] in refused_configuration
+
+
+@pytest.fixture(scope="module")
+def refused_metadata(hostile: Hostile, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("labelled")
+    label = json.dumps(LABEL).replace('"', '\\"')
+    (folder / "Dockerfile").write_text(f'FROM {IMAGE}\nLABEL devcontainer.metadata="{label}"\n')
+    hostile.containers.podman("build", "-q", "-t", "localhost/labelled", str(folder))
+    files = {
+        ".devcontainer/devcontainer.json": json.dumps({"image": "localhost/labelled", "features": {"./evil": {}}}),
+        ".devcontainer/evil/devcontainer-feature.json": json.dumps(FEATURE),
+        ".devcontainer/evil/install.sh": "#!/bin/sh\n",
+    }
+    return hostile.bring_up(2, files, "features")[0]
+
+
+@pytest.mark.parametrize("trick", INHERITED)
+def test_what_an_image_or_a_feature_brings_is_refused(refused_metadata: str, trick: str) -> None:
+    assert INHERITED[trick] in refused_metadata
+
+
+@pytest.fixture(scope="module")
+def refused_build(hostile: Hostile) -> str:
+    lines = [hostile.fill(line) for line in REFUSED_INSTRUCTIONS]
+    files = {
+        ".devcontainer/devcontainer.json": json.dumps({"build": {"dockerfile": "Dockerfile"}}),
+        ".devcontainer/Dockerfile": "\n".join([f"FROM {IMAGE}", *lines, ""]),
+    }
+    return hostile.bring_up(3, files)[0]
+
+
+@pytest.mark.parametrize("instruction", REFUSED_INSTRUCTIONS)
+def test_an_instruction_of_a_dockerfile_is_refused(refused_build: str, instruction: str) -> None:
+    assert REFUSED_INSTRUCTIONS[instruction] in refused_build
+
+
+# --- what runs, and reaches nothing -----------------------------------------------------------------------------------
+
+
+def write_probes(hostile: Hostile) -> str:
+    """A script that prints a line for each probe: whether it failed, as it must."""
+    lines = [
+        f"if ({hostile.fill(command)}) >/dev/null 2>&1; then echo 'reached: {name}'; else echo 'failed: {name}'; fi"
+        for name, command in PROBES.items()
+    ]
+    places = "{" + ", ".join(f"{name!r}: {hostile.fill(place)}" for name, place in PLACES.items()) + "}"
+    program = CONNECTIONS.replace("{places}", places)
+    return "\n".join(["cd /workspaces/demo", f"python3 - <<'END'\n{program}\nEND", *lines, "env; true"])
+
+
+@pytest.fixture(scope="module")
+def attempts(hostile: Hostile) -> str:
+    """The log of a workspace that tries everything, once during the build and once in a lifecycle command."""
+    polluted = {"initializeCommand": hostile.fill("touch {marker}"), "runArgs": ["--privileged"], "privileged": True}
+    configuration = {
+        "build": {"dockerfile": "Dockerfile"},
+        "remoteUser": "root",
+        "userEnvProbe": "none",
+        "containerEnv": {"LEAK": "${localEnv:FAIRLEAD_RUNNER_KEY}", "CONTAINERS_CONF": "/workspaces/demo/x"},
+        "postCreateCommand": "sh /workspaces/demo/probes",
+    }
+    text = json.dumps(configuration)[:-1] + f', "__proto__": {json.dumps(polluted)}}}'
+    files = {
+        ".devcontainer/devcontainer.json": text,
+        ".devcontainer/Dockerfile": f"FROM {IMAGE}\nUSER root\nCOPY network /n\n"
+        "RUN python3 /n | sed s/^CONNECTION/DURING-BUILD/; env; cat /proc/*/cmdline | tr '\\0' ' '\n",
+        ".devcontainer/network": write_probes(hostile).split("<<'END'\n")[1].split("\nEND")[0],
+        ".gitmodules": '[submodule "sub"]\n\tpath = sub\n\turl = ext::sh -c touch% /work/sub/x\n',
+        ".gitattributes": "* filter=evil\n*.evil filter=lfs diff=evil\n",
+        "probes": write_probes(hostile),
+        "link": f"->{hostile.values['canary']}",
+    }
+    error, task = hostile.bring_up(4, files)
+    assert error == ""
+    return task.text
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_a_container_does_not_reach(attempts: str, probe: str) -> None:
+    assert f"failed: {probe}" in attempts.splitlines()
+
+
+@pytest.mark.parametrize("moment", ["CONNECTION", "DURING-BUILD"])
+@pytest.mark.parametrize("place", PLACES)
+def test_neither_a_container_nor_a_build_connects_to(attempts: str, place: str, moment: str) -> None:
+    results = [line.rsplit(" ", 1)[1] for line in attempts.splitlines() if line.startswith(f"{moment} {place} ")]
+    assert results and set(results) <= REACHED_NOTHING
+
+
+def test_secrets_in_the_environment_of_a_command_are_masked_in_the_log(attempts: str) -> None:
+    assert "API_TOKEN=********" in attempts
+    assert SECRET not in attempts and CANARY not in attempts and GIT_TOKEN not in attempts
