@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-client-suites test-faults test-generated test-reference test-runner test-tools check fmt bench tools clean
+.PHONY: help up test audit lock test-client-suites test-faults test-generated test-reference test-runner test-tools check fmt bench bench-workspaces tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -33,8 +33,8 @@ test-faults: $(TEST) test-tools ## inject faults into real servers and stores (k
 	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/live/test_workers.py tests/chaos/conformance_on_stores.py
 	@$(BIN)/python -m tests.chaos --full $(ARGS)
 
-test-runner: $(TEST) ## kill a real runner with kill -9 in each phase of up, stop and delete; ROUNDS=30 times by default
-	@RUNNER_ROUNDS=$(or $(ROUNDS),30) $(BIN)/pytest -n 0 tests/live/test_runner.py $(ARGS)
+test-runner: $(TEST) test-tools ## kill a real runner with kill -9 in each phase of up, stop and delete: ROUNDS=30 with small processes, CONTAINER_ROUNDS=12 with dev containers
+	@RUNNER_ROUNDS=$(or $(ROUNDS),30) CONTAINER_ROUNDS=$(or $(CONTAINER_ROUNDS),12) $(BIN)/pytest -n 0 tests/live/test_runner.py tests/live/devcontainer_rounds.py $(ARGS)
 
 test-generated: $(TEST) ## a million generated requests by ten identities; ARGS="--count 100000 --state FILE" sends fewer, or resumes
 	@$(BIN)/python -m tests.generated $(ARGS)
@@ -67,6 +67,9 @@ fmt: $(TEST) ## format the code and sort its imports
 bench: $(TEST) ## measure the server under load, next to an upper bound; ARGS=--quick only shows that it works
 	@scripts/setup-tools.sh wrk
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-workspaces: $(TEST) test-tools ## measure a runner with 20 dev containers; ARGS="--count 5" runs fewer
+	@$(BIN)/python -m bench.workspaces $(ARGS)
 
 tools: ## unpack kubectl into .tools/bin, for the first session
 	@scripts/setup-tools.sh kubectl

@@ -108,7 +108,8 @@ class EngineStatus:
 
     state: ContainerState
     cause: str = ""
-    """Why it is not running, as one word and an explanation: `OutOfMemory: ...`, `Exited: code 137`, `Stopped`."""
+    """Why it is not running, as one word and an explanation: `OutOfMemory: ...`, `Exited: code 137`, `Stopped`. While
+    it runs, what happened to it: `OutOfMemory: ...`."""
     started_at: datetime | None = None
     memory_bytes: int | None = None
     disk_bytes: int | None = None

@@ -51,7 +51,10 @@ class Running:
 def running(containers: Containers) -> Iterator[Running]:
     url = containers.commit("demo", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
     secrets = {"API_TOKEN": SECRET, "FAIRLEAD_GIT_TOKEN": "canary-of-git"}
-    spec = WorkspaceSpec(UID, "project", "demo", "ada", GitSource(url), environment={"GIVEN": "1"}, secrets=secrets)
+    options = {"dotfiles": "https://127.0.0.1:9/dotfiles.git"}
+    spec = WorkspaceSpec(
+        UID, "project", "demo", "ada", GitSource(url), environment={"GIVEN": "1"}, secrets=secrets, options=options
+    )
     os.environ["RUNNER_CANARY"] = "canary-of-the-runner"
     engine, task = containers.engine(), RecordedTask()
     try:
@@ -66,6 +69,12 @@ async def test_a_session_is_that_of_the_remote_user_in_the_work_folder(running: 
     status = await running.engine.status(UID)
     assert (status.state, status.user, status.folder) == (ContainerState.RUNNING, "dev", "/workspaces/demo")
     assert status.memory_bytes and status.started_at
+    while not (await running.engine.status(UID)).disk_bytes:  # noqa: ASYNC110  # it is measured in the background
+        await asyncio.sleep(0.05)
+
+
+async def test_dotfiles_that_cannot_be_installed_do_not_fail_the_workspace(running: Running) -> None:
+    assert "the dotfiles could not be installed" in running.task.text
 
 
 async def test_the_work_folder_belongs_to_the_user_before_the_first_command_runs(running: Running) -> None:
@@ -114,7 +123,8 @@ async def test_the_container_has_the_limits_and_no_way_to_more_privileges(runnin
 async def test_a_process_that_takes_too_much_memory_ends_alone(running: Running) -> None:
     outcome = await run_inside(running.engine, UID, "python3 -c 'x = b\"x\" * (1 << 30)'")
     assert outcome.code == 137
-    assert (await running.engine.status(UID)).state is ContainerState.RUNNING
+    status = await running.engine.status(UID)
+    assert (status.state, status.cause.split(":")[0]) == (ContainerState.RUNNING, "OutOfMemory")
 
 
 async def test_neither_metadata_services_nor_the_machine_of_the_runner_can_be_reached(running: Running) -> None:
@@ -226,7 +236,7 @@ async def test_a_neighbour_with_a_volume_reaches_nothing_of_it(running: Running)
     task = RecordedTask("task-of-the-neighbour")
     await engine.up(spec, task)
     try:
-        assert (await run_inside(engine, uid, "stat -c %U /cache")).output.split() == ["root"]
+        assert (await run_inside(engine, uid, "touch /cache/x && stat -c %U /cache")).output.split() == ["dev"]
         address = (await running.run("hostname -I")).strip()
         program = f"import socket; socket.create_connection(('{address}', 9), 1)"
         assert "TimeoutError" in (await run_inside(engine, uid, f'python3 -c "{program}"')).errors
@@ -256,14 +266,22 @@ async def test_a_stopped_workspace_says_so_and_comes_back_with_its_files(running
     assert raised.value.reason == Reason.NOT_RUNNING
     await running.engine.up(running.spec, RecordedTask("task-4"))
     assert await run_lines(running, "cat file") == ["kept"]
+    assert (await running.engine.status(UID)).cause == ""
     assert running.containers.podman("ps", "-q") == before
 
 
-async def test_delete_leaves_nothing(running: Running) -> None:
+async def test_a_workspace_whose_main_process_is_killed_says_so(running: Running) -> None:
     await running.run(
         "mkdir -p deep/er && touch deep/er/file && chmod 0 deep/er && ln -s /etc/passwd link", user="root"
     )
-    await running.engine.delete(UID, RecordedTask("task-5"))
+    running.containers.podman("kill", "--signal=KILL", f"fairlead-{UID}")
+    await eventually(lambda: "Exited" in running.containers.podman("ps", "--all", "--format={{.Status}}"))
+    status = await running.engine.status(UID)
+    assert (status.state, status.cause.split(":")[0]) == (ContainerState.STOPPED, "OutOfMemory")
+
+
+async def test_delete_leaves_nothing(running: Running) -> None:
+    await running.engine.delete(UID, RecordedTask("task-6"))
     assert (await running.engine.status(UID)).state is ContainerState.NOT_FOUND
     assert await running.engine.list_workspaces() == {}
     assert list((running.containers.folder / "state/workspaces").iterdir()) == []

@@ -4,9 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.contract import GIT_TOKEN, EngineError, FolderSource, GitSource, Reason, Source
+from fairlead.runner.engines.contract import (
+    GIT_TOKEN,
+    EngineError,
+    FolderSource,
+    GitSource,
+    Reason,
+    Source,
+    WorkspaceSpec,
+)
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.sources import find_protocol, plan_fetch
+from fairlead.runner.engines.devcontainer.sources import dotfiles_options, find_protocol, plan_fetch
 
 
 def settings(tmp_path: Path) -> Settings:
@@ -57,6 +65,13 @@ def test_a_source_that_the_runner_does_not_allow_is_refused(tmp_path: Path, sour
         plan_fetch(source, settings(tmp_path), {})
     assert raised.value.reason == Reason.SOURCE_REFUSED
     assert "secret@" not in raised.value.message
+
+
+@pytest.mark.parametrize("url", ["ext::sh -c id", "file:///etc", "https://example.com/$(id)", "--upload-pack=x"])
+def test_dotfiles_come_from_a_repository_elsewhere(tmp_path: Path, url: str) -> None:
+    spec = WorkspaceSpec("u", "p", "w", "ada", FolderSource("/x"), options={"dotfiles": url})
+    with pytest.raises(EngineError):
+        dotfiles_options(spec, settings(tmp_path))
 
 
 def test_a_link_out_of_an_allowed_folder_is_refused(tmp_path: Path) -> None:

@@ -42,10 +42,17 @@ from fairlead.runner.engines.devcontainer.preparation import (
 )
 from fairlead.runner.engines.devcontainer.sandbox import run_in_sandbox, start_recovery
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
-from fairlead.runner.engines.devcontainer.sources import SCRIPT_OF_CLONE, SCRIPT_OF_COPY, plan_fetch
+from fairlead.runner.engines.devcontainer.sources import (
+    SCRIPT_OF_CLONE,
+    SCRIPT_OF_COPY,
+    dotfiles_options,
+    plan_fetch,
+)
 from fairlead.runner.engines.masking import Masker
 
 BUILD, START, COMMANDS = "Build", "Start", "LifecycleCommands"
+DOTFILES = "Installing Dotfiles"
+"""The CLI's name for a step that may fail: a workspace is of use without them."""
 SHOWN_LEVEL = 3
 """Lines of the CLI below this level are for its developers, and contain environments."""
 
@@ -68,6 +75,8 @@ class Progress:
         if entry.get("type") == "progress" and entry.get("status") == "running":
             self.command = str(entry.get("name", "")).removeprefix("Running ").removesuffix("...")
             self._enter(COMMANDS)
+        elif entry.get("type") == "progress" and entry.get("status") == "failed" and entry.get("name") == DOTFILES:
+            return "the dotfiles could not be installed; the workspace comes up without them\n"
         elif entry.get("type") == "start" and text == "Starting container":
             self._enter(START)
         if entry.get("type") in ("raw", "text") and entry.get("level", 0) >= SHOWN_LEVEL:
@@ -128,6 +137,7 @@ class Creation:
                     *("--update-remote-user-uid-default", "never", "--buildkit", "never", "--gpu-availability", gpus),
                     *("--skip-post-attach", "--omit-config-remote-env-from-metadata"),
                     *("--secrets-file", str(self.folder.task / "secrets.json")),
+                    *dotfiles_options(self.spec, self.settings),
                 ],
                 cli_environment(self.folder),
             )

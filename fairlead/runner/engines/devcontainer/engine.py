@@ -70,6 +70,7 @@ class DevcontainerEngine:
             return
         await DetachedCommand(folder.task).kill()
         self.observer.forget(spec.uid)
+        folder.stopped.unlink(missing_ok=True)
         if not is_reused:
             await remove_container(self.podman, folder)
         if self.images.is_disk_low():
@@ -98,6 +99,7 @@ class DevcontainerEngine:
         async with task.step("Stop", self.settings.deadlines.stop):
             await DetachedCommand(folder.task).kill()
             if await self.observer.find_container(uid) is not None:
+                folder.stopped.touch()
                 await self.podman.run("stop", "--ignore", f"--time={GRACE_SECONDS}", f"fairlead-{uid}")
             self.observer.forget(uid)
 

@@ -62,6 +62,11 @@ class WorkspaceFolder:
         return self.root / "denied"
 
     @property
+    def stopped(self) -> Path:
+        """Exists while the workspace is to be stopped."""
+        return self.root / "stopped"
+
+    @property
     def work(self) -> Path:
         return self.root / "work"
 

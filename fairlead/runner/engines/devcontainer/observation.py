@@ -21,6 +21,7 @@ from fairlead.runner.engines.devcontainer.podman import Podman, run_program
 DISK_SECONDS = 300.0
 """How often the disk usage of a workspace is measured: it means reading its whole tree."""
 MEASURE_SECONDS = 60.0
+KILLED = 137
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Observer:
         state = ContainerState.RUNNING if is_running else ContainerState.STOPPED
         return EngineStatus(
             state=ContainerState.BUSY if is_busy else state,
-            cause="" if is_running else describe_end(container),
+            cause=describe_kills(container.pid) if is_running else describe_end(container, folder.stopped.exists()),
             started_at=container.started_at if is_running else None,
             memory_bytes=read_memory(container.pid) if is_running else None,
             disk_bytes=self._read_disk(folder, container),
@@ -138,14 +139,29 @@ def _find_volumes(described: dict[str, Any]) -> list[str]:
     return [str(each["Source"]) for each in described.get("Mounts") or () if each.get("Type") == "volume"]
 
 
-def describe_end(container: Container) -> str:
-    if container.is_out_of_memory:
-        return "OutOfMemory: the workspace used more memory than its limit"
+def describe_end(container: Container, is_stopped: bool) -> str:
+    """`is_stopped`: the engine stopped it. Nothing inside can kill the first process, and podman does not always notice
+    that the kernel did."""
     if container.status in ("created", "configured", "initialized"):
         return "NotStarted: the container was created, but not started"
-    if container.exit_code in (0, 137, 143):
+    if is_stopped:
         return "Stopped"
+    if container.is_out_of_memory or container.exit_code == KILLED:
+        return "OutOfMemory: the main process was killed, as the kernel does when a workspace reaches its memory limit"
     return f"Exited: the main process ended with code {container.exit_code}"
+
+
+def describe_kills(pid: int) -> str:
+    """What the kernel did to the container of this process, in both versions of cgroups."""
+    for name in ("memory.events", "memory.oom_control"):
+        try:
+            lines = (find_memory_folder(pid) / name).read_text().splitlines()
+        except OSError:
+            continue
+        killed = next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+        if killed:
+            return f"OutOfMemory: processes killed because the workspace reached its memory limit: {killed}"
+    return ""
 
 
 def read_start_ticks(pid: int) -> int:

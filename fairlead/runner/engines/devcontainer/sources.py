@@ -23,6 +23,7 @@ from fairlead.runner.engines.contract import (
     ImageSource,
     Reason,
     Source,
+    WorkspaceSpec,
 )
 from fairlead.runner.engines.devcontainer.settings import Settings
 
@@ -55,6 +56,9 @@ folder) cp -a --no-preserve=ownership /source/. /work ;;
 esac
 {SCRIPT_OF_COPY}
 """
+DOTFILES_OPTION = "dotfiles"
+"""The option of a template that names a repository with dotfiles."""
+_PLAIN_URL = re.compile(r"[A-Za-z0-9@:/._~+-]+")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _BRANCH = re.compile(r"[A-Za-z0-9_][\w./+@#=-]*")
 _SSH_SHORT_FORM = re.compile(r"[\w.-]+@[\w.-]+:[^-].*")
@@ -129,6 +133,16 @@ def _describe_clone(source: GitSource, url: str, protocol: str, secrets: Mapping
         "SSH_KEY": secrets.get(GIT_SSH_KEY, ""),
         "KNOWN_HOSTS": secrets.get(GIT_KNOWN_HOSTS, ""),
     }
+
+
+def dotfiles_options(spec: WorkspaceSpec, settings: Settings) -> list[str]:
+    """Options of the CLI that install the dotfiles of the template, if it names some. A shell inside clones them."""
+    url = spec.options.get(DOTFILES_OPTION, "")
+    if not url:
+        return []
+    if not _PLAIN_URL.fullmatch(url) or find_protocol(url) not in settings.protocols:
+        raise EngineError(Reason.SOURCE_REFUSED, f"{url!r} is not the URL of a repository with dotfiles")
+    return ["--dotfiles-repository", url]
 
 
 def find_protocol(url: str) -> str:
