@@ -5,6 +5,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +87,21 @@ async def test_what_a_running_workspace_uses_is_kept_and_the_rest_removed(contai
     await engine.images.collect()
     assert list_images(containers) == {}
     assert list((containers.folder / "state/images").iterdir()) == []
+
+
+async def test_when_the_disk_gets_full_images_that_nothing_uses_are_removed(
+    containers: Containers, tmp_path: Path
+) -> None:
+    (tmp_path / "image.tar").write_bytes(bytes(10240))  # an archive without files
+    containers.podman("import", str(tmp_path / "image.tar"), "localhost/pulled")
+    (containers.folder / "state/images").mkdir(parents=True, exist_ok=True)
+    (containers.folder / "state/images/record-of-a-failed-build").touch()
+    await containers.engine().images.collect()
+    assert "localhost/pulled" in containers.podman("images")
+    assert list((containers.folder / "state/images").iterdir()) == []
+    await containers.engine(min_free_bytes=1 << 60).images.collect()
+    assert "localhost/pulled" not in containers.podman("images")
+    assert IMAGE in containers.podman("images")
 
 
 def test_images_that_a_workspace_has_a_name_for_are_used() -> None:

@@ -73,7 +73,9 @@ class ImageCollector:
         removed = choose_expired(unused, time.time(), settings.unused_image_seconds, settings.max_unused_images)
         for name in unused if self.is_disk_low() else removed:
             await self.podman.run("rmi", name)
-            (records / record_name(name)).unlink(missing_ok=True)
+        kept = {record_name(name) for name in await self._list_shared()}
+        for record in set(read_last_uses(records)) - kept:  # also those of builds that failed
+            (records / record).unlink(missing_ok=True)
 
     async def _remove_pulled(self) -> None:
         """Podman refuses those that a container uses."""
@@ -81,6 +83,10 @@ class ImageCollector:
             names = image.get("Names") or ()
             if not image.get("ReadOnly") and not any(name.startswith(OWN) for name in names):
                 await self.podman.run("rmi", str(image["Id"]))
+
+    async def _list_shared(self) -> list[str]:
+        names = [str(name) for image in await self._list_images() for name in image.get("Names") or ()]
+        return [name for name in names if name.startswith(SHARED)]
 
     async def _list_images(self) -> list[dict[str, Any]]:
         return [dict(each) for each in json.loads(await self.podman.expect("images", "--format", "json") or "[]")]
