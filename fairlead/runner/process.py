@@ -55,7 +55,9 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
     clock, api, target = SystemClock(), connect(settings), find_target(settings)
     with lock_folder(ensure_private_folder(settings.state_folder)):
         identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
-        engines = load_engines(settings.engines, settings.name, settings.state_folder, settings.allowed_folders)
+        engines = load_engines(
+            settings.engines, settings.name, settings.state_folder, settings.allowed_folders, settings.kubeconfig
+        )
         heartbeat = Heartbeat(api, identity, clock)
         if not await _finish_before(stop, heartbeat.acquire()):
             return

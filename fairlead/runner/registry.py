@@ -28,6 +28,7 @@ class EngineSettings:
     runner: str
     state_folder: Path
     allowed_folders: tuple[Path, ...] = ()
+    kubeconfig: Path | None = None
 
 
 CreateEngine = Callable[[EngineSettings], Engine]
@@ -61,19 +62,35 @@ def _create_process(settings: EngineSettings) -> Engine:
     return cast(Engine, module.ProcessEngine(settings.state_folder))
 
 
-ENGINES: Mapping[str, CreateEngine] = {"devcontainer": _create_devcontainer, "process": _create_process}
+def _create_kubernetes(settings: EngineSettings) -> Engine:
+    package = f"{ENGINES_PACKAGE}.kubernetes"
+    engine: Any = import_module(f"{package}.engine")
+    engine_settings: Any = import_module(f"{package}.settings")
+    chosen = engine_settings.Settings(settings.state_folder, settings.runner, settings.kubeconfig)
+    return cast(Engine, engine.KubernetesEngine(chosen))
+
+
+ENGINES: Mapping[str, CreateEngine] = {
+    "devcontainer": _create_devcontainer,
+    "kubernetes": _create_kubernetes,
+    "process": _create_process,
+}
 """The engines of this package."""
 
 
 def load_engines(
-    names: Sequence[str], runner: str, state_folder: Path, allowed_folders: tuple[Path, ...] = ()
+    names: Sequence[str],
+    runner: str,
+    state_folder: Path,
+    allowed_folders: tuple[Path, ...] = (),
+    kubeconfig: Path | None = None,
 ) -> dict[str, Engine]:
     """Imports and creates engines; by the name of each, the default first. Raises FileProblem."""
     engines: dict[str, Engine] = {}
     for name in names:
         folder = _ensure_engine_folder(state_folder, name.partition(":")[0])
         try:
-            engine = _find_engine(name)(EngineSettings(runner, folder, allowed_folders))
+            engine = _find_engine(name)(EngineSettings(runner, folder, allowed_folders, kubeconfig))
         except (ImportError, AttributeError, ValueError) as error:
             known = ", ".join(ENGINES)
             raise FileProblem(f"there is no engine {name!r} ({error}); use {known}, or module:function") from None

@@ -27,6 +27,8 @@ class RunnerSettings:
     engines: tuple[str, ...] = ("devcontainer",)
     allowed_folders: tuple[Path, ...] = ()
     """Folders of this machine that workspaces may be created from, with everything below them."""
+    kubeconfig: Path | None = None
+    """For the engine `kubernetes`: the clusters in which workspaces run."""
 
 
 def key_reader(settings: RunnerSettings, environment: Mapping[str, str] = os.environ) -> Callable[[], str]:

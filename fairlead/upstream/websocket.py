@@ -94,6 +94,12 @@ class UpstreamWebSocket:
         if self._drain_waiter is not None:
             await self._drain_waiter
 
+    def ping(self) -> None:
+        """Sends a ping, so that nothing on the way closes the connection because it is idle. The pong is ignored."""
+        if not self._is_closed and self._frames.state is OPEN and self._drain_waiter is None:
+            self._frames.send_ping(b"")
+            self._flush()
+
     async def close(self, code: int, reason: str) -> None:
         """Sends a close frame, and aborts the connection after CLOSE_TIMEOUT_SECONDS."""
         if self._frames.state is OPEN and not self._is_closed:

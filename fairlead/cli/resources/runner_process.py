@@ -78,7 +78,7 @@ class RunnerOptions:
         list[str] | None,
         typer.Option(
             "--engine",
-            help="How workspaces run: devcontainer or process. Repeatable; the first is the default.",
+            help="How workspaces run: devcontainer, kubernetes or process. Repeatable; the first is the default.",
             metavar="NAME",
             show_default=DEFAULT_ENGINE,
         ),
@@ -90,6 +90,15 @@ class RunnerOptions:
             help="Folder of this machine that workspaces may be created from. Repeatable.",
             metavar="DIR",
             show_default="none",
+        ),
+    ] = None
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(
+            "--kubeconfig",
+            help="Clusters for the engine kubernetes, and the credentials for them.",
+            metavar="FILE",
+            show_default=False,
         ),
     ] = None
     api_group: GroupFlag = None
@@ -223,6 +232,7 @@ def build_settings(options: RunnerOptions) -> "RunnerSettings":
         api_group=connection.api_group,
         engines=tuple(options.engine or (DEFAULT_ENGINE,)),
         allowed_folders=tuple(path.resolve() for path in options.allow_folder or ()),
+        kubeconfig=options.kubeconfig.absolute() if options.kubeconfig else None,
     )
 
 
@@ -283,12 +293,13 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
         raise typer.BadParameter("a service has no FAIRLEAD_RUNNER_KEY; name a file with the key with --key-file")
     authority = ("--ca-file", str(settings.ca_file.absolute())) if settings.ca_file else ()
     group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
+    clusters = ("--kubeconfig", str(settings.kubeconfig)) if settings.kubeconfig else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
     folders = [part for each in settings.allowed_folders for part in ("--allow-folder", str(each))]
     return (
         *(sys.executable, "-m", "fairlead", "runner", "start", settings.name, "--server", settings.server),
         *("--key-file", str(settings.key_file.absolute()), *authority, *group),
-        *("--state", str(settings.state_folder), *engines, *folders),
+        *("--state", str(settings.state_folder), *engines, *folders, *clusters),
     )
 
 

@@ -6,7 +6,7 @@ import ctypes
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,9 +93,14 @@ def _read_table(path: Path) -> Iterator[tuple[int, str, str]]:
         lines = path.read_text().splitlines()[1:]
     except (FileNotFoundError, ProcessLookupError):
         return
+    yield from parse_listening(lines)
+
+
+def parse_listening(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
+    """Ports, addresses and inodes of the sockets in `/proc/net/tcp` that listen. Other lines are ignored."""
     for line in lines:
         fields = line.split()
-        if fields[3] == LISTENING:
+        if len(fields) > 9 and fields[3] == LISTENING:
             address, _, port = fields[1].partition(":")
             yield int(port, 16), _format_address(address), fields[9]
 

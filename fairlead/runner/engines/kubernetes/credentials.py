@@ -1,0 +1,101 @@
+"""The contexts of the runner's kubeconfig: which clusters its workspaces run in, and with which credential.
+
+The file is the runner's own. It names the gateway of a Fairlead server with a scoped access key, or a cluster itself.
+It is read again when it changes, so that a rotated key works without a restart.
+"""
+
+import asyncio
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.client import ClientError
+from fairlead.client.kubeconfig import find_entry, parse_kubeconfig
+from fairlead.client.kubeconfig_export import export_context
+from fairlead.core.files import FileProblem, read_file
+from fairlead.core.objects import Object
+from fairlead.runner.engines.contract import EngineError, Reason
+from fairlead.runner.engines.kubernetes.cluster import Cluster
+from fairlead.upstream import kubeconfig as cluster_kubeconfig
+from fairlead.upstream.access import Limits
+from fairlead.upstream.errors import TlsError, Unreachable
+from fairlead.upstream.upstream import Upstream
+
+LIMITS = Limits(max_requests=64, max_websockets=512, max_queued=256, connect_seconds=10, response_header_seconds=30)
+
+
+@dataclass(slots=True)
+class Contexts:
+    path: Path | None
+    call_seconds: float
+    _version: tuple[int, int, int] | None = None
+    _config: Object = field(default_factory=dict)
+    _clusters: dict[str, Cluster] = field(default_factory=dict)
+    _retired: list[Cluster] = field(default_factory=list)
+
+    def list_names(self) -> list[str]:
+        return [str(each.get("name")) for each in self._load().get("contexts") or ()]
+
+    def resolve_name(self, name: str) -> str:
+        """The name of a context; for an empty one, that of the current context."""
+        config = self._load()
+        chosen = name or str(config.get("current-context") or "")
+        if find_entry(config, "contexts", "context", chosen) is None:
+            problem = f"has no context {chosen!r}" if chosen else "has no current context"
+            raise _unusable(f"{self.path}: {problem}; it has {', '.join(self.list_names()) or 'none'}")
+        return chosen
+
+    def find_namespace(self, name: str) -> str:
+        """The namespace of a context; empty if it names none."""
+        context = find_entry(self._load(), "contexts", "context", name)
+        return str((context or {}).get("namespace") or "") if isinstance(context, dict) else ""
+
+    def open(self, name: str) -> Cluster:
+        """The cluster of a context, with its connections. Raises EngineError."""
+        name = self.resolve_name(name)
+        if name not in self._clusters:
+            self._clusters[name] = Cluster(self._connect(name), self.call_seconds)
+        return self._clusters[name]
+
+    async def close(self) -> None:
+        for cluster in (*self._clusters.values(), *self._retired):
+            await cluster.upstream.close()
+        self._clusters.clear()
+        self._retired.clear()
+
+    def _connect(self, name: str) -> Upstream:
+        assert self.path is not None
+        try:
+            content = export_context([self.path], name).content
+            return Upstream(cluster_kubeconfig.parse_kubeconfig(content), resolve, LIMITS)
+        except (ClientError, FileProblem, TlsError, cluster_kubeconfig.InvalidKubeconfig) as error:
+            raise _unusable(f"{self.path}: the context {name!r} cannot be used: {error}") from None
+
+    def _load(self) -> Object:
+        """The content of the file. When it has changed, new connections are made; sessions keep theirs."""
+        if self.path is None:
+            raise _unusable("the engine `kubernetes` needs a kubeconfig; start the runner with --kubeconfig")
+        try:
+            stat = self.path.stat()
+            version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if version != self._version:
+                self._config = parse_kubeconfig(self.path, read_file(self.path))
+                self._version = version
+                self._retired += self._clusters.values()
+                self._clusters.clear()
+        except (OSError, FileProblem) as error:
+            raise _unusable(f"{self.path}: the kubeconfig cannot be read: {error}") from None
+        return self._config
+
+
+async def resolve(host: str, port: int) -> str:
+    """The first address of a host. The operator chose it, so there is no policy."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise Unreachable("the cluster's host name does not resolve; check the host name and DNS") from None
+    return str(found[0][4][0])
+
+
+def _unusable(message: str) -> EngineError:
+    return EngineError(Reason.ENGINE_UNAVAILABLE, message)
