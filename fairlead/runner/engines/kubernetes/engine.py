@@ -158,7 +158,7 @@ class KubernetesEngine:
         return Place(self.contexts.open(record.cluster), record.namespace, record.uid)
 
     async def _choose_record(self, spec: WorkspaceSpec, task: TaskContext) -> Record:
-        """Where the workspace is, or shall be. It stays where its claim is until a reset, whatever the template says."""
+        """Where the workspace is, or shall be. It stays where its claim is until a reset."""
         options = parse_options(spec.options)
         check_permissions(spec.permissions)
         context = self.contexts.resolve_name(options.cluster)

@@ -1,6 +1,8 @@
 """TCP ports inside a workspace: on the Pod's own 127.0.0.1, over `pods/portforward`.
 
-A connection has two streams, one for data and one on which the node reports an error. Each direction ends on its own.
+A connection has two streams, one for data and one on which the node reports an error. Container runtimes do not pass on
+the end of one direction: they close the connection a second later, also if the answer is not complete. So that end is
+sent only after the other side has been silent for a while.
 """
 
 import asyncio
@@ -19,6 +21,10 @@ REFUSAL_SECONDS = 0.05
 looks like the end of the connection."""
 
 
+LINGER_SECONDS = 10.0
+"""How long the other side must be silent before it gets the end."""
+
+
 class PortConnection:
     """`ByteStream` of the contract; it is its own writer."""
 
@@ -31,7 +37,8 @@ class PortConnection:
         self._error_stream = self._data_stream = 0
         self._port = port
         self._is_closed = False
-        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._received_at = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def writer(self) -> "PortConnection":
@@ -43,7 +50,7 @@ class PortConnection:
         self._data_stream, data = self._spdy.open_stream({"streamType": "data", **headers})
         await self._websocket.send(error)
         await self._websocket.send(data)
-        self._tasks = (asyncio.create_task(self._receive(), name="port"), asyncio.create_task(self._ping()))
+        self._tasks += [asyncio.create_task(self._receive(), name="port"), asyncio.create_task(self._ping())]
 
     async def write(self, data: bytes, /) -> None:
         for start in range(0, len(data), MAX_DATA_BYTES):
@@ -55,7 +62,7 @@ class PortConnection:
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            await self._websocket.send(self._spdy.encode_data(self._data_stream, b"", is_last=True))
+            self._tasks.append(asyncio.create_task(self._linger(), name="port end"))
 
     async def abort(self) -> None:
         await self.reader.end()
@@ -87,10 +94,18 @@ class PortConnection:
             if self.error:
                 self.has_ended.set()
         elif event.stream == self._data_stream:
+            self._received_at = asyncio.get_running_loop().time()
             await self.reader.feed(event.data)
             if event.is_last:
                 await self.reader.end()
         return True
+
+    async def _linger(self) -> None:
+        clock = asyncio.get_running_loop().time
+        self._received_at = clock()
+        while (rest := self._received_at + LINGER_SECONDS - clock()) > 0:
+            await asyncio.sleep(rest)
+        await self._websocket.send(self._spdy.encode_data(self._data_stream, b"", is_last=True))
 
     async def _ping(self) -> None:
         while True:

@@ -241,7 +241,7 @@ def _execute(session: SessionScript) -> list[str]:
 
 def build_header(script: str, mark: str) -> bytes:
     """What `ENTER` reads."""
-    return f"{script}{mark}\n".encode(errors="surrogateescape")
+    return f"{script}\n{mark}\n".encode(errors="surrogateescape")
 
 
 def with_variables(script: str, variables: Mapping[str, str]) -> str:
