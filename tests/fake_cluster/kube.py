@@ -27,6 +27,11 @@ API_RESOURCES = {
         {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True},
         {"name": "pods", "kind": "Pod", "namespaced": True},
         {"name": "resourcequotas", "kind": "ResourceQuota", "namespaced": True},
+        {"name": "persistentvolumeclaims", "kind": "PersistentVolumeClaim", "namespaced": True},
+        {"name": "events", "kind": "Event", "namespaced": True},
+    ],
+    "/apis/networking.k8s.io/v1": [
+        {"name": "networkpolicies", "kind": "NetworkPolicy", "namespaced": True},
     ],
     "/apis/apiextensions.k8s.io/v1": [
         {"name": "customresourcedefinitions", "kind": "CustomResourceDefinition", "namespaced": False},

@@ -76,7 +76,7 @@ async def _send_log(request: RecordedRequest, reader: asyncio.StreamReader, writ
     return True
 
 
-class _WebSocket:
+class PodWebSocket:
     """The server's end of a WebSocket: receives and sends whole messages."""
 
     def __init__(self, request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -132,11 +132,11 @@ async def _reject_pending_pod(
 
 
 async def _run_exec(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    websocket = _WebSocket(request, reader, writer)
+    websocket = PodWebSocket(request, reader, writer)
     command = parse_qs(urlsplit(request.target).query)["command"]
     if command[0] == "exit":
         websocket.send(STDERR + b"that went wrong\n")
-        websocket.end(_build_exit_status(int(command[1])))
+        websocket.end(build_exit_status(int(command[1])))
         async for _ in websocket.messages():  # until the client closes, too
             pass
         return False
@@ -144,12 +144,12 @@ async def _run_exec(request: RecordedRequest, reader: asyncio.StreamReader, writ
 
 
 async def _run_attach(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    websocket = _WebSocket(request, reader, writer)
+    websocket = PodWebSocket(request, reader, writer)
     websocket.send(STDOUT + b"attached\n")
     return await _echo_stdin(websocket)
 
 
-async def _echo_stdin(websocket: _WebSocket) -> bool:
+async def _echo_stdin(websocket: PodWebSocket) -> bool:
     async for message in websocket.messages():
         if message == CLOSE_STDIN:
             websocket.end(SUCCESS)
@@ -158,7 +158,7 @@ async def _echo_stdin(websocket: _WebSocket) -> bool:
     return False
 
 
-def _build_exit_status(code: int) -> bytes:
+def build_exit_status(code: int) -> bytes:
     causes = [{"reason": "ExitCode", "message": str(code)}]
     status = {"metadata": {}, "status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
     return json.dumps({**status, "message": f"command terminated with exit code {code}"}).encode()
@@ -167,7 +167,7 @@ def _build_exit_status(code: int) -> bytes:
 async def _run_port_forward(
     request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
-    websocket = _WebSocket(request, reader, writer)
+    websocket = PodWebSocket(request, reader, writer)
     spdy = SpdyServer(websocket.send)
     async for message in websocket.messages():
         spdy.feed(message)

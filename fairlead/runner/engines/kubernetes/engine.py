@@ -41,9 +41,6 @@ from fairlead.runner.engines.kubernetes.settings import Settings
 from fairlead.runner.engines.kubernetes.waiting import Waiter
 from fairlead.runner.engines.sessions import new_mark
 
-STATUS_SECONDS = 1.0
-"""How long an observation is used again."""
-
 
 @dataclass(slots=True)
 class KubernetesEngine:
@@ -105,9 +102,9 @@ class KubernetesEngine:
 
     async def status(self, uid: str) -> EngineStatus:
         now = asyncio.get_running_loop().time()
-        observed_at, status = self._observed.get(uid, (-STATUS_SECONDS, EngineStatus(ContainerState.NOT_FOUND)))
-        if now - observed_at < STATUS_SECONDS:
-            return status
+        known = self._observed.get(uid)
+        if known is not None and now - known[0] < self.settings.status_seconds:
+            return known[1]
         place, record = await self._locate(uid), self.records.find(uid)
         if place is None:
             return EngineStatus(ContainerState.NOT_FOUND)

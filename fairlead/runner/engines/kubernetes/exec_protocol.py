@@ -69,6 +69,7 @@ class ExecConnection:
         self.exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._websocket = websocket
         self._has_reported = False
+        self._failure = INTERRUPTED
         self._receiving = asyncio.create_task(self._receive(), name="exec")
         self._pinging = asyncio.create_task(self._ping(), name="exec ping")
 
@@ -112,14 +113,17 @@ class ExecConnection:
         finally:
             if not self.exit_code.done():
                 with contextlib.suppress(asyncio.CancelledError):
-                    await self.stderr.feed(INTERRUPTED)
+                    await self.stderr.feed(self._failure)
                 self.exit_code.set_result(FAILED_CODE)
             await self.stdout.end()
             await self.stderr.end()
 
     def _report(self, content: bytes) -> None:
-        if content and not self.exit_code.done():
-            self.exit_code.set_result(parse_exit_code(content))
+        code, message = parse_exit(content)
+        if code is None:
+            self._failure = f"{message}\n".encode()
+        elif not self.exit_code.done():
+            self.exit_code.set_result(code)
             self._has_reported = True
 
     async def _ping(self) -> None:
@@ -128,15 +132,15 @@ class ExecConnection:
             self._websocket.ping()
 
 
-def parse_exit_code(content: bytes) -> int:
-    """The exit code in the Status that ends an exec."""
+def parse_exit(content: bytes) -> tuple[int | None, str]:
+    """The exit code in the Status that ends an exec; None with a message if the process could not run."""
     try:
         status: Any = decode(content)
     except Malformed:
-        return FAILED_CODE
+        return None, "the cluster sent no valid status"
     if get_path(status, "status") == "Success":
-        return 0
+        return 0, ""
     for cause in get_path(status, "details.causes") or ():
         if isinstance(cause, dict) and cause.get("reason") == "ExitCode" and str(cause.get("message")).isdecimal():
-            return int(cause["message"])
-    return FAILED_CODE
+            return int(cause["message"]), ""
+    return None, str(get_path(status, "message") or "the process could not be started")

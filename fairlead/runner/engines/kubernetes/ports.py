@@ -103,7 +103,7 @@ class PortConnection:
     async def _linger(self) -> None:
         clock = asyncio.get_running_loop().time
         self._received_at = clock()
-        while (rest := self._received_at + LINGER_SECONDS - clock()) > 0:
+        while (rest := self._received_at + LINGER_SECONDS - clock()) > 0:  # noqa: ASYNC110  # until it is silent
             await asyncio.sleep(rest)
         await self._websocket.send(self._spdy.encode_data(self._data_stream, b"", is_last=True))
 
@@ -128,14 +128,16 @@ async def open_port(place: Place, port: int) -> PortConnection:
 
 def parse_ports(output: str) -> list[ListeningPort]:
     """The ports in the output of `scripts.LIST_PORTS`."""
-    lines = output.splitlines()
-    owners: dict[str, str] = {}
+    lines, names, owners, pid = output.splitlines(), dict[str, str](), dict[str, str](), ""
     for line in lines:
-        word, _, rest = line.partition(" ")
-        target, _, process = rest.partition(" ")
-        if word == "owner":
-            owners.setdefault(target.removeprefix("socket:[").removesuffix("]"), process)
+        if line.startswith("process /proc/"):
+            _, path, name = line.split(" ", 2)
+            names[path.split("/")[2]] = name
+        elif line.startswith("/proc/"):
+            pid = line.split("/")[2]
+        elif " -> socket:[" in line:
+            owners.setdefault(line.rpartition("[")[2].removesuffix("]"), names.get(pid, ""))
     found: dict[int, ListeningPort] = {}
-    for port, address, inode in parse_listening(line for line in lines if not line.startswith("owner ")):
+    for port, address, inode in parse_listening(lines):
         found.setdefault(port, ListeningPort(port, address, owners.get(inode, "")))
     return [found[port] for port in sorted(found)]

@@ -53,5 +53,7 @@ class Settings:
     folders: Folders = DEFAULT_FOLDERS
     poll_seconds: float = 0.3
     """How often objects are read while a task waits for them."""
+    status_seconds: float = 1.0
+    """How long an observation is used again."""
     call_seconds: float = 30.0
     """How long a task repeats a request that the cluster or the gateway could not answer."""
