@@ -25,6 +25,7 @@ class RunnerProcess:
     folder: Path
     engine: str = FAKE_ENGINE
     environment: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
     processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
 
     @property
@@ -32,7 +33,7 @@ class RunnerProcess:
         return [
             *(sys.executable, "-m", "fairlead", "runner", "start", "local", "--server", self.server.url, "--json"),
             *("--ca-file", self.server.ca_file, "--key-file", str(self.folder / "key")),
-            *("--state", str(self.folder / "state"), "--engine", self.engine),
+            *("--state", str(self.folder / "state"), "--engine", self.engine, *self.flags),
         ]
 
     def start(self) -> None:
@@ -71,6 +72,7 @@ def running_runner(
     folder: Path,
     engine: str = FAKE_ENGINE,
     environment: Mapping[str, str] | None = None,
+    flags: tuple[str, ...] = (),
 ) -> Iterator[RunnerProcess]:
     """Creates the project `web` and the runner `local`, and starts its process."""
     folder.mkdir()
@@ -79,7 +81,7 @@ def running_runner(
     key = admin.get(f"{M}/runners/local/accesskey").json()["accessKey"]
     (folder / "key").write_text(key)
     (folder / "key").chmod(0o600)
-    runner = RunnerProcess(server, folder, engine, environment or {})
+    runner = RunnerProcess(server, folder, engine, environment or {}, flags)
     try:
         runner.start()
         yield runner

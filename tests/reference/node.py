@@ -161,9 +161,17 @@ def _pod_network(network: Network) -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
 
 
-def _write_image(path: Path, name: str, *command: str) -> None:
-    """Writes an image of one layer for `ctr images import`: busybox with a link for each of its tools."""
-    layer = _busybox_layer()
+def import_image(plane: ControlPlane, name: str, layer: bytes) -> None:
+    """Gives a running node an image with this file system."""
+    path = plane.folder / "imported.tar"
+    _write_image(path, name, "/bin/sh", layer=layer)
+    _run("ctr", "-a", f"{plane.folder}/containerd.sock", "-n", "k8s.io", "images", "import", str(path))
+    path.unlink()
+
+
+def _write_image(path: Path, name: str, *command: str, layer: bytes = b"") -> None:
+    """Writes an image of one layer for `ctr images import`, by default busybox with a link for each of its tools."""
+    layer = layer or _busybox_layer()
     arch = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
     config = {
         **{"architecture": arch, "os": "linux"},

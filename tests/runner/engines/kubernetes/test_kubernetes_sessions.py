@@ -65,9 +65,11 @@ async def test_a_terminal_has_a_size_and_a_login_shell(running: KubernetesEngine
     while b"33 101" not in received:
         received += await process.stdout.read()
     await process.resize(77, 22)
-    await process.stdin.write(b"while [ $(stty size | cut -d' ' -f1) != 22 ]; do sleep 0.05; done; echo $A; exit 5\n")
+    await process.stdin.write(
+        b"while [ $(stty size | cut -d' ' -f1) != 22 ]; do sleep 0.05; done; echo got-$A; exit 5\n"
+    )
     received += await read_all(process.stdout)
-    assert b"\r\nb\r\n" in received
+    assert b"got-b\r\n" in received
     assert await process.wait() == 5
     await process.kill()
 
