@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-client-suites test-faults test-generated test-reference test-runner test-tools check fmt bench bench-workspaces tools clean
+.PHONY: help up test audit lock test-client-suites test-faults test-generated test-kubernetes-engine test-reference test-runner test-tools check fmt bench bench-workspaces tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -35,6 +35,10 @@ test-faults: $(TEST) test-tools ## inject faults into real servers and stores (k
 
 test-runner: $(TEST) test-tools ## kill a real runner with kill -9 in each phase of up, stop and delete: ROUNDS=30 with small processes, CONTAINER_ROUNDS=12 with dev containers
 	@RUNNER_ROUNDS=$(or $(ROUNDS),30) CONTAINER_ROUNDS=$(or $(CONTAINER_ROUNDS),12) $(BIN)/pytest -n 0 tests/live/test_runner.py tests/live/devcontainer_rounds.py $(ARGS)
+
+test-kubernetes-engine: $(TEST) test-tools ## workspaces in Pods of a real node, with a runner killed ROUNDS=8 times in each step of up: REFERENCE=DIR as for test-reference
+	@test -n "$(REFERENCE)" || { echo 'error: REFERENCE is not set; run: REFERENCE=DIR make test-kubernetes-engine, where DIR/bin has the binaries of Kubernetes' >&2; exit 2; }
+	@REFERENCE="$(REFERENCE)" RUNNER_ROUNDS=$(or $(ROUNDS),8) $(BIN)/pytest -n 0 tests/reference/test_workspaces.py $(ARGS)
 
 test-generated: $(TEST) ## a million generated requests by ten identities; ARGS="--count 100000 --state FILE" sends fewer, or resumes
 	@$(BIN)/python -m tests.generated $(ARGS)

@@ -83,6 +83,7 @@ class PodWebSocket:
         self._reader = reader
         self._writer = writer
         self._protocol = ServerProtocol(state=OPEN, max_size=None)
+        self.pings = 0
         writer.write(build_upgrade_response(request))
 
     async def messages(self) -> AsyncIterator[bytes]:
@@ -91,6 +92,7 @@ class PodWebSocket:
             self._protocol.receive_data(data)
             for event in self._protocol.events_received():
                 assert isinstance(event, Frame)
+                self.pings += event.opcode is Opcode.PING
                 if event.opcode in (Opcode.BINARY, Opcode.TEXT, Opcode.CONT):
                     message += bytes(event.data)
                     if event.fin:

@@ -64,6 +64,7 @@ class WorkspaceNode:
         """Whether Pods are not removed, as on a node that does not respond."""
         self.offers_v5 = True
         self.logs: dict[tuple[str, str], bytes] = {}
+        self.sockets: list[PodWebSocket] = []
         self._sessions: list[Session] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -116,7 +117,7 @@ class WorkspaceNode:
             failure = {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": status}
             return build_json_response(failure, status)
         if request.method == "PATCH" and request.path in self.kube.objects:
-            self.kube.edit_object(request.path, lambda obj: _merge(obj, body))
+            self.kube.edit_object(request.path, lambda obj: _merge(obj, body or {}))
             return build_json_response(self.kube.objects[request.path])
         if (
             request.method == "DELETE"
@@ -272,6 +273,7 @@ class WorkspaceNode:
             headers = tuple((name, value.replace("v5.channel.k8s.io, ", "")) for name, value in request.headers)
             request = RecordedRequest(request.method, request.target, headers, b"", request.connection)
         websocket = PodWebSocket(request, reader, writer)
+        self.sockets.append(websocket)
         websocket.send(STDOUT)
         pod = self.kube.objects.get(path) or {}
         if (pod.get("status") or {}).get("phase") != "Running":

@@ -155,8 +155,9 @@ def test_the_last_tasks_are_kept_in_their_order() -> None:
 def test_the_unit_keeps_what_runs_and_does_not_contain_the_key(tmp_path: Path) -> None:
     key = tmp_path / "key 100%"
     key.write_text("canary")
-    options = RunnerOptions("local", "https://example.com", key, engine=["process"])
+    options = RunnerOptions("local", "https://example.com", key, engine=["process"], kubeconfig=tmp_path / "k")
     unit = build_unit(read_options(options), options)
+    assert f"--kubeconfig {tmp_path}/k" in unit
     assert "KillMode=process" in unit and "Restart=always" in unit
     assert "canary" not in unit
     assert f"--key-file '{tmp_path}/key 100%%'" in unit

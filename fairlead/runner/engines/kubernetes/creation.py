@@ -88,7 +88,7 @@ class Creation:
     async def _prepare(self) -> None:
         place, waiter, spec = self.waiter.place, self.waiter, self.plan.spec
         pod, source_pod = await waiter.read(place.list_pods)
-        self.has_pod = pod is not None and self._is_kept(pod)
+        self.has_pod = pod is not None and self._can_continue(pod)
         self.may_withdraw = not (self.has_pod and is_running(pod))
         is_obsolete = pod is not None and not self.has_pod
         if is_obsolete or (source_pod is not None and not self._is_own(source_pod)):
@@ -114,7 +114,7 @@ class Creation:
         task_id = (metadata(pod).get("labels") or {}).get(TASK_LABEL)
         return task_id == self.plan.task_id and not has_ended(pod) and not is_terminating(pod)
 
-    def _is_kept(self, pod: Object) -> bool:
+    def _can_continue(self, pod: Object) -> bool:
         spec = self.plan.spec
         template = (metadata(pod).get("annotations") or {}).get(TEMPLATE_LABEL)
         is_current = template == spec.template_hash and not spec.recreate and not spec.reset

@@ -29,11 +29,11 @@ async def fetch_source(waiter: Waiter, plan: Plan) -> str:
         raise EngineError(Reason.CONFIGURATION_INVALID, IMAGE_ADVICE)
     place = waiter.place
     await place.cluster.create(place.collection(PODS), build_source_pod(plan))
-    pod = await waiter.wait_for_pod(place.source_pod_path, _has_begun)
+    await waiter.wait_for_pod(place.source_pod_path, _has_begun)
     lines = LineLog(waiter.task, plan.spec.secrets.values())
-    if find_end(pod, CLONE) is None:
-        async for data in place.cluster.stream_log(place.source_pod_path, CLONE):
-            lines.feed(data)
+    async for data in place.cluster.stream_log(place.source_pod_path, CLONE):
+        lines.feed(data)
+    lines.end()
     pod = await waiter.wait_for_pod(place.source_pod_path, lambda pod: False)
     end = find_end(pod, CLONE)
     if end is None or end.get("exitCode"):
@@ -52,10 +52,13 @@ async def fetch_source(waiter: Waiter, plan: Plan) -> str:
 def parse_output(log: bytes) -> str:
     """The devcontainer.json from what the container printed."""
     first, *lines = log.decode("ascii", "replace").split("\n")
-    if scripts.END not in lines or first not in (scripts.FOUND, scripts.MISSING):
+    try:
+        if first not in (scripts.FOUND, scripts.MISSING):
+            raise ValueError(first)
+        content = b64decode("".join(lines[: lines.index(scripts.END)]))
+    except ValueError:
         message = log.decode(errors="replace").strip().rpartition("\n")[2]
-        raise EngineError(Reason.CONFIGURATION_INVALID, f"the devcontainer.json could not be read: {message}")
-    content = b64decode("".join(lines[: lines.index(scripts.END)]))
+        raise EngineError(Reason.CONFIGURATION_INVALID, f"the devcontainer.json could not be read: {message}") from None
     if len(content) > MAX_BYTES:
         raise EngineError(Reason.CONFIGURATION_INVALID, "the devcontainer.json is larger than 1 MiB")
     return content.decode("utf-8", "replace")

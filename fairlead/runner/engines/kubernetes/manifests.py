@@ -134,7 +134,7 @@ def build_source_pod(plan: Plan) -> Object:
         if plan.fetch.get(name)
     ]
     subfolder = str(getattr(plan.spec.source, "subfolder", ""))
-    places = {"SUBFOLDER": subfolder, "PLACES": " ".join(list_places(plan.spec)), "MAX_BYTES": str(MAX_BYTES + 1)}
+    places = {"SUBFOLDER": subfolder, "PLACES": "\n".join(list_places(plan.spec)), "MAX_BYTES": str(MAX_BYTES + 1)}
     show = _container(plan, CONFIGURATION, image, scripts.PRINT_CONFIGURATION, {**volume, **places})
     for each in (clone, show):
         each["volumeMounts"] = [{"name": "claim", "mountPath": plan.folders.volume}]

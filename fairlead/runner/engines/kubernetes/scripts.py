@@ -68,6 +68,9 @@ PRINT_CONFIGURATION = f"""
 set -eu
 cd "$VOLUME/work/$PROJECT"
 cd "./$SUBFOLDER"
+set -f
+IFS='
+'
 for place in $PLACES; do
     if [ -f "$place" ]; then
         printf '{FOUND}\\n'

@@ -21,6 +21,8 @@ from fairlead.runner.engines.kubernetes.settings import Folders
 from fairlead.runner.engines.sessions import BOOT_ID, new_mark
 
 SCRIPT_SECONDS = 20.0
+END_SECONDS = 2.0
+"""How long the cluster may take to report the end of a process that was killed."""
 ROOT = "0"
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]{1,9}")
@@ -71,8 +73,9 @@ class PodSession:
         """A process that has ended leaves only those that detached themselves from it."""
         if not self.connection.has_reported and not self.is_killed:
             self.is_killed = True
-            with contextlib.suppress(EngineError):  # the Pod is gone, or the next runner ends the session
+            with contextlib.suppress(EngineError, TimeoutError):  # the Pod is gone, or the next runner ends the session
                 await self.inside.run_script(scripts.KILL, {"MARK": self.mark})
+                await asyncio.wait_for(self.wait(), END_SECONDS)
         await self.connection.release()
 
 

@@ -1,6 +1,7 @@
 """What does not come up in a cluster says why."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,17 +52,12 @@ async def test_a_pod_that_cannot_run_fails_at_once_and_is_removed(
 
 async def test_a_pod_that_waits_says_what_for(node: WorkspaceNode, settings: Settings, commit: Commit) -> None:
     node.statuses["broken"] = record("unschedulable")
-    short = Settings(**{**_fields(settings), "deadlines": Deadlines(start=0.5)})
-    engine = KubernetesEngine(short)
+    engine = KubernetesEngine(replace(settings, deadlines=Deadlines(start=0.5)))
     error, task = await fail(engine, commit({".devcontainer.json": '{"image": "broken"}'}))
     assert (error.reason, error.step) == (Reason.STEP_TIMED_OUT, "Start")
     assert "0/1 nodes are available: 1 Insufficient memory" in error.message
     assert task.text.count("Insufficient memory") == 1  # once, however often it is seen
     await engine.contexts.close()
-
-
-def _fields(settings: Settings) -> dict[str, object]:
-    return {name: getattr(settings, name) for name in Settings.__dataclass_fields__}
 
 
 @pytest.mark.parametrize(

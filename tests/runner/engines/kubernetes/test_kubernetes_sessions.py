@@ -107,6 +107,19 @@ async def test_the_next_runner_ends_the_sessions_of_a_killed_one(
     await later.contexts.close()
 
 
+async def test_a_quiet_session_is_kept_alive(
+    running: KubernetesEngine, node: WorkspaceNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.runner.engines.kubernetes.exec_protocol.PING_SECONDS", 0.02)
+    process = await running.exec(UID, ["cat"], ExecOptions())
+    while node.sockets[-1].pings < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    await process.stdin.write(b"awake")
+    await process.stdin.close()
+    assert await read_all(process.stdout) == b"awake"
+    await process.kill()
+
+
 async def test_an_old_cluster_runs_commands_too(running: KubernetesEngine, node: WorkspaceNode) -> None:
     node.offers_v5 = False
     assert (await run_inside(running, UID, "echo old")).output == "old\n"
