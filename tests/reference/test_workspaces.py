@@ -11,14 +11,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, Limits, Reason, WorkspaceSpec
 from fairlead.runner.engines.kubernetes.engine import KubernetesEngine
 from fairlead.runner.engines.kubernetes.settings import Deadlines, Settings
 from tests.harness.eventually import wait_until
+from tests.harness.gateways import create_key, create_resource, gateway_kubeconfig
 from tests.live.runner_process import running_runner
 from tests.live.workspace_setup import M, create_object
-from tests.reference.connected_cluster import ConnectedCluster, seconds_since
+from tests.reference.connected_cluster import CLUSTER, ConnectedCluster, seconds_since
 from tests.reference.workspace_cluster import NAMESPACE, WORKSPACE_IMAGE, WorkspaceCluster, open_workspace_cluster
 from tests.runner.harness.cluster_engine import ENGINE
 from tests.runner.harness.sessions import read_all, run_inside
@@ -198,6 +200,37 @@ async def test_sessions_and_ports_in_a_pod(
         await engine.delete(UID, RecordedTask())
         cluster.kubectl("label", "namespace", NAMESPACE, "--overwrite", "pod-security.kubernetes.io/enforce=baseline")
     assert not cluster.list_objects()
+    await engine.contexts.close()
+
+
+@pytest.mark.timeout(180)
+async def test_the_owner_of_a_space_needs_no_further_permissions(cluster: WorkspaceCluster, tmp_path: Path) -> None:
+    """A key with the scope of a space, through the gateway of the space."""
+    connected = cluster.connected
+    with connected.server.client() as admin:
+        create_resource(admin, "users", "User", "desk-runner", username="desk-runner")
+        members = [{"kind": "User", "name": "desk-runner", "clusterRole": "user"}]
+        create_resource(admin, "projects", "Project", "lab", allowedClusters=[{"name": "*"}], members=members)
+        owner = {"user": "desk-runner"}
+        spec = {"owner": owner, "clusterRef": {"cluster": CLUSTER}}
+        create_resource(admin, "namespaces/service-p-lab/spaceinstances", "SpaceInstance", "desk", **spec)
+        key = create_key(admin, "desk-runner", "desk", scope={"spaces": [{"project": "lab", "space": "desk"}]})
+    wait = ("wait", "--for=condition=Ready", "spaceinstance/desk", "-n", "service-p-lab", "--timeout=60s")
+    connected.management_kubectl()(*wait)
+    path = f"{M}/namespaces/service-p-lab/spaceinstances/desk"
+    with connected.server.client() as admin:
+        namespace = admin.get(path).json()["spec"]["clusterRef"]["namespace"]
+    kubeconfig = tmp_path / "kubeconfig"
+    content = yaml.safe_load(gateway_kubeconfig(connected.server, "/kubernetes/project/lab/space/desk", key))
+    content["contexts"][0]["context"]["namespace"] = namespace
+    kubeconfig.write_text(yaml.safe_dump(content))
+    cluster.add_volume("space")
+    engine = KubernetesEngine(Settings(tmp_path / "state", "desk", kubeconfig))
+    assert not any(finding.problem for finding in await engine.check())
+    await engine.up(make_spec(cluster, namespace=""), RecordedTask())
+    assert (await run_inside(engine, UID, "hostname")).output == "demo\n"
+    await engine.delete(UID, RecordedTask())
+    assert await engine.list_workspaces() == {}
     await engine.contexts.close()
 
 

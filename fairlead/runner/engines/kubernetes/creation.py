@@ -21,6 +21,7 @@ from fairlead.runner.engines.kubernetes.manifests import (
     Plan,
     build_claim,
     build_network_policy,
+    build_owner_reference,
     build_pod,
     build_secret,
     list_secrets,
@@ -32,7 +33,7 @@ from fairlead.runner.engines.kubernetes.removal import remove_pods, request_pod_
 from fairlead.runner.engines.kubernetes.scripts import SessionScript
 from fairlead.runner.engines.kubernetes.sessions import Inside, choose_user
 from fairlead.runner.engines.kubernetes.settings import Deadlines
-from fairlead.runner.engines.kubernetes.waiting import Waiter, find_owner_reference
+from fairlead.runner.engines.kubernetes.waiting import Waiter
 from fairlead.runner.engines.sessions import new_mark
 
 
@@ -162,7 +163,7 @@ class Creation:
     async def _bind_secret(self, pod: Object) -> None:
         """From now on, the Secret goes with the Pod. It does not keep the credentials of the clone."""
         removed = {f"clone.{name}": None for name in SECRET_ENVIRONMENT}
-        change = {"metadata": {"ownerReferences": [find_owner_reference(pod)]}, "data": removed}
+        change = {"metadata": {"ownerReferences": [build_owner_reference(pod)]}, "data": removed}
         if self.plan.spec.secrets:
             await self.waiter.place.cluster.patch(self.waiter.place.path(SECRETS), change)
 

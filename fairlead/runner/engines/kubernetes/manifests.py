@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import Limits, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.grant import RUNNER_LABEL, TASK_LABEL, TEMPLATE_LABEL, UID_LABEL
 from fairlead.runner.engines.devcontainer.sources import CREDENTIALS
@@ -109,6 +109,12 @@ def build_secret(plan: Plan) -> Object:
     encoded = {name: b64encode(value.encode(errors="surrogateescape")).decode() for name, value in data.items()}
     meta = _metadata(plan, object_name(plan.spec.uid))
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": "Opaque", "data": encoded}
+
+
+def build_owner_reference(pod: Object) -> Object:
+    """Makes another object go with the Pod."""
+    meta = metadata(pod)
+    return {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
 
 
 def list_secrets(spec: WorkspaceSpec) -> list[str]:

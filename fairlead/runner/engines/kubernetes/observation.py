@@ -20,6 +20,7 @@ HOPELESS = frozenset(
 """Reasons of waiting containers that no waiting changes."""
 PULL_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
 MISSING_PLATFORM = "no match for platform"
+NODE_LOST = "NodeNotReady: the cluster does not hear from the node of the workspace"
 OUT_OF_MEMORY = "OutOfMemory: the workspace used more memory than its limit"
 
 
@@ -42,10 +43,16 @@ def has_ended(pod: Object) -> bool:
 
 
 def is_running(pod: Object | None) -> bool:
-    """Whether the workspace itself runs, not only its init containers."""
-    if pod is None or is_terminating(pod) or get_path(pod, "status.phase") != "Running":
+    """Whether the workspace itself runs, not only its init containers, and its node says so."""
+    if pod is None or is_terminating(pod) or get_path(pod, "status.phase") != "Running" or _is_lost(pod):
         return False
     return any("running" in (each.get("state") or {}) for each in list_statuses(pod, WORKSPACE))
+
+
+def _is_lost(pod: Object) -> bool:
+    """Whether the cluster does not hear from the node any more: the containers have no probes that could fail."""
+    conditions = get_path(pod, "status.conditions") or ()
+    return any((each.get("type"), each.get("status")) == ("Ready", "False") for each in conditions)
 
 
 def list_statuses(pod: Object, name: str = "") -> Iterator[Object]:
@@ -113,7 +120,8 @@ def build_status(pod: Object | None, source_pod: Object | None, claim: Object | 
         return EngineStatus(ContainerState.STOPPED, cause=describe_end(pod), template_hash=template, task_id=task_id)
     if not is_running(pod):
         obstacle = find_obstacle(pod)
-        return EngineStatus(ContainerState.BUSY, cause=obstacle.message if obstacle else "", task_id=task_id)
+        lost = NODE_LOST if get_path(pod, "status.phase") == "Running" and _is_lost(pod) else ""
+        return EngineStatus(ContainerState.BUSY, cause=obstacle.message if obstacle else lost, task_id=task_id)
     return EngineStatus(
         ContainerState.RUNNING,
         started_at=_find_start(pod),

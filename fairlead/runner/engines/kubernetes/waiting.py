@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import EngineError, Reason, TaskContext
 from fairlead.runner.engines.kubernetes.cluster import is_unavailable
 from fairlead.runner.engines.kubernetes.observation import Obstacle, find_obstacle, has_ended, is_terminating
@@ -114,13 +114,3 @@ def _describe(obstacle: Obstacle) -> str:
 
 def _shorten(text: str) -> str:
     return re.sub(r"\s+", " ", text)[:500]
-
-
-def find_owner_reference(pod: Object) -> Object:
-    """Makes another object go with the Pod."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": metadata(pod)["name"],
-        "uid": str(get_path(pod, "metadata.uid")),
-    }
