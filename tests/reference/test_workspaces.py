@@ -140,7 +140,8 @@ def kill_in_step(
     kill()
     start()
     wait_for(admin, name, "Running")
-    assert len([each for each in cluster.list_objects() if each.startswith("pod/")]) == 1
+    pods = [each for each in cluster.list_objects() if each.startswith("pod/") and not each.endswith("-source")]
+    assert len(pods) == 1
     assert admin.delete(f"{WORKSPACES}/{name}").status_code in (200, 202)
     wait_until(lambda: admin.get(f"{WORKSPACES}/{name}").status_code == 404, SECONDS)
     wait_until(lambda: not cluster.list_objects(), SECONDS, what="nothing is left")

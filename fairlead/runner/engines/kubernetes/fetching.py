@@ -45,7 +45,8 @@ async def fetch_source(waiter: Waiter, plan: Plan) -> str:
     log = await place.cluster.read_log(place.source_pod_path, CONFIGURATION, MAX_LOG_BYTES)
     configuration = parse_output(log)
     await place.cluster.delete(place.source_pod_path)
-    await waiter.wait_until_gone(place.source_pod_path)
+    if plan.options.access_mode == "ReadWriteOncePod":
+        await waiter.wait_until_gone(place.source_pod_path)
     return configuration
 
 
