@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-client-suites test-faults test-generated test-kubernetes-engine test-reference test-runner test-tools check fmt bench bench-workspaces tools clean
+.PHONY: help up test audit lock test-client-suites test-faults test-generated test-kubernetes-engine test-reference test-runner test-tools check fmt bench bench-workspaces runner-tools tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -78,7 +78,6 @@ bench-workspaces: $(TEST) test-tools ## measure a runner with 20 dev containers;
 tools: ## unpack kubectl into .tools/bin, for the first session
 	@scripts/setup-tools.sh kubectl
 
-.PHONY: runner-tools
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
 	@scripts/setup-tools.sh podman devcontainer
 
