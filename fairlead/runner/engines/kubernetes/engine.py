@@ -189,7 +189,7 @@ class KubernetesEngine:
             runner=self.settings.runner,
             task_id=task.task_id,
             project=record.project,
-            fetch=fetch.environment if isinstance(spec.source, GitSource) else {},
+            fetch=fetch.variables if isinstance(spec.source, GitSource) else {},
         )
 
     async def _observe(self, place: Place, record: Record | None) -> EngineStatus:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fairlead.runner.engines.contract import TaskContext
-from fairlead.runner.engines.devcontainer.masking import Masker
+from fairlead.runner.engines.masking import Masker
 
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is cut in pieces: it would fill the memory."""

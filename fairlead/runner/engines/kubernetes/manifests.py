@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.core.objects import Object, metadata
-from fairlead.runner.engines.contract import Limits, WorkspaceSpec
+from fairlead.runner.engines.contract import GIT_CREDENTIALS, Limits, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.grant import RUNNER_LABEL, TASK_LABEL, TEMPLATE_LABEL, UID_LABEL
-from fairlead.runner.engines.devcontainer.sources import CREDENTIALS
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.configuration import MAX_BYTES, DevContainer, list_places
 from fairlead.runner.engines.kubernetes.options import Options
@@ -119,7 +118,7 @@ def build_owner_reference(pod: Object) -> Object:
 
 def list_secrets(spec: WorkspaceSpec) -> list[str]:
     """The secrets that the workspace sees: those that can be the name of a file, without credentials of the clone."""
-    names = (name for name in spec.secrets if name not in CREDENTIALS and _SECRET_KEY.fullmatch(name))
+    names = (name for name in spec.secrets if name not in GIT_CREDENTIALS and _SECRET_KEY.fullmatch(name))
     return sorted(name for name in names if name not in (".", "..") and not name.startswith("clone."))
 
 
