@@ -45,7 +45,9 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
     pairs = (
         ("name", target.name),
         ("project", target.project),
-        ("phase", _explain_phase(workspace)),
+        ("phase", phase_of(workspace)),
+        ("reason", str(get_path(workspace, "status.reason") or "")),
+        ("message", replace_fields(str(get_path(workspace, "status.message") or ""))),
         ("container", str(get_path(workspace, "status.lastWorkspaceStatus") or "")),
         *_explain_task(target, task, runner, now),
         ("runner", runner),
@@ -57,13 +59,6 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
         *(("" if number else "conditions", each) for number, each in enumerate(conditions)),
     )
     return [(label, "" if value == "-" else value) for label, value in pairs]
-
-
-def _explain_phase(workspace: Object) -> str:
-    """With its reason, which a workspace that is ready has, too, if it does not run as it should."""
-    reason, message = get_path(workspace, "status.reason"), get_path(workspace, "status.message")
-    details = ": ".join(str(each) for each in (reason, message) if each)
-    return f"{phase_of(workspace)} ({replace_fields(details)})" if details else phase_of(workspace)
 
 
 def _explain_origin(workspace: Object) -> Iterator[tuple[str, str]]:

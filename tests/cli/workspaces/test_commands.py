@@ -117,7 +117,7 @@ def test_show_explains_a_failure_and_what_to_do(ada: CliFixture) -> None:
     ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": [failed]}))
     ada.fake.on("GET", DEV, (200, build_workspace(phase="Failed", reason="BuildFailed", message="no such file")))
     rows = show(ada)
-    assert rows["phase"] == "Failed (BuildFailed: no such file)"
+    assert (rows["phase"], rows["reason"], rows["message"]) == ("Failed", "BuildFailed", "no such file")
     assert rows["last task"].startswith("up: failed in step Build, ")
     assert rows["failure"] == "BuildFailed: no such file"
     assert "--recreate" in rows["what to do"] and "fairlead workspace logs" in rows["what to do"]

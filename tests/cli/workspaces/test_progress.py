@@ -39,7 +39,6 @@ def test_a_terminal_shows_finished_steps_above_the_current_one(ada: CliFixture) 
     shown = run_on_terminal(ada, "workspace", "up", *FLAGS)
     assert shown.startswith("\x1b[?25l")  # no cursor beside the spinner
     plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", shown)
-    assert [
-        plain.index(each) for each in ("  Clone              0.5s", "  Build              2.0s", "is running")
-    ] == sorted(plain.index(each) for each in ("  Clone              0.5s", "  Build              2.0s", "is running"))
+    places = [plain.index(each) for each in ("  Clone              0.5s", "  Build              2.0s", "is running")]
+    assert places == sorted(places)
     assert "\x1b[31m" not in shown
