@@ -35,6 +35,7 @@ from fairlead.controllers.projects.projects import ProjectController
 from fairlead.controllers.runtime.leader import LeaderElector
 from fairlead.controllers.runtime.loop import Controller, run_controllers
 from fairlead.controllers.workspaces.runners import RunnerController
+from fairlead.controllers.workspaces.sleep import SleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.crypto.key_file import EncryptionKeyFile
@@ -147,6 +148,7 @@ def _build_controllers(
         ),
         RunnerController(registry, group),
         WorkspaceController(registry, group, settings.namespace_prefix),
+        SleepController(registry, group),
         EventTtlController(registry, settings.event_ttl),
         AccessKeyController(registry, group, settings.access_key_retention, auth.last_used.last_use),
         TeamMembershipController(registry, group),

@@ -78,6 +78,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead workspace open desk --project demo --editor jetbrains --print",
     ),
     "workspace delete": ("fairlead workspace delete desk --project demo",),
+    "workspace hold": (
+        "fairlead workspace hold desk 2h --project demo",
+        "fairlead workspace hold desk --release --project demo",
+    ),
     "vcluster list": ("fairlead vcluster list", "fairlead vcluster list --project demo -o wide"),
     "vcluster show": ("fairlead vcluster show dev --project demo",),
     "vcluster create": (

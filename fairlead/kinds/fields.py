@@ -174,6 +174,8 @@ _SLEEP_SPEC = obj(
     forceSleepDuration=integer("Duration of the forced sleep in seconds. 0 means until it is woken up."),
     sleepAfter=integer("Seconds of inactivity before it falls asleep. 0 means never."),
     deleteAfter=integer("Seconds of inactivity before it is deleted. 0 means never."),
+    maxRun=integer("Seconds after which a workspace falls asleep regardless of activity. 0 means never."),
+    holdUntil=integer("Until when a workspace counts as active, in Unix seconds."),
     sleepSchedule=string("When it falls asleep, as a cron expression.", max_length=limits.EXPRESSION),
     wakeupSchedule=string("When it wakes up, as a cron expression.", max_length=limits.EXPRESSION),
     timezone=string("Time zone of both schedules, such as `Europe/Berlin`."),

@@ -11,7 +11,8 @@ CONFLICT, TOO_MANY, INTERNAL, UNAVAILABLE, TIMED_OUT = 409, 429, 500, 503, 504
 class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The request that opens a stream: what to do with which workspace.
 
-    `user` is who asked for it, for the audit log of the runner. `options` are those of the client.
+    `user` is who asked for it, for the audit log of the runner. `options` are those of the client. `resource_version`
+    is that of the workspace when the server read it.
     """
 
     action: str
@@ -25,6 +26,7 @@ class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
     detach: bool = False
     """Start the task, send its ID, and end the stream; without it, the stream lasts as long as the task."""
     debug: bool = False
+    resource_version: str = ""
 
 
 class Refused(Exception):

@@ -16,6 +16,7 @@ from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
+from fairlead.runner.activity.traffic import KEEPALIVE_BYTES
 from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
 from fairlead.runner.reconcile import WorkspaceReconciler
@@ -58,6 +59,7 @@ class RunnerActions:
 
     async def _run_task(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         if request.action == UP:
+            await workspace.wait_for_version(request.resource_version)
             task_id = workspace.request_up(request.options, request.user)
         elif request.action == STOP:
             task_id = workspace.request_stop(request.user)
@@ -165,19 +167,25 @@ class RunnerActions:
             environment=environment,
             folder=str(options.get("folder") or ""),
         )
-        await run_process(await self._require_engine(workspace).exec(workspace.uid, parts, exec_options), stream)
+        process = await self._require_engine(workspace).exec(workspace.uid, parts, exec_options)
+        with self._services.activity.traffic.measure(workspace.uid) as meter:
+            await run_process(process, stream, meter)
 
     async def _download(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         """A tar archive, made inside: the host does not follow links of a workspace."""
         path = normpath(str(request.options.get("path") or "."))
         command = ("tar", "-cf", "-", "-C", dirname(path) or ".", "--", basename(path) or ".")
-        await run_process(await self._require_engine(workspace).exec(workspace.uid, command, ExecOptions()), stream)
+        process = await self._require_engine(workspace).exec(workspace.uid, command, ExecOptions())
+        with self._services.activity.traffic.measure(workspace.uid, is_download=True) as meter:
+            await run_process(process, stream, meter)
 
     async def _forward_port(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         port = request.options.get("port")
         if not isinstance(port, int) or not 0 < port < 65536:
             raise Refused(400, "port: must be a number from 1 to 65535")
-        await run_port(await self._require_engine(workspace).open_port(workspace.uid, port), stream)
+        connection = await self._require_engine(workspace).open_port(workspace.uid, port)
+        with self._services.activity.traffic.measure(workspace.uid, KEEPALIVE_BYTES) as meter:
+            await run_port(connection, stream, meter)
 
     def _find_engine(self, workspace: WorkspaceReconciler) -> Engine | None:
         record = workspace.record

@@ -22,12 +22,19 @@ class Wanted:
     exists: bool = True
     is_deleting: bool = False
     is_asleep: bool = False
+    sleep_type: str = ""
+    """Why it is to sleep, as in its annotation `sleep-type`."""
     is_template_resolved: bool = True
     template_problem: str = ""
     """Why the template cannot be resolved, if the server says so."""
     template_hash: str = ""
     """Of what needs a new container when it changes."""
     owner: str = ""
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether a user requested the sleep."""
+        return self.sleep_type.startswith("forced")
 
 
 def due_task(wanted: Wanted, record: WorkspaceRecord, state: ContainerState, now: datetime) -> str:

@@ -26,11 +26,11 @@ from fairlead.runner.engines.contract import (
     WorkspaceSpec,
 )
 from fairlead.runner.journal import WorkspaceRecord
+from fairlead.runner.sleep_requests import sleep_type_of
 
 SOURCE_ANNOTATION = "service.sh/workspace-source"
 UP_ANNOTATION = "service.sh/workspace-up"
 """A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
-SLEEP_ANNOTATION = "sleepmode.service.sh/force"
 TEMPLATE_RESOLVED = "TemplateResolved"
 """The condition of the server about the template."""
 CONTAINER_FIELDS = ("provider", "workspaceEnv", "initEnv")
@@ -47,13 +47,15 @@ _CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
 
 def read_wanted(workspace: Object) -> Wanted:
     meta, spec = metadata(workspace), workspace.get("spec") or {}
+    sleep_type = sleep_type_of(workspace)
     has_template = bool(get_path(spec, "templateRef.name") or spec.get("template"))
     conditions: list[Object] = get_path(workspace, "status.conditions") or []
     resolved = next((each for each in conditions if each.get("type") == TEMPLATE_RESOLVED), {})
     problem = str(resolved.get("message") or resolved.get("reason") or TEMPLATE_RESOLVED)
     return Wanted(
         is_deleting="deletionTimestamp" in meta,
-        is_asleep=_annotation(workspace, SLEEP_ANNOTATION) == "true",
+        is_asleep=bool(sleep_type),
+        sleep_type=sleep_type,
         is_template_resolved=not has_template or get_path(workspace, "status.instance") is not None,
         template_problem=problem if resolved.get("status") == "False" else "",
         template_hash=hash_template(workspace),

@@ -22,6 +22,8 @@ from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.runner.actions import RunnerActions
+from fairlead.runner.activity.ledger import ActivityLedger
+from fairlead.runner.activity.monitor import ActivityMonitor
 from fairlead.runner.api import ClientApi, ClientSource, RunnerApi
 from fairlead.runner.engines.contract import Engine, EngineError, Finding
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
@@ -72,6 +74,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             slots=TaskSlots(),
             clock=clock,
             host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
+            activity=ActivityLedger(clock),
         )
         ready(StartedRunner(settings.name, settings.server, identity.boot))
         await _work(services, heartbeat, target, identity, stop)
@@ -91,6 +94,7 @@ async def _work(
         async with asyncio.TaskGroup() as group:
             group.create_task(heartbeat.run(), name="heartbeat")
             group.create_task(workspaces.run(), name="workspaces")
+            group.create_task(ActivityMonitor(services, workspaces).run(), name="activity")
             group.create_task(report_runner(services.api, services.engines), name="report")
             group.create_task(serve_link(target, identity, actions.handle_open), name="link")
 

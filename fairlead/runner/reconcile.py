@@ -5,6 +5,7 @@ due follows from that. A task that the journal has as running, and that no proce
 behind by an earlier process: it goes on under its ID.
 """
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -25,7 +26,7 @@ from fairlead.runner.decisions import (
     must_cancel,
     retry_delay,
 )
-from fairlead.runner.desired import SLEEP_ANNOTATION, provider_name, read_wanted, requested_up
+from fairlead.runner.desired import provider_name, read_wanted, requested_up
 from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus, Reason
 from fairlead.runner.journal import (
     DELETE,
@@ -40,6 +41,7 @@ from fairlead.runner.journal import (
 from fairlead.runner.registry import choose_engine
 from fairlead.runner.reporting import record_owner_change, record_task_end, write_report
 from fairlead.runner.services import RunnerServices
+from fairlead.runner.sleep_requests import FORCE
 from fairlead.runner.status import Report, build_report
 from fairlead.runner.tasks import new_task_id
 from fairlead.runner.usage import MIN_SECONDS, has_changed_noticeably
@@ -48,9 +50,10 @@ from fairlead.runner.work import CANCELLED, ONE_TIME_OPTIONS, REPLACED_MESSAGE, 
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 10.0
+VERSION_POLLS, VERSION_POLL_SECONDS = 100, 0.05
 RETRY_SECONDS = 5.0
 ASLEEP, TEMPLATE_UNAVAILABLE = "Asleep", "TemplateUnavailable"
-ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {SLEEP_ANNOTATION} is removed"
+ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {FORCE} is removed"
 WAITING_MESSAGE = "waiting for the server to resolve its template"
 OWNER_OPTIONS = ("workspaceEnv",)
 """Options of `up` that belong to the owner."""
@@ -94,6 +97,14 @@ class WorkspaceReconciler:
     def is_busy(self) -> bool:
         """Whether a task is under way."""
         return self._work.is_busy
+
+    async def wait_for_version(self, version: str) -> None:
+        """Waits until the object is at least as new, but not for long: an `up` that wakes a workspace may be faster
+        than the watch."""
+        for _ in range(VERSION_POLLS):
+            if self._object is None or _revision(metadata(self._object).get("resourceVersion")) >= _revision(version):
+                return
+            await asyncio.sleep(VERSION_POLL_SECONDS)
 
     def store_client_state(self, state: str) -> None:
         self._save(replace(self._require_record(), client_state=state))
@@ -187,7 +198,7 @@ class WorkspaceReconciler:
 
     def _read_wanted(self) -> Wanted:
         if self._object is not None:
-            return read_wanted(self._object)
+            return self._services.activity.review(self.uid, self._object, read_wanted(self._object))
         record = self.record
         return Wanted(exists=False, is_deleting=record is not None and record.is_deletion_requested)
 
@@ -330,3 +341,7 @@ def _change_owner(record: WorkspaceRecord, wanted: Wanted) -> WorkspaceRecord:
 
 def _parse(text: str) -> datetime:
     return parse_rfc3339(text) or datetime.fromtimestamp(0, UTC)
+
+
+def _revision(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() else 0

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead.core.clock import Clock
+from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.api import RunnerApi
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.journal import Journal
@@ -30,3 +31,4 @@ class RunnerServices:
     slots: TaskSlots
     clock: Clock
     host_boot: str
+    activity: ActivityLedger

@@ -9,18 +9,19 @@ import asyncio
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.streams import Data, Eof
+from fairlead.runner.activity.traffic import SessionMeter
 from fairlead.runner.engines.contract import ByteReader, ByteStream, Process
 
 READ_BYTES = 32 * 1024
 
 
-async def run_process(process: Process, stream: Stream) -> None:
-    """Serves a process to its end. It does not survive the stream."""
-    feeding = asyncio.create_task(_feed(process, stream))
+async def run_process(process: Process, stream: Stream, meter: SessionMeter) -> None:
+    """Serves a process to its end. It does not survive the stream. `meter` counts the input."""
+    feeding = asyncio.create_task(_feed(process, stream, meter))
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_send_output(process.stdout, stream, STDOUT))
-            group.create_task(_send_output(process.stderr, stream, STDERR))
+            group.create_task(_send_output(process.stdout, stream, STDOUT, meter))
+            group.create_task(_send_output(process.stderr, stream, STDERR, meter))
             ended = group.create_task(_wait(process, feeding))
         await stream.send_exit(ended.result())
     finally:
@@ -41,11 +42,12 @@ async def _wait(process: Process, feeding: "asyncio.Task[None]") -> int:
         waiting.cancel()
 
 
-async def _feed(process: Process, stream: Stream) -> None:
+async def _feed(process: Process, stream: Stream, meter: SessionMeter) -> None:
     """Passes on input. Ends with the stream."""
     while (message := await stream.receive()) is not None:
         match message:
             case Data(channel, content) if channel == STDIN:
+                meter.add(len(content))
                 await process.stdin.write(content)
             case Eof(channel) if channel == STDIN:
                 await process.stdin.close()
@@ -53,18 +55,20 @@ async def _feed(process: Process, stream: Stream) -> None:
                 pass
 
 
-async def _send_output(reader: ByteReader, stream: Stream, channel: int) -> None:
+async def _send_output(reader: ByteReader, stream: Stream, channel: int, meter: SessionMeter) -> None:
     while data := await reader.read(READ_BYTES):
+        meter.add_output(len(data))
         await stream.send(channel, data)
     await stream.send_eof(channel)
 
 
-async def run_port(connection: ByteStream, stream: Stream) -> None:
-    """Serves a connection until both directions have ended."""
+async def run_port(connection: ByteStream, stream: Stream, meter: SessionMeter) -> None:
+    """Serves a connection until both directions have ended. `meter` counts what the client sends."""
 
     async def feed() -> None:
         while (message := await stream.receive()) is not None:
             if isinstance(message, Data) and message.channel == STDIN:
+                meter.add(len(message.content))
                 await connection.writer.write(message.content)
             elif isinstance(message, Eof):
                 break
@@ -73,7 +77,7 @@ async def run_port(connection: ByteStream, stream: Stream) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(feed())
-            group.create_task(_send_output(connection.reader, stream, STDOUT))
+            group.create_task(_send_output(connection.reader, stream, STDOUT, meter))
         await stream.send_exit(0)
     finally:
         await connection.abort()

@@ -10,11 +10,19 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.runner.decisions import Wanted
 from fairlead.runner.engines.contract import ContainerState, EngineStatus
 from fairlead.runner.journal import FAILED, RUNNING, TaskRecord, WorkspaceRecord
+from fairlead.runner.sleep_requests import FORCED_DURATION_SLEEP, FORCED_SLEEP, INACTIVITY_SLEEP, SCHEDULED_SLEEP
 from fairlead.runner.usage import describe_usage
 
 TASK_SUCCEEDED, TEMPLATE_APPLIED = "TaskSucceeded", "TemplateApplied"
 READY, SLEEPING, FAILED_PHASE = "Ready", "Sleeping", "Failed"
 MESSAGE_LENGTH = 4096
+SLEEP_REASONS = {
+    FORCED_SLEEP: ("SleepRequested", "it sleeps on request, until it is woken"),
+    FORCED_DURATION_SLEEP: ("SleepRequested", "it sleeps on request, until the requested time is over or it is woken"),
+    INACTIVITY_SLEEP: ("Inactive", "it sleeps because it was not used; ssh and `up` wake it"),
+    SCHEDULED_SLEEP: ("MaxRunExceeded", "it sleeps because it ran for as long as it may at a time; `up` wakes it"),
+}
+"""By the type of a sleep: reason and message of the phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ def _phase_fields(wanted: Wanted, record: WorkspaceRecord, observed: EngineStatu
     if wanted.is_deleting:
         return {}  # the phase does not matter any more, and the server says that it is being deleted
     if wanted.is_asleep and not is_busy and not runs:
-        return _phase(SLEEPING, "SleepRequested", "it sleeps on request, until it is woken")
+        return _phase(SLEEPING, *SLEEP_REASONS.get(wanted.sleep_type, SLEEP_REASONS[FORCED_SLEEP]))
     if task is not None and task.status == FAILED and not runs:
         return _phase(FAILED_PHASE, task.reason, task.message)
     if observed.is_recovery:

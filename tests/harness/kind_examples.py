@@ -70,6 +70,7 @@ _FIELDS: dict[str, Object] = {
             "lastWorkspaceStatus": "Stopped",
             "usage": {"memory": "512Mi", "disk": "2Gi"},
             "conditions": [{"type": "Ready", "status": "False", "reason": "BuildFailed"}],
+            "sleepModeConfig": {"status": {"scheduledSleep": 1_800_000_000}},
         },
     },
     "Runner": {

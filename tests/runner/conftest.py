@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.runner.activity.ledger import ActivityLedger
+from fairlead.runner.activity.monitor import ActivityMonitor
 from fairlead.runner.heartbeat import Heartbeat, RunnerIdentity
 from fairlead.runner.journal import Journal, WorkspaceRecord
 from fairlead.runner.queue import TaskSlots
@@ -44,8 +46,10 @@ class RunnerFixture:
             slots=TaskSlots(),
             clock=clock,
             host_boot=self.host_boot,
+            activity=ActivityLedger(clock),
         )
         self.workspaces = WorkspaceSet(self.services)
+        self.monitor = ActivityMonitor(self.services, self.workspaces)
         self._work = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -53,6 +57,7 @@ class RunnerFixture:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.heartbeat.run())
             group.create_task(self.workspaces.run())
+            group.create_task(self.monitor.run())
 
     async def kill(self) -> None:
         """Ends the process: what its tasks had done stays, and what they would have done next does not happen."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from fairlead.runner.engines.contract import (
+    ActivitySample,
     ByteStream,
     ContainerState,
     EngineError,
@@ -50,6 +51,8 @@ class FakeEngine:
         self.is_adopting = False
         """Whether `adopt` goes on with what an earlier process began."""
         self.findings: Sequence[Finding] = (Finding("fake"),)
+        self.measured: ActivitySample | EngineError = ActivitySample()
+        """What `measure` returns for a running workspace, or raises."""
         self.memory_bytes: int | None = None
         self.disk_bytes: int | None = None
         self.active = 0
@@ -123,6 +126,12 @@ class FakeEngine:
             disk_bytes=self.disk_bytes,
             template_hash=self._read_hash(uid),
         )
+
+    async def measure(self, uid: str) -> ActivitySample | None:
+        if isinstance(self.measured, EngineError):
+            raise self.measured
+        is_running = (await self.status(uid)).state is ContainerState.RUNNING
+        return self.measured if is_running else None
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
         folders = (self.containers, self.volumes, self.drafts)

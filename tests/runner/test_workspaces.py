@@ -265,7 +265,7 @@ async def test_the_template_applies_at_the_next_up_and_options_apply_once(runner
 
 async def test_an_unchanged_workspace_is_not_reported_again(runner: RunnerFixture) -> None:
     await bring_up(runner)
-    await asyncio.sleep(30)
+    await asyncio.sleep(600)  # until it is reported as idle
     patches = runner.api.patches
     await asyncio.sleep(3600)
     assert runner.api.patches == patches

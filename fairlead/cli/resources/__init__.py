@@ -7,4 +7,5 @@
 - `get`, `apply`, `delete`: objects of any kind; they share `any_kind` and `manifests`
 - `app`, `app_instance`, `app_history`: apps, and installed apps
 - `runner`: runners; `runner_process` and `runner_login`: their process on this machine
+- `workspace_hold`: keeps a workspace awake
 """

@@ -17,6 +17,7 @@ from fairlead.cli.resources.instance import (
     phase_of,
     template_cell,
 )
+from fairlead.cli.resources.workspace_hold import hold
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, print_created
 from fairlead.cli.ui.durations import age
@@ -215,6 +216,7 @@ add_show_command(
 )
 group.command("logs")(logs)
 group.command("open")(open_editor)
+group.command("hold")(hold)
 
 
 def _describe_wait(workspace: Object) -> str:

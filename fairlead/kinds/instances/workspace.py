@@ -1,10 +1,13 @@
 """DevPodWorkspaceInstance: a developer workspace of a project, executed by a runner."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
+from fairlead.core.clock import timestamp as format_timestamp
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.password_parameters import redact_instance
+from fairlead.domain.sleep_mode import ACTIVE, IDLE, UNKNOWN
 from fairlead.kinds.fields import (
     CATEGORY,
     CLUSTER_REF,
@@ -29,6 +32,8 @@ from fairlead.registry import limits
 from fairlead.registry.kind import AllowListField, Change, Column, Instance, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_subdomain_errors
 from fairlead.registry.schema import boolean, enum, obj, open_object, string, timestamp, with_description
+
+ACTIVITY_STATES = (ACTIVE, IDLE, UNKNOWN)
 
 SPEC = owned_spec(
     "Desired state of the workspace.",
@@ -75,6 +80,13 @@ STATUS = obj(
         lastTransitionTime=timestamp("When either of them last changed."),
     ),
     sleepModeConfig=SLEEP_MODE,
+    activity=obj(
+        "Whether the workspace is in use, as measured by its runner. Written when that changes.",
+        state=enum("Idle means no activity for five minutes. Empty while it does not run.", "", *ACTIVITY_STATES),
+        reason=string("What the last activity was, such as `TerminalInput` or `Cpu`."),
+        lastActivityTime=timestamp("When the last activity was."),
+        startTime=timestamp("Since when it runs."),
+    ),
     ignoreReconciliation=boolean("Controllers skip the workspace, as during a migration. Defaults to false."),
 )
 
@@ -92,6 +104,12 @@ def current_reason(workspace: Object) -> Any:
         return task.get("reason") or ""
     applied = conditions.get("TemplateApplied") or {}
     return applied.get("reason") or "" if applied.get("status") == "False" else ""
+
+
+def sleep_time(workspace: Object) -> Any:
+    """When the workspace falls asleep, if nothing happens before; empty if that is not known."""
+    seconds = get_path(workspace, "status.sleepModeConfig.status.scheduledSleep")
+    return format_timestamp(datetime.fromtimestamp(seconds, UTC)) if seconds else ""
 
 
 def preserve_runner(change: Change) -> None:
@@ -131,6 +149,7 @@ WORKSPACE = Kind(
         Column("Owner", owner_name, description="Owning user or team."),
         Column("Template", "spec.templateRef.name", description="Template of the workspace."),
         Column("Runner", "spec.runnerRef.runner", description="Runner of the workspace."),
+        Column("Sleeps At", sleep_time, description="When it falls asleep, unless it is used.", wide=True),
         Column("Memory", "status.usage.memory", description="Memory that it uses.", wide=True),
         Column("Disk", "status.usage.disk", description="Disk space that it uses.", wide=True),
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 # --- what is wanted ---------------------------------------------------------------------------------------------------
 
@@ -276,6 +276,35 @@ class ListeningPort:
     process: str = ""
 
 
+# --- activity ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSample:
+    """A terminal inside. Of both times, only changes matter."""
+
+    input_at: float
+    """When a process last read what was typed."""
+    output_at: float
+    has_job: bool
+    """A program runs in the foreground, not only a shell that waits for input."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActivitySample:
+    """What the kernel knows about the use of a running workspace, without any content. All numbers only grow; what an
+    engine cannot measure is empty or 0."""
+
+    started_at: datetime | None = None
+    cpu_seconds: float = 0.0
+    """CPU time of all processes, those that have ended included."""
+    terminals: Mapping[str, TerminalSample] = field(default_factory=dict)
+    connections: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each connection from outside to a port that the workspace listens on."""
+    newest_write: float = 0.0
+    """The latest change below the work folder."""
+
+
 # --- engines ----------------------------------------------------------------------------------------------------------
 
 
@@ -326,4 +355,14 @@ class Engine(Protocol):
 
     async def open_port(self, uid: str, port: int) -> ByteStream:
         """Connects to the port on the workspace's own 127.0.0.1."""
+        ...
+
+
+@runtime_checkable
+class MeasuringEngine(Protocol):
+    """An engine that knows what its workspaces do. Those of other engines do not fall asleep for lack of activity."""
+
+    async def measure(self, uid: str) -> ActivitySample | None:
+        """None if the workspace does not run. Called every half minute: it starts no process, neither here nor in the
+        workspace, and follows no path that the workspace controls."""
         ...

@@ -11,12 +11,14 @@ import os
 import signal
 import struct
 import termios
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.runner.engines.contract import ByteReader
+from fairlead.runner.engines.measurement import read_process
 
 MARK = "FAIRLEAD_SESSION"
 BOOT_ID = uuid.uuid4().hex
@@ -194,6 +196,24 @@ async def end_trees(find_roots: Callable[[], list[int]]) -> None:
         for pid in stopped:
             send(pid, signal.SIGKILL)
         await asyncio.sleep(0.02)
+
+
+async def request_end(find: Callable[[], list[int]], seconds: float) -> None:
+    """Signals processes to end, and waits until they have, at most so long. Those that start meanwhile end as well."""
+    sent: set[tuple[int, signal.Signals]] = set()
+    deadline = time.monotonic() + seconds
+    while (pids := find()) and time.monotonic() < deadline:
+        for request in {(pid, _choose_signal(pid)) for pid in pids} - sent:
+            send(*request)
+            sent.add(request)
+        await asyncio.sleep(0.1)
+
+
+def _choose_signal(pid: int) -> signal.Signals:
+    """Shells at a terminal ignore TERM, not HUP."""
+    found = read_process(pid)
+    is_shell = found is not None and found.is_shell and bool(found.terminal)
+    return signal.SIGHUP if is_shell else signal.SIGTERM
 
 
 def find_marked(mark: str) -> list[int]:

@@ -8,6 +8,7 @@ targets.py        finds the runner of a workspace, and builds the request to it
 session.py        a client's WebSocket and the stream to the runner behind it
 client_frames.py  the messages on that WebSocket
 exchanges.py      requests to a runner with one JSON response, such as tasks, and POST of up and stop
+waking.py         wakes a workspace up for an `up` or a session
 downloads.py      responses that are streamed: log and download
 credentials.py    the secrets that the runner of a workspace needs, which the server resolves
 handlers.py       all handlers

@@ -20,12 +20,13 @@ from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.subresources.workspaces.link_endpoint import LinkHandler
 from fairlead.subresources.workspaces.session import Session
 from fairlead.subresources.workspaces.targets import WORKSPACES, RunnerRequests, parse_options
+from fairlead.subresources.workspaces.waking import Waking
 
-STATUS = "status"
+STATUS, SSH = "status", "ssh"
 SESSION_ACTIONS = {
     "up": "up",
     "stop": "stop",
-    "ssh": "ssh",
+    "ssh": SSH,
     "delete": "delete",
     "getstatus": STATUS,
     "get-status": STATUS,
@@ -39,8 +40,9 @@ UP_PARAMETERS = ("webMode", "cliMode")
 class SessionHandler:
     """GET with a WebSocket."""
 
-    def __init__(self, requests: RunnerRequests, streams: StreamLimits) -> None:
+    def __init__(self, requests: RunnerRequests, waking: Waking, streams: StreamLimits) -> None:
         self._requests = requests
+        self._waking = waking
         self._streams = streams
 
     async def __call__(self, request: ActionRequest) -> Reply:
@@ -52,7 +54,9 @@ class SessionHandler:
         if action == "up":
             options |= {name: _flag(call, name) for name in UP_PARAMETERS if name in call.query}
         await self._streams.require_room(request.user)
-        stream = await self._requests.open(request, OpenRequest(action, options=options, debug=_flag(call, "debug")))
+        wanted = OpenRequest(action, options=options, debug=_flag(call, "debug"))
+        open_stream = self._waking.open_session if action == SSH else self._requests.open
+        stream = await open_stream(request, wanted)
         session = Session(stream, call.client, call.recheck)
 
         async def run(websocket: WebSocket) -> None:
@@ -61,6 +65,9 @@ class SessionHandler:
                     await session.run(websocket)
             except TooManyRequests as error:  # others were faster
                 await websocket.close(TRY_AGAIN_LATER, error.message)
+            finally:
+                if action == SSH:
+                    await self._waking.note_session_end(request)
 
         return Reply(101, upgrade=Upgrade("", run), on_close=(partial(stream.abandon, "the session has ended"),))
 
@@ -68,14 +75,19 @@ class SessionHandler:
 class TaskOrSessionHandler:
     """`up` and `stop`: a WebSocket with GET, a task with POST."""
 
-    def __init__(self, sessions: SessionHandler, exchanges: ExchangeHandlers) -> None:
+    def __init__(self, sessions: SessionHandler, exchanges: ExchangeHandlers, waking: Waking) -> None:
         self._sessions = sessions
         self._exchanges = exchanges
+        self._waking = waking
 
     async def __call__(self, request: ActionRequest) -> Object | Reply:
-        if request.verb == "get":
-            return await self._sessions(request)
-        return await self._exchanges.start_task(request)
+        is_stop, is_session = request.call.target.subresource == "stop", request.verb == "get"
+        if not is_stop and not request.dry_run and (request.call.is_websocket or not is_session):
+            await self._waking.wake_for_up(request)
+        result: Object | Reply = await (self._sessions(request) if is_session else self._exchanges.start_task(request))
+        if is_stop:
+            await self._waking.keep_stopped(request)
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +104,9 @@ class WorkspaceServices:
 def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[ActionPath, ActionHandler]:
     registry, hub, streams = services.registry, services.hub, services.streams
     requests = RunnerRequests(hub, registry, api_group)
-    sessions, exchanges = SessionHandler(requests, streams), ExchangeHandlers(requests, registry.clock)
-    downloads, starts = DownloadHandlers(requests, streams), TaskOrSessionHandler(sessions, exchanges)
+    waking = Waking(requests, registry, api_group)
+    sessions, exchanges = SessionHandler(requests, waking, streams), ExchangeHandlers(requests, registry.clock)
+    downloads, starts = DownloadHandlers(requests, streams), TaskOrSessionHandler(sessions, exchanges, waking)
     handlers: dict[str, ActionHandler] = {
         **dict.fromkeys(SESSION_ACTIONS, sessions),
         "up": starts,

@@ -101,6 +101,7 @@ class RunnerRequests:
             task_id=wanted.task_id,
             detach=wanted.detach,
             debug=wanted.debug,
+            resource_version=metadata(workspace)["resourceVersion"],
         )
         try:
             return await self.hub.open(completed)

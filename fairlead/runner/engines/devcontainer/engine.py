@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from fairlead.runner.engines.contract import (
+    ActivitySample,
     ByteStream,
     ContainerState,
     EngineError,
@@ -15,11 +17,13 @@ from fairlead.runner.engines.contract import (
     Process,
     Reason,
     TaskContext,
+    TerminalSample,
     WorkspaceSpec,
 )
 from fairlead.runner.engines.devcontainer.cleanup import remove_container, remove_everything
 from fairlead.runner.engines.devcontainer.collection import ImageCollector
 from fairlead.runner.engines.devcontainer.command_lines import pass_variables
+from fairlead.runner.engines.devcontainer.connections import count_connection_bytes
 from fairlead.runner.engines.devcontainer.creation import plan_creation
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.diagnosis import diagnose
@@ -29,18 +33,28 @@ from fairlead.runner.engines.devcontainer.podman import Podman
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
 from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.measurement import (
+    ProcessSample,
+    WriteScanner,
+    find_cgroup,
+    list_cgroup_pids,
+    read_cgroup_cpu,
+    read_process,
+    sample_terminals,
+)
 from fairlead.runner.engines.sessions import (
     MARK,
     end_trees,
     find_stale_sessions,
     new_mark,
+    request_end,
     start_session,
     start_terminal_session,
 )
 
 SHELL = ("/bin/sh", "-c", 'exec "$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f7 | grep . || echo /bin/sh)" -l')
-GRACE_SECONDS = 10
-"""Between TERM and KILL."""
+GRACE_SECONDS, MAIN_GRACE_SECONDS = 30, 10
+"""Between TERM and KILL: for what users have started, and then for the main process, with which everything ends."""
 
 
 @dataclass(slots=True)
@@ -50,6 +64,7 @@ class DevcontainerEngine:
     podman: Podman = field(init=False)
     observer: Observer = field(init=False)
     images: ImageCollector = field(init=False)
+    writes: WriteScanner = field(default_factory=WriteScanner)
 
     def __post_init__(self) -> None:
         self.podman = Podman(self.settings)
@@ -98,9 +113,11 @@ class DevcontainerEngine:
         folder = self._folder(uid)
         async with task.step("Stop", self.settings.deadlines.stop):
             await DetachedCommand(folder.task).kill()
-            if await self.observer.find_container(uid) is not None:
+            container = await self.observer.find_container(uid)
+            if container is not None:
                 folder.stopped.touch()
-                await self.podman.run("stop", "--ignore", f"--time={GRACE_SECONDS}", f"fairlead-{uid}")
+                await request_end(partial(_list_sessions, container), GRACE_SECONDS)
+                await self.podman.run("stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", f"fairlead-{uid}")
             self.observer.forget(uid)
 
     async def delete(self, uid: str, task: TaskContext) -> None:
@@ -115,6 +132,20 @@ class DevcontainerEngine:
 
     async def status(self, uid: str) -> EngineStatus:
         return await self.observer.observe(uid)
+
+    async def measure(self, uid: str) -> ActivitySample | None:
+        container = await self.observer.find_container(uid)
+        if container is None or not container.is_alive():
+            self.writes.forget(uid)
+            return None
+        cpu_seconds, terminals = await asyncio.to_thread(_sample_processes, container)
+        return ActivitySample(
+            started_at=container.started_at,
+            cpu_seconds=cpu_seconds,
+            terminals=terminals,
+            connections=await count_connection_bytes(container.pid),
+            newest_write=await self.writes.find_newest(uid, self._folder(uid).work),
+        )
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
         uids = {folder.uid for folder in list_folders(self.settings.state_folder)}
@@ -162,3 +193,23 @@ class DevcontainerEngine:
         if container is None or not container.is_alive():
             raise EngineError(Reason.NOT_RUNNING, "the workspace is not running")
         return container
+
+
+def _list_processes(container: Container) -> list[ProcessSample]:
+    pids = list_cgroup_pids(find_cgroup(container.pid, "pids", container.id))
+    return [found for pid in pids if (found := read_process(pid)) is not None]
+
+
+def _list_sessions(container: Container) -> list[int]:
+    """Processes of a running container outside of the session of its main process."""
+    main = read_process(container.pid) if container.is_alive() else None
+    if main is None:
+        return []
+    return [each.pid for each in _list_processes(container) if each.session != main.session]
+
+
+def _sample_processes(container: Container) -> tuple[float, dict[str, TerminalSample]]:
+    """CPU seconds and terminals."""
+    processes = _list_processes(container)
+    used = read_cgroup_cpu(find_cgroup(container.pid, "cpuacct", container.id))
+    return used if used is not None else sum(each.cpu_seconds for each in processes), sample_terminals(processes)

@@ -11,12 +11,13 @@ import os
 import pwd
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fairlead.runner.engines.contract import (
     GIT_CREDENTIALS,
+    ActivitySample,
     ByteStream,
     ContainerState,
     EngineError,
@@ -31,25 +32,28 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     WorkspaceSpec,
 )
+from fairlead.runner.engines.measurement import ProcessSample, WriteScanner, read_process, sample_terminals
 from fairlead.runner.engines.sessions import (
     MARK,
     end_trees,
     list_pids,
     new_mark,
     read_mark,
+    request_end,
     start_session,
     start_terminal_session,
 )
 
 UID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-CLONE_SECONDS, STOP_SECONDS = 900.0, 60.0
+CLONE_SECONDS, STOP_SECONDS, GRACE_SECONDS = 900.0, 60.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEngine:
     state_folder: Path
     name: str = "process"
+    writes: WriteScanner = field(default_factory=WriteScanner)
 
     async def check(self) -> Sequence[Finding]:
         has_git = shutil.which("git") is not None
@@ -89,6 +93,7 @@ class ProcessEngine:
     async def stop(self, uid: str, task: TaskContext) -> None:
         async with task.step("Stop", STOP_SECONDS):
             (self._folder(uid) / "running.json").unlink(missing_ok=True)
+            await request_end(lambda: _find_processes(uid), GRACE_SECONDS)
             await self._end_processes(uid)
 
     async def delete(self, uid: str, task: TaskContext) -> None:
@@ -117,6 +122,19 @@ class ProcessEngine:
             folder=str(running["folder"]),
             template_hash=str(running["template"]),
             task_id=str(running["task"]),
+        )
+
+    async def measure(self, uid: str) -> ActivitySample | None:
+        running = self._read_running(uid)
+        if running is None:
+            self.writes.forget(uid)
+            return None
+        processes = await asyncio.to_thread(_list_processes, uid)
+        return ActivitySample(
+            started_at=datetime.fromisoformat(str(running["started"])),
+            cpu_seconds=sum(each.cpu_seconds for each in processes),
+            terminals=sample_terminals(processes),
+            newest_write=await self.writes.find_newest(uid, self._folder(uid) / "work"),
         )
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
@@ -193,7 +211,7 @@ class ProcessEngine:
                 _replace_file(secrets / name, value)
 
     async def _end_processes(self, uid: str) -> None:
-        await end_trees(lambda: [pid for pid in list_pids() if read_mark(pid).startswith(f"{uid}.")])
+        await end_trees(lambda: _find_processes(uid))
 
     def _read_running(self, uid: str) -> dict[str, object] | None:
         try:
@@ -207,6 +225,14 @@ class ProcessEngine:
         if running is None:
             raise EngineError(Reason.NOT_RUNNING, "the workspace is not running")
         return running
+
+
+def _find_processes(uid: str) -> list[int]:
+    return [pid for pid in list_pids() if read_mark(pid).startswith(f"{uid}.")]
+
+
+def _list_processes(uid: str) -> list[ProcessSample]:
+    return [found for pid in _find_processes(uid) if (found := read_process(pid)) is not None]
 
 
 async def _run_git(arguments: Sequence[str], task: TaskContext) -> None:

@@ -1,0 +1,108 @@
+"""Sleep mode of workspaces: its annotations, the policy of a workspace, and how it falls asleep and wakes up. Pure.
+
+The annotations of an instance say what happens to it, and the runner acts on them. Administrators set a policy in the
+template, as annotations of its `instanceTemplate`; users may set a stricter one at their own workspace, not a laxer
+one. Times are Unix seconds, and durations are seconds, in decimal digits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from fairlead.core.objects import Object, get_path
+from fairlead.domain.quotas import FORCE_ANNOTATION, LAST_ACTIVITY_ANNOTATION, SLEEPING_SINCE_ANNOTATION
+
+PREFIX = "sleepmode.service.sh/"
+FORCE, LAST_ACTIVITY, SLEEPING_SINCE = FORCE_ANNOTATION, LAST_ACTIVITY_ANNOTATION, SLEEPING_SINCE_ANNOTATION
+FORCE_DURATION = f"{PREFIX}force-duration"
+SLEEP_AFTER, DELETE_AFTER = f"{PREFIX}sleep-after", f"{PREFIX}delete-after"
+MAX_RUN = f"{PREFIX}max-run"
+"""How long a workspace runs at most, whatever it does."""
+HOLD_UNTIL = f"{PREFIX}hold-until"
+"""Until then, a workspace counts as active."""
+SLEEP_TYPE, SCHEDULED_SLEEP = f"{PREFIX}sleep-type", f"{PREFIX}scheduled-sleep"
+LAST_ACTIVITY_INFO = f"{PREFIX}last-activity-info"
+"""JSON with the reason of the last activity, of the sleep or of the wake-up, and the user, if there is one."""
+
+INACTIVITY_SLEEP, SCHEDULED_TYPE = "inactivitySleep", "scheduledSleep"
+FORCED_SLEEP, FORCED_DURATION_SLEEP = "forcedSleep", "forcedDurationSleep"
+SLEEP_TYPES = frozenset({INACTIVITY_SLEEP, SCHEDULED_TYPE, FORCED_SLEEP, FORCED_DURATION_SLEEP})
+
+ACTIVE, IDLE, UNKNOWN = "Active", "Idle", "Unknown"
+"""States of `status.activity`, which the runner reports while a workspace runs."""
+
+Changes = dict[str, str | None]
+"""New values of annotations; None removes one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SleepPolicy:
+    """Seconds; 0 means never."""
+
+    sleep_after: int = 0
+    delete_after: int = 0
+    max_run: int = 0
+
+
+def annotations_of(obj: Object) -> Mapping[str, str]:
+    found = get_path(obj, "metadata.annotations")
+    return found if isinstance(found, dict) else {}
+
+
+def parse_seconds(text: object) -> int:
+    """0 for everything that is not a number."""
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 12 else 0
+
+
+def read_policy(workspace: Object) -> SleepPolicy:
+    """The stricter of what the template and the workspace itself say."""
+    of_template = get_path(workspace, "status.instance.instanceTemplate.metadata.annotations")
+    sources = (of_template if isinstance(of_template, dict) else {}, annotations_of(workspace))
+
+    def find(name: str) -> int:
+        return min((value for each in sources if (value := parse_seconds(each.get(name)))), default=0)
+
+    return SleepPolicy(find(SLEEP_AFTER), find(DELETE_AFTER), find(MAX_RUN))
+
+
+def is_forced(workspace: Object) -> bool:
+    return annotations_of(workspace).get(FORCE) == "true"
+
+
+def sleep_type_of(workspace: Object) -> str:
+    """Why the workspace is to sleep; empty if it is to be awake."""
+    notes = annotations_of(workspace)
+    if is_forced(workspace):
+        return FORCED_DURATION_SLEEP if parse_seconds(notes.get(FORCE_DURATION)) else FORCED_SLEEP
+    # A forced sleep ends when the server has removed its type, not before: that write is checked against quotas.
+    found = notes.get(SLEEP_TYPE) or ""
+    return found if found in SLEEP_TYPES else ""
+
+
+def encode_info(reason: str, message: str, user: str = "") -> str:
+    fields = {"reason": reason, "message": message, "user": user}
+    return orjson.dumps({name: value for name, value in fields.items() if value}).decode()
+
+
+def decode_info(workspace: Object) -> Object:
+    try:
+        found = orjson.loads(annotations_of(workspace).get(LAST_ACTIVITY_INFO) or "{}")
+    except (orjson.JSONDecodeError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def build_wake(now: int, info: str) -> Changes:
+    """What wakes a workspace up, whatever it sleeps for. `info` is the new value of last-activity-info."""
+    removed: Changes = dict.fromkeys((FORCE, FORCE_DURATION, SLEEP_TYPE, SLEEPING_SINCE, SCHEDULED_SLEEP))
+    return {**removed, LAST_ACTIVITY: str(now), LAST_ACTIVITY_INFO: info}
+
+
+def change_annotations(obj: Object, changes: Changes) -> Object:
+    """The object with these changes. The same object if there are none."""
+    before = annotations_of(obj)
+    after = {name: value for name, value in {**before, **changes}.items() if value is not None}
+    if after == before:
+        return obj
+    return {**obj, "metadata": {**obj["metadata"], "annotations": after}}

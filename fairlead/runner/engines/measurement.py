@@ -1,0 +1,236 @@
+"""Measures what the processes of a workspace do: CPU time, terminals and writes.
+
+All of it comes from files of the kernel on the host, and of the work folder only metadata is read. The workspace can
+pretend to be active; it cannot make the host read or follow anything else.
+"""
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.runner.engines.contract import TerminalSample
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+PTY_MAJOR = 136
+MAX_PROCESSES = 4096
+MAX_CGROUPS = 64
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "tcsh", "csh"})
+SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
+"""Editors refresh the first in the background; the second has most of the files, and changes with much CPU time."""
+SCAN_SECONDS, SCAN_SHARE = 120.0, 100.0
+CLOCK_SECONDS = 1.0
+"""The times of files come from a clock that is a little behind."""
+MAX_ENTRIES = 200_000
+MAX_DEPTH = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """Fields of /proc/PID/stat. IDs are those of the host."""
+
+    pid: int
+    name: str
+    group: int
+    session: int
+    terminal: int
+    """Device number of its controlling terminal; 0 if it has none."""
+    foreground: int
+    """The process group in the foreground of that terminal."""
+    cpu_seconds: float
+    """Of the process and of its children that have ended."""
+
+    @property
+    def is_shell(self) -> bool:
+        """Whether it is the shell of a session."""
+        return self.pid == self.session and self.name.lstrip("-") in SHELLS
+
+
+def read_process(pid: int) -> ProcessSample | None:
+    """None if there is no such process, or only what is left until its parent has noticed."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    head, _, tail = text.rpartition(")")
+    fields = tail.split()
+    if fields[0] in "ZX":
+        return None
+    group, session, terminal, foreground = (int(each) for each in fields[2:6])
+    cpu_seconds = sum(int(each) for each in fields[11:15]) / CLOCK_TICKS
+    return ProcessSample(pid, head.partition("(")[2], group, session, terminal, foreground, cpu_seconds)
+
+
+def sample_terminals(processes: Iterable[ProcessSample]) -> dict[str, TerminalSample]:
+    """The pseudo terminals of these processes, by a key that is stable for as long as one exists."""
+    found: dict[str, TerminalSample] = {}
+    by_terminal: dict[int, list[ProcessSample]] = {}
+    for each in processes:
+        if each.terminal:
+            by_terminal.setdefault(each.terminal, []).append(each)
+    for terminal, users in by_terminal.items():
+        device = _find_device(users)
+        if device is not None:
+            key = f"{terminal}.{min(each.session for each in users)}"
+            found[key] = TerminalSample(device.st_atime, device.st_mtime, any(_is_job(each) for each in users))
+    return found
+
+
+def _is_job(process: ProcessSample) -> bool:
+    """Whether the process is in the foreground, and is not a shell at its prompt."""
+    return process.group == process.foreground and not process.is_shell
+
+
+def _find_device(users: list[ProcessSample]) -> os.stat_result | None:
+    """The device of the terminal, through an open file of a process: the kernel leads there without any path."""
+    for each in users:
+        for descriptor in (0, 1, 2):
+            try:
+                found = os.stat(f"/proc/{each.pid}/fd/{descriptor}")
+            except OSError:
+                continue
+            if stat.S_ISCHR(found.st_mode) and os.major(found.st_rdev) == PTY_MAJOR:
+                return found
+    return None
+
+
+# --- cgroups ----------------------------------------------------------------------------------------------------------
+
+
+def find_cgroup(pid: int, controller: str, name: str) -> Path:
+    """The folder of a controller for the cgroup of a process, in both versions of cgroups. `name` is part of the name
+    of the container's own cgroup: processes may have moved to one below it."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except OSError:
+        return Path("/nonexistent")
+    unified = ""
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return Path(f"/sys/fs/cgroup/{controller}{_cut_below(path, name)}")
+        if not controllers:
+            unified = path
+    return Path(f"/sys/fs/cgroup{_cut_below(unified, name)}")
+
+
+def _cut_below(path: str, name: str) -> str:
+    parts = path.split("/")
+    indexes = [index for index, part in enumerate(parts) if name in part]
+    return "/".join(parts[: indexes[0] + 1]) if indexes else path
+
+
+def read_cgroup_cpu(folder: Path) -> float | None:
+    """CPU seconds of the cgroup and those below it; None if they are not counted."""
+    try:
+        return int((folder / "cpuacct.usage").read_text()) / 1e9
+    except (OSError, ValueError):
+        pass
+    try:
+        lines = (folder / "cpu.stat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1e6 for line in lines if line.startswith("usage_usec ")), None)
+
+
+def list_cgroup_pids(folder: Path) -> list[int]:
+    """Processes in the cgroup and those below it, up to a limit."""
+    found: list[int] = []
+    for number, (path, _, _) in enumerate(os.walk(folder)):
+        if number >= MAX_CGROUPS or len(found) >= MAX_PROCESSES:
+            break
+        try:
+            found += (int(line) for line in Path(path, "cgroup.procs").read_text().split())
+        except OSError:
+            continue
+    return found[:MAX_PROCESSES]
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class WriteScanner:
+    """Notices writes below the work folders of workspaces. A large tree is read less often, so that this needs at most
+    a hundredth of a core."""
+
+    _scans: dict[str, "_Scan"] = field(default_factory=dict)
+
+    async def find_newest(self, uid: str, root: Path) -> float:
+        """When writes were last noticed; 0 if they never were."""
+        now, scan = time.monotonic(), self._scans.get(uid)
+        if scan is not None and now < scan.next_at:
+            return scan.newest
+        began = time.time()
+        is_changed = scan is not None and await asyncio.to_thread(has_writes_since, root, scan.began - CLOCK_SECONDS)
+        seconds = max(SCAN_SECONDS, SCAN_SHARE * (time.monotonic() - now))
+        newest = began if is_changed else scan.newest if scan is not None else 0.0
+        self._scans[uid] = _Scan(began, time.monotonic() + seconds, newest)
+        return newest
+
+    def forget(self, uid: str) -> None:
+        self._scans.pop(uid, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """`began` and `newest` are times of the wall clock, as those of files are; `next_at` is monotonic."""
+
+    began: float
+    next_at: float
+    newest: float
+
+
+def has_writes_since(root: Path, moment: float) -> bool:
+    """Whether an inode below a folder has changed since then: the workspace cannot set that time. Links are not
+    followed, and very large or deep trees are not read to their end."""
+    stack: list[tuple[int, list[str]]] = []
+    remaining = MAX_ENTRIES
+    try:
+        pending: list[str] = [str(root)]
+        parent: int | None = None
+        while True:
+            if not pending:
+                if not stack:
+                    return False
+                os.close(stack.pop()[0])
+                parent, pending = stack[-1] if stack else (None, [])
+                continue
+            try:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+                opened = os.open(pending.pop(), flags, dir_fd=parent)
+            except OSError:
+                continue
+            stack.append((opened, []))
+            is_changed, count = _scan_folder(opened, moment, stack[-1][1])
+            remaining -= count
+            if is_changed or remaining <= 0:
+                return is_changed
+            if len(stack) > MAX_DEPTH:
+                stack[-1][1].clear()
+            parent, pending = stack[-1]
+    finally:
+        for descriptor, _ in stack:
+            os.close(descriptor)
+
+
+def _scan_folder(descriptor: int, moment: float, folders: list[str]) -> tuple[bool, int]:
+    """Whether something in one folder has changed since then, and how many entries were read. Adds its folders."""
+    count = 0
+    with os.scandir(descriptor) as entries:
+        for entry in entries:
+            count += 1
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if stat.S_ISDIR(found.st_mode) and entry.name in SKIPPED_FOLDERS:
+                continue
+            if found.st_ctime > moment or count >= MAX_ENTRIES:
+                return found.st_ctime > moment, count
+            if stat.S_ISDIR(found.st_mode):
+                folders.append(entry.name)
+    return os.fstat(descriptor).st_ctime > moment, count
