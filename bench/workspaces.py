@@ -145,7 +145,7 @@ def command(
         return
     above = median(found.up_seconds) - median(found.cli_seconds)
     status = {percent: percentile(found.status_ms, percent) for percent in (50, 99)}
-    print(f"workspaces                 {count}")
+    print(f"workspaces                 {count}; load of the machine {os.getloadavg()[1]:.1f} on {os.cpu_count()} cores")
     print(f"up                         {median(found.up_seconds):.2f} s, slowest {max(found.up_seconds):.2f} s")
     print(f"the CLI alone              {median(found.cli_seconds):.2f} s, slowest {max(found.cli_seconds):.2f} s")
     print(f"up above the CLI           {above:.2f} s (aim: at most {ABOVE_SECONDS:g})")

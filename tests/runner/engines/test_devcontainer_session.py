@@ -3,6 +3,7 @@ which stop and delete it."""
 
 import asyncio
 import hashlib
+import ipaddress
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 from fairlead.runner.engines import sessions
 from fairlead.runner.engines.contract import ContainerState, EngineError, ExecOptions, GitSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
+from fairlead.runner.engines.devcontainer.podman import run_program
 from fairlead.runner.engines.sessions import list_pids, read_mark
 from tests.harness.eventually import eventually
 from tests.runner.harness.podman import IMAGE, SMALL, Containers
@@ -142,6 +144,18 @@ gateway = next(socket.inet_ntoa(struct.pack("<I", int(r[2], 16))) for r in route
 print(connect("169.254.169.254", 80), connect(gateway, 9))
 """
     assert (await running.run(f"python3 -c '{program}'")).split() == ["TimeoutError"] * 2
+
+
+async def test_no_packet_of_ipv6_passes_the_interface_of_a_workspace(running: Running) -> None:
+    address = ipaddress.ip_address((await running.run("hostname -I")).strip())
+    routes = await run_program(["/usr/sbin/ip", "-brief", "-4", "address"], {})
+    bridge = next(
+        line.split()[0]
+        for line in routes.output.splitlines()
+        if any(address in ipaddress.ip_interface(each).network for each in line.split()[2:3])
+    )
+    rules = await run_program(["/usr/sbin/ip6tables", "--wait", "-t", "mangle", "-S", "PREROUTING"], {})
+    assert bridge.startswith("flws") and "-A PREROUTING -i flws+ -j DROP" in rules.output
 
 
 async def test_no_byte_is_lost_in_either_direction(running: Running) -> None:

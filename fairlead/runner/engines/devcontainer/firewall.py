@@ -5,12 +5,16 @@ The networks of all workspaces are parts of one pool, so a few rules that never 
 """
 
 import asyncio
+import os.path
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shim import PATH
 
 CHAIN = "FAIRLEAD"
+IP6TABLES = "/usr/sbin/ip6tables"
+BRIDGE_PREFIX = "flws"
+"""How the names of the networks' interfaces on the machine begin, unlike those of any other program."""
 
 
 def list_rules(settings: Settings) -> list[list[str]]:
@@ -33,6 +37,7 @@ async def ensure_firewall(settings: Settings) -> None:
     jump = ["PREROUTING", "-s", settings.network_pool, "-j", CHAIN]
     if await _iptables("-C", *jump) == 0:
         return
+    await _drop_ipv6()
     await _iptables("-N", CHAIN)
     for rule in list_rules(settings):
         await _ensure([CHAIN, "-s", settings.network_pool, *rule])
@@ -44,9 +49,23 @@ async def _ensure(rule: list[str]) -> None:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"iptables refused the rule {' '.join(rule)}")
 
 
-async def _iptables(*arguments: str) -> int:
+async def _drop_ipv6() -> None:
+    """Workspaces have no addresses of IPv6. One whose template gives it the capability could take one, which the rules
+    of the chain do not cover."""
+    rule = ["PREROUTING", "-i", f"{BRIDGE_PREFIX}+", "-j", "DROP"]
+    if not _has_ipv6() or await _iptables("-C", *rule, program=IP6TABLES) == 0:
+        return
+    if await _iptables("-A", *rule, program=IP6TABLES) != 0:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"ip6tables refused the rule {' '.join(rule)}")
+
+
+def _has_ipv6() -> bool:
+    return os.path.exists("/proc/net/if_inet6")
+
+
+async def _iptables(*arguments: str, program: str = "/usr/sbin/iptables") -> int:
     process = await asyncio.create_subprocess_exec(
-        "/usr/sbin/iptables",
+        program,
         *("--wait", "-t", "mangle", *arguments),
         env={"PATH": PATH},
         stdout=asyncio.subprocess.DEVNULL,

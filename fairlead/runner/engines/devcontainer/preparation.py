@@ -25,7 +25,7 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.devcontainer.firewall import ensure_firewall
+from fairlead.runner.engines.devcontainer.firewall import BRIDGE_PREFIX, ensure_firewall
 from fairlead.runner.engines.devcontainer.grant import (
     IDS_PER_WORKSPACE,
     PERMISSIONS,
@@ -197,7 +197,7 @@ def ensure_network(settings: Settings, grant: Grant) -> None:
         "name": grant.network,
         "id": hashlib.sha256(grant.network.encode()).hexdigest(),
         "driver": "bridge",
-        "network_interface": f"fl{grant.first_uid // IDS_PER_WORKSPACE:x}",
+        "network_interface": f"{BRIDGE_PREFIX}{grant.first_uid // IDS_PER_WORKSPACE:x}",
         "created": datetime.now(UTC).isoformat(),
         "subnets": [{"subnet": str(subnet), "gateway": str(subnet.network_address + 1)}],
         "ipv6_enabled": False,
