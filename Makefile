@@ -36,7 +36,7 @@ test-faults: $(TEST) test-tools ## inject faults into real servers and stores (k
 test-runner: $(TEST) test-tools ## kill a real runner with kill -9 in each phase of up, stop and delete: ROUNDS=30 with small processes, CONTAINER_ROUNDS=12 with dev containers
 	@RUNNER_ROUNDS=$(or $(ROUNDS),30) CONTAINER_ROUNDS=$(or $(CONTAINER_ROUNDS),12) $(BIN)/pytest -n 0 tests/live/test_runner.py tests/live/devcontainer_rounds.py $(ARGS)
 
-test-kubernetes-engine: $(TEST) test-tools ## workspaces in Pods of a real node, with a runner killed ROUNDS=8 times in each step of up: REFERENCE=DIR as for test-reference
+test-kubernetes-engine: $(TEST) test-tools ## workspaces in Pods of a real node, with a runner killed ROUNDS=8 times in each step of up, and in stop and delete: REFERENCE=DIR as for test-reference
 	@test -n "$(REFERENCE)" || { echo 'error: REFERENCE is not set; run: REFERENCE=DIR make test-kubernetes-engine, where DIR/bin has the binaries of Kubernetes' >&2; exit 2; }
 	@REFERENCE="$(REFERENCE)" RUNNER_ROUNDS=$(or $(ROUNDS),8) $(BIN)/pytest -n 0 tests/reference/test_workspaces.py $(ARGS)
 
