@@ -19,6 +19,7 @@ from fairlead.authn.login_throttle import LoginThrottle, PasswordThrottle
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.service_accounts import ServiceAccountTokenIssuer, TokenLimits
 from fairlead.authn.signing_keys import SigningKeyStore
+from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authn.token_issuer import DelegationChecks, DirectTokenIssuer, IssuerConfig
 from fairlead.authz.scope import is_superset
 from fairlead.core.call import MANAGEMENT, Call, Handler
@@ -205,7 +206,8 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     identify = _build_identify(settings, registry, auth)
     flow = build_flow_control(settings, registry, identify, coordinator)
     access = SecretAccess(auth.principals.find_user, auth.authorize)
-    services = WorkspaceServices(registry, deps.hub, flow.streams, access, settings.namespace_prefix)
+    authority = SshAuthority(registry, SYSTEM_NAMESPACE)
+    services = WorkspaceServices(registry, deps.hub, flow.streams, access, authority, settings.namespace_prefix)
     workspaces = workspace_handlers(settings.api_group, services)
     handlers = {
         **_build_action_handlers(settings, registry, auth, login),

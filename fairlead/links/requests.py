@@ -27,6 +27,8 @@ class OpenRequest(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel
     """Start the task, send its ID, and end the stream; without it, the stream lasts as long as the task."""
     debug: bool = False
     resource_version: str = ""
+    ssh_authorities: tuple[str, ...] = ()
+    """For `ssh`: the public keys whose certificates are accepted. The server sets it, never the client."""
 
 
 class Refused(Exception):

@@ -16,6 +16,7 @@ from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
+from fairlead.runner.activity.metering import MeteredStream
 from fairlead.runner.activity.traffic import KEEPALIVE_BYTES
 from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
@@ -31,7 +32,11 @@ Action = Callable[[WorkspaceReconciler, OpenRequest, Stream], Awaitable[None]]
 
 
 class RunnerActions:
-    def __init__(self, services: RunnerServices, workspaces: WorkspaceSet) -> None:
+    """`others` are actions that other modules serve."""
+
+    def __init__(
+        self, services: RunnerServices, workspaces: WorkspaceSet, others: Mapping[str, Action] | None = None
+    ) -> None:
         self._services = services
         self._workspaces = workspaces
         self._actions: Mapping[str, Action] = {
@@ -39,6 +44,7 @@ class RunnerActions:
             **{"status": self._send_status, "tasks": self._send_tasks, "cancel": self._cancel, "log": self._send_log},
             **{"exec": self._exec, "port": self._forward_port, "download": self._download},
             **{"state": self._send_state, "set-state": self._store_state, "troubleshoot": self._troubleshoot},
+            **(others or {}),
         }
 
     async def handle_open(self, request: OpenRequest, stream: Stream) -> None:
@@ -66,7 +72,7 @@ class RunnerActions:
         else:
             task_id = workspace.request_delete(request.user)
         if request.detach:
-            await _send_json(stream, {"taskId": task_id})
+            await send_json(stream, {"taskId": task_id})
             return
         await stream.accept({"taskId": task_id})
         await self._follow_log(workspace, task_id, 0, stream)
@@ -105,7 +111,7 @@ class RunnerActions:
     async def _send_tasks(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record = workspace.record
         tasks = [each for each in (record.tasks if record else ()) if request.task_id in ("", each.id)]
-        await _send_json(stream, {"tasks": [_describe_task(each) for each in reversed(tasks)]})
+        await send_json(stream, {"tasks": [_describe_task(each) for each in reversed(tasks)]})
 
     async def _cancel(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         if not workspace.request_cancel(request.task_id):
@@ -119,7 +125,7 @@ class RunnerActions:
         observed = await engine.status(workspace.uid) if engine is not None else None
         state = "Busy" if workspace.is_busy else str(observed.state) if observed is not None else "NotFound"
         provider = record.engine if record else ""
-        await _send_json(stream, {"id": workspace.uid, "context": "default", "provider": provider, "state": state})
+        await send_json(stream, {"id": workspace.uid, "context": "default", "provider": provider, "state": state})
 
     async def _troubleshoot(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record, engine = workspace.record, self._find_engine(workspace)
@@ -136,11 +142,11 @@ class RunnerActions:
             "tasks": [_describe_task(each) for each in (record.tasks if record else ())],
             "problems": [f"{each.subject}: {each.problem}; {each.remedy}" for each in findings if each.problem],
         }
-        await _send_json(stream, report)
+        await send_json(stream, report)
 
     async def _send_state(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         record = workspace.record
-        await _send_json(stream, {"state": record.client_state if record else ""})
+        await send_json(stream, {"state": record.client_state if record else ""})
 
     async def _store_state(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         await stream.accept({})
@@ -169,7 +175,7 @@ class RunnerActions:
         )
         process = await self._require_engine(workspace).exec(workspace.uid, parts, exec_options)
         with self._services.activity.traffic.measure(workspace.uid) as meter:
-            await run_process(process, stream, meter)
+            await run_process(process, MeteredStream(stream, meter))
 
     async def _download(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         """A tar archive, made inside: the host does not follow links of a workspace."""
@@ -177,7 +183,7 @@ class RunnerActions:
         command = ("tar", "-cf", "-", "-C", dirname(path) or ".", "--", basename(path) or ".")
         process = await self._require_engine(workspace).exec(workspace.uid, command, ExecOptions())
         with self._services.activity.traffic.measure(workspace.uid, is_download=True) as meter:
-            await run_process(process, stream, meter)
+            await run_process(process, MeteredStream(stream, meter))
 
     async def _forward_port(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         port = request.options.get("port")
@@ -185,7 +191,7 @@ class RunnerActions:
             raise Refused(400, "port: must be a number from 1 to 65535")
         connection = await self._require_engine(workspace).open_port(workspace.uid, port)
         with self._services.activity.traffic.measure(workspace.uid, KEEPALIVE_BYTES) as meter:
-            await run_port(connection, stream, meter)
+            await run_port(connection, MeteredStream(stream, meter))
 
     def _find_engine(self, workspace: WorkspaceReconciler) -> Engine | None:
         record = workspace.record
@@ -220,6 +226,6 @@ def _describe_task(task: TaskRecord) -> Object:
     return shown | {"result": b64encode(json.encode({name: each for name, each in result.items() if each})).decode()}
 
 
-async def _send_json(stream: Stream, value: Object) -> None:
+async def send_json(stream: Stream, value: Object) -> None:
     await stream.send(STDOUT, json.encode(value) + b"\n")
     await stream.send_exit(0)

@@ -21,7 +21,7 @@ from fairlead.client.client import read_ca_file
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 from fairlead.core.waiting import wait_until_stopped
-from fairlead.runner.actions import RunnerActions
+from fairlead.runner.actions import Action, RunnerActions
 from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.activity.monitor import ActivityMonitor
 from fairlead.runner.api import ClientApi, ClientSource, RunnerApi
@@ -33,6 +33,7 @@ from fairlead.runner.queue import TaskSlots
 from fairlead.runner.registry import load_engines
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.settings import RunnerSettings, key_reader
+from fairlead.runner.ssh.actions import create_ssh_actions
 from fairlead.runner.task_log import TaskLogs
 from fairlead.runner.workspaces import WorkspaceSet
 
@@ -50,6 +51,15 @@ class StartedRunner:
     name: str
     server: str
     boot: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSetup:
+    """Where the runner dials, as whom, and which actions it serves besides its own."""
+
+    target: LinkTarget
+    identity: RunnerIdentity
+    actions: Mapping[str, Action]
 
 
 async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[StartedRunner], None]) -> None:
@@ -77,18 +87,16 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             activity=ActivityLedger(clock),
         )
         ready(StartedRunner(settings.name, settings.server, identity.boot))
-        await _work(services, heartbeat, target, identity, stop)
+        ssh = create_ssh_actions(services, settings)
+        try:
+            await _work(services, heartbeat, LinkSetup(target, identity, ssh.actions()), stop)
+        finally:
+            await ssh.close()
 
 
-async def _work(
-    services: RunnerServices,
-    heartbeat: Heartbeat,
-    target: LinkTarget,
-    identity: RunnerIdentity,
-    stop: asyncio.Event,
-) -> None:
+async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup, stop: asyncio.Event) -> None:
     workspaces = WorkspaceSet(services)
-    actions = RunnerActions(services, workspaces)
+    actions = RunnerActions(services, workspaces, link.actions)
 
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
@@ -96,7 +104,7 @@ async def _work(
             group.create_task(workspaces.run(), name="workspaces")
             group.create_task(ActivityMonitor(services, workspaces).run(), name="activity")
             group.create_task(report_runner(services.api, services.engines), name="report")
-            group.create_task(serve_link(target, identity, actions.handle_open), name="link")
+            group.create_task(serve_link(link.target, link.identity, actions.handle_open), name="link")
 
     work = asyncio.create_task(run_all(), name="runner")
     try:

@@ -9,21 +9,28 @@ import asyncio
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.streams import Data, Eof
-from fairlead.runner.activity.traffic import SessionMeter
 from fairlead.runner.engines.contract import ByteReader, ByteStream, Process
 
 READ_BYTES = 32 * 1024
 
 
-async def run_process(process: Process, stream: Stream, meter: SessionMeter) -> None:
-    """Serves a process to its end. It does not survive the stream. `meter` counts the input."""
-    feeding = asyncio.create_task(_feed(process, stream, meter))
+async def run_process(process: Process, stream: Stream) -> None:
+    """Serves a process to its end, and sends its exit code. It does not survive the stream."""
+    code = await relay_process(process, stream)
+    await stream.send_eof(STDERR)
+    await stream.send_exit(code)
+
+
+async def relay_process(process: Process, stream: Stream) -> int:
+    """Passes on input and output of a process up to its end, and returns its exit code. Stderr stays open, for messages
+    about the end."""
+    feeding = asyncio.create_task(_feed(process, stream))
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_send_output(process.stdout, stream, STDOUT, meter))
-            group.create_task(_send_output(process.stderr, stream, STDERR, meter))
+            group.create_task(_send_output(process.stdout, stream, STDOUT))
+            group.create_task(_copy_output(process.stderr, stream, STDERR))
             ended = group.create_task(_wait(process, feeding))
-        await stream.send_exit(ended.result())
+        return ended.result()
     finally:
         feeding.cancel()
         await asyncio.gather(feeding, return_exceptions=True)
@@ -42,12 +49,11 @@ async def _wait(process: Process, feeding: "asyncio.Task[None]") -> int:
         waiting.cancel()
 
 
-async def _feed(process: Process, stream: Stream, meter: SessionMeter) -> None:
+async def _feed(process: Process, stream: Stream) -> None:
     """Passes on input. Ends with the stream."""
     while (message := await stream.receive()) is not None:
         match message:
             case Data(channel, content) if channel == STDIN:
-                meter.add(len(content))
                 await process.stdin.write(content)
             case Eof(channel) if channel == STDIN:
                 await process.stdin.close()
@@ -55,20 +61,22 @@ async def _feed(process: Process, stream: Stream, meter: SessionMeter) -> None:
                 pass
 
 
-async def _send_output(reader: ByteReader, stream: Stream, channel: int, meter: SessionMeter) -> None:
+async def _copy_output(reader: ByteReader, stream: Stream, channel: int) -> None:
     while data := await reader.read(READ_BYTES):
-        meter.add_output(len(data))
         await stream.send(channel, data)
+
+
+async def _send_output(reader: ByteReader, stream: Stream, channel: int) -> None:
+    await _copy_output(reader, stream, channel)
     await stream.send_eof(channel)
 
 
-async def run_port(connection: ByteStream, stream: Stream, meter: SessionMeter) -> None:
-    """Serves a connection until both directions have ended. `meter` counts what the client sends."""
+async def run_port(connection: ByteStream, stream: Stream) -> None:
+    """Serves a connection until both directions have ended."""
 
     async def feed() -> None:
         while (message := await stream.receive()) is not None:
             if isinstance(message, Data) and message.channel == STDIN:
-                meter.add(len(message.content))
                 await connection.writer.write(message.content)
             elif isinstance(message, Eof):
                 break
@@ -77,7 +85,7 @@ async def run_port(connection: ByteStream, stream: Stream, meter: SessionMeter) 
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(feed())
-            group.create_task(_send_output(connection.reader, stream, STDOUT, meter))
+            group.create_task(_send_output(connection.reader, stream, STDOUT))
         await stream.send_exit(0)
     finally:
         await connection.abort()

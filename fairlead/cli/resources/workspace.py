@@ -18,6 +18,8 @@ from fairlead.cli.resources.instance import (
     template_cell,
 )
 from fairlead.cli.resources.workspace_hold import hold
+from fairlead.cli.resources.workspace_ports import add_port_commands
+from fairlead.cli.resources.workspace_ssh import add_ssh_commands
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, print_created
 from fairlead.cli.ui.durations import age
@@ -217,6 +219,8 @@ add_show_command(
 group.command("logs")(logs)
 group.command("open")(open_editor)
 group.command("hold")(hold)
+add_ssh_commands(group)
+add_port_commands(group)
 
 
 def _describe_wait(workspace: Object) -> str:

@@ -14,6 +14,7 @@ from fairlead.registry.schema import (
     array,
     boolean,
     enum,
+    integer,
     mapping,
     obj,
     open_object,
@@ -89,6 +90,37 @@ TROUBLESHOOT = _response_kind(
         "errors": _ERRORS,
     },
 )
+SSH_CERTIFICATE = _request_kind(
+    "SshCertificate",
+    "Signs an SSH certificate, with which its user connects to a workspace within the next five minutes.",
+    {
+        "spec": obj(
+            "What to sign.",
+            publicKey=string("Public key of the client, one line in the format of OpenSSH.", max_length=4096),
+        ),
+        "status": obj(
+            "What the client needs to connect.",
+            certificate=string("The certificate, one line in the format of OpenSSH.", max_length=16 * limits.KIB),
+            expirationTimestamp=string("When the certificate expires. Open connections are not affected."),
+            hostKeys=array(string("A public key, one line.", max_length=4096), "The host keys of the workspace."),
+            user=string("Name of the user to log in as. Empty if it is not known before the workspace runs."),
+        ),
+    },
+)
+PORTS = _response_kind(
+    "Ports",
+    "The TCP ports that processes of a workspace listen on.",
+    {
+        "ports": array(
+            obj(
+                port=integer("Number of the port."),
+                address=string("Address that the process listens on."),
+                process=string("Name of the process, if it is known."),
+            ),
+            "The ports, in ascending order.",
+        )
+    },
+)
 DOWNLOAD = _response_kind(
     "DownloadOptions",
     "Options of a download, as query parameters.",
@@ -119,7 +151,7 @@ CREDENTIALS = replace(
 WORKSPACE_ACTIONS = (
     Action("up", ("get", "create"), UP, USE),
     Action("stop", ("get", "create"), STOP, USE),
-    *(Action(name, ("get",), STREAM, USE) for name in ("ssh", "delete", "getstatus", "get-status")),
+    *(Action(name, ("get",), STREAM, USE) for name in ("ssh", "port", "delete", "getstatus", "get-status")),
     Action("tasks", ("get",), TASKS, USE),
     Action("cancel", ("create",), CANCEL, USE),
     Action("log", ("get",), LOG, USE),
@@ -127,4 +159,6 @@ WORKSPACE_ACTIONS = (
     Action("troubleshoot", ("get",), TROUBLESHOOT, USE),
     Action("download", ("get",), DOWNLOAD, USE),
     Action("credentials", ("get",), CREDENTIALS),
+    Action("sshcertificate", ("create",), SSH_CERTIFICATE, USE),
+    Action("ports", ("get",), PORTS, USE),
 )

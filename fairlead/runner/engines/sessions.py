@@ -21,8 +21,10 @@ from fairlead.runner.engines.contract import ByteReader
 from fairlead.runner.engines.measurement import read_process
 
 MARK = "FAIRLEAD_SESSION"
-BOOT_ID = uuid.uuid4().hex
-"""That of this process: sessions with another one were left by an earlier runner."""
+BOOT_VARIABLE = "FAIRLEAD_SESSION_BOOT"
+BOOT_ID = os.environ.get(BOOT_VARIABLE) or uuid.uuid4().hex
+"""That of this runner: sessions with another one were left by an earlier runner. Its other processes get it as a
+variable."""
 BUFFER = 1 << 16
 
 

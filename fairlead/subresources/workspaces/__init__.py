@@ -9,6 +9,7 @@ session.py        a client's WebSocket and the stream to the runner behind it
 client_frames.py  the messages on that WebSocket
 exchanges.py      requests to a runner with one JSON response, such as tasks, and POST of up and stop
 waking.py         wakes a workspace up for an `up` or a session
+access.py         SSH certificates, and the list of ports
 downloads.py      responses that are streamed: log and download
 credentials.py    the secrets that the runner of a workspace needs, which the server resolves
 handlers.py       all handlers

@@ -68,13 +68,13 @@ class ExchangeHandlers:
         )
         if request.dry_run:
             raise BadRequest("dryRun is not supported: a task is started or not; omit it")
-        started = await self._exchange(request, wanted, _decode_started)
-        return _build_response(request, spec=spec, status={"taskId": started.task_id})
+        started = await self.exchange(request, wanted, _decode_started)
+        return build_response(request, spec=spec, status={"taskId": started.task_id})
 
     async def list_tasks(self, request: ActionRequest) -> Object:
         wanted = OpenRequest("tasks", task_id=parse_task_id(request.call.parameter("taskID")))
-        found = await self._exchange(request, wanted, _decode_tasks)
-        return _build_response(request, tasks=msgspec.to_builtins(found.tasks))
+        found = await self.exchange(request, wanted, _decode_tasks)
+        return build_response(request, tasks=msgspec.to_builtins(found.tasks))
 
     async def cancel_task(self, request: ActionRequest) -> Object:
         task_id = parse_task_id(request.body.get("taskId") or "")
@@ -82,18 +82,18 @@ class ExchangeHandlers:
             raise BadRequest("taskId: name the task to cancel; see the subresource tasks")
         if request.dry_run:
             raise BadRequest("dryRun is not supported; omit it")
-        await self._exchange(request, OpenRequest("cancel", task_id=task_id), None)
-        return _build_response(request, taskId=task_id)
+        await self.exchange(request, OpenRequest("cancel", task_id=task_id), None)
+        return build_response(request, taskId=task_id)
 
     async def get_or_set_state(self, request: ActionRequest) -> Object:
         if request.verb == "get":
-            state = (await self._exchange(request, OpenRequest("state"), _decode_state)).state
+            state = (await self.exchange(request, OpenRequest("state"), _decode_state)).state
         else:
             state = request.body.get("state") or ""
             if request.dry_run:
                 raise BadRequest("dryRun is not supported; omit it")
-            await self._exchange(request, OpenRequest("set-state"), None, state.encode())
-        return _build_response(request, state=state)
+            await self.exchange(request, OpenRequest("set-state"), None, state.encode())
+        return build_response(request, state=state)
 
     async def troubleshoot(self, request: ActionRequest) -> Object:
         """What is known here is shown also if the runner does not respond: then this is what is wrong."""
@@ -101,10 +101,10 @@ class ExchangeHandlers:
         errors, report, runner = [], {}, ""
         try:
             runner = runner_of(workspace)
-            report = await self._exchange(request, OpenRequest("troubleshoot"), _decode_any)
+            report = await self.exchange(request, OpenRequest("troubleshoot"), _decode_any)
         except ApiError as error:
             errors.append({"message": error.message})
-        return _build_response(
+        return build_response(
             request,
             workspace=workspace,
             runner={"name": runner, "checkedAt": timestamp(self._clock.now())},
@@ -112,7 +112,7 @@ class ExchangeHandlers:
             errors=errors,
         )
 
-    async def _exchange(
+    async def exchange(
         self,
         request: ActionRequest,
         wanted: OpenRequest,
@@ -160,6 +160,6 @@ async def _converse(stream: Stream, content: bytes) -> bytes:
     raise BadGateway("the runner has ended the stream without an exit code")
 
 
-def _build_response(request: ActionRequest, **fields: object) -> Object:
+def build_response(request: ActionRequest, **fields: object) -> Object:
     kind = request.kind
     return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}, **fields}

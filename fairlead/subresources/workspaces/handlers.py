@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
+from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authz.component_access import ComponentResolver
 from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import BadRequest, TooManyRequests
@@ -13,6 +14,7 @@ from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.api.routing import parse_bool_param
 from fairlead.server.flow.streams import StreamLimits
+from fairlead.subresources.workspaces.access import AccessHandlers
 from fairlead.subresources.workspaces.credentials import CredentialsHandler, SecretAccess
 from fairlead.subresources.workspaces.downloads import DownloadHandlers
 from fairlead.subresources.workspaces.exchanges import ExchangeHandlers
@@ -27,6 +29,7 @@ SESSION_ACTIONS = {
     "up": "up",
     "stop": "stop",
     "ssh": SSH,
+    "port": "port",
     "delete": "delete",
     "getstatus": STATUS,
     "get-status": STATUS,
@@ -40,10 +43,13 @@ UP_PARAMETERS = ("webMode", "cliMode")
 class SessionHandler:
     """GET with a WebSocket."""
 
-    def __init__(self, requests: RunnerRequests, waking: Waking, streams: StreamLimits) -> None:
+    def __init__(
+        self, requests: RunnerRequests, waking: Waking, streams: StreamLimits, authority: SshAuthority
+    ) -> None:
         self._requests = requests
         self._waking = waking
         self._streams = streams
+        self._authority = authority
 
     async def __call__(self, request: ActionRequest) -> Reply:
         call = request.call
@@ -54,7 +60,8 @@ class SessionHandler:
         if action == "up":
             options |= {name: _flag(call, name) for name in UP_PARAMETERS if name in call.query}
         await self._streams.require_room(request.user)
-        wanted = OpenRequest(action, options=options, debug=_flag(call, "debug"))
+        authorities = await self._authority.public_keys() if action == SSH else ()
+        wanted = OpenRequest(action, options=options, debug=_flag(call, "debug"), ssh_authorities=tuple(authorities))
         open_stream = self._waking.open_session if action == SSH else self._requests.open
         stream = await open_stream(request, wanted)
         session = Session(stream, call.client, call.recheck)
@@ -92,20 +99,23 @@ class TaskOrSessionHandler:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceServices:
-    """What the handlers use. `streams` limits the open streams of each user, `namespace_prefix` is that of projects."""
+    """What the handlers use. `streams` limits the open streams of each user, `authority` signs SSH certificates,
+    `namespace_prefix` is that of projects."""
 
     registry: Registry
     hub: RunnerHub
     streams: StreamLimits
     secret_access: SecretAccess
+    authority: SshAuthority
     namespace_prefix: str
 
 
 def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[ActionPath, ActionHandler]:
-    registry, hub, streams = services.registry, services.hub, services.streams
+    registry, hub, streams, authority = services.registry, services.hub, services.streams, services.authority
     requests = RunnerRequests(hub, registry, api_group)
-    waking = Waking(requests, registry, api_group)
-    sessions, exchanges = SessionHandler(requests, waking, streams), ExchangeHandlers(requests, registry.clock)
+    waking, exchanges = Waking(requests, registry, api_group), ExchangeHandlers(requests, registry.clock)
+    sessions = SessionHandler(requests, waking, streams, authority)
+    access = AccessHandlers(requests, exchanges, authority)
     downloads, starts = DownloadHandlers(requests, streams), TaskOrSessionHandler(sessions, exchanges, waking)
     handlers: dict[str, ActionHandler] = {
         **dict.fromkeys(SESSION_ACTIONS, sessions),
@@ -117,6 +127,8 @@ def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[Acti
         "troubleshoot": exchanges.troubleshoot,
         "log": downloads.stream_log,
         "download": downloads.download,
+        "sshcertificate": access.issue_certificate,
+        "ports": access.list_ports,
     }
     runners = ComponentResolver(RUNNER_COMPONENT, api_group, registry.view)
     handlers["credentials"] = CredentialsHandler(

@@ -102,6 +102,7 @@ class RunnerRequests:
             detach=wanted.detach,
             debug=wanted.debug,
             resource_version=metadata(workspace)["resourceVersion"],
+            ssh_authorities=wanted.ssh_authorities,
         )
         try:
             return await self.hub.open(completed)
