@@ -13,7 +13,7 @@ import struct
 import termios
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,10 @@ BOOT_ID = os.environ.get(BOOT_VARIABLE) or uuid.uuid4().hex
 """That of this runner: sessions with another one were left by an earlier runner. Its other processes get it as a
 variable."""
 BUFFER = 1 << 16
+START_SECONDS = 10.0
+"""Within this time, podman has started a process, also on a busy machine. Before that, there is nothing to kill."""
+NOTICE_SECONDS = 2.0
+"""Within this time, podman notices that its process has ended, and cleans up."""
 
 
 @dataclass(slots=True)
@@ -132,13 +136,18 @@ class Session:
         return code if code >= 0 else 128 - code
 
     async def kill(self) -> None:
+        seconds, began = START_SECONDS, time.monotonic()
+        while time.monotonic() - began < seconds:
+            if find_marked(self.mark):
+                seconds = time.monotonic() - began + NOTICE_SECONDS
+                await end_trees(lambda: find_marked(self.mark))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.podman.wait(), 0.1)
+                break
+        else:
+            self.podman.kill()
+            await self.podman.wait()
         await end_trees(lambda: find_marked(self.mark))
-        if self.podman.returncode is None:
-            try:
-                await asyncio.wait_for(self.podman.wait(), 2)  # it still has to notice, and to clean up
-            except TimeoutError:
-                self.podman.kill()
-                await self.podman.wait()
         await self.stdin.release()
         for reader in (self.stdout, self.stderr):  # what nothing has read: the pipes close at their end only
             while self.terminal is None and await reader.read(BUFFER):
@@ -146,6 +155,27 @@ class Session:
 
 
 async def start_session(command: list[str], mark: str, environment: Mapping[str, str]) -> Session:
+    return await _start_whole(_start(command, mark, environment))
+
+
+async def start_terminal_session(
+    command: list[str], mark: str, environment: Mapping[str, str], columns: int, rows: int
+) -> Session:
+    """Podman gets a terminal of its own, and passes on its size and bytes."""
+    return await _start_whole(_start_terminal(command, mark, environment, columns, rows))
+
+
+async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
+    """A caller that is cancelled meanwhile leaves no process behind that nothing knows of."""
+    task = asyncio.ensure_future(starting)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await (await task).kill()
+        raise
+
+
+async def _start(command: list[str], mark: str, environment: Mapping[str, str]) -> Session:
     process = await asyncio.create_subprocess_exec(
         *command,
         env=dict(environment),
@@ -159,10 +189,9 @@ async def start_session(command: list[str], mark: str, environment: Mapping[str,
     return Session(process, mark, Writer(process.stdin), process.stdout, process.stderr)
 
 
-async def start_terminal_session(
+async def _start_terminal(
     command: list[str], mark: str, environment: Mapping[str, str], columns: int, rows: int
 ) -> Session:
-    """Podman gets a terminal of its own, and passes on its size and bytes."""
     host, guest = os.openpty()
     os.set_blocking(host, False)
     terminal = Terminal(host)
