@@ -139,6 +139,8 @@ class SshAuthority:
 
     def _decode_keys(self, secret: Object) -> AuthorityKeys:
         try:
+            if secret.get("type") != SECRET_TYPE:  # users may read and write Secrets of other types
+                raise ValueError
             keys = _decoder.decode(b64decode((get_path(secret, "data") or {}).get(SECRET_FIELD) or ""))
             find_public_key(keys.private)
         except (InvalidSshKey, msgspec.DecodeError, ValueError):

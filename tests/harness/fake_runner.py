@@ -15,6 +15,7 @@ from fairlead.links.streams import Data, Eof
 from tests.harness.server_process import MANAGEMENT, Server, build_tls_context
 
 LOG = b"".join(b'{"message":"line %d"}\n' % number for number in range(5000))
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMo+xRvRvp3ltelJEoqZhLmMz2GTy5hfERQvnv04OuRi"
 
 
 class FakeRunner:
@@ -28,6 +29,7 @@ class FakeRunner:
         self.superseded = asyncio.Event()
         self.link_count = 0
         self.state = ""
+        self.ssh_endpoint: dict[str, Any] = {"hostKeys": [HOST_KEY], "user": "dev"}
         self.was_reset = asyncio.Event()
 
     async def serve(self, request: OpenRequest, stream: Stream) -> None:
@@ -68,6 +70,15 @@ class FakeRunner:
         assert isinstance(message, Eof)
         await stream.send_eof(STDOUT)
         await stream.send_exit(7)
+
+    async def _ssh_endpoint(self, request: OpenRequest, stream: Stream) -> None:
+        await self._respond(stream, self.ssh_endpoint)
+
+    async def _ports(self, request: OpenRequest, stream: Stream) -> None:
+        await self._respond(stream, {"ports": [{"port": 8080, "address": "127.0.0.1", "process": "node"}]})
+
+    async def _port(self, request: OpenRequest, stream: Stream) -> None:
+        await self._ssh(request, stream)
 
     async def _log(self, request: OpenRequest, stream: Stream) -> None:
         if request.task_id not in ("", "task-1"):

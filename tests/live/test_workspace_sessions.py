@@ -162,9 +162,10 @@ async def test_reading_a_workspace_is_not_enough_for_its_subresources(server: Se
         assert admin.patch(WORKSPACE, json={"spec": {"access": [entry]}}, headers=merge).status_code == 200
         with server.client(created.json()["spec"]["key"]) as reader:
             assert reader.get(WORKSPACE).status_code == 200
-            for name in ("tasks", "log", "state", "troubleshoot", "download?path=/etc"):
+            for name in ("tasks", "log", "state", "troubleshoot", "download?path=/etc", "ports", "port"):
                 assert reader.get(f"{WORKSPACE}/{name}").status_code == 403
-            assert reader.post(f"{WORKSPACE}/up", json={}).status_code == 403
+            for name in ("up", "sshcertificate"):
+                assert reader.post(f"{WORKSPACE}/{name}", json={}).status_code == 403
 
 
 @pytest.mark.parametrize(

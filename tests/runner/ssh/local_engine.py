@@ -1,0 +1,49 @@
+"""An engine whose one workspace is this machine: sessions are real processes, ports are those of loopback."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fairlead.runner.engines.contract import (
+    ByteStream,
+    ContainerState,
+    EngineError,
+    EngineStatus,
+    ExecOptions,
+    ListeningPort,
+    Process,
+    Reason,
+)
+from fairlead.runner.engines.devcontainer.ports import Connection
+from fairlead.runner.engines.sessions import MARK, Writer, new_mark, start_session, start_terminal_session
+
+
+@dataclass(slots=True)
+class LocalEngine:
+    """`commands` are those that were started."""
+
+    is_running: bool = True
+    commands: list[tuple[Sequence[str], ExecOptions]] = field(default_factory=list)
+
+    async def status(self, uid: str) -> EngineStatus:
+        return EngineStatus(ContainerState.RUNNING if self.is_running else ContainerState.STOPPED, user="ada")
+
+    async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
+        self.commands.append((command, options))
+        mark = new_mark(uid)
+        environment = {"PATH": os.defpath, "GREETING": "hello", **options.environment, MARK: mark}
+        arguments = list(command) or ["/bin/sh"]
+        if options.tty:
+            return await start_terminal_session(arguments, mark, environment, options.columns, options.rows)
+        return await start_session(arguments, mark, environment)
+
+    async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
+        return [ListeningPort(8080, "127.0.0.1", "node")]
+
+    async def open_port(self, uid: str, port: int) -> ByteStream:
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            raise EngineError(Reason.NOT_RUNNING, f"nothing answers on port {port} of the workspace") from None
+        return Connection(reader, Writer(writer))

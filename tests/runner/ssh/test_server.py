@@ -1,0 +1,183 @@
+"""The SSH server of a runner, with a real SSH client and an engine whose sessions are processes of this machine."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, cast
+
+import asyncssh
+import pytest
+
+from fairlead.core.crypto.ssh_certificates import (
+    CertificateFields,
+    find_public_key,
+    generate_private_key,
+    parse_public_key,
+    sign_user_certificate,
+)
+from fairlead.runner.engines.contract import Engine
+from fairlead.runner.engines.sessions import find_marked, list_pids, read_mark
+from fairlead.runner.ssh.channels import Target
+from fairlead.runner.ssh.process import NewConnection
+from fairlead.runner.ssh.server import serve_connection
+from tests.harness.eventually import eventually
+from tests.runner.ssh.local_engine import LocalEngine
+
+UID = "uid-of-server-tests"
+AUTHORITY, HOST_KEY, CLIENT_KEY = generate_private_key(), generate_private_key(), generate_private_key()
+SFTP_SERVER = "/bin/cat"
+"""Sends back what it gets: what matters is which program is started."""
+
+
+def certificate(authority: str = AUTHORITY, principal: str = UID, minutes: int = 5) -> str:
+    now = datetime.now(UTC)
+    fields = CertificateFields(principal, "ada", 1, now - timedelta(minutes=10), now + timedelta(minutes=minutes))
+    return sign_user_certificate(authority, parse_public_key(find_public_key(CLIENT_KEY)), fields)
+
+
+@asynccontextmanager
+async def connect(
+    engine: LocalEngine, cert: str = "", user: str = "dev", sftp_server: str = SFTP_SERVER
+) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    ours, theirs = socket.socketpair()
+    accepted = NewConnection((find_public_key(AUTHORITY),), "dev", "/tmp", "/bin/sh", sftp_server)
+    target = Target(cast(Engine, engine), UID, accepted)
+    serving = asyncio.create_task(serve_connection(theirs, asyncssh.import_private_key(HOST_KEY), target))
+    key = asyncssh.import_private_key(CLIENT_KEY)
+    identity = (key, asyncssh.import_certificate(cert or certificate()))
+    known = asyncssh.import_known_hosts(f"workspace {find_public_key(HOST_KEY)}")
+    try:
+        async with asyncssh.connect(
+            "workspace",
+            sock=ours,
+            username=user,
+            client_keys=[identity],
+            known_hosts=known,
+            config=None,
+            agent_path=None,
+        ) as connection:
+            yield connection
+    finally:
+        async with asyncio.timeout(20):
+            await serving
+
+
+@pytest.fixture
+def engine() -> LocalEngine:
+    return LocalEngine()
+
+
+async def test_a_command_gets_input_variables_and_the_home_folder_and_its_exit_code_is_passed_on(
+    engine: LocalEngine,
+) -> None:
+    environment = {"LANG": "C.UTF-8", "LC_ALL": "C", "LD_PRELOAD": "/tmp/x"}
+    async with connect(engine) as connection:
+        script = "cat; echo $GREETING $LANG $LC_ALL $LD_PRELOAD; echo bad >&2; exit 7"
+        result = await connection.run(script, input="in ", env=environment)
+        assert (result.exit_status, result.stdout, result.stderr) == (7, "in hello C.UTF-8 C\n", "bad\n")
+    command, options = engine.commands[0]
+    assert (command, options.folder, options.tty) == (("/bin/sh", "-c", script), "/tmp", False)
+
+
+async def test_megabytes_pass_both_ways_and_the_end_of_input_is_passed_on(engine: LocalEngine) -> None:
+    content = b"".join(sha256(b"%d" % index).digest() for index in range(200_000))
+    async with connect(engine) as connection:
+        result = await connection.run("cat", input=content, encoding=None)
+    assert sha256(cast(bytes, result.stdout)).digest() == sha256(content).digest()
+
+
+async def test_a_terminal_has_the_size_of_the_client_and_changes_with_it(engine: LocalEngine) -> None:
+    async with connect(engine) as connection:
+        script = "echo $TERM; stty size; read x; stty size"
+        async with connection.create_process(script, term_type="vt100", term_size=(101, 41)) as process:
+            assert await process.stdout.readline() == "vt100\r\n"
+            assert await process.stdout.readline() == "41 101\r\n"
+            process.change_terminal_size(88, 22)
+            await asyncio.sleep(0.2)
+            process.stdin.write("\n")
+            assert "22 88" in await process.stdout.read()
+
+
+async def test_signals_reach_the_process(engine: LocalEngine) -> None:
+    async with connect(engine) as connection, connection.create_process("trap 'exit 9' TERM; echo on; cat") as process:
+        assert await process.stdout.readline() == "on\n"
+        process.send_signal("TERM")
+        process.stdin.write_eof()
+        assert (await process.wait()).exit_status == 9
+
+
+async def test_a_client_that_disconnects_leaves_no_process(engine: LocalEngine) -> None:
+    async with connect(engine) as connection:
+        process = await connection.create_process("echo on; sleep 1000")
+        assert await process.stdout.readline() == "on\n"
+        marks = {mark for mark in map(read_mark, list_pids()) if mark.startswith(UID)}
+        assert marks
+        connection.abort()
+    await eventually(lambda: not any(find_marked(mark) for mark in marks))
+
+
+async def test_sftp_is_the_program_of_the_image(engine: LocalEngine) -> None:
+    async with connect(engine) as connection:
+        result = await connection.run(subsystem="sftp", input="x")
+        assert (result.exit_status, result.stdout) == (0, "x")
+        with pytest.raises(asyncssh.ChannelOpenError):
+            await connection.run(subsystem="other")
+    assert engine.commands[0][0] == (SFTP_SERVER,)
+
+
+async def test_without_an_sftp_server_the_client_gets_the_remedy(engine: LocalEngine) -> None:
+    async with connect(engine, sftp_server="") as connection:
+        result = await connection.run(subsystem="sftp")
+        assert result.exit_status == 1
+        assert "openssh-sftp-server" in str(result.stderr)
+    assert engine.commands == []
+
+
+async def test_ports_of_the_workspace_are_forwarded_and_no_others(engine: LocalEngine) -> None:
+    async def shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read()).upper())
+        writer.close()
+
+    server = await asyncio.start_server(shout, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, connect(engine) as connection:
+        reader, writer = await connection.open_connection("localhost", port)
+        writer.write(b"half close")
+        writer.write_eof()
+        assert await reader.read() == b"HALF CLOSE"
+        for host, closed in (("example.com", port), ("10.0.0.1", port), ("localhost", 1)):
+            with pytest.raises(asyncssh.ChannelOpenError):
+                await connection.open_connection(host, closed)
+
+
+async def test_nothing_listens_on_the_machine_of_the_runner(engine: LocalEngine) -> None:
+    async with connect(engine) as connection:
+        with pytest.raises(asyncssh.ChannelListenError):
+            await connection.forward_remote_port("127.0.0.1", 0, "127.0.0.1", 1)
+        with pytest.raises(asyncssh.ChannelListenError):
+            await connection.forward_remote_path("/tmp/fairlead-test-socket", "/tmp/x")
+        with pytest.raises(asyncssh.ChannelOpenError):
+            await connection.open_unix_connection("/run/docker.sock")
+        result = await connection.run("echo agent=$SSH_AUTH_SOCK")
+        assert result.stdout == "agent=\n"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"cert": certificate(minutes=-1)},
+        {"cert": certificate(generate_private_key())},
+        {"cert": certificate(principal="another-uid")},
+        {"cert": certificate(principal="dev")},
+        {"user": "root"},
+    ],
+    ids=["expired", "foreign", "other-workspace", "user-name", "root"],
+)
+async def test_other_certificates_and_users_are_refused(engine: LocalEngine, refused: dict[str, Any]) -> None:
+    with pytest.raises(asyncssh.PermissionDenied):
+        async with connect(engine, **refused):
+            pass
+    assert engine.commands == []
