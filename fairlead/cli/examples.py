@@ -77,6 +77,14 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead workspace open desk --project demo",
         "fairlead workspace open desk --project demo --editor jetbrains --print",
     ),
+    "workspace ssh": (
+        "fairlead workspace ssh desk --project demo",
+        "fairlead workspace ssh desk --project demo -- make test",
+        "fairlead workspace ssh desk --project demo -O LocalForward='8080 localhost:80'",
+    ),
+    "workspace ssh-config": ("fairlead workspace ssh-config --write", "fairlead workspace ssh-config --project demo"),
+    "workspace ports": ("fairlead workspace ports desk --project demo",),
+    "workspace port-forward": ("fairlead workspace port-forward desk 8080:80 5432 --project demo",),
     "workspace delete": ("fairlead workspace delete desk --project demo",),
     "workspace hold": (
         "fairlead workspace hold desk 2h --project demo",
