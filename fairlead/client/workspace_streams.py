@@ -9,6 +9,7 @@ and end of stdin, 6 the exit code.
 """
 
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,11 +26,15 @@ from fairlead.client.errors import ApiStatusError, ClientError, connection_error
 from fairlead.client.tls import build_ssl_context
 
 STDOUT, STDOUT_END, STDERR, STDERR_END, STDIN, STDIN_END, EXIT = range(7)
-MAX_DATA_BYTES = 32 * 1024 - 1
+MAX_DATA_BYTES = 32 * 1024 - 2
+"""Fits into one message, and into two frames of the connection between server and runner."""
 MAX_MESSAGE_BYTES = 64 * 1024
 OPEN_SECONDS = 65.0
-PING_SECONDS, PONG_SECONDS = 10.0, 15.0
-"""A connection that is lost without a sign is noticed after 25 seconds."""
+PING_SECONDS = 20.0
+"""Keeps the connection open where a load balancer closes idle ones. Responses are not awaited: they are read after the
+data before them, for which the reader of a stream may take its time."""
+KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A quiet connection that is lost without a sign ends after 25 seconds. Not every system has all of these options."""
 CLOSE_SECONDS = 1.0
 NORMAL = 1000
 
@@ -101,7 +106,7 @@ async def open_stream(
             compression=None,
             max_size=MAX_MESSAGE_BYTES,
             ping_interval=PING_SECONDS,
-            ping_timeout=PONG_SECONDS,
+            ping_timeout=None,
             open_timeout=OPEN_SECONDS,
             close_timeout=CLOSE_SECONDS,
             proxy=None if is_loopback(host) else True,
@@ -111,10 +116,21 @@ async def open_stream(
         raise ApiStatusError.parse(response.status_code, bytes(response.body or b""), login.url) from None
     except (OSError, ssl.SSLError, TimeoutError, InvalidHandshake) as error:
         raise connection_error(login.url, error, bool(login.authority)) from error
+    _enable_keepalive(connection)
     try:
         yield WorkspaceStream(connection)
     finally:
         await connection.close()
+
+
+def _enable_keepalive(connection: ClientConnection) -> None:
+    found = connection.transport.get_extra_info("socket")
+    if found is None:
+        return
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if hasattr(socket, name):
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def describe_close(error: ConnectionClosed) -> str:

@@ -153,8 +153,10 @@ class Mux:
             if stream.starved_since is None:
                 stream.starved_since = self._now
             return 0
-        room = min(credit, self.limits.max_queued_bytes - stream.queued_cost, frames.MAX_DATA_BYTES)
-        return room if room >= frames.MIN_DATA_COST else 0
+        free = self.limits.max_queued_bytes - stream.queued_cost
+        if stream.queued_cost and free < frames.MAX_DATA_BYTES:
+            return 0  # small pieces of room would make small frames, and these small pieces of room again
+        return min(credit, max(free, frames.MIN_DATA_COST), frames.MAX_DATA_BYTES)
 
     def send(self, stream: StreamState, channel: int, content: bytes) -> None:
         """Sends at most `room` bytes, and at least one."""

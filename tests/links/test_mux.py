@@ -202,6 +202,27 @@ def test_a_stream_that_is_not_read_stops_at_its_credit_and_the_others_go_on() ->
     assert near.window == MAX_WINDOW
 
 
+def test_bulk_data_is_sent_in_full_frames_whatever_the_sizes_of_its_parts() -> None:
+    """Small pieces of room in the queue are not filled with small frames: these would leave small pieces again."""
+    pair = MuxPair()
+    near, far = pair.open()
+    server, runner = pair.ends
+    part, part_count, frame_count, rest = 2 * frames.MAX_DATA_BYTES + 1, 100, 0, 0
+    while part_count or rest or near.outgoing:
+        while (rest or part_count) and (room := server.room(near)):
+            if not rest:
+                rest, part_count = part, part_count - 1
+            server.send(near, frames.STDIN, bytes(min(room, rest)))
+            rest -= min(room, rest)
+        pair.transmit(SERVER)
+        pair.deliver(SERVER)
+        while runner.read(far) is not None:
+            frame_count += 1
+        while pair.transmit(RUNNER) or pair.deliver(RUNNER):
+            pass
+    assert frame_count <= 3 * 100 + 30
+
+
 def test_windows_grow_only_for_readers_that_keep_up_and_not_beyond_the_total() -> None:
     pair = MuxPair(LinkLimits(total_window=2 * INITIAL_WINDOW + 1000))
     (near, far), _ = pair.open(), pair.open()

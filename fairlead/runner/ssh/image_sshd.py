@@ -67,7 +67,7 @@ def build_config(user: str, environment: Mapping[str, str]) -> str:
         "AcceptEnv": "LANG LC_*",
         "ClientAliveInterval": "15",
         "ClientAliveCountMax": "3",
-        "LoginGraceTime": "30",
+        "LoginGraceTime": "60",
         "MaxAuthTries": "6",
         "MaxSessions": "64",
         "PidFile": "none",

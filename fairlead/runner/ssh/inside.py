@@ -5,9 +5,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fairlead.runner.engines.contract import ByteReader, Engine, ExecOptions
+from fairlead.runner.engines.contract import ByteReader, Engine, EngineError, ExecOptions, Reason
 
-PROBE_SECONDS = 15.0
+PROBE_SECONDS = 20.0
+NO_SHELL = (126, 127)
+"""Exit codes if /bin/sh cannot be started, or has no programs."""
 MAX_OUTPUT_BYTES = 256 * 1024
 USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 PROBE = r"""
@@ -45,11 +47,16 @@ async def find_inside(engine: Engine, uid: str) -> Inside:
         async with asyncio.timeout(PROBE_SECONDS):
             await process.stdin.close()
             output, _ = await asyncio.gather(_read(process.stdout), _read(process.stderr))
-            return parse_probe(output) if await process.wait() == 0 else Inside()
+            code = await process.wait()
     except TimeoutError:
-        return Inside()
+        raise EngineError(Reason.NOT_RUNNING, "the workspace does not respond; try again") from None
     finally:
         await process.kill()
+    if code in NO_SHELL:
+        return Inside()
+    if code != 0:
+        raise EngineError(Reason.NOT_RUNNING, f"a command in the workspace failed with code {code}; try again")
+    return parse_probe(output)
 
 
 def parse_probe(output: bytes) -> Inside:

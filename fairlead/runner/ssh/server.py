@@ -29,7 +29,7 @@ from fairlead.runner.ssh.process import MAX_MESSAGE_BYTES, NewConnection, Server
 
 MAX_CHANNELS = 128
 MAX_MEMORY_BYTES = 2 << 30
-LOGIN_SECONDS = 30
+LOGIN_SECONDS = 60
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "ip6-localhost"})
 
