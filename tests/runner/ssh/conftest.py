@@ -1,12 +1,9 @@
-"""Tests of SSH use real processes and sockets, so they need real time."""
-
-import asyncio
-from collections.abc import Callable
+"""Tests of SSH run real processes and sockets, and so on real time."""
 
 import pytest
 
+from tests.harness.event_loops import ASYNCIO_ONLY, LoopFactories
 
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"real": asyncio.new_event_loop}
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> LoopFactories:
+    return ASYNCIO_ONLY
