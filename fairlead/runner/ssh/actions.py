@@ -17,9 +17,10 @@ from fairlead.runner.engines.contract import Engine
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.settings import RunnerSettings
-from fairlead.runner.ssh.endpoint import RUNNING_STATES, EngineLoading, SshEndpoint
+from fairlead.runner.ssh.endpoint import EngineLoading, SshEndpoint
 from fairlead.runner.ssh.host_keys import HostKeys
 from fairlead.runner.ssh.inside import Inside
+from fairlead.runner.ssh.stopping import RUNNING_STATES
 
 SFTP = "SFTP"
 NO_SFTP_SERVER = (

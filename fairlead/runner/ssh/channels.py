@@ -23,6 +23,7 @@ from fairlead.runner.engines.contract import (
     Process,
 )
 from fairlead.runner.ssh.process import NewConnection
+from fairlead.runner.ssh.stopping import MESSAGE, has_stopped
 
 READ_BYTES = 32 * 1024
 PAUSE_BYTES = 256 * 1024
@@ -171,6 +172,8 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
             code = await self._serve(process)
         finally:
             await process.kill()
+        if code and await has_stopped(self._target.engine, self._target.uid, code) and not channel.is_closing():
+            channel.write_stderr(f"{MESSAGE}\r\n".encode())
         if not channel.is_closing():
             channel.exit(code)
 

@@ -12,18 +12,17 @@ from pathlib import Path
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.streams import Data, Eof
-from fairlead.runner.engines.contract import ContainerState, Engine, EngineError, Reason
+from fairlead.runner.engines.contract import Engine, EngineError, Reason
 from fairlead.runner.engines.sessions import Writer
 from fairlead.runner.sessions import READ_BYTES, relay_process
 from fairlead.runner.ssh.host_keys import HostKeys
 from fairlead.runner.ssh.image_sshd import start_sshd
 from fairlead.runner.ssh.inside import Inside, find_inside
 from fairlead.runner.ssh.process import NewConnection, ServerProcesses, ServerSettings
+from fairlead.runner.ssh.stopping import MESSAGE, RUNNING_STATES, has_stopped, is_running
 
 CHECK_SECONDS = 1.0
 """How often a connection that the runner serves checks that the container still runs."""
-STOPPED = b"the workspace has stopped\n"
-RUNNING_STATES = (ContainerState.RUNNING, ContainerState.BUSY)
 MAX_KNOWN = 1024
 
 
@@ -67,8 +66,8 @@ class SshEndpoint:
             code = await relay_process(process, stream)
         else:
             code = await self._serve_by_process(engine, uid, inside, authorities, stream)
-        if not await _is_running(engine, uid):
-            await stream.send(STDERR, STOPPED)
+        if await has_stopped(engine, uid, code):
+            await stream.send(STDERR, f"{MESSAGE}\n".encode())
         await stream.send_exit(code)
 
     async def _serve_by_process(
@@ -104,17 +103,10 @@ class SshEndpoint:
         await self.processes.close()
 
 
-async def _is_running(engine: Engine, uid: str) -> bool:
-    try:
-        return (await engine.status(uid)).state in RUNNING_STATES
-    except EngineError:
-        return False
-
-
 async def _wait_stopped(engine: Engine, uid: str) -> None:
     while True:
         await asyncio.sleep(CHECK_SECONDS)
-        if not await _is_running(engine, uid):
+        if not await is_running(engine, uid):
             return
 
 

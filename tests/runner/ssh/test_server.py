@@ -109,6 +109,15 @@ async def test_signals_reach_the_process(engine: LocalEngine) -> None:
         assert (await process.wait()).exit_status == 9
 
 
+async def test_a_session_says_that_its_workspace_has_stopped(engine: LocalEngine) -> None:
+    async with connect(engine) as connection, connection.create_process("echo on; read x; kill -9 $$") as process:
+        assert await process.stdout.readline() == "on\n"
+        engine.is_running = False
+        process.stdin.write("\n")
+        result = await process.wait()
+        assert (result.exit_status, result.stderr) == (137, "the workspace has stopped\r\n")
+
+
 async def test_a_client_that_disconnects_leaves_no_process(engine: LocalEngine) -> None:
     async with connect(engine) as connection:
         process = await connection.create_process("echo on; sleep 1000")
