@@ -102,13 +102,16 @@ class PodWebSocket:
             await self._writer.drain()
 
     def send(self, message: bytes) -> None:
-        self._protocol.send_binary(message)
-        self._flush()
+        """What is sent after the client has closed the connection is dropped."""
+        if self._protocol.state is OPEN:
+            self._protocol.send_binary(message)
+            self._flush()
 
     def end(self, exit_status: bytes) -> None:
         self.send(ERROR + exit_status)
-        self._protocol.send_close(1000)
-        self._flush()
+        if self._protocol.state is OPEN:
+            self._protocol.send_close(1000)
+            self._flush()
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
