@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,7 +84,7 @@ def ssh(options: SshOptions) -> None:
         files = SshFiles(Path(folder), place.host)
         namespace = project_namespace(session, options.project)
         user = files.request_certificate(session.client, options.name, namespace)
-        chosen = dict(build_options(files, place.command("ssh-proxy", "--namespace", namespace)))
+        chosen = dict(build_options(files, place.command("ssh-proxy", "--wake", "--namespace", namespace)))
         if options.forward_agent:
             chosen["ForwardAgent"] = "yes"
         arguments = [program, "-F", "none", *(("-t",) if options.tty else ()), *(("-l", user) if user else ())]
@@ -176,22 +177,26 @@ def ssh_proxy(
     name: NameArgument,
     project: RequiredProjectFlag,
     namespace: Annotated[str, typer.Option("--namespace", help="Namespace of the project.", hidden=True)] = "",
+    wake: Annotated[bool, typer.Option("--wake", help="Wake it up: a person connects.", hidden=True)] = False,
     context: ContextFlag = None,
 ) -> None:
-    """Carry an SSH connection to a workspace, as the ProxyCommand of ssh."""
+    """Carry an SSH connection to a workspace, as the ProxyCommand of ssh.
+
+    Without --wake, the server decides whether it is a person who connects, or an editor that reconnects by itself.
+    """
     with open_session(context) as session:
         namespace = namespace or project_namespace(session, project)
         path = session.client.path(WORKSPACES, name, "ssh", namespace=namespace)
         try:
-            asyncio.run(_carry(session, path))
+            asyncio.run(_carry(session, path, {"wake": True} if wake else {}))
         except ClientError as error:
             raise ClientError(f"the connection to {name}.{project}.{SUFFIX} has ended: {error}") from None
 
 
-async def _carry(session: Session, path: str) -> None:
+async def _carry(session: Session, path: str, options: Mapping[str, bool]) -> None:
     from fairlead.client.workspace_streams import open_stream
 
-    async with open_stream(session.login, path) as stream:
+    async with open_stream(session.login, path, options) as stream:
         reader, writer = await _open_standard_streams()
         feeding = asyncio.create_task(_feed(reader, stream))
         writing = asyncio.create_task(_write_output(stream, writer))
