@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.runner.log_lines import MAX_LINE_BYTES, RETAINED_BYTES, MessageLog, OutputLines
+from fairlead.runner.log_lines import MAX_LINE_BYTES, MessageLog, OutputLines
 from fairlead.runner.task_log import TaskLog
 from tests.harness.virtual_time import LoopClock
 
@@ -47,15 +47,12 @@ def test_progress_is_passed_on_once_a_second() -> None:
 
 
 def test_a_line_without_an_end_is_cut_between_characters() -> None:
-    text = "a" + "é" * 5 * MAX_LINE_BYTES
-    for messages in (
-        split(text.encode()),
-        split(*(bytes([byte]) for byte in text.encode())),
-        split(text.encode(), b"\n"),
-    ):
+    text = "a" + "é" * 3 * MAX_LINE_BYTES
+    content = text.encode()
+    parts = [content[start : start + 101] for start in range(0, len(content), 101)]
+    for messages in (split(content), split(*parts), split(content, b"\n")):
         assert "".join(messages) == text
-        assert all(len(message.encode()) <= MAX_LINE_BYTES for message in messages[:-1])
-        assert len(messages[-1].encode()) <= MAX_LINE_BYTES + RETAINED_BYTES
+        assert all(len(message.encode()) <= MAX_LINE_BYTES for message in messages)
 
 
 @pytest.mark.parametrize("position", [0, 10, MAX_LINE_BYTES - 3, MAX_LINE_BYTES + 100, 3 * MAX_LINE_BYTES - 5])
