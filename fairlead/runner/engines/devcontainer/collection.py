@@ -73,8 +73,8 @@ class ImageCollector:
         removed = choose_expired(unused, time.time(), settings.unused_image_seconds, settings.max_unused_images)
         for name in unused if self.is_disk_low() else removed:
             await self.podman.run("rmi", name)
-        kept = {record_name(name) for name in await self._list_shared()}
-        for record in set(read_last_uses(records)) - kept:  # also those of builds that failed
+        existing = {record_name(name) for name in await self._list_shared()}
+        for record in set(read_last_uses(records)) - existing:  # also those of builds that failed
             (records / record).unlink(missing_ok=True)
 
     async def _remove_pulled(self) -> None:
