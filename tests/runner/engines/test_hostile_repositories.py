@@ -103,7 +103,7 @@ PROBES = {
     "a file of the machine, by the first process": "cat /proc/1/root{canary}",
     "the socket of podman": "ls /run/podman/podman.sock /var/run/docker.sock",
     "the environment of the runner": "cat /proc/*/environ | tr '\\0' '\\n' | grep canary-of-the-machine",
-    "processes of the machine": "cat /proc/*/cmdline | tr '\\0' ' ' | grep -E 'pytest|conmon'",
+    "processes of the machine": "cat /proc/*/cmdline | tr '\\0' ' ' | grep -E '[p]ytest|[c]onmon'",
     "the variable of the runner in containerEnv": '[ -n "$LEAK" ]',
     "the token of the clone": "grep -rs canary-of-the-git .git /tmp /run /root",
     "a submodule with a command as its URL": "ls sub/x",
