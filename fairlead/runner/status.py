@@ -14,6 +14,8 @@ from fairlead.runner.sleep_requests import FORCED_DURATION_SLEEP, FORCED_SLEEP, 
 from fairlead.runner.usage import describe_usage
 
 TASK_SUCCEEDED, TEMPLATE_APPLIED = "TaskSucceeded", "TemplateApplied"
+APPLIED, APPLIED_AT_NEXT_UP = "Applied", "AppliedAtNextUp"
+"""Reasons of `TemplateApplied`."""
 READY, SLEEPING, FAILED_PHASE = "Ready", "Sleeping", "Failed"
 MESSAGE_LENGTH = 4096
 SLEEP_REASONS = {
@@ -102,10 +104,10 @@ def _phase(phase: str, reason: str, message: str) -> Object:
 def _template_condition(is_applied: bool) -> Object:
     """Whether the container was created from the template as it is now. It is never replaced without a request."""
     if is_applied:
-        status, reason, message = "True", "Applied", ""
+        status, reason, message = "True", APPLIED, ""
     else:
         message = "the template or its parameters have changed; the next `up` creates a new container from them"
-        status, reason = "False", "AppliedAtNextUp"
+        status, reason = "False", APPLIED_AT_NEXT_UP
     return {"type": TEMPLATE_APPLIED, "status": status, "reason": reason, "message": message}
 
 
