@@ -27,7 +27,7 @@ DOCUMENTED = {path: command for path, command in ALL.items() if path[0] not in U
 
 
 def get_long_flags(command: TyperCommand) -> set[str]:
-    options = (each for each in command.params if isinstance(each, TyperOption))
+    options = (each for each in command.params if isinstance(each, TyperOption) and not each.hidden)
     return {flag for option in options for flag in (*option.opts, *option.secondary_opts) if flag.startswith("--")}
 
 
