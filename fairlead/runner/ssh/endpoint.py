@@ -34,6 +34,7 @@ class EngineLoading:
     runner: str
     state_folder: Path
     allowed_folders: tuple[Path, ...] = ()
+    kubeconfig: Path | None = None
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ class SshEndpoint:
             runner=loading.runner,
             state_folder=str(loading.state_folder),
             allowed_folders=tuple(map(str, loading.allowed_folders)),
+            kubeconfig=str(loading.kubeconfig or ""),
             uid=uid,
             host_key=self.host_keys.get(uid).private.decode(),
         )

@@ -34,6 +34,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     runner: str
     state_folder: str
     allowed_folders: tuple[str, ...]
+    kubeconfig: str
     uid: str
     host_key: str
 

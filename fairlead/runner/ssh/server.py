@@ -161,7 +161,8 @@ async def serve(control: socket.socket) -> None:
 
 def _create_engine(settings: ServerSettings) -> Engine:
     folders = tuple(Path(each) for each in settings.allowed_folders)
-    engines = load_engines((settings.engine,), settings.runner, Path(settings.state_folder), folders)
+    kubeconfig = Path(settings.kubeconfig) if settings.kubeconfig else None
+    engines = load_engines((settings.engine,), settings.runner, Path(settings.state_folder), folders, kubeconfig)
     return next(iter(engines.values()))
 
 
