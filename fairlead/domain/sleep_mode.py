@@ -32,6 +32,13 @@ SLEEP_TYPES = frozenset({INACTIVITY_SLEEP, SCHEDULED_TYPE, FORCED_SLEEP, FORCED_
 ACTIVE, IDLE, UNKNOWN = "Active", "Idle", "Unknown"
 """States of `status.activity`, which the runner reports while a workspace runs."""
 
+CLOCK_TOLERANCE = 60
+"""Seconds by which the clocks of clients may be ahead."""
+MAX_DIGITS = 10
+"""Of times and durations: their sums are still dates that can be written."""
+MAX_HOLD_SECONDS = 24 * 3600
+"""How far ahead a hold may end. A later end is ignored: it would be a way around the policy of the template."""
+
 Changes = dict[str, str | None]
 """New values of annotations; None removes one."""
 
@@ -51,8 +58,9 @@ def annotations_of(obj: Object) -> Mapping[str, str]:
 
 
 def parse_seconds(text: object) -> int:
-    """0 for everything that is not a number."""
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= 12 else 0
+    """0 for everything that is not a number, or has more digits than a time that people live to see."""
+    is_number = isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return int(str(text)) if is_number else 0
 
 
 def read_policy(workspace: Object) -> SleepPolicy:
@@ -64,6 +72,12 @@ def read_policy(workspace: Object) -> SleepPolicy:
         return min((value for each in sources if (value := parse_seconds(each.get(name)))), default=0)
 
     return SleepPolicy(find(SLEEP_AFTER), find(DELETE_AFTER), find(MAX_RUN))
+
+
+def read_hold(workspace: Object, now: int) -> int:
+    """Until when a hold keeps the workspace awake; 0 without a valid one."""
+    until = parse_seconds(annotations_of(workspace).get(HOLD_UNTIL))
+    return until if until <= now + MAX_HOLD_SECONDS + CLOCK_TOLERANCE else 0
 
 
 def is_forced(workspace: Object) -> bool:

@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.sleep_mode import (
+    CLOCK_TOLERANCE,
     FORCE_DURATION,
     FORCED_DURATION_SLEEP,
     FORCED_SLEEP,
-    HOLD_UNTIL,
     IDLE,
     INACTIVITY_SLEEP,
     LAST_ACTIVITY,
@@ -32,13 +32,13 @@ from fairlead.domain.sleep_mode import (
     encode_info,
     is_forced,
     parse_seconds,
+    read_hold,
     read_policy,
 )
 from fairlead.registry.conditions import find_condition
 
 WARN_SECONDS = 600
 """How long before it falls asleep a workspace gets an Event about it."""
-CLOCK_TOLERANCE = 60
 RUNNING = "Running"
 UNUSED_STATES = ("Stopped", "NotFound")
 SLEEP_SCHEDULED, FELL_ASLEEP, SLEEP_CANCELLED, WOKEN_UP = "SleepScheduled", "FellAsleep", "SleepCancelled", "WokenUp"
@@ -134,7 +134,7 @@ def _idle_sleep(workspace: Object, now: int) -> Iterator[tuple[int, str, str]]:
     after = min((each for each in (policy.sleep_after, policy.delete_after) if each), default=0)
     if not after or get_path(workspace, "status.activity.state") != IDLE:
         return
-    last, held = last_activity(workspace, now), parse_seconds(annotations_of(workspace).get(HOLD_UNTIL))
+    last, held = last_activity(workspace, now), read_hold(workspace, now)
     what = get_path(workspace, "status.activity.reason") or "unknown"
     why = f"no activity since {format_time(last)} ({what})"
     if held > last:
@@ -160,9 +160,8 @@ def _deletion_time(workspace: Object, is_silent: bool, now: int) -> int:
     task = find_condition(workspace.get("status"), "TaskSucceeded")
     if task is not None and not get_path(workspace, "status.activity.lastActivityTime"):
         return 0
-    held = parse_seconds(annotations_of(workspace).get(HOLD_UNTIL))
     ended = _parse_time((task or {}).get("lastTransitionTime"))
-    return max(last_activity(workspace, now), ended, held) + after
+    return max(last_activity(workspace, now), ended, read_hold(workspace, now)) + after
 
 
 def last_activity(workspace: Object, now: int) -> int:
@@ -188,7 +187,7 @@ def build_sleep_mode(workspace: Object, decision: SleepDecision, now: int) -> Ob
         "sleepAfter": policy.sleep_after,
         "deleteAfter": policy.delete_after,
         "maxRun": policy.max_run,
-        "holdUntil": parse_seconds(notes.get(HOLD_UNTIL)),
+        "holdUntil": read_hold(workspace, now),
     }
     measured, noted = _measured_activity(workspace), parse_seconds(notes.get(LAST_ACTIVITY))
     reason = get_path(workspace, "status.activity.reason")

@@ -109,7 +109,10 @@ def current_reason(workspace: Object) -> Any:
 def sleep_time(workspace: Object) -> Any:
     """When the workspace falls asleep, if nothing happens before; empty if that is not known."""
     seconds = get_path(workspace, "status.sleepModeConfig.status.scheduledSleep")
-    return format_timestamp(datetime.fromtimestamp(seconds, UTC)) if seconds else ""
+    try:
+        return format_timestamp(datetime.fromtimestamp(seconds, UTC)) if seconds else ""
+    except (ValueError, OverflowError, OSError):  # no date; a table must not fail because of one of its rows
+        return ""
 
 
 def preserve_runner(change: Change) -> None:

@@ -115,6 +115,23 @@ def test_a_client_can_note_activity_but_not_in_the_future() -> None:
     assert reason(decide(found, False, NOW)) == "FellAsleep"
 
 
+@pytest.mark.parametrize("until", [str(NOW + 26 * HOUR), "9" * 10, "9" * 12])
+def test_a_hold_without_an_end_is_ignored(until: str) -> None:
+    found = workspace(idle=20 * HOUR, sleep_after="3600", hold_until=until)
+    assert reason(decide(found, False, NOW)) == "FellAsleep"
+    stopped = workspace(idle=HOUR, container="Stopped", delete_after="7200", hold_until=until)
+    assert decide(stopped, False, NOW).deletes_at == NOW + HOUR
+
+
+@pytest.mark.parametrize("name", ["sleep_after", "max_run", "delete_after", "hold_until", "force_duration"])
+@pytest.mark.parametrize("digits", [10, 11, 400])
+def test_numbers_that_are_no_dates_break_nothing(name: str, digits: int) -> None:
+    found = workspace(idle=HOUR, started=NOW - HOUR, force="true", **{name: "9" * digits})
+    for container in ("Running", "Stopped"):
+        found["status"]["lastWorkspaceStatus"] = container
+        build_sleep_mode(found, decide(found, False, NOW), NOW)
+
+
 def test_the_longest_run_ends_a_workspace_in_use_and_despite_a_hold() -> None:
     found = workspace("Active", started=NOW - HOUR, max_run="3600", hold_until=str(NOW + 9 * HOUR))
     assert reason(decide(found, False, NOW - 300)) == "SleepScheduled"

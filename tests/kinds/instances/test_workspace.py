@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
+from fairlead.kinds.instances.workspace import sleep_time
 from tests.harness.kind_examples import (
     BY_NAME,
     apply_defaults,
@@ -68,3 +69,11 @@ def test_passwords_inside_inline_templates_are_sensitive() -> None:
     sensitive = BY_NAME["DevPodWorkspaceInstance"].sensitive
     assert "spec.template.virtualClusterTemplate.helmRelease.chart.password" in sensitive
     assert "status.instance.spaceTemplate.charts.password" in sensitive
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, ""), (1_800_000_000, "2027-01-15T08:00:00Z"), (10**12, ""), (10**30, ""), (-(10**15), "")],
+)
+def test_a_time_of_sleep_that_is_no_date_is_not_shown(seconds: int, shown: str) -> None:
+    assert sleep_time({"status": {"sleepModeConfig": {"status": {"scheduledSleep": seconds}}}}) == shown
