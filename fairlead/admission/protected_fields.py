@@ -5,8 +5,9 @@
   their metadata. Deleting needs no extra permission: it lets no one in.
 - `protect_status`: the status of clusters, spaces and virtual clusters. Controllers act on it: it says what to deploy
   with the stored credential of a cluster, who owns a namespace and where a gateway leads. Only the server and
-  administrators write it. Other users may write the status of a workspace, but only its runner may report it as
-  sleeping, which frees quota.
+  administrators write it. Runners report in the status of a workspace, but what the server has decided there is not
+  theirs to change: the rendered template says which secrets they get, and `Scheduled` whether they get any. Only
+  runners may report a workspace as sleeping, which frees quota.
 - `protect_ownership_labels`: labels and annotations that say to whom an object belongs. Once set, only administrators
   change them. The labels and annotations of project namespaces are for administrators only, since relabelling would
   move a namespace to another project. Those in `SERVER_ONLY_KEYS` are dropped, with a warning, when other requesters
@@ -29,6 +30,8 @@ from fairlead.kinds.access.components import KEY_ANNOTATION
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.core.service_account import UID_LABEL
+from fairlead.kinds.instances.workspace import REPORTED_FIELDS, SERVER_CONDITIONS
+from fairlead.registry.conditions import conditions_of
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
@@ -53,7 +56,8 @@ WORKSPACES = "devpodworkspaceinstances"
 
 
 def protect_status(api_group: str) -> Rule:
-    """Rejects status writes by users other than administrators, whatever their permissions on `status` are."""
+    """Rejects status writes by users other than administrators, whatever their permissions on `status` are. In
+    workspaces, fields and conditions that runners report are excepted."""
 
     @applies_to(
         lambda kind, verb: (
@@ -65,12 +69,37 @@ def protect_status(api_group: str) -> Rule:
         if change.subresource != "status" or free or change.new is None:
             return
         if change.kind.plural == WORKSPACES:
+            _check_server_fields(change)
             _check_sleeping_phase(change)
         elif (change.old or {}).get("status") != change.new.get("status"):
             why = "only the server may write its status; change its spec instead"
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.new), why)
 
     return rule
+
+
+def _check_server_fields(change: Change) -> None:
+    for path in _modified_server_fields(_status_of(change.old), _status_of(change.new)):
+        reported = ", ".join(sorted(REPORTED_FIELDS - {"conditions"}))
+        why = f"only the server may write {path}; a runner may write {reported} and conditions of its own"
+        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+
+def _modified_server_fields(before: Object, after: Object) -> Iterator[str]:
+    for name in sorted((before.keys() | after.keys()) - REPORTED_FIELDS):
+        if (before.get(name) or None) != (after.get(name) or None):
+            yield f"status.{name}"
+    for type in sorted(SERVER_CONDITIONS):
+        # All entries of the type: a second one must not pass because the first is unchanged.
+        old, new = ([each for each in conditions_of(status) if each.get("type") == type] for status in (before, after))
+        if old != new:
+            yield f"the condition {type} in status.conditions"
+
+
+def _status_of(obj: Object | None) -> Object:
+    """The status; empty if it is not a map, which validation rejects."""
+    found = (obj or {}).get("status")
+    return found if isinstance(found, dict) else {}
 
 
 def _check_sleeping_phase(change: Change) -> None:

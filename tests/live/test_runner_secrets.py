@@ -88,3 +88,67 @@ def test_a_secret_of_the_template_reaches_the_workspace_and_nothing_else(tmp_pat
         )
         wait_until(lambda: "SecretsUnavailable" in str(get_status(admin)), what="the secret is missed")
         assert get_status(admin)["lastWorkspaceStatus"] == "Running"
+
+
+STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
+MERGE = {"Content-Type": "application/merge-patch+json"}
+SCHEDULED = {"type": "Scheduled", "status": "True", "reason": "Scheduled", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+
+
+def put_status(runner: httpx.Client, status: dict[str, Any]) -> httpx.Response:
+    """Sends back the workspace as it was read, with some fields of its status replaced. Repeated if it has changed."""
+    while True:
+        served = runner.get(WORKSPACE).json()
+        response = runner.put(f"{WORKSPACE}/status", json={**served, "status": {**served["status"], **status}})
+        if response.status_code != 409:
+            return response
+
+
+def check_forgeries(runner: httpx.Client) -> None:
+    """What the runner would need to change for other secrets, or to stop the controllers, is refused."""
+    forgeries: dict[str, Any] = {
+        "status.instance": {"instance": {"workspaceEnv": {"STOLEN": REFERENCE}}},
+        "status.conditions": {"conditions": [{**SCHEDULED, "message": "forged"}]},
+        "status.ignoreReconciliation": {"ignoreReconciliation": True},
+    }
+    for field, status in forgeries.items():
+        responses = [put_status(runner, status)]
+        for headers in (MERGE, STRATEGIC):
+            responses.append(runner.patch(f"{WORKSPACE}/status", json={"status": status}, headers=headers))
+        for response in responses:
+            assert (response.status_code, field in response.text) == (403, True), response.text
+
+
+def check_reports(runner: httpx.Client) -> None:
+    condition = {**SCHEDULED, "type": "TaskSucceeded", "reason": "UpSucceeded"}
+    status = {"phase": "Ready", "lastWorkspaceStatus": "Running", "conditions": [condition]}
+    response = runner.patch(f"{WORKSPACE}/status", json={"status": status}, headers=STRATEGIC)
+    assert response.status_code == 200, response.text
+    response = put_status(runner, {"message": "sent back as it was read"})
+    assert response.status_code == 200, response.text
+
+
+def is_condition_set(client: httpx.Client, type: str, reason: str) -> bool:
+    conditions = client.get(WORKSPACE).json().get("status", {}).get("conditions", ())
+    return any((each["type"], each["reason"]) == (type, reason) for each in conditions)
+
+
+def test_the_key_of_a_runner_cannot_choose_its_secrets(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
+        create_object(admin, f"{M}/projects", "Project", "web")
+        create_object(admin, f"{M}/runners", "Runner", "one")
+        data = {"value": b64encode(CANARY.encode()).decode()}
+        create_object(admin, f"{M}/namespaces/service-p-web/projectsecrets", "ProjectSecret", "token", data=data)
+        template = {"provider": {"name": "process"}, "workspaceEnv": {"PLAIN": {"value": "1"}}}
+        spec = {"owner": {"user": "admin"}, "template": template, "runnerRef": {"runner": "one"}}
+        create_object(admin, WORKSPACES, "DevPodWorkspaceInstance", "dev", **spec)
+        wait_until(lambda: is_condition_set(admin, "TemplateResolved", "Resolved"), what="the template is resolved")
+        wait_until(lambda: is_condition_set(admin, "Scheduled", "Scheduled"), what="it is scheduled")
+        key = admin.get(f"{M}/runners/one/accesskey").json()["accessKey"]
+        with server.client(key) as runner:
+            check_forgeries(runner)
+            check_reports(runner)
+            response = runner.get(CREDENTIALS)
+            assert (response.status_code, response.json().get("workspaceEnv")) == (200, None), response.text
+            admin.patch(f"{M}/projects/web", json={"spec": {"allowedRunners": []}}, headers=MERGE).raise_for_status()
+            assert runner.get(CREDENTIALS).status_code == 409

@@ -92,6 +92,14 @@ STATUS = obj(
 
 FIELDS = {"spec": SPEC, "status": STATUS}
 
+REPORTED_FIELDS = frozenset(
+    {"phase", "reason", "message", "lastWorkspaceStatus", "usage", "activity", "kubernetes", "conditions"}
+)
+"""Fields of `status` that runners report, with conditions of their own. Only the server writes all others: it acts on
+them, and resolves the secrets that `instance` refers to."""
+SERVER_CONDITIONS = frozenset({"Scheduled", "Ready", "Reconciling", "Stalled", "TemplateResolved", "TemplateSynced"})
+"""Types of conditions that only the server writes."""
+
 
 def current_reason(workspace: Object) -> Any:
     """Why the workspace is not ready, which task is under way, or that a changed template waits for an `up`; empty

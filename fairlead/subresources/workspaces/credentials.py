@@ -1,8 +1,9 @@
 """`devpodworkspaceinstances/<name>/credentials`: the secrets that a runner needs to bring up a workspace.
 
-Only the runner that the workspace is scheduled to gets them, with its own key. They are what the rendered template
-refers to with `valueFrom`, values that contain password parameters, and credentials for the host of the repository. The
-owner of the workspace must have `use` on each secret. Project secrets are those of the same project. For shared
+Only the runner that the workspace is scheduled to gets them, with its own key, as long as the project allows it. They
+are what the rendered template refers to with `valueFrom`, values that contain password parameters, and credentials for
+the host of the repository. That host is the runner's to name: only the runner knows a source that came with an `up`.
+The owner of the workspace must have `use` on each secret. Project secrets are those of the same project. For shared
 secrets, to be an administrator is not enough: others may be able to change an administrator's workspace, and so what it
 refers to, and must not get the secrets of all namespaces that way.
 """
@@ -12,6 +13,8 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from fairlead.admission.allow_lists import RUNNERS as ALLOWED_RUNNERS
+from fairlead.admission.allow_lists import allowed_names, is_allowed
 from fairlead.authz.component_access import ComponentResolver
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Conflict, Forbidden
@@ -23,7 +26,8 @@ from fairlead.registry.conditions import is_true
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionRequest
 
-WORKSPACES, PROJECT_SECRETS, SHARED_SECRETS = "devpodworkspaceinstances", "projectsecrets", "sharedsecrets"
+WORKSPACES, PROJECTS = "devpodworkspaceinstances", "projects"
+PROJECT_SECRETS, SHARED_SECRETS = "projectsecrets", "sharedsecrets"
 GIT_HOST_ANNOTATION = "service.sh/git-host"
 """On a ProjectSecret: it has credentials for repositories on this host, `host` or `host:port`."""
 GIT_KEYS = {
@@ -100,7 +104,8 @@ class CredentialsHandler:
         }
 
     def _check_runner(self, request: ActionRequest, workspace: Object) -> None:
-        """A workspace may name a runner that its project does not allow: then it is not scheduled. The name of the user
+        """A workspace may name a runner that its project does not allow: then it is not scheduled. One that is stays on
+        its runner when the project does not allow it any more, but its secrets do not go there. The name of the user
         alone is not enough: administrators may impersonate it."""
         runner = self._runners.component_of(request.user) if request.user.impersonator is None else None
         if runner is None or runner != get_path(workspace, "spec.runnerRef.runner"):
@@ -108,6 +113,16 @@ class CredentialsHandler:
             raise Forbidden.of(WORKSPACES, self._group, request.name, reason)
         if not is_true(workspace.get("status"), "Scheduled") or "deletionTimestamp" in metadata(workspace):
             raise Conflict(f'workspace "{request.name}" is not scheduled to a runner, or is being deleted')
+        if not self._is_allowed(runner, request.namespace):
+            project = request.namespace.removeprefix(self._prefix)
+            raise Conflict(f'project "{project}" does not allow runner "{runner}"; add it to its spec.allowedRunners')
+
+    def _is_allowed(self, runner: str, namespace: str) -> bool:
+        """Whether the namespace is that of a project that allows the runner."""
+        if not namespace.startswith(self._prefix):
+            return False
+        entry = self._registry.view.get((self._group, PROJECTS, "", namespace.removeprefix(self._prefix)))
+        return entry is not None and is_allowed(allowed_names(decode(entry), ALLOWED_RUNNERS), runner)
 
     # --- values of the template -----------------------------------------------------------------------------------
 

@@ -182,6 +182,24 @@ async def test_only_the_runner_that_a_workspace_is_scheduled_to_reads_them(
         await credentials.read(user)
 
 
+@pytest.mark.parametrize(
+    ("allowed", "is_served"),
+    [(None, True), ([{"name": "*"}], True), ([{"name": "local"}], True), ([{"name": "other"}], False), ([], False)],
+)
+async def test_a_runner_that_the_project_does_not_allow_gets_none(
+    credentials: CredentialsFixture, allowed: list[Object] | None, is_served: bool
+) -> None:
+    """Also if the workspace was scheduled to it before."""
+    await credentials.create_workspace({})
+    spec = {} if allowed is None else {"allowedRunners": allowed}
+    await credentials.api.patch("Project", "web", lambda obj: obj.update(spec=spec))
+    if is_served:
+        assert (await credentials.read())["errors"] == []
+    else:
+        with pytest.raises(Conflict, match='project "web" does not allow runner "local"'):
+            await credentials.read()
+
+
 async def test_credentials_are_for_one_host_and_the_own_ones_come_first(credentials: CredentialsFixture) -> None:
     await credentials.create_secret("ProjectSecret", "a-project", "git.example.com", password="project", username="bot")
     await credentials.create_secret("ProjectSecret", "b-ada", "Git.Example.com", "ada", password="own")
