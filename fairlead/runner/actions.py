@@ -18,7 +18,7 @@ from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
 from fairlead.runner.activity.metering import MeteredStream
 from fairlead.runner.activity.traffic import KEEPALIVE_BYTES
-from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions
+from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions, is_variable_name
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -165,6 +165,8 @@ class RunnerActions:
         command = options.get("command") or ()
         parts = shlex.split(command) if isinstance(command, str) else [str(each) for each in command]
         environment = {str(name): str(value) for name, value in (options.get("environment") or {}).items()}
+        if not all(is_variable_name(name) for name in environment):
+            raise Refused(400, "environment: names must consist of letters, digits and underscores")
         exec_options = ExecOptions(
             user=str(options.get("user") or ""),
             tty=bool(options.get("tty")),

@@ -8,12 +8,15 @@ All methods may be called again after a failure or a restart. The runner calls `
 one uid one after the other, and `status`, `exec` and the methods for ports at any time.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
+
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # --- what is wanted ---------------------------------------------------------------------------------------------------
 
@@ -225,6 +228,11 @@ class ByteStream(Protocol):
     async def abort(self) -> None:
         """Closes both directions at once."""
         ...
+
+
+def is_variable_name(text: str) -> bool:
+    """Whether it is safe as the name of an environment variable in the text of a shell script."""
+    return _VARIABLE_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

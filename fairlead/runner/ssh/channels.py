@@ -5,8 +5,9 @@ what has arrived, bounded, until the process or port inside has taken it.
 """
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from fairlead.runner.engines.contract import (
     ExecOptions,
     Process,
 )
+from fairlead.runner.ssh.limits import ChannelSlot
 from fairlead.runner.ssh.process import NewConnection
 from fairlead.runner.ssh.stopping import MESSAGE, has_stopped
 
@@ -29,6 +31,8 @@ READ_BYTES = 32 * 1024
 PAUSE_BYTES = 256 * 1024
 MAX_COMMAND_CHARS = 256 * 1024
 MAX_VALUE_CHARS = 4096
+MAX_VARIABLES = 32
+ACCEPTED_VARIABLE = re.compile(r"LANG|LC_[A-Z_]{1,32}")
 MAX_TERMINAL = 4096
 NO_SFTP = (
     "this workspace has no sftp-server, which scp and sftp need; install it in the image (package openssh-sftp-server "
@@ -125,13 +129,15 @@ class Target:
 class CommandSession(asyncssh.SSHServerSession[bytes]):
     """A shell, a command or sftp, with or without a terminal. It ends with its process, and its process with it."""
 
-    def __init__(self, target: Target, track: Callable[[Awaitable[None]], "asyncio.Task[None]"]) -> None:
+    def __init__(self, target: Target, slot: ChannelSlot) -> None:
         self._target = target
-        self._track = track
+        self._slot = slot
         self._channel: Any = None
         self._input: ChannelInput | None = None
         self._process: Process | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._signalling: asyncio.Task[None] | None = None
+        self._resizing: asyncio.Task[None] | None = None
+        self._new_size: tuple[int, int] | None = None
 
     def connection_made(self, chan: Any) -> None:
         self._channel = chan
@@ -153,7 +159,7 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
         return self._start((path,)) if path else self._start(None)
 
     def _start(self, command: Sequence[str] | None) -> bool:
-        self._running = self._track(self._run(command))
+        self._slot.start(self._run(command))
         return True
 
     async def _run(self, command: Sequence[str] | None) -> None:
@@ -194,11 +200,7 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
         """In the home of the user, with the terminal of the client, and the variables of it that sshd accepts, too."""
         term, folder = channel.get_terminal_type(), self._target.connection.home
         columns, rows, _, _ = channel.get_terminal_size()
-        environment = {
-            name: value
-            for name, value in channel.get_environment().items()
-            if (name == "LANG" or name.startswith("LC_")) and len(value) <= MAX_VALUE_CHARS and value.isprintable()
-        }
+        environment = select_variables(channel.get_environment())
         if term is None:
             return ExecOptions(environment=environment, folder=folder)
         environment["TERM"] = term[:64] if term.isprintable() else "xterm"
@@ -223,12 +225,20 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
             self._input.resume()
 
     def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
-        if self._process is not None:
-            self._track(self._process.resize(_clamp(width), _clamp(height)))
+        """While a change is under way, only the newest one waits."""
+        self._new_size = (_clamp(width), _clamp(height))
+        if self._process is not None and (self._resizing is None or self._resizing.done()):
+            self._resizing = self._slot.start(self._resize(self._process))
+
+    async def _resize(self, process: Process) -> None:
+        while self._new_size is not None:
+            size, self._new_size = self._new_size, None
+            await process.resize(*size)
 
     def signal_received(self, signal: str) -> None:
-        if self._process is not None:
-            self._track(self._process.send_signal(signal[:16]))
+        """Signals that arrive while one is under way are dropped."""
+        if self._process is not None and (self._signalling is None or self._signalling.done()):
+            self._signalling = self._slot.start(self._process.send_signal(signal[:16]))
 
     def break_received(self, msec: int) -> bool:
         return False
@@ -236,22 +246,20 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._input is not None:
             self._input.resume()
-        if self._running is not None:
-            self._running.cancel()
+        self._slot.close()
 
 
 class PortSession(asyncssh.SSHTCPSession[bytes]):
     """A connection to a port of the workspace."""
 
-    def __init__(self, port: ByteStream, track: Callable[[Awaitable[None]], "asyncio.Task[None]"]) -> None:
+    def __init__(self, port: ByteStream, slot: ChannelSlot) -> None:
         self._port = port
-        self._track = track
+        self._slot = slot
         self._input: ChannelInput | None = None
-        self._running: asyncio.Task[None] | None = None
 
     def connection_made(self, chan: Any) -> None:
         self._input = ChannelInput(chan)
-        self._running = self._track(self._serve(chan, self._input))
+        self._slot.start(self._serve(chan, self._input))
 
     async def _serve(self, channel: Any, input: ChannelInput) -> None:
         async def copy_output() -> None:
@@ -285,8 +293,17 @@ class PortSession(asyncssh.SSHTCPSession[bytes]):
             self._input.resume()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._running is not None:
-            self._running.cancel()
+        self._slot.close()
+
+
+def select_variables(given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a client that sshd accepts, too: those of its language, up to a limit."""
+    accepted = {
+        name: value
+        for name, value in given.items()
+        if ACCEPTED_VARIABLE.fullmatch(name) and len(value) <= MAX_VALUE_CHARS and value.isprintable()
+    }
+    return dict(list(accepted.items())[:MAX_VARIABLES])
 
 
 def _clamp(size: int) -> int:

@@ -5,15 +5,13 @@ a folder in memory, never to homes. They come with the first bytes of its input,
 are visible to others.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
-from fairlead.runner.engines.contract import Engine, ExecOptions, Process
+from fairlead.runner.engines.contract import Engine, ExecOptions, Process, is_variable_name
 from fairlead.runner.ssh.host_keys import HostKey
 from fairlead.runner.ssh.inside import Inside
 
 MAX_ENVIRONMENT_BYTES = 32 * 1024
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OWN_VARIABLES = frozenset(
     {"HOME", "USER", "LOGNAME", "SHELL", "TERM", "PWD", "OLDPWD", "SHLVL", "_", "FAIRLEAD_SESSION"}
 )
@@ -86,7 +84,7 @@ def _quote_variables(environment: Mapping[str, str]) -> Sequence[str]:
     size = 0
     for name, value in environment.items():
         is_plain = value.isprintable() and not set('"\\') & set(value)
-        if not VARIABLE.fullmatch(name) or name in OWN_VARIABLES or name.startswith("SSH_") or not is_plain:
+        if not is_variable_name(name) or name in OWN_VARIABLES or name.startswith("SSH_") or not is_plain:
             continue
         size += len(name) + len(value.encode())
         if size > MAX_ENVIRONMENT_BYTES:

@@ -12,7 +12,6 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,9 @@ from fairlead.core.log import configure_logging
 from fairlead.runner.engines.contract import Engine, EngineError
 from fairlead.runner.registry import load_engines
 from fairlead.runner.ssh.channels import CommandSession, PortSession, Target
+from fairlead.runner.ssh.limits import ChannelSlot, ConnectionChannels, TooManyChannels, WorkspaceChannels
 from fairlead.runner.ssh.process import MAX_MESSAGE_BYTES, NewConnection, ServerSettings
 
-MAX_CHANNELS = 128
 MAX_MEMORY_BYTES = 2 << 30
 LOGIN_SECONDS = 60
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
@@ -39,9 +38,9 @@ log = structlog.get_logger(__name__)
 class WorkspaceServer(asyncssh.SSHServer):
     """One connection. Its tasks end with it."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, channels: WorkspaceChannels) -> None:
         self._target = target
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._channels = ConnectionChannels(channels)
         self._connection: Any = None
         self.closed = asyncio.Event()
 
@@ -49,8 +48,7 @@ class WorkspaceServer(asyncssh.SSHServer):
         self._connection = conn
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for task in self._tasks:
-            task.cancel()
+        self._channels.close()
         self.closed.set()
 
     def begin_auth(self, username: str) -> bool:
@@ -65,50 +63,45 @@ class WorkspaceServer(asyncssh.SSHServer):
         return True
 
     def session_requested(self) -> Any:
-        self._require_room()
-        return CommandSession(self._target, self._track)
+        return CommandSession(self._target, self._take_slot())
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
-        self._require_room()
         if dest_host not in LOOPBACK:
             message = "only ports of the workspace itself are forwarded: use localhost"
             raise asyncssh.ChannelOpenError(OPEN_ADMINISTRATIVELY_PROHIBITED, message)
-        return self._open_port(dest_port)
+        return self._open_port(dest_port, self._take_slot())
 
-    async def _open_port(self, port: int) -> PortSession:
+    async def _open_port(self, port: int, slot: ChannelSlot) -> PortSession:
         try:
-            return PortSession(await self._target.open_port(port), self._track)
+            stream = await self._target.open_port(port)
         except EngineError as error:
+            slot.close()
             raise asyncssh.ChannelOpenError(OPEN_CONNECT_FAILED, error.message) from None
+        except BaseException:
+            slot.close()
+            raise
+        if slot.is_closed:
+            await stream.abort()
+            raise asyncssh.ChannelOpenError(OPEN_CONNECT_FAILED, "the connection has ended")
+        return PortSession(stream, slot)
 
-    def _require_room(self) -> None:
-        if len(self._tasks) >= MAX_CHANNELS:
-            raise asyncssh.ChannelOpenError(OPEN_RESOURCE_SHORTAGE, f"{MAX_CHANNELS} channels are open")
-
-    def _track(self, work: Awaitable[None]) -> "asyncio.Task[None]":
-        task = asyncio.ensure_future(_report_failure(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _take_slot(self) -> ChannelSlot:
+        try:
+            return self._channels.take()
+        except TooManyChannels as error:
+            raise asyncssh.ChannelOpenError(OPEN_RESOURCE_SHORTAGE, str(error)) from None
 
     async def wait_ended(self) -> None:
         """Waits until the connection has ended, and with it all of its processes."""
         await self.closed.wait()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._channels.wait_ended()
 
 
-async def _report_failure(work: Awaitable[None]) -> None:
-    """A fault of one channel does not end the others."""
-    try:
-        await work
-    except Exception as error:
-        log.error("a channel of SSH has failed", exc_info=error)
-
-
-async def serve_connection(connected: socket.socket, host_key: asyncssh.SSHKey, target: Target) -> None:
+async def serve_connection(
+    connected: socket.socket, host_key: asyncssh.SSHKey, target: Target, channels: WorkspaceChannels
+) -> None:
     """Serves one connection to its end."""
-    server = WorkspaceServer(target)
+    server = WorkspaceServer(target, channels)
     try:
         connection = await asyncssh.run_server(
             connected,
@@ -145,13 +138,14 @@ async def serve(control: socket.socket) -> None:
     settings = msgspec.json.decode(content, type=ServerSettings)
     engine = _create_engine(settings)
     host_key = asyncssh.import_private_key(settings.host_key)
+    channels = WorkspaceChannels()
     tasks: set[asyncio.Task[None]] = set()
     while True:
         content, connected = await _receive(control)
         if connected is None:
             break
         target = Target(engine, settings.uid, msgspec.json.decode(content, type=NewConnection))
-        task = asyncio.create_task(serve_connection(connected, host_key, target))
+        task = asyncio.create_task(serve_connection(connected, host_key, target, channels))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
     for task in tasks:

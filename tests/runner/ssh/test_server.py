@@ -21,6 +21,7 @@ from fairlead.core.crypto.ssh_certificates import (
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.engines.sessions import find_marked, list_pids, read_mark
 from fairlead.runner.ssh.channels import Target
+from fairlead.runner.ssh.limits import WorkspaceChannels
 from fairlead.runner.ssh.process import NewConnection
 from fairlead.runner.ssh.server import serve_connection
 from tests.harness.eventually import eventually
@@ -40,12 +41,17 @@ def certificate(authority: str = AUTHORITY, principal: str = UID, minutes: int =
 
 @asynccontextmanager
 async def connect(
-    engine: LocalEngine, cert: str = "", user: str = "dev", sftp_server: str = SFTP_SERVER
+    engine: LocalEngine,
+    cert: str = "",
+    user: str = "dev",
+    sftp_server: str = SFTP_SERVER,
+    channels: WorkspaceChannels | None = None,
 ) -> AsyncIterator[asyncssh.SSHClientConnection]:
     ours, theirs = socket.socketpair()
     accepted = NewConnection((find_public_key(AUTHORITY),), "dev", "/tmp", "/bin/sh", sftp_server)
     target = Target(cast(Engine, engine), UID, accepted)
-    serving = asyncio.create_task(serve_connection(theirs, asyncssh.import_private_key(HOST_KEY), target))
+    host_key = asyncssh.import_private_key(HOST_KEY)
+    serving = asyncio.create_task(serve_connection(theirs, host_key, target, channels or WorkspaceChannels()))
     key = asyncssh.import_private_key(CLIENT_KEY)
     identity = (key, asyncssh.import_certificate(cert or certificate()))
     known = asyncssh.import_known_hosts(f"workspace {find_public_key(HOST_KEY)}")

@@ -9,6 +9,7 @@ import os.path
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fairlead.runner.engines.contract import is_variable_name
 from fairlead.runner.engines.devcontainer.build_limits import build_cgroup
 from fairlead.runner.engines.devcontainer.grant import PRIVATE_FOLDER, Grant
 from fairlead.runner.engines.devcontainer.images import resolve_image
@@ -312,11 +313,12 @@ def _rewrite_exec(arguments: Sequence[str], grant: Grant, container_id: str) -> 
 
 def pass_variables(variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """Options of `podman exec` that name variables, and the environment with their values. The options have the values
-    of those that podman itself would act upon."""
+    of those that podman itself would act upon, and of unusual names: `*` alone would be all of podman's variables."""
     options: list[str] = []
     environment: dict[str, str] = {}
     for name, value in variables.items():
-        if name in VARIABLES_OF_PODMAN or name.startswith(PREFIXES_OF_PODMAN):
+        is_of_podman = name in VARIABLES_OF_PODMAN or name.startswith(PREFIXES_OF_PODMAN)
+        if is_of_podman or not is_variable_name(name):
             options += ["-e", f"{name}={value}"]
         else:
             options += ["-e", name]

@@ -13,7 +13,7 @@ from typing import Any
 
 from fairlead.core.body_errors import Malformed
 from fairlead.core.json import decode, encode
-from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec, is_variable_name
 from fairlead.runner.engines.kubernetes.options import Options
 from fairlead.runner.engines.kubernetes.policy import SECCOMP_UNCONFINED, SHM_SIZE, find_violations, parse_mount
 
@@ -28,7 +28,6 @@ _COMMENTS = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TRAILING_COMMAS = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z]+)(?::([^}]*))?\}")
 _CONTAINER_VARIABLE = re.compile(r"\$\{containerEnv:([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _SHM_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -178,7 +177,7 @@ def quote_expression(text: str) -> str:
 def _read_variables(value: Any, name: str) -> dict[str, str]:
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not all(_NAME.fullmatch(each) for each in value):
+    if not isinstance(value, Mapping) or not all(is_variable_name(each) for each in value):
         raise _invalid(f"{name} must be an object with names of variables")
     return {each: str(text) for each, text in value.items() if text is not None}
 

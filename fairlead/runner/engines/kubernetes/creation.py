@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fairlead.core.objects import Object, metadata
-from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, Reason
+from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, Reason, is_variable_name
 from fairlead.runner.engines.devcontainer.grant import TASK_LABEL, TEMPLATE_LABEL
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.configuration import DevContainer, read_dev_container
@@ -215,7 +215,7 @@ class Creation:
                 ("/bin/sh", "-c", script),
                 session.folder,
                 choose_user("", session.user, session.container_user),
-                {name: spec.secrets[name] for name in list_secrets(spec) if name.isidentifier()},
+                {name: spec.secrets[name] for name in list_secrets(spec) if is_variable_name(name)},
                 session.environment,
             ),
             ExecOptions(),

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fairlead.runner.engines.contract import EngineError, Reason, is_variable_name
 from fairlead.runner.engines.kubernetes.settings import Folders
 
 KEEP = """
@@ -195,8 +196,11 @@ class SessionScript:
 
 
 def build_session(session: SessionScript, folders: Folders) -> str:
-    """The script that becomes the process of a session."""
+    """The script that becomes the process of a session. Raises EngineError if a variable has an unsafe name."""
     sessions = f"{folders.private}/sessions"
+    for name in (*session.expressions, *session.environment):
+        if not is_variable_name(name):
+            raise EngineError(Reason.NOT_RUNNING, f"{name[:64]!r} is not the name of a variable")
     exports = [f"export {name}={value}" for name, value in session.expressions.items()]
     exports += [f"export {name}={shlex.quote(value)}" for name, value in session.environment.items()]
     lines = [
