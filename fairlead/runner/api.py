@@ -1,6 +1,7 @@
 """Requests of the runner to its server, and the watch of its workspaces.
 
-The client is synchronous: each request runs in a thread. The watch has a thread of its own, which ends with the
+The client is synchronous: each request runs in a thread, one of its own pool, so that nothing that a workspace makes
+slow delays a heartbeat. The watch has a thread of its own, which ends with the
 process. Tests replace `RunnerApi` as a whole.
 """
 
@@ -8,6 +9,7 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -21,6 +23,7 @@ HEARTBEAT_NAMESPACE = "service-system"
 LEASES_PATH = f"/kubernetes/management/apis/coordination.k8s.io/v1/namespaces/{HEARTBEAT_NAMESPACE}/leases"
 REQUEST_SECONDS = 20.0
 """Shorter than the silence after which the server gives up on a runner, so that a heartbeat is tried again in time."""
+MAX_REQUESTS = 16
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -82,6 +85,7 @@ class ClientApi:
         self._clients = clients
         self._runner = runner
         self._clock = clock
+        self._threads = ThreadPoolExecutor(MAX_REQUESTS, "request")
 
     async def get_runner(self) -> Object:
         return await self._call(lambda client: client.get(RUNNERS, self._runner))
@@ -163,7 +167,8 @@ class ClientApi:
         return f"{LEASES_PATH}/runner-{self._runner}"
 
     async def _call(self, send: Callable[[Client], Object]) -> Object:
-        return await asyncio.to_thread(lambda: send(self._clients.get()))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: send(self._clients.get()))
 
 
 def build_event(workspace: Object, reason: str, message: str, type: str, now: str) -> Object:

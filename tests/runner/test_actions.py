@@ -243,6 +243,15 @@ async def test_a_session_whose_stream_ends_leaves_no_process(actions: RunnerActi
     assert process.events == [(("sleep", "1000"), False)]
 
 
+@pytest.mark.parametrize("name", ["A;id;B", "$(id)", "A B", "", "1A", "A\n", "\u00c4"])
+async def test_a_session_with_an_unsafe_name_of_a_variable_is_refused(
+    actions: RunnerActions, process: FakeProcess, name: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        await request(actions, "exec", options={"command": ["env"], "environment": {"GOOD": "1", name: "x"}})
+    assert (refused.value.code, process.events) == (400, [])
+
+
 async def test_a_download_is_an_archive_made_inside(actions: RunnerActions, process: FakeProcess) -> None:
     await request(actions, "download", options={"path": "/work/a b/"}, messages=(Eof(STDIN),))
     assert process.events == [(("tar", "-cf", "-", "-C", "/work", "--", "a b"), False)]

@@ -4,15 +4,16 @@ All of it comes from files of the kernel on the host, and of the work folder onl
 pretend to be active; it cannot make the host read or follow anything else.
 """
 
-import asyncio
 import os
 import stat
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fairlead.runner.engines.contract import TerminalSample
+from fairlead.runner.engines.scans import Scans
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PTY_MAJOR = 136
@@ -158,6 +159,7 @@ class WriteScanner:
     a hundredth of a core."""
 
     _scans: dict[str, "_Scan"] = field(default_factory=dict)
+    _threads: Scans[bool] = field(default_factory=Scans)
 
     async def find_newest(self, uid: str, root: Path) -> float:
         """When writes were last noticed; 0 if they never were."""
@@ -165,7 +167,9 @@ class WriteScanner:
         if scan is not None and now < scan.next_at:
             return scan.newest
         began = time.time()
-        is_changed = scan is not None and await asyncio.to_thread(has_writes_since, root, scan.began - CLOCK_SECONDS)
+        is_changed = False
+        if scan is not None:
+            is_changed = await self._threads.run(uid, partial(has_writes_since, root, scan.began - CLOCK_SECONDS))
         seconds = max(SCAN_SECONDS, SCAN_SHARE * (time.monotonic() - now))
         newest = began if is_changed else scan.newest if scan is not None else 0.0
         self._scans[uid] = _Scan(began, time.monotonic() + seconds, newest)

@@ -234,6 +234,14 @@ def test_variables_for_the_container_do_not_configure_podman(name: str) -> None:
     assert f"{name}=/workspaces/demo" in command.arguments
 
 
+@pytest.mark.parametrize("name", ["*", "HO*", "a b", "1"])
+def test_unusual_names_of_variables_are_not_left_to_podman(name: str) -> None:
+    """With a star, podman would pass on all of its own variables that begin so."""
+    command = rewrite("exec", "-e", f"{name}=x", CONTAINER, "/bin/sh")
+    assert command.environment == {}
+    assert command.arguments[1:3] == ["-e", f"{name}=x"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

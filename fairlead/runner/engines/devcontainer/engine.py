@@ -1,6 +1,5 @@
 """`DevcontainerEngine`: dev containers on this machine, one per workspace."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +41,7 @@ from fairlead.runner.engines.measurement import (
     read_process,
     sample_terminals,
 )
+from fairlead.runner.engines.scans import Scans
 from fairlead.runner.engines.sessions import (
     MARK,
     end_trees,
@@ -65,6 +65,8 @@ class DevcontainerEngine:
     observer: Observer = field(init=False)
     images: ImageCollector = field(init=False)
     writes: WriteScanner = field(default_factory=WriteScanner)
+    port_scans: Scans[list[ListeningPort]] = field(default_factory=Scans)
+    process_scans: Scans[tuple[float, dict[str, TerminalSample]]] = field(default_factory=Scans)
 
     def __post_init__(self) -> None:
         self.podman = Podman(self.settings)
@@ -138,7 +140,7 @@ class DevcontainerEngine:
         if container is None or not container.is_alive():
             self.writes.forget(uid)
             return None
-        cpu_seconds, terminals = await asyncio.to_thread(_sample_processes, container)
+        cpu_seconds, terminals = await self.process_scans.run(uid, partial(_sample_processes, container))
         return ActivitySample(
             started_at=container.started_at,
             cpu_seconds=cpu_seconds,
@@ -177,7 +179,7 @@ class DevcontainerEngine:
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         container = await self._running(uid)
-        return await asyncio.to_thread(list_listening, container.pid)
+        return await self.port_scans.run(uid, partial(list_listening, container.pid))
 
     async def open_port(self, uid: str, port: int) -> ByteStream:
         container = await self._running(uid)

@@ -6,8 +6,10 @@ import ctypes
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, ListeningPort, Reason
@@ -15,6 +17,11 @@ from fairlead.runner.engines.sessions import Writer, list_pids
 
 LISTENING = "0A"
 CONNECT_SECONDS = 10.0
+MAX_SOCKETS = 65_536
+MAX_PROCESSES = 4096
+MAX_DESCRIPTORS = 65_536
+SCAN_SECONDS = 2.0
+"""Limits of one list of ports. Beyond them, ports have no name of a process."""
 
 
 @dataclass(slots=True)
@@ -89,11 +96,12 @@ def _set_exception(future: asyncio.Future[socket.socket], error: OSError) -> Non
 
 
 def _read_table(path: Path) -> Iterator[tuple[int, str, str]]:
+    """The kernel lists the sockets that listen first."""
     try:
-        lines = path.read_text().splitlines()[1:]
+        with path.open() as lines:
+            yield from parse_listening(islice(lines, 1, MAX_SOCKETS))
     except (FileNotFoundError, ProcessLookupError):
         return
-    yield from parse_listening(lines)
 
 
 def parse_listening(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
@@ -102,7 +110,11 @@ def parse_listening(lines: Iterable[str]) -> Iterator[tuple[int, str, str]]:
         fields = line.split()
         if len(fields) > 9 and fields[3] == LISTENING:
             address, _, port = fields[1].partition(":")
-            yield int(port, 16), _format_address(address), fields[9]
+            try:
+                found = int(port, 16), _format_address(address), fields[9]
+            except (ValueError, OSError):
+                continue
+            yield found
 
 
 def _format_address(text: str) -> str:
@@ -112,19 +124,55 @@ def _format_address(text: str) -> str:
 
 
 def _find_owners(pid: int, inodes: set[str]) -> dict[str, str]:
-    """Names of the processes that hold these sockets."""
+    """Names of the processes that hold these sockets, as far as they are found within the limits."""
     owners: dict[str, str] = {}
     namespace = _read_link(f"/proc/{pid}/ns/net")
-    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    budget = ScanBudget()
     for each in list_pids():
-        if not wanted or _read_link(f"/proc/{each}/ns/net") != namespace:
+        if len(owners) == len(inodes) or not budget.has_time():
+            break
+        if _read_link(f"/proc/{each}/ns/net") != namespace:
             continue
+        if not budget.take_process():
+            break
         with contextlib.suppress(OSError):
-            for entry in os.listdir(f"/proc/{each}/fd"):
-                inode = wanted.get(_read_link(f"/proc/{each}/fd/{entry}"), "")
-                if inode and inode not in owners:
-                    owners[inode] = Path(f"/proc/{each}/comm").read_text().strip()
+            held = _find_sockets(each, inodes - owners.keys(), budget)
+            if held:
+                owners |= dict.fromkeys(held, Path(f"/proc/{each}/comm").read_text(errors="replace").strip())
     return owners
+
+
+@dataclass(slots=True)
+class ScanBudget:
+    """What one scan may still cost."""
+
+    processes: int = field(default_factory=lambda: MAX_PROCESSES)
+    descriptors: int = field(default_factory=lambda: MAX_DESCRIPTORS)
+    ends_at: float = field(default_factory=lambda: time.monotonic() + SCAN_SECONDS)
+
+    def take_process(self) -> bool:
+        self.processes -= 1
+        return self.processes >= 0
+
+    def take_descriptor(self) -> bool:
+        self.descriptors -= 1
+        return self.descriptors >= 0 and self.has_time()
+
+    def has_time(self) -> bool:
+        return time.monotonic() < self.ends_at
+
+
+def _find_sockets(pid: int, inodes: set[str], budget: ScanBudget) -> set[str]:
+    """Those of these sockets that the process holds."""
+    found: set[str] = set()
+    with os.scandir(f"/proc/{pid}/fd") as entries:
+        for entry in entries:
+            if len(found) == len(inodes) or not budget.take_descriptor():
+                break
+            inode = _read_link(entry.path).removeprefix("socket:[").removesuffix("]")
+            if inode in inodes:
+                found.add(inode)
+    return found
 
 
 def _read_link(path: str) -> str:

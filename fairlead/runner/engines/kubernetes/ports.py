@@ -127,11 +127,11 @@ async def open_port(place: Place, port: int) -> PortConnection:
 
 
 def parse_ports(output: str) -> list[ListeningPort]:
-    """The ports in the output of `scripts.LIST_PORTS`."""
+    """The ports in the output of `scripts.LIST_PORTS`, which the workspace controls: other lines are ignored."""
     lines, names, owners, pid = output.splitlines(), dict[str, str](), dict[str, str](), ""
     for line in lines:
         if line.startswith("process /proc/"):
-            _, path, name = line.split(" ", 2)
+            path, _, name = line.removeprefix("process ").partition(" ")
             names[path.split("/")[2]] = name
         elif line.startswith("/proc/"):
             pid = line.split("/")[2]

@@ -21,6 +21,8 @@ from fairlead.runner.engines.kubernetes.settings import Folders
 from fairlead.runner.engines.sessions import BOOT_ID, new_mark
 
 SCRIPT_SECONDS = 20.0
+MAX_OUTPUT_BYTES = 1 << 20
+"""Of each stream of a script: a workspace decides what its programs print."""
 END_SECONDS = 2.0
 """How long the cluster may take to report the end of a process that was killed."""
 ROOT = "0"
@@ -156,7 +158,11 @@ def choose_user(wanted: str, session_user: str, container_user: str) -> str:
 
 
 async def _read_all(pipe: Pipe) -> bytes:
+    """All output; what exceeds the limit is dropped."""
     parts: list[bytes] = []
+    remaining = MAX_OUTPUT_BYTES
     while data := await pipe.read():
-        parts.append(data)
+        if remaining > 0:
+            parts.append(data[:remaining])
+            remaining -= len(parts[-1])
     return b"".join(parts)

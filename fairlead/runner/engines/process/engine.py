@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from fairlead.runner.engines.contract import (
@@ -33,6 +34,7 @@ from fairlead.runner.engines.contract import (
     WorkspaceSpec,
 )
 from fairlead.runner.engines.measurement import ProcessSample, WriteScanner, read_process, sample_terminals
+from fairlead.runner.engines.scans import Scans
 from fairlead.runner.engines.sessions import (
     MARK,
     end_trees,
@@ -54,6 +56,7 @@ class ProcessEngine:
     state_folder: Path
     name: str = "process"
     writes: WriteScanner = field(default_factory=WriteScanner)
+    process_scans: Scans[list[ProcessSample]] = field(default_factory=Scans)
 
     async def check(self) -> Sequence[Finding]:
         has_git = shutil.which("git") is not None
@@ -129,7 +132,7 @@ class ProcessEngine:
         if running is None:
             self.writes.forget(uid)
             return None
-        processes = await asyncio.to_thread(_list_processes, uid)
+        processes = await self.process_scans.run(uid, partial(_list_processes, uid))
         return ActivitySample(
             started_at=datetime.fromisoformat(str(running["started"])),
             cpu_seconds=sum(each.cpu_seconds for each in processes),

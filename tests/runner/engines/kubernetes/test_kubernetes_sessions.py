@@ -4,12 +4,17 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, ListeningPort, Reason
 from fairlead.runner.engines.devcontainer.observation import read_start_ticks
 from fairlead.runner.engines.kubernetes.engine import KubernetesEngine
+from fairlead.runner.engines.kubernetes.ports import parse_ports
+from fairlead.runner.engines.kubernetes.scripts import SessionScript, build_session
+from fairlead.runner.engines.kubernetes.sessions import MAX_OUTPUT_BYTES
 from fairlead.runner.engines.kubernetes.settings import Settings
 from tests.fake_cluster.workspace_node import WorkspaceNode
 from tests.runner.engines.kubernetes.conftest import UID, make_spec
@@ -133,6 +138,31 @@ async def test_another_user_needs_a_container_of_root(running: KubernetesEngine)
             assert error.reason == Reason.NOT_RUNNING
         else:
             assert outcome.code != 0
+
+
+@pytest.mark.parametrize("name", ["LC_X=1;id;Y", "A$(id)", "A\nid", "", "A B", "A\n"])
+@pytest.mark.parametrize("kind", ["environment", "expressions"])
+def test_names_of_variables_cannot_contain_commands(name: str, kind: str) -> None:
+    variables: dict[str, Any] = {kind: {"GOOD": "1", name: "x"}}
+    with pytest.raises(EngineError, match="is not the name of a variable"):
+        build_session(SessionScript("mark", ("true",), "/", **variables), Settings(Path("/state"), "runner").folders)
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+async def test_output_of_scripts_is_limited(running: KubernetesEngine, stream: int) -> None:
+    """The programs that they run are those of the workspace."""
+    inside = await running._enter(UID)
+    script = f"head -c {3 * MAX_OUTPUT_BYTES} /dev/zero >&{stream}; exit 3"
+    result = await inside.run_script(script, {})
+    assert result.code == 3
+    assert len(result.output if stream == 1 else result.errors) == MAX_OUTPUT_BYTES
+
+
+def test_a_list_of_ports_may_be_cut_off_or_forged() -> None:
+    good = "0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 42 1"
+    forged = [good.replace("1F90", "xyz"), good.replace("0100007F", "01"), "process /proc/", "/proc/", "x -> socket:["]
+    lines = [*forged, good, "process /proc/7/comm node", "/proc/7/fd:", "0 -> socket:[42]", "process /proc/1"]
+    assert parse_ports("\n".join(lines)) == [ListeningPort(8080, "127.0.0.1", "node")]
 
 
 async def test_ports_are_listed_and_connected(running: KubernetesEngine) -> None:
