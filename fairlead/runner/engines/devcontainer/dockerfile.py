@@ -5,8 +5,9 @@ the host's caches, secrets and agents, other networks and privileges, images of 
 would fetch itself, in the network of the machine.
 The Dockerfile that podman gets is the text that was checked, not the file that it came from.
 
-Where versions of podman read a text differently, the check covers both readings: lines of here-documents, which old
-versions take for instructions, are checked as instructions.
+The check must read the text as podman does: lines are joined without anything in between, and nothing but a backslash,
+with blanks after it at most, continues a line. What versions of podman read differently, and what the check does not
+understand, is refused: other escape characters, here-documents, unknown instructions and flags, quotes in flags.
 """
 
 import json
@@ -16,11 +17,38 @@ from dataclasses import dataclass, field
 
 from fairlead.runner.engines.devcontainer.images import FEATURE_CONTENT, own_image, resolve_image
 
-_ESCAPE = re.compile(r"#\s*escape\s*=\s*(\S)", re.IGNORECASE)
-_DIRECTIVE = re.compile(r"#\s*[a-zA-Z]+\s*=")
-_VARIABLE = re.compile(r"\$(?:\{(\w+)(?::([-+])([^{}$]*))?\}|(\w+))")
+INSTRUCTIONS = frozenset(
+    (
+        *("ADD", "ARG", "CMD", "COPY", "ENTRYPOINT", "ENV", "EXPOSE", "FROM", "HEALTHCHECK", "LABEL", "MAINTAINER"),
+        *("ONBUILD", "RUN", "SHELL", "STOPSIGNAL", "USER", "VOLUME", "WORKDIR"),
+    )
+)
+FLAGS: Mapping[str, Sequence[str]] = {
+    "ADD": ("--checksum", "--chmod", "--chown", "--exclude", "--keep-git-dir", "--link"),
+    "COPY": ("--chmod", "--chown", "--exclude", "--from", "--link", "--parents"),
+    "FROM": ("--platform",),
+}
+CLI_ARGUMENTS = "_DEV_CONTAINERS_"
+"""How the arguments begin with which the CLI names images. They reach podman with the names of the image store."""
+
+_ESCAPE = re.compile(r"^\s*#\s*escape\s*=", re.IGNORECASE | re.MULTILINE)
+_CONTINUATION = re.compile(r"\\[ \t]*\Z")
+_BLANKS = re.compile(r"[\t\r ]+")
+_UNREADABLE = re.compile(r"\A\ufeff|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""A byte order mark, control characters, separators of lines, and bytes that are not UTF-8: podman takes some of them
+for blanks, in some places only."""
+_HEREDOC = re.compile(r"(?<!<)<<(?!<)|\$\{[^}]*<")
+_EXPRESSION = re.compile(r"\$\{[^}]*\}|\$\w+")
+_PLAIN_FLAG = re.compile(r"--[a-z-]+(?:=[!#-&(-\[\]-~]*)?")
+_ARGUMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:=(.*))?")
+_AUTOMATIC = re.compile(r"(?:BUILD|TARGET)(?:PLATFORM|OS|ARCH|VARIANT)|\w+_PROXY|SOURCE_DATE_EPOCH", re.IGNORECASE)
+"""Variables whose values podman chooses."""
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?::([-+])([^{}$]*))?\}|([A-Za-z_][A-Za-z0-9_]*))")
+_STAGE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _PLAIN_PATH = re.compile(r"[\w./*?+@%=,~ -]+")
-_FEATURE_STAGE = re.compile(rf"^(FROM\s+){FEATURE_CONTENT}(?=\s)", re.MULTILINE)
+_REPOSITORY = re.compile(r"-|github\.com/.*|.*\.git.*")
+"""Paths that versions of podman take for a repository, or the standard input."""
+_FEATURE_STAGE = re.compile(rf"^(FROM[ \t]+){FEATURE_CONTENT}(?=\s)", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -34,109 +62,193 @@ class CheckedDockerfile:
     sources: list[str] | None = field(default_factory=list)
     """Paths and patterns of the files of the context that it copies; None if that cannot be told: then all of them."""
 
+    def refuse(self, what: str) -> None:
+        self.refused.append(f"{what} in the Dockerfile")
+
     def add_image(self, name: str, uid: str) -> None:
-        resolved = resolve_image(name, uid)
-        if resolved is None:
-            self.refused.append(f"the image {name!r} in the Dockerfile")
-        elif resolved not in self.images:
-            self.images.append(resolved)
+        """Podman looks for the name as it is written. A name that stands for an image of the workspace could lead it to
+        that of another one."""
+        if resolve_image(name, uid) != name:
+            self.refuse(f"the image {name!r}")
+        elif name not in self.images:
+            self.images.append(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction, in capitals. That of ONBUILD is the one that it defers."""
+
+    word: str
+    flags: Sequence[str]
+    operands: Sequence[str]
+    is_deferred: bool
+    line: str
+
+
+@dataclass(slots=True)
+class DockerfileCheck:
+    checked: CheckedDockerfile
+    arguments: Mapping[str, str]
+    uid: str
+    permissions: Sequence[str]
+    variables: dict[str, str] = field(default_factory=dict)
+    stages: list[str] = field(default_factory=list)
+    """Names of the stages, the current one included; empty if it has none."""
+
+    def check(self, instruction: Instruction) -> None:
+        word = instruction.word
+        if word not in INSTRUCTIONS or word == "ONBUILD" or (instruction.is_deferred and word == "FROM"):
+            self.checked.refuse(f"the instruction {instruction.line[:80]!r}")
+        elif word in ("RUN", "COPY", "ADD") and _has_heredoc(instruction.line):
+            self.checked.refuse(f"<< after {word}: here-documents are not supported")
+        elif word == "ARG" and not self.stages and not instruction.is_deferred:
+            self._declare(instruction)
+        elif word == "FROM":
+            self._check_stage(instruction)
+        elif word in ("COPY", "ADD"):
+            self._check_copy(instruction)
+        elif word == "RUN":
+            self._check_run(instruction)
+
+    def _declare(self, instruction: Instruction) -> None:
+        """ARG before the first stage. One without a value keeps the value that an earlier one gave."""
+        for operand in (*instruction.flags, *instruction.operands):
+            match = _ARGUMENT.fullmatch(operand)
+            value = _expand(match[2] or "", self.variables) if match else None
+            if match is None or value is None:
+                self.checked.refuse(f"ARG {operand}, which is not plain,")
+            elif _AUTOMATIC.fullmatch(match[1]):
+                continue
+            elif match[1] in self.arguments:
+                self.variables[match[1]] = self.arguments[match[1]]
+            elif match[2] is not None or match[1] not in self.variables:
+                self.variables[match[1]] = value
+
+    def _check_stage(self, instruction: Instruction) -> None:
+        self._check_flags(instruction)
+        image, *rest = instruction.operands or ("",)
+        has_name = len(rest) == 2 and rest[0].upper() == "AS"
+        expanded = _expand(image, self.variables)
+        if rest and not (has_name and _STAGE_NAME.fullmatch(rest[1])):
+            self.checked.refuse(f"the stage {' '.join(rest)!r}")
+        elif not expanded:
+            self.checked.refuse(f"the image {image!r}, whose variables cannot be resolved,")
+        elif expanded not in self.stages and expanded != "scratch":
+            self.checked.add_image(expanded, self.uid)
+        self.stages.append(rest[1] if has_name else "")
+
+    def _check_copy(self, instruction: Instruction) -> None:
+        self._check_flags(instruction)
+        flags = [flag.partition("=") for flag in instruction.flags if instruction.word == "COPY"]
+        origins = [value for name, _, value in flags if name == "--from"]
+        for origin in origins:
+            self._check_origin(origin, instruction)
+        paths = _parse_paths(instruction.operands)
+        if instruction.word == "ADD" and (paths is None or any(_REPOSITORY.fullmatch(path) for path in paths[:-1])):
+            # Podman itself fetches what is not a file of the repository, in the network of the machine.
+            self.checked.refuse("ADD of anything but plain paths (use COPY, or RUN with a program)")
+        if not origins and self.checked.sources is not None:
+            self.checked.sources = None if paths is None else [*self.checked.sources, *paths[:-1]]
+
+    def _check_run(self, instruction: Instruction) -> None:
+        for flag in instruction.flags:
+            self.checked.sources = None
+            is_plain = flag.startswith("--mount=") and _PLAIN_FLAG.fullmatch(flag) and "$" not in flag
+            if not is_plain or "buildMounts" not in self.permissions:
+                self.checked.refuse(f"RUN {flag}")
+                continue
+            for option in flag.removeprefix("--mount=").split(","):
+                if option.partition("=")[0] == "from":
+                    self._check_origin(option.partition("=")[2], instruction)
+
+    def _check_flags(self, instruction: Instruction) -> None:
+        """Podman removes quotes and expands variables, which could turn one flag into another."""
+        known = FLAGS[instruction.word]
+        for flag in instruction.flags:
+            if flag.partition("=")[0] not in known or not _PLAIN_FLAG.fullmatch(flag):
+                self.checked.refuse(f"{instruction.word} {flag}")
+
+    def _check_origin(self, origin: str, instruction: Instruction) -> None:
+        """A stage is an earlier one, by its number or its exact name: podman takes others for images. What is deferred
+        runs in another build, with other stages."""
+        earlier = [] if instruction.is_deferred else self.stages[:-1]
+        if origin not in (*(name for name in earlier if name), *map(str, range(len(earlier)))):
+            self.checked.add_image(origin, self.uid)
 
 
 def check_dockerfile(
     text: str, arguments: Mapping[str, str], uid: str, permissions: Sequence[str]
 ) -> CheckedDockerfile:
     # The CLI names the image with the files of features in the text itself.
-    checked = CheckedDockerfile(_FEATURE_STAGE.sub(lambda match: match[1] + own_image(FEATURE_CONTENT, uid), text))
-    variables: dict[str, str] = {}
-    stages: list[str] = []
-    for instruction in split_instructions(text):
-        word, flags, operands = _split_instruction(instruction)
-        if word == "ARG" and not stages:
-            for name, _, value in (part.partition("=") for part in operands):
-                variables[name] = arguments.get(name, _expand(value.strip("\"'"), variables) or "")
-        elif word == "FROM":
-            _check_stage(checked, operands, variables, stages, uid)
-        elif word in ("COPY", "ADD"):
-            _check_copy(checked, word, flags, operands, stages, uid)
-        elif word == "RUN" and flags:
-            checked.sources = None
-            if "buildMounts" not in permissions:
-                checked.refused += [f"RUN {flag} in the Dockerfile" for flag in flags]
+    text = _FEATURE_STAGE.sub(lambda match: match[1] + own_image(FEATURE_CONTENT, uid), text)
+    checked = CheckedDockerfile(text)
+    resolved = {
+        name: (resolve_image(value, uid) or value) if name.startswith(CLI_ARGUMENTS) else value
+        for name, value in arguments.items()
+    }
+    if _is_readable(checked):
+        check = DockerfileCheck(checked, resolved, uid, permissions)
+        for line in split_instructions(text):
+            instruction = _split_instruction(line)
+            if not check.stages and instruction.word not in ("ARG", "FROM"):
+                checked.refuse(f"{instruction.word[:80]!r} before the first FROM")
+            else:
+                check.check(instruction)
     return checked
 
 
 def check_deferred(instructions: Sequence[str], uid: str, permissions: Sequence[str]) -> list[str]:
     """What is refused of the instructions that an image defers to builds upon it: ONBUILD."""
-    return check_dockerfile("\n".join(instructions), {}, uid, permissions).refused
+    refused: list[str] = []
+    for text in instructions:
+        checked = CheckedDockerfile(text)
+        if _is_readable(checked):
+            for line in split_instructions(text):
+                DockerfileCheck(checked, {}, uid, permissions).check(_split_instruction(f"ONBUILD {line}"))
+        refused += checked.refused
+    return refused
 
 
 def split_instructions(text: str) -> Iterator[str]:
-    """One logical line per instruction, without comments."""
-    escape = _find_escape(text)
-    pending = ""
+    """One logical line per instruction, without comments, joined as podman does it. Comments and empty lines do not end
+    an instruction that continues."""
+    pending: str | None = None
     for line in text.split("\n"):
-        stripped = line.strip()
+        line = line.removesuffix("\r")
+        stripped = line.lstrip()
         if not stripped or stripped.startswith("#"):
             continue
-        if stripped.endswith(escape):
-            pending += stripped[:-1] + " "
+        joined = stripped if pending is None else pending + line
+        if _CONTINUATION.search(line):
+            pending = _CONTINUATION.sub("", joined)
             continue
-        yield pending + stripped
-        pending = ""
-    if pending.strip():
-        yield pending
+        yield joined.strip()
+        pending = None
+    if pending is not None:
+        yield pending.strip()
 
 
-def _find_escape(text: str) -> str:
-    """Directives are the first lines only."""
-    for line in text.split("\n"):
-        if match := _ESCAPE.match(line.strip()):
-            return match[1]
-        if not _DIRECTIVE.match(line.strip()):
-            break
-    return "\\"
+def _is_readable(checked: CheckedDockerfile) -> bool:
+    if match := _UNREADABLE.search(checked.text):
+        checked.refuse(f"the character {match[0]!r}")
+    if _ESCAPE.search(checked.text):
+        checked.refuse("the directive escape")
+    return not checked.refused
 
 
-def _split_instruction(instruction: str) -> tuple[str, list[str], list[str]]:
-    """The instruction in capitals, its flags, and its other words. That of ONBUILD is the one that it defers."""
-    word, *rest = instruction.split()
-    while word.upper() == "ONBUILD" and rest:
+def _split_instruction(line: str) -> Instruction:
+    word, *rest = _BLANKS.split(line)
+    is_deferred = word.upper() == "ONBUILD" and bool(rest)
+    if is_deferred:
         word, *rest = rest
     count = next((index for index, each in enumerate(rest) if not each.startswith("--")), len(rest))
-    return word.upper(), rest[:count], rest[count:]
+    name = word.upper() if word.isascii() else word
+    return Instruction(name, rest[:count], rest[count:], is_deferred, line)
 
 
-def _check_stage(
-    checked: CheckedDockerfile, operands: Sequence[str], variables: Mapping[str, str], stages: list[str], uid: str
-) -> None:
-    image = operands[0] if operands else ""
-    expanded = _expand(image.strip("\"'"), variables)
-    if not expanded:
-        checked.refused.append(f"the image {image!r} in the Dockerfile, whose variables cannot be resolved")
-    elif expanded.lower() not in stages and expanded != "scratch":
-        checked.add_image(expanded, uid)
-    stages.append(operands[2].lower() if len(operands) > 2 else str(len(stages)))
-
-
-def _check_copy(
-    checked: CheckedDockerfile,
-    word: str,
-    flags: Sequence[str],
-    operands: Sequence[str],
-    stages: Sequence[str],
-    uid: str,
-) -> None:
-    origins = [flag.partition("=")[2] for flag in flags if flag.startswith("--from")]
-    for origin in origins:
-        is_stage = int(origin) < len(stages) if origin.isdigit() else origin.lower() in stages
-        if not is_stage:
-            checked.add_image(origin, uid)
-    paths = _parse_paths(operands)
-    if word == "ADD" and paths is None:
-        # Podman itself fetches what is not a file of the repository, in the network of the machine.
-        checked.refused.append("ADD of anything but plain paths in the Dockerfile; use COPY, or RUN with a program")
-    if not origins and checked.sources is not None:
-        checked.sources = None if paths is None else [*checked.sources, *paths[:-1]]
+def _has_heredoc(line: str) -> bool:
+    """Some versions of podman expand variables, which have no values there, before they look for here-documents."""
+    return bool(_HEREDOC.search(line) or _HEREDOC.search(_EXPRESSION.sub("", line)))
 
 
 def _parse_paths(operands: Sequence[str]) -> list[str] | None:
@@ -146,7 +258,7 @@ def _parse_paths(operands: Sequence[str]) -> list[str] | None:
     if text.startswith("["):
         try:
             paths = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     if isinstance(paths, list) and all(isinstance(path, str) and _PLAIN_PATH.fullmatch(path) for path in paths):
         return paths
@@ -154,10 +266,16 @@ def _parse_paths(operands: Sequence[str]) -> list[str] | None:
 
 
 def _expand(text: str, variables: Mapping[str, str]) -> str | None:
-    """None if something in the text stays unresolved."""
+    """None if something in the text is not plain: unknown variables, escapes, or quotes but around all of it."""
+    if text[:1] in ("'", '"') and len(text) > 1 and text[-1] == text[0]:
+        if text[0] == "'" and "$" in text:
+            return None
+        text = text[1:-1]
+    if any((match[1] or match[4]) not in variables for match in _VARIABLE.finditer(text)):
+        return None
 
     def replace(match: re.Match[str]) -> str:
-        value = variables.get(match[1] or match[4], "")
+        value = variables[match[1] or match[4]]
         if match[2] == "-":
             return value or match[3]
         if match[2] == "+":
@@ -165,4 +283,4 @@ def _expand(text: str, variables: Mapping[str, str]) -> str | None:
         return value
 
     expanded = _VARIABLE.sub(replace, text)
-    return None if "$" in expanded or "\\" in expanded else expanded
+    return None if any(character in expanded for character in "$\\\"'") else expanded
