@@ -154,15 +154,23 @@ class Session:
                 pass
 
 
-async def start_session(command: list[str], mark: str, environment: Mapping[str, str]) -> Session:
-    return await _start_whole(_start(command, mark, environment))
+async def start_session(
+    command: list[str], mark: str, environment: Mapping[str, str], folder: Path | None = None
+) -> Session:
+    """`folder` is where podman runs: its monitor leaves a file there when a session runs out of memory."""
+    return await _start_whole(_start(command, mark, environment, folder))
 
 
 async def start_terminal_session(
-    command: list[str], mark: str, environment: Mapping[str, str], columns: int, rows: int
+    command: list[str],
+    mark: str,
+    environment: Mapping[str, str],
+    columns: int,
+    rows: int,
+    folder: Path | None = None,
 ) -> Session:
     """Podman gets a terminal of its own, and passes on its size and bytes."""
-    return await _start_whole(_start_terminal(command, mark, environment, columns, rows))
+    return await _start_whole(_start_terminal(command, mark, environment, columns, rows, folder))
 
 
 async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
@@ -175,10 +183,11 @@ async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
         raise
 
 
-async def _start(command: list[str], mark: str, environment: Mapping[str, str]) -> Session:
+async def _start(command: list[str], mark: str, environment: Mapping[str, str], folder: Path | None) -> Session:
     process = await asyncio.create_subprocess_exec(
         *command,
         env=dict(environment),
+        cwd=folder,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -190,7 +199,7 @@ async def _start(command: list[str], mark: str, environment: Mapping[str, str]) 
 
 
 async def _start_terminal(
-    command: list[str], mark: str, environment: Mapping[str, str], columns: int, rows: int
+    command: list[str], mark: str, environment: Mapping[str, str], columns: int, rows: int, folder: Path | None
 ) -> Session:
     host, guest = os.openpty()
     os.set_blocking(host, False)
@@ -199,6 +208,7 @@ async def _start_terminal(
     process = await asyncio.create_subprocess_exec(
         *("/usr/bin/setsid", "--ctty", "--wait", *command),
         env=dict(environment),
+        cwd=folder,
         stdin=guest,
         stdout=guest,
         stderr=guest,

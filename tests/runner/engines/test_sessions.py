@@ -2,10 +2,11 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.sessions import MARK, list_pids, new_mark, read_mark, start_session
+from fairlead.runner.engines.sessions import MARK, list_pids, new_mark, read_mark, start_session, start_terminal_session
 
 
 def find(mark: str) -> list[int]:
@@ -34,3 +35,17 @@ async def test_a_caller_that_is_cancelled_while_a_session_starts_leaves_no_proce
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert find(mark) == []
+
+
+async def test_podman_runs_in_the_given_folder(tmp_path: Path) -> None:
+    command, environment = ["/bin/sh", "-c", ">oom"], {"PATH": os.defpath}
+    for name in ("plain", "terminal"):
+        folder, mark = tmp_path / name, new_mark("uid-of-sessions")
+        folder.mkdir()
+        if name == "plain":
+            session = await start_session(command, mark, environment, folder)
+        else:
+            session = await start_terminal_session(command, mark, environment, 80, 24, folder)
+        assert await session.podman.wait() == 0
+        await session.kill()
+        assert (folder / "oom").exists()

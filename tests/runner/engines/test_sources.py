@@ -1,5 +1,6 @@
 """Sources that are refused before anything is fetched."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,13 @@ from fairlead.runner.engines.contract import (
     WorkspaceSpec,
 )
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.sources import dotfiles_options, find_protocol, plan_fetch
+from fairlead.runner.engines.devcontainer.sources import (
+    SCRIPT_OF_CLONE,
+    dotfiles_options,
+    find_protocol,
+    plan_fetch,
+)
+from fairlead.runner.engines.kubernetes.scripts import CLONE
 
 
 def settings(tmp_path: Path) -> Settings:
@@ -91,3 +98,10 @@ def test_a_repository_on_disk_is_mounted_read_only(tmp_path: Path) -> None:
     fetch = plan_fetch(GitSource(f"file://{tmp_path}/allowed/repository"), settings(tmp_path), {})
     assert fetch.volumes == (f"{tmp_path}/allowed/repository:/source:ro",)
     assert fetch.variables["GIT_ALLOW_PROTOCOL"] == "file"
+
+
+@pytest.mark.parametrize("script", [SCRIPT_OF_CLONE, CLONE], ids=["devcontainer", "kubernetes"])
+def test_no_redirect_takes_the_token_to_another_host(script: str) -> None:
+    assert "set -- -c http.followRedirects=false -c credential.helper=" in script
+    remote = [line for line in script.splitlines() if re.search(r"\bgit\b.*\b(clone|fetch) --quiet", line)]
+    assert len(remote) == 2 and all(re.search(r'git "\$@" (clone|fetch) --quiet', line) for line in remote)

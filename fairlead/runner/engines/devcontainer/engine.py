@@ -174,8 +174,8 @@ class DevcontainerEngine:
         environment = {**values, **self.podman.environment}
         if options.tty:
             size = (options.columns, options.rows)
-            return await start_terminal_session(arguments, mark, environment, *size)
-        return await start_session(arguments, mark, environment)
+            return await start_terminal_session(arguments, mark, environment, *size, self._folder(uid).root)
+        return await start_session(arguments, mark, environment, self._folder(uid).root)
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         container = await self._running(uid)

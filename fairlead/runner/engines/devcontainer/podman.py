@@ -1,6 +1,7 @@
 """Runs podman for the engine itself: without the shim, and with arguments that no repository chose."""
 
 import asyncio
+import fcntl
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -12,12 +13,18 @@ from fairlead.runner.engines.devcontainer.grant import RUNNER_LABEL, UID_LABEL
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shim import PATH
 
+MAX_OUTPUT_BYTES = 16 << 20
+"""What a program can write to each of its outputs: the server of a repository may send messages without end. A program
+that writes more gets an error."""
+MAX_ERROR_BYTES = 64 << 10
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
     code: int
     output: str
     errors: str
+    """The last of what the program wrote there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ async def run_program(command: Sequence[str], environment: Mapping[str, str], st
 
     The output goes to files, not to pipes: the name server of podman keeps the pipes that podman had, so they would
     have no end. And asyncio waits for ever if it is cancelled while it connects pipes."""
-    with _open_memory_file(stdin) as given, _open_memory_file() as output, _open_memory_file() as errors:
+    with _open_input(stdin) as given, _open_output() as output, _open_output() as errors:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=given, stdout=output, stderr=errors, env=dict(environment)
         )
@@ -74,19 +81,29 @@ async def run_program(command: Sequence[str], environment: Mapping[str, str], st
             process.kill()
             await process.wait()
             raise
-        return Result(code, _read_text(output), _read_text(errors))
+        return Result(code, _read_end(output, MAX_OUTPUT_BYTES), _read_end(errors, MAX_ERROR_BYTES))
 
 
-def _open_memory_file(content: bytes = b"") -> BinaryIO:
+def _open_input(content: bytes) -> BinaryIO:
     file = os.fdopen(os.memfd_create("podman", os.MFD_CLOEXEC), "w+b")
     file.write(content)
     file.seek(0)
     return file
 
 
-def _read_text(file: BinaryIO) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
+def _open_output() -> BinaryIO:
+    """A file in memory that cannot grow. What is not written yet takes up no memory."""
+    file = os.fdopen(os.memfd_create("podman", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b", buffering=0)
+    file.truncate(MAX_OUTPUT_BYTES)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    return file
+
+
+def _read_end(file: BinaryIO, count: int) -> str:
+    """The last bytes that the program wrote, which shares the position in the file."""
+    end = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+    start = max(0, end - count)
+    return os.pread(file.fileno(), end - start, start).decode(errors="replace")
 
 
 def last_line(text: str) -> str:

@@ -18,6 +18,13 @@ from fairlead.runner.engines.devcontainer.podman import Podman, Result
 FOLDERS = ("proc", "sys", "dev", "tmp", "var/tmp", "root", "home", "work", "staging", "source")
 MACHINE_FOLDERS = ("/usr", "/etc/ssl/certs", "/etc/alternatives")
 """What programs need of the machine, mounted read-only. None of it is secret: private keys are elsewhere."""
+LIMIT_ERRORS = """
+{ { "$@" 3>&-; echo $? >/tmp/code; } 2>&1 >&3 | tail -c 65536 >&2; } 3>&1
+read -r code </tmp/code && exit "$code"
+exit 1
+"""
+"""Passes on the last of the messages of a command, and its exit code. Servers of repositories send messages, too, which
+may have no end."""
 KEEP_RUNNING = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 
 
@@ -71,7 +78,7 @@ async def run_in_sandbox(
         *(f"--volume={volume}" for volume in volumes),
         "--rootfs",
         str(folder.rootfs),
-        *command,
+        *("/bin/sh", "-c", LIMIT_ERRORS, "sh", *command),
         stdin=stdin,
     )
 

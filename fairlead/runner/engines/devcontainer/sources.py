@@ -42,7 +42,7 @@ case "$KIND" in
 git)
     # In a file, because the process that reads a repository on disk ignores what the command line says.
     printf '[safe]\n\tdirectory = *\n[core]\n\thooksPath = /dev/null\n' >"$HOME/.gitconfig"
-    set -- -c credential.helper='!f() {{
+    set -- -c http.followRedirects=false -c credential.helper='!f() {{
         [ -z "${{TOKEN:-}}" ] || printf "username=%s\\npassword=%s\\n" "${{GIT_USER:-git}}" "$TOKEN"; }}; f'
     git "$@" clone --quiet --no-recurse-submodules ${{BRANCH:+--branch "$BRANCH"}} -- "$URL" /work
     git "$@" -C /work remote set-url origin "$ORIGIN"

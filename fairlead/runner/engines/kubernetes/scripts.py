@@ -49,7 +49,7 @@ fi
 unset SSH_KEY
 echo "Cloning $ORIGIN"
 printf '[safe]\\n\\tdirectory = *\\n[core]\\n\\thooksPath = /dev/null\\n' >"$HOME/.gitconfig"
-set -- -c credential.helper='!f() {
+set -- -c http.followRedirects=false -c credential.helper='!f() {
     [ -z "${TOKEN:-}" ] || printf "username=%s\\npassword=%s\\n" "${GIT_USER:-git}" "$TOKEN"; }; f'
 git "$@" clone --quiet --no-recurse-submodules ${BRANCH:+--branch "$BRANCH"} -- "$URL" "$work/$PROJECT"
 git "$@" -C "$work/$PROJECT" remote set-url origin "$ORIGIN"

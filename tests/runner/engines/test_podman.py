@@ -1,0 +1,26 @@
+"""What is kept of the output of programs. A shell stands for podman."""
+
+import os
+
+from fairlead.runner.engines.devcontainer.podman import MAX_ERROR_BYTES, MAX_OUTPUT_BYTES, Result, run_program
+
+
+async def run(script: str, stdin: bytes = b"") -> Result:
+    return await run_program(["/bin/sh", "-c", script], {"PATH": os.defpath}, stdin)
+
+
+async def test_both_outputs_and_the_exit_code_come_back() -> None:
+    assert await run("cat; echo more; echo wrong >&2; exit 3", b"in ") == Result(3, "in more\n", "wrong\n")
+    assert await run("true") == Result(0, "", "")
+
+
+async def test_the_end_of_many_messages_is_kept() -> None:
+    result = await run("yes message | head -c 1000000 >&2; echo last >&2")
+    assert len(result.errors) == MAX_ERROR_BYTES and result.errors.endswith("last\n")
+
+
+async def test_a_program_cannot_write_without_end() -> None:
+    result = await run("yes message")
+    assert result.code != 0
+    assert len(result.output) == MAX_OUTPUT_BYTES
+    assert (await run("yes message >&2")).code != 0
