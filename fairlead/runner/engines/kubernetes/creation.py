@@ -91,9 +91,12 @@ class Creation:
         pod, source_pod = await waiter.read(place.list_pods)
         self.has_pod = pod is not None and self._can_continue(pod)
         self.may_withdraw = not (self.has_pod and is_running(pod))
-        is_obsolete = pod is not None and not self.has_pod
-        if is_obsolete or (source_pod is not None and not self._is_own(source_pod)):
+        has_obsolete_source = source_pod is not None and not self._is_own(source_pod)
+        if not self.has_pod and (pod is not None or has_obsolete_source):
             await remove_pods(waiter)
+        elif has_obsolete_source:  # it has done its work, and is still ending
+            await place.cluster.delete(place.source_pod_path)
+            await waiter.wait_until_gone(place.source_pod_path)
         claim = await waiter.read(lambda: place.cluster.get(place.path(CLAIMS)))
         if is_terminating(claim):
             waiter.say("an earlier claim of this workspace is being deleted")
