@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-client-suites test-faults test-generated test-kubernetes-engine test-reference test-runner test-tools check fmt bench bench-workspaces runner-tools tools clean
+.PHONY: help up test audit lock test-client-suites test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools check fmt bench bench-workspaces runner-tools tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -27,7 +27,10 @@ up: $(RUN) ## start a server on this machine and print how to reach it
 # Tests start many servers. Without compiled files, each of them would compile the whole package again.
 test: $(TEST) test-tools check ## everything that CI runs: the checks, then the tests on two cores
 	@$(BIN)/python -m compileall -q fairlead
-	@$(BIN)/pytest $(TWO_CORES) $(ARGS)
+	@$(BIN)/pytest $(TWO_CORES) -m 'not long' $(ARGS)
+
+test-long: $(TEST) test-tools ## the tests that `make test` leaves out because they take long for what they show
+	@$(BIN)/pytest $(TWO_CORES) -m long $(ARGS)
 
 test-faults: $(TEST) test-tools ## inject faults into real servers and stores (kill, stop, disconnect, fill the disk), and check what clients saw
 	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/live/test_workers.py tests/chaos/conformance_on_stores.py

@@ -52,6 +52,7 @@ def test_attacks_are_selected_by_the_names_of_their_rows() -> None:
     assert select_attacks(RunOptions(QUICK, only=("LIST 500",)).wants) == []
 
 
+@pytest.mark.long
 async def test_every_attack_runs_and_gets_responses() -> None:
     messages: list[str] = []
     measured = await measure(RunOptions(TINY, only=("fairness",)), messages.append)

@@ -39,6 +39,7 @@ async def test_requests_and_watches_are_measured_and_the_result_is_rendered(
     assert draw_chart(result, result_lines).startswith("<svg ")
 
 
+@pytest.mark.long
 async def test_updates_and_deletions_are_measured_beside_a_peer(
     component: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ async def test_updates_need_more_objects_than_connections(component: Callable[[s
         await measure(RunOptions(replace(TINY, objects=3), only=("UPDATE",)), lambda message: None)
 
 
+@pytest.mark.long
 async def test_growth_is_measured_beside_a_server_with_few_objects(component: Callable[[str], Path]) -> None:
     component("wrk")
     options = RunOptions(replace(TINY, few=10, many=60), only=("growth",))
@@ -77,6 +79,7 @@ async def test_growth_is_measured_beside_a_server_with_few_objects(component: Ca
     assert beside.p50_ms and beside.max_ms and beside.ceiling and beside.target == beside.ceiling + 5
 
 
+@pytest.mark.long
 async def test_requests_and_memory_of_several_workers_are_measured(component: Callable[[str], Path]) -> None:
     component("wrk")
     result_lines = lines(await measure(RunOptions(TINY, only=("workers",)), lambda message: None))

@@ -107,6 +107,7 @@ async def test_a_killed_runner_ends_its_sessions_and_the_next_process_takes_over
                 process.wait()
 
 
+@pytest.mark.long
 async def test_a_runner_that_does_not_respond_is_missing_after_a_while(tmp_path: Path) -> None:
     with running_server(tmp_path / "data") as server, server.client() as admin:
         process = start_runner(server, create_workspace(admin), "boot")

@@ -101,6 +101,7 @@ async def test_a_client_that_disconnects_resets_its_stream_at_the_runner(server:
         await runner.was_reset.wait()
 
 
+@pytest.mark.long
 async def test_a_client_that_reads_nothing_does_not_delay_others(server: Server, runner: FakeRunner) -> None:
     async with open_socket(server, "ssh") as stalled:
 

@@ -123,10 +123,11 @@ def test_a_hold_without_an_end_is_ignored(until: str) -> None:
     assert decide(stopped, False, NOW).deletes_at == NOW + HOUR
 
 
-@pytest.mark.parametrize("name", ["sleep_after", "max_run", "delete_after", "hold_until", "force_duration"])
+@pytest.mark.parametrize("name", ["sleep-after", "max-run", "delete-after", "hold-until", "force-duration"])
 @pytest.mark.parametrize("digits", [10, 11, 400])
 def test_numbers_that_are_no_dates_break_nothing(name: str, digits: int) -> None:
-    found = workspace(idle=HOUR, started=NOW - HOUR, force="true", **{name: "9" * digits})
+    found = workspace(idle=HOUR, started=NOW - HOUR, force="true")
+    found["metadata"]["annotations"][f"{PREFIX}{name}"] = "9" * digits
     for container in ("Running", "Stopped"):
         found["status"]["lastWorkspaceStatus"] = container
         build_sleep_mode(found, decide(found, False, NOW), NOW)

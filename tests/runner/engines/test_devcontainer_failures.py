@@ -117,6 +117,7 @@ def test_an_image_for_another_platform_is_named(
     assert json.loads(capfd.readouterr().out)[0]["RepoTags"] == [f"{IMAGE}:latest"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", ["Prepare", "Clone", "Configure", "Build", "Start", "LifecycleCommands"])
 async def test_delete_works_in_every_step_of_up(containers: Containers, uid: str, step: str) -> None:
     slow_build = f"FROM {IMAGE}\nRUN echo {uid}; sleep 4244\n"
