@@ -1,0 +1,77 @@
+// What the user may do: access reviews, many in one request, remembered for half a minute.
+//
+// A review that failed says nothing. Then the action is offered, and the server decides.
+
+import { request } from "./api.js";
+import { API, GROUP } from "./base.js";
+
+const LIFETIME = 30_000;
+const MAX_BATCH = 200;
+const PATH = `${API}/apis/${GROUP}/v1/selfsubjectaccessreviewbatches`;
+const UNKNOWN = { allowed: true, filtered: false, reason: "", isUnknown: true };
+
+const answers = new Map();
+let waiting = [];
+
+// `question` is {verb, kind, namespace, name, subresource}; or {verb, path} for a path that is no resource.
+// Resolves to {allowed, filtered, reason, isUnknown}.
+export function review(question) {
+  const attributes = attributesOf(question);
+  const key = JSON.stringify(attributes);
+  const known = answers.get(key);
+  if (known && performance.now() < known.expires) return known.answer;
+  const answer = new Promise((resolve) => waiting.push({ attributes, resolve }));
+  answers.set(key, { answer, expires: performance.now() + LIFETIME });
+  if (waiting.length === 1) setTimeout(send, 5);
+  return answer;
+}
+
+export const can = async (verb, kind, namespace = "", name = "", subresource = "") =>
+  (await review({ verb, kind, namespace, name, subresource })).allowed;
+
+export const forgetReviews = () => answers.clear();
+
+function attributesOf({ verb, kind, namespace, name, subresource, path }) {
+  if (path) return { nonResourceAttributes: { path, verb } };
+  const attributes = { verb, group: kind.group, version: kind.version, resource: kind.plural };
+  if (namespace) attributes.namespace = namespace;
+  if (name) attributes.name = name;
+  if (subresource) attributes.subresource = subresource;
+  return { resourceAttributes: attributes };
+}
+
+function send() {
+  const all = waiting;
+  waiting = [];
+  for (let start = 0; start < all.length; start += MAX_BATCH) ask(all.slice(start, start + MAX_BATCH));
+}
+
+async function ask(batch) {
+  let reviews = [];
+  try {
+    const spec = { reviews: batch.map((each) => each.attributes) };
+    const body = { apiVersion: `${GROUP}/v1`, kind: "SelfSubjectAccessReviewBatch", spec };
+    reviews = (await request(PATH, { method: "POST", body })).status.reviews;
+  } catch {
+    answers.clear();
+  }
+  batch.forEach((each, index) => {
+    const found = reviews[index];
+    each.resolve(found ? { allowed: found.allowed, filtered: Boolean(found.filtered), reason: found.reason ?? "" } : UNKNOWN);
+  });
+}
+
+// Disables a control until it is known to be permitted. A refused one says why, and can still be focused to read it.
+export async function guard(control, question, explain) {
+  control.setAttribute("aria-disabled", "true");
+  const answer = await review(question);
+  if (answer.allowed) {
+    control.removeAttribute("aria-disabled");
+    return true;
+  }
+  control.title = explain ?? answer.reason ?? "";
+  control.addEventListener("click", (event) => { event.preventDefault(); event.stopImmediatePropagation(); }, { capture: true });
+  return false;
+}
+
+window.addEventListener("focus", forgetReviews);

@@ -1,0 +1,83 @@
+// Requests to the server, with the login cookie of the browser.
+//
+// An ended login does not fail a request: the request waits until the user has signed in again, over the open page.
+
+import { ROOT } from "./base.js";
+
+const MAX_RETRIES = 3;
+const MAX_WAIT_SECONDS = 10;
+
+// An error response: the Status of the server, and what is needed to find it in the audit log.
+export class ApiError extends Error {
+  constructor(status, response) {
+    super(status.message || `the server responded with ${status.code}`);
+    this.status = status;
+    this.code = status.code ?? response?.status ?? 0;
+    this.reason = status.reason ?? "";
+    this.causes = status.details?.causes ?? [];
+    this.auditId = response?.headers.get("audit-id") ?? "";
+    this.retryAfter = Number(response?.headers.get("retry-after") ?? status.details?.retryAfterSeconds ?? 0);
+  }
+}
+
+export class NetworkError extends Error {}
+
+export const session = {
+  user: null,
+  renew: async () => { throw new Error("no sign-in page is installed"); },  // set by shell/sign-in.js
+};
+
+// `body` is an object (sent as JSON) or a string (with `type`). `as` is what to return: "json", "text" or "response".
+export async function request(path, { method = "GET", body, type, accept, headers, signal, as = "json", anonymous = false } = {}) {
+  const options = { method, signal, headers: { ...headers }, credentials: "same-origin", redirect: "error", cache: "no-store" };
+  if (body !== undefined) {
+    options.body = typeof body === "string" ? body : JSON.stringify(body);
+    options.headers["content-type"] = type ?? "application/json";
+  }
+  options.headers.accept = accept ?? "application/json";
+  for (let attempt = 1; ; attempt++) {
+    const response = await send(path, options);
+    if (response.ok) return read(response, as);
+    const error = new ApiError(await readStatus(response), response);
+    if (error.code === 401 && !anonymous) await session.renew(signal);
+    else if (error.code === 429 && attempt < MAX_RETRIES && error.retryAfter <= MAX_WAIT_SECONDS) await pause(error.retryAfter || 1, signal);
+    else throw error;
+  }
+}
+
+async function send(path, options) {
+  try {
+    return await fetch(path.startsWith("/") ? path : new URL(path, ROOT), options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new NetworkError("the server cannot be reached");
+  }
+}
+
+async function read(response, as) {
+  if (as === "response") return response;
+  const text = await response.text();
+  if (as === "text") return text;
+  return text ? JSON.parse(text) : null;
+}
+
+async function readStatus(response) {
+  const text = await response.text().catch(() => "");
+  try {
+    const status = JSON.parse(text);
+    if (status && typeof status === "object") return { ...status, code: response.status, message: status.message ?? status.error };
+  } catch { /* not JSON: a proxy's page */ }
+  return { code: response.status, message: `${response.status} ${response.statusText || "error"}`.trim() };
+}
+
+export function pause(seconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, seconds * 1000);
+    signal?.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+  });
+}
+
+export const query = (parameters) => {
+  const entries = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return entries.length ? `?${new URLSearchParams(entries)}` : "";
+};

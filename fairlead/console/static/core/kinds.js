@@ -1,0 +1,101 @@
+// The kinds that a server serves, from aggregated discovery, and the paths of their objects and pages.
+
+import { request, query } from "./api.js";
+import { API, GROUP } from "./base.js";
+
+const DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+export class Kind {
+  constructor(server, group, version, resource) {
+    this.server = server;
+    this.group = group;
+    this.version = version;
+    this.kind = resource.responseKind.kind || resource.resource;
+    this.plural = resource.resource;
+    this.singular = resource.singularResource;
+    this.shortNames = resource.shortNames ?? [];
+    this.categories = resource.categories ?? [];
+    this.namespaced = resource.scope === "Namespaced";
+    this.verbs = new Set(resource.verbs);
+    this.subresources = new Map((resource.subresources ?? []).map((each) => [each.subresource, new Set(each.verbs)]));
+  }
+
+  get apiVersion() { return this.group ? `${this.group}/${this.version}` : this.version; }
+  get isListed() { return this.verbs.has("list"); }
+
+  // The part of a page's URL that names the kind, as kubectl would: `clusters`, `secrets`, `roles.rbac.authorization.k8s.io`.
+  get segment() { return !this.group || (this.group === GROUP && this.server === management) ? this.plural : `${this.plural}.${this.group}`; }
+
+  // "SpaceInstance" -> "Space instance", "DevPodWorkspaceInstance" -> what people call it.
+  get title() { return TITLES[this.kind] ?? sentence(this.kind); }
+  get pluralTitle() { return PLURAL_TITLES[this.kind] ?? pluralize(this.title); }
+
+  path(namespace, name, subresource) {
+    const root = this.group ? `${this.server.root}/apis/${this.group}/${this.version}` : `${this.server.root}/api/${this.version}`;
+    const scope = this.namespaced && namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
+    const tail = [name, subresource].filter(Boolean).map((part) => `/${part.split("/").map(encodeURIComponent).join("/")}`).join("");
+    return `${root}${scope}/${this.plural}${tail}`;
+  }
+
+  pathOf(object, subresource) { return this.path(object.metadata.namespace, object.metadata.name, subresource); }
+}
+
+const TITLES = {
+  DevPodWorkspaceInstance: "Workspace", DevPodWorkspaceTemplate: "Workspace template", SpaceInstance: "Space",
+  VirtualClusterInstance: "Virtual cluster", AppInstance: "Installed app", OwnedAccessKey: "Access key",
+};
+const PLURAL_TITLES = {};
+
+export function sentence(name) {
+  const words = name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replace(/([A-Z]+)([A-Z][a-z])/g, "$1 $2").split(" ");
+  return words.map((word, index) => (index === 0 || /^[A-Z]{2,}$/.test(word) ? word : word.toLowerCase())).join(" ");
+}
+
+function pluralize(title) {
+  if (/(s|x|ch)$/.test(title)) return `${title}es`;
+  return /[^aeiou]y$/.test(title) ? `${title.slice(0, -1)}ies` : `${title}s`;
+}
+
+// A server of kinds: the management API, or a cluster behind a gateway.
+export class Server {
+  constructor(root) {
+    this.root = root;
+    this.kinds = [];
+  }
+
+  async load(signal) {
+    const groups = await Promise.all(["/api", "/apis"].map((path) => request(this.root + path, { accept: DISCOVERY, signal })));
+    const kinds = [];
+    for (const item of groups.flatMap((list) => list.items ?? [])) {
+      const preferred = item.versions?.[0];
+      for (const resource of preferred?.resources ?? []) kinds.push(new Kind(this, item.metadata?.name ?? "", preferred.version, resource));
+    }
+    this.kinds = kinds;
+    return this;
+  }
+
+  find(plural, group) { return this.kinds.find((kind) => kind.plural === plural && (group === undefined || kind.group === group)); }
+  findSegment(segment) { return this.kinds.find((kind) => kind.segment === segment); }
+  findKind(name, apiVersion = "") {
+    const group = apiVersion.includes("/") ? apiVersion.split("/")[0] : "";
+    return this.kinds.find((kind) => kind.kind === name && kind.group === group);
+  }
+}
+
+export const management = new Server(API);
+export const managed = (plural) => management.find(plural, GROUP);
+
+// Objects of a kind. `create`, `replace` and `patch` take {dryRun: true}.
+export const getObject = (kind, namespace, name, options) => request(kind.path(namespace, name), options);
+export const listObjects = (kind, { namespace, signal, ...parameters } = {}) => request(kind.path(namespace) + query(parameters), { signal });
+export const createObject = (kind, namespace, body, options) => write(kind, kind.path(namespace), "POST", body, options);
+export const replaceObject = (kind, namespace, name, body, options) => write(kind, kind.path(namespace, name), "PUT", body, options);
+export const deleteObject = (kind, namespace, name, options = {}) => write(kind, kind.path(namespace, name), "DELETE", options.body, options);
+export const patchObject = (kind, namespace, name, body, options) =>
+  write(kind, kind.path(namespace, name), "PATCH", body, { type: "application/merge-patch+json", ...options });
+
+function write(kind, path, method, body, { dryRun, type, accept, signal, fieldValidation = "Strict" } = {}) {
+  const parameters = { dryRun: dryRun ? "All" : "" };
+  if (method !== "DELETE") Object.assign(parameters, { fieldManager: "fairlead-console", fieldValidation });
+  return request(path + query(parameters), { method, body, type, accept, signal });
+}

@@ -1,0 +1,77 @@
+// Pages by URL, with the History API. Links are real links, so that a middle click and "copy address" work.
+
+import { h } from "./dom.js";
+import { CONSOLE, consolePath } from "./base.js";
+
+let render = () => {};
+let isDirty = () => false;
+
+// The current page: its path below the console ("clusters/eu-1") and its query.
+export const current = () => ({
+  path: decodeSegments(location.pathname.slice(CONSOLE.pathname.length)),
+  query: new URLSearchParams(location.search),
+});
+
+const decodeSegments = (path) => path.split("/").filter(Boolean).map((part) => {
+  try { return decodeURIComponent(part); } catch { return part; }
+});
+
+export const href = (path, parameters) => {
+  const search = new URLSearchParams(Object.entries(parameters ?? {}).filter(([, value]) => value)).toString();
+  return consolePath(path) + (search ? `?${search}` : "");
+};
+
+export function link(path, ...children) {
+  return h("a", { href: href(path) }, ...children);
+}
+
+export function navigate(path, { replace = false, parameters } = {}) {
+  if (!mayLeave()) return;
+  history[replace ? "replaceState" : "pushState"](null, "", href(path, parameters));
+  render();
+}
+
+// Changes parameters of the URL without leaving the page.
+export function setQuery(changes) {
+  const parameters = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value) parameters.set(name, value);
+    else parameters.delete(name);
+  }
+  const search = parameters.toString();
+  history.replaceState(null, "", location.pathname + (search ? `?${search}` : ""));
+}
+
+// While `check` returns true, leaving the page asks first.
+export function guardDraft(scope, check) {
+  isDirty = check;
+  scope.add(() => { if (isDirty === check) isDirty = () => false; });
+}
+
+let confirmLeave = () => true;
+export const setLeaveQuestion = (ask) => { confirmLeave = ask; };
+const mayLeave = () => !isDirty() || confirmLeave();
+
+export function startRouter(renderPage) {
+  render = renderPage;
+  let shown = location.href;
+  window.addEventListener("popstate", () => {
+    if (!mayLeave()) return history.pushState(null, "", shown);
+    shown = location.href;
+    render();
+  });
+  window.addEventListener("beforeunload", (event) => { if (isDirty()) event.preventDefault(); });
+  document.addEventListener("click", (event) => {
+    const anchor = event.target.closest?.("a[href]");
+    if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    if (anchor.target || anchor.hasAttribute("download") || anchor.origin !== location.origin) return;
+    if (!anchor.pathname.startsWith(CONSOLE.pathname) || anchor.pathname.startsWith(`${CONSOLE.pathname}assets/`)) return;
+    if (anchor.hash && anchor.pathname === location.pathname) return;
+    event.preventDefault();
+    if (!mayLeave()) return;
+    if (anchor.href !== location.href) history.pushState(null, "", anchor.href);
+    shown = location.href;
+    render();
+  });
+  render();
+}
