@@ -40,6 +40,7 @@ export function refreshAll() {
 }
 
 export const openStreams = () => streams;
+export const staleLists = () => [...lists.values()].filter((list) => list.state === "stale").length;
 
 class WatchedList {
   items = new Map();      // by UID: the object, or {cells, object} of a table

@@ -1,0 +1,5 @@
+// Starts the console: signs in, learns what the server serves, and shows the page of the URL.
+
+import { startShell } from "./shell/shell.js";
+
+startShell();

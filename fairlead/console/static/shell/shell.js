@@ -1,0 +1,146 @@
+// The frame around every page: top bar, navigation, page title, and what happens between two pages.
+
+import { session } from "../core/api.js";
+import { BUILD } from "../core/base.js";
+import { h, replace, Scope } from "../core/dom.js";
+import { management } from "../core/kinds.js";
+import { current, href, link, setLeaveQuestion, startRouter } from "../core/router.js";
+import { matchPage } from "../pages/routes.js";
+import { button, icon, skeleton } from "../widgets/common.js";
+import { errorBlock } from "../widgets/errors.js";
+import { T } from "../texts/shell.js";
+import { accountMenu } from "./account-menu.js";
+import { connectionState } from "./connection.js";
+import { announce, liveRegion } from "./dialogs.js";
+import { navigation } from "./navigation.js";
+import { loadSession, signInFirst } from "./sign-in.js";
+import { installShortcuts } from "./shortcuts.js";
+import { applyTheme } from "./theme.js";
+
+const SKELETON_AFTER = 150;
+
+let pageScope = new Scope();
+let main, heading, crumbs, menu;
+
+export async function startShell() {
+  applyTheme();
+  document.body.append(liveRegion());
+  setLeaveQuestion(() => window.confirm(T.unsaved));
+  await signInFirst();
+  await start();
+}
+
+async function start() {
+  try {
+    await Promise.all([loadSession(), management.load()]);
+  } catch (error) {
+    replace(document.body, liveRegion(), h("main.lonely", errorBlock(error, { retry: () => location.reload() })));
+    return;
+  }
+  buildFrame();
+  installShortcuts();
+  startRouter(showPage);
+}
+
+function buildFrame() {
+  main = h("main", { id: "main", tabindex: "-1" });
+  heading = h("h1");
+  crumbs = h("nav.crumbs", { "aria-label": T.breadcrumbs });
+  menu = h("button.quiet.menu-button", { type: "button", "aria-label": T.menu, "aria-expanded": "false", "aria-controls": "navigation", onclick: toggleMenu }, icon("menu"));
+  const search = h("button.search-button", { type: "button", "aria-keyshortcuts": "Control+K", onclick: openPalette }, icon("search"), h("span", T.search), h("kbd", "Ctrl K"));
+  const bar = h("header.top", menu, h("a.brand", { href: href(""), "aria-label": T.home }, brand(), h("span", "Fairlead")), search, h("span.spring"), connectionState(), accountMenu());
+  const skip = h("a.skip", { href: "#main", onclick: () => main.focus() }, T.skip);
+  const frame = h("div.frame", navigation(), h("div.page", h("div.title", crumbs, heading), main));
+  replace(document.body, skip, bar, frame, liveRegion());
+  watchBuild();
+}
+
+const brand = () => h("img", { src: new URL("../icon.svg", import.meta.url).pathname, alt: "", width: 24, height: 24 });
+
+async function openPalette() {
+  const { showPalette } = await import("./palette.js");
+  showPalette();
+}
+
+function toggleMenu() {
+  const open = document.body.classList.toggle("menu-open");
+  menu.setAttribute("aria-expanded", String(open));
+  if (open) document.querySelector("#navigation a")?.focus();
+}
+
+async function showPage() {
+  pageScope.end();
+  const scope = (pageScope = new Scope());
+  document.body.classList.remove("menu-open");
+  menu.setAttribute("aria-expanded", "false");
+  const { path, query } = current();
+  const timer = setTimeout(() => replace(main, skeleton()), SKELETON_AFTER);
+  const content = h("div.content");
+  const page = { scope, main: content, query, setTitle };
+  const found = matchPage(path);
+  document.body.dataset.section = found.section ?? "";
+  markCurrent();
+  try {
+    const module = await found.load();
+    if (scope.ended) return;
+    await Promise.race([module.show(page, found.parameters ?? {}), filled(content, scope)]);
+  } catch (error) {
+    if (scope.ended) return;
+    if (isMissingModule(error)) return offerReload();
+    replace(content, errorBlock(error, { retry: showPage }));
+    if (!heading.textContent) setTitle(T.error);
+  } finally {
+    clearTimeout(timer);
+  }
+  if (scope.ended) return;
+  main.replaceChildren(content);
+  main.scrollTop = 0;
+  if (!document.activeElement || document.activeElement === document.body || !document.contains(document.activeElement)) main.focus({ preventScroll: true });
+  announce(document.title);
+}
+
+// A page is shown as soon as it has content: some keep loading parts of themselves.
+function filled(node, scope) {
+  return new Promise((resolve) => {
+    const observer = new MutationObserver(() => { observer.disconnect(); resolve(); });
+    observer.observe(node, { childList: true });
+    scope.add(() => { observer.disconnect(); resolve(); });
+  });
+}
+
+function setTitle(title, trail = []) {
+  heading.textContent = title;
+  document.title = `${title} · Fairlead`;
+  replace(crumbs, trail.map(([label, path]) => [link(path, label), h("span", { "aria-hidden": "true" }, "/")]));
+}
+
+function markCurrent() {
+  const here = location.pathname;
+  let best = null;
+  for (const anchor of document.querySelectorAll("#navigation a")) {
+    anchor.removeAttribute("aria-current");
+    const isPrefix = here === anchor.pathname || here.startsWith(`${anchor.pathname.replace(/\/$/, "")}/`);
+    const isHome = anchor.pathname === href("");
+    if ((isHome ? here === anchor.pathname : isPrefix) && (!best || anchor.pathname.length > best.pathname.length)) best = anchor;
+  }
+  best?.setAttribute("aria-current", "page");
+}
+
+const isMissingModule = (error) => error instanceof TypeError && /dynamically imported module|module script/i.test(error.message);
+
+// After an upgrade of the server, modules of this build are gone.
+function offerReload() {
+  replace(main, h("section.notice", h("p", T.newVersion), button(T.reload, { kind: "primary", onclick: () => location.reload() })));
+}
+
+function watchBuild() {
+  const check = async () => {
+    const response = await fetch(href(""), { cache: "no-cache" }).catch(() => null);
+    const text = response?.ok ? await response.text() : "";
+    const build = text.match(/assets\/([0-9a-f]+)\//)?.[1];
+    if (build && build !== BUILD && !document.querySelector(".new-version")) {
+      document.querySelector("header.top").append(h("button.new-version", { type: "button", onclick: () => location.reload() }, T.newVersionShort));
+    }
+  };
+  setInterval(() => !document.hidden && session.user && check(), 300_000);
+}

@@ -1,0 +1,24 @@
+// Errors, beside their cause: reason, message, causes with their fields, audit ID, and what to do next.
+
+import { ApiError, NetworkError } from "../core/api.js";
+import { h } from "../core/dom.js";
+import { link } from "../core/router.js";
+import { T } from "../texts/shell.js";
+import { button } from "./common.js";
+
+export function errorBlock(error, { retry } = {}) {
+  if (error instanceof NetworkError) return block(T.unreachable, [], retry);
+  if (!(error instanceof ApiError)) return block(T.internal, [h("pre", String(error?.stack ?? error))], retry);
+  const parts = [
+    T.reasons[error.reason] && h("p", T.reasons[error.reason]),
+    causeList(error.causes),
+    error.auditId && h("p.muted", `${T.auditId}: `, h("code", error.auditId), " ", error.code === 403 && link(`audit/${error.auditId}`, T.why)),
+  ];
+  return block(sentence(error.message), parts, error.code >= 500 || error.code === 429 ? retry : null);
+}
+
+const block = (title, parts, retry) => h("section.error", { role: "alert" }, h("p.error-title", title), parts, retry && button(T.retry, { onclick: retry }));
+
+export const causeList = (causes) => causes.length > 0 && h("ul.causes", causes.map((cause) => h("li", cause.field && h("code", cause.field), cause.field && ": ", cause.message)));
+
+export const sentence = (text) => (text ? text.charAt(0).toUpperCase() + text.slice(1) : "");
