@@ -5,7 +5,9 @@ import { management } from "../core/kinds.js";
 // Hand-made pages by the first segments of their path. The rest of the path is passed as `rest`.
 const PAGES = [
   ["", () => import("./overview.js"), "overview"],
+  ["account", () => import("./account.js"), ""],
   ["kinds", () => import("./kinds.js"), "system"],
+  ["settings", () => import("./settings.js"), "system"],
   ["about", () => import("./about.js"), "system"],
 ];
 

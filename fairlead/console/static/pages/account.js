@@ -1,0 +1,93 @@
+// The own account: profile, password, logins.
+
+import { request, session } from "../core/api.js";
+import { h, newId, replace } from "../core/dom.js";
+import { deleteObject, managed } from "../core/kinds.js";
+import { link } from "../core/router.js";
+import { timeElement } from "../core/time.js";
+import { watchList } from "../core/watch.js";
+import { confirmDialog, toast } from "../shell/dialogs.js";
+import { signOut } from "../shell/sign-in.js";
+import { button, card, definition } from "../widgets/common.js";
+import { errorBlock } from "../widgets/errors.js";
+import { T } from "../texts/account.js";
+
+export async function show(page) {
+  page.setTitle(T.title);
+  const path = managed("users").path("", session.user.name, "profile");
+  const profile = await request(path, { signal: page.scope.signal }).catch(() => ({}));
+  page.main.append(h("div.grid", profileCard(path, profile), passwordCard(path), loginsCard(page), card(T.keys, h("p", T.keysText), link("ownedaccesskeys", T.allKeys))));
+}
+
+const send = (path, body) => request(path, { method: "POST", body });
+
+// A form that shows the error of `submit` above its button.
+function form(fields, label, submit) {
+  const problem = h("div");
+  const confirm = h("button.primary", { type: "submit" }, label);
+  return h("form", { onsubmit: async (event) => {
+    event.preventDefault();
+    confirm.disabled = true;
+    replace(problem);
+    try { await submit(event.target); } catch (error) { replace(problem, errorBlock(error)); } finally { confirm.disabled = false; }
+  } }, fields, problem, confirm);
+}
+
+function field(label, properties) {
+  const id = newId("field");
+  return h("div.field", h("label", { for: id }, label), h("input", { id, ...properties }));
+}
+
+function profileCard(path, profile) {
+  const facts = definition([[T.userName, session.user.name], [T.teams, session.user.teams.map((team) => team.displayName || team.name).join(", ")], [T.groups, session.user.groups.join(", ")]]);
+  const fields = [field(T.displayName, { name: "displayName", value: profile.displayName, maxlength: 200 }), field(T.email, { name: "email", type: "email", value: profile.email })];
+  return card(T.profile, facts, h("p"), form(fields, T.save, async ({ elements }) => {
+    await send(path, { displayName: elements.displayName.value, email: elements.email.value });
+    toast(T.saved);
+  }));
+}
+
+function passwordCard(path) {
+  const fields = [
+    h("input", { type: "text", name: "username", autocomplete: "username", value: session.user.name, hidden: true }),
+    field(T.currentPassword, { name: "current", type: "password", autocomplete: "current-password" }),
+    field(T.newPassword, { name: "next", type: "password", autocomplete: "new-password", required: true }),
+    field(T.repeatPassword, { name: "again", type: "password", autocomplete: "new-password", required: true }),
+  ];
+  return card(T.password, h("p.muted", T.passwordRule), form(fields, T.changePassword, async (node) => {
+    const { current, next, again } = node.elements;
+    again.setCustomValidity(next.value === again.value ? "" : T.notEqual);
+    if (!again.reportValidity()) return again.addEventListener("input", () => again.setCustomValidity(""), { once: true });
+    await send(path, { password: next.value, ...(current.value && { currentPassword: current.value }) });
+    node.reset();
+    toast(T.passwordChanged);
+  }));
+}
+
+function loginsCard(page) {
+  const kind = managed("ownedaccesskeys");
+  const body = h("tbody");
+  const problem = h("div");
+  watchList(kind).subscribe(page.scope, (list) => {
+    if (list.error) replace(problem, errorBlock(list.error));
+    const logins = list.objects.filter((key) => key.spec?.type === "Login" && key.spec.user === session.user.name);
+    logins.sort((a, b) => (b.status?.lastActivity ?? "").localeCompare(a.status?.lastActivity ?? ""));
+    replace(body, logins.map((key) => loginRow(kind, key, problem)));
+  });
+  const everywhere = async () => {
+    if (await confirmDialog({ title: T.signOutEverywhere, text: T.signOutEverywhereText, confirm: T.signOutEverywhere, danger: true })) await signOut({ everywhere: true });
+  };
+  const head = h("tr", [T.client, T.lastUsed, T.expires, ""].map((title) => h("th", { scope: "col" }, title)));
+  return card(T.logins, h("p.muted", T.loginsText), problem, h("table", h("thead", head), body), h("p"), button(T.signOutEverywhere, { kind: "danger", onclick: everywhere }));
+}
+
+function loginRow(kind, key, problem) {
+  const isThis = key.metadata.name === session.key;
+  const revoke = async () => {
+    if (isThis) return signOut();
+    await deleteObject(kind, "", key.metadata.name).catch((error) => replace(problem, errorBlock(error)));
+  };
+  const expires = key.spec.ttl ? timeElement(new Date(Date.parse(key.metadata.creationTimestamp) + key.spec.ttl * 1000)) : T.never;
+  return h("tr", h("td", key.spec.displayName || key.metadata.name, isThis && h("strong", ` (${T.thisBrowser})`)),
+    h("td", key.status?.lastActivity ? timeElement(key.status.lastActivity) : timeElement(key.metadata.creationTimestamp)), h("td", expires), h("td", button(T.revoke, { kind: "quiet", onclick: revoke })));
+}
