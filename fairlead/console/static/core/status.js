@@ -1,38 +1,44 @@
-// What state an object is in, in one of five words, from its conditions, phase and metadata. Generic over kinds.
+// What state an object is in, as one of five, from its conditions, phase and metadata. Generic over kinds.
 
 export const READY = "ready", WORKING = "working", ATTENTION = "attention", FAILED = "failed", ASLEEP = "asleep", NONE = "";
 
-const PHASES = {
-  ready: READY, online: READY, running: READY, active: READY, succeeded: READY, synced: READY, available: READY, bound: READY, deployed: READY,
-  pending: WORKING, creating: WORKING, initializing: WORKING, starting: WORKING, stopping: WORKING, terminating: WORKING, progressing: WORKING, deploying: WORKING,
-  warning: ATTENTION, degraded: ATTENTION, notready: ATTENTION, outofsync: ATTENTION,
-  failed: FAILED, error: FAILED, offline: FAILED, stalled: FAILED, crashloopbackoff: FAILED,
-  sleeping: ASLEEP, asleep: ASLEEP, stopped: ASLEEP, unknown: ASLEEP, paused: ASLEEP,
+const WORDS = {
+  [READY]: "ready online running active succeeded synced available bound deployed initialized healthy usable true complete completed yes",
+  [WORKING]: "pending creating initializing starting stopping terminating deleting progressing deploying containercreating waking reconciling",
+  [ATTENTION]: "warning degraded notready outofsync offline false no",
+  [FAILED]: "failed error stalled crashloopbackoff imagepullbackoff errimagepull evicted oomkilled",
+  [ASLEEP]: "sleeping asleep stopped unknown paused disabled expired suspended",
 };
+const STATES = new Map(Object.entries(WORDS).flatMap(([state, words]) => words.split(" ").map((word) => [word, state])));
 
 export const condition = (object, type) => object.status?.conditions?.find?.((each) => each.type === type);
 
-// {state, word, message}. `word` is what the server calls it, `message` is one sentence.
+// The state that a word of the server stands for: a phase, or the cell of a Status column. "" for other words.
+export const stateOfWord = (word) => STATES.get(String(word).toLowerCase().replace(/[\s_-]/g, "")) ?? NONE;
+
+// {state, word, message}. `message` is one sentence that says why it is not ready.
 export function stateOf(object) {
+  const { phase = "", reason = "", message = "" } = object.status ?? {};
   if (object.metadata?.deletionTimestamp) {
     const waiting = object.metadata.finalizers ?? [];
     return { state: WORKING, word: "Deleting", message: waiting.length ? `waits for ${waiting.join(", ")}` : "" };
   }
-  const stalled = condition(object, "Stalled");
-  if (stalled?.status === "True") return { state: FAILED, word: "Stalled", message: stalled.message ?? stalled.reason };
-  const phase = object.status?.phase;
   const ready = condition(object, "Ready") ?? condition(object, "Available");
-  const byPhase = typeof phase === "string" && phase ? PHASES[phase.toLowerCase()] ?? WORKING : null;
-  if (byPhase && byPhase !== READY) return { state: byPhase, word: phase, message: messageOf(object, ready) };
-  if (ready && ready.status !== "True") {
-    const state = ready.status === "Unknown" ? ASLEEP : ATTENTION;
-    return { state, word: phase && state !== ATTENTION ? phase : "Not ready", message: messageOf(object, ready) };
-  }
-  if (byPhase || ready) return { state: READY, word: phase || "Ready", message: "" };
+  const why = worst(object)?.message || ready?.message || message || "";
+  const byPhase = stateOfWord(phase);
+  if (condition(object, "Stalled")?.status === "True") return { state: FAILED, word: "Failed", message: condition(object, "Stalled").message || why };
+  if (byPhase === FAILED || byPhase === ASLEEP) return { state: byPhase, word: phase, message: why };
+  if (ready?.status === "True") return { state: READY, word: "Ready", message: "" };
+  if (ready?.status === "False") return notReady(ready, byPhase, phase || reason, why);
+  if (ready) return ready.reason === "Progressing" ? { state: WORKING, word: phase || "Pending", message: why } : { state: ASLEEP, word: "Unknown", message: why };
+  if (phase) return { state: byPhase || WORKING, word: phase, message: byPhase === READY ? "" : why };
   return { state: NONE, word: "", message: "" };
 }
 
-function messageOf(object, ready) {
-  const failed = object.status?.conditions?.find?.((each) => each.status === "False" && each.severity === "Error" && each.message);
-  return failed?.message || ready?.message || object.status?.message || object.status?.reason || ready?.reason || "";
+function notReady(ready, byPhase, word, message) {
+  if (stateOfWord(ready.reason) === ASLEEP) return { state: ASLEEP, word: ready.reason, message };
+  if (byPhase === WORKING) return { state: WORKING, word, message };
+  return { state: ATTENTION, word: stateOfWord(word) === READY || !word ? "Not ready" : word, message };
 }
+
+const worst = (object) => object.status?.conditions?.find?.((each) => each.status === "False" && each.severity === "Error" && each.message);

@@ -16,7 +16,7 @@ export async function show(page) {
   page.setTitle(T.title);
   const path = managed("users").path("", session.user.name, "profile");
   const profile = await request(path, { signal: page.scope.signal }).catch(() => ({}));
-  page.main.append(h("div.grid", profileCard(path, profile), passwordCard(path), loginsCard(page), card(T.keys, h("p", T.keysText), link("ownedaccesskeys", T.allKeys))));
+  page.main.append(h("div.stack", h("div.grid", profileCard(path, profile), passwordCard(path)), loginsCard(page)));
 }
 
 const send = (path, body) => request(path, { method: "POST", body });
@@ -39,7 +39,7 @@ function field(label, properties) {
 }
 
 function profileCard(path, profile) {
-  const facts = definition([[T.userName, session.user.name], [T.teams, session.user.teams.map((team) => team.displayName || team.name).join(", ")], [T.groups, session.user.groups.join(", ")]]);
+  const facts = definition([[T.userName, session.user.name], [T.teams, session.user.teams.map((team) => team.displayName || team.name).join(", ")], [T.keys, link("ownedaccesskeys", T.allKeys)]]);
   const fields = [field(T.displayName, { name: "displayName", value: profile.displayName, maxlength: 200 }), field(T.email, { name: "email", type: "email", value: profile.email })];
   return card(T.profile, facts, h("p"), form(fields, T.save, async ({ elements }) => {
     await send(path, { displayName: elements.displayName.value, email: elements.email.value });
@@ -78,7 +78,7 @@ function loginsCard(page) {
     if (await confirmDialog({ title: T.signOutEverywhere, text: T.signOutEverywhereText, confirm: T.signOutEverywhere, danger: true })) await signOut({ everywhere: true });
   };
   const head = h("tr", [T.client, T.lastUsed, T.expires, ""].map((title) => h("th", { scope: "col" }, title)));
-  return card(T.logins, h("p.muted", T.loginsText), problem, h("table", h("thead", head), body), h("p"), button(T.signOutEverywhere, { kind: "danger", onclick: everywhere }));
+  return card(T.logins, h("p.muted", T.loginsText), problem, h("div.scroll", h("table", h("thead", head), body)), h("p"), button(T.signOutEverywhere, { kind: "danger", onclick: everywhere }));
 }
 
 function loginRow(kind, key, problem) {
@@ -88,6 +88,14 @@ function loginRow(kind, key, problem) {
     await deleteObject(kind, "", key.metadata.name).catch((error) => replace(problem, errorBlock(error)));
   };
   const expires = key.spec.ttl ? timeElement(new Date(Date.parse(key.metadata.creationTimestamp) + key.spec.ttl * 1000)) : T.never;
-  return h("tr", h("td", key.spec.displayName || key.metadata.name, isThis && h("strong", ` (${T.thisBrowser})`)),
+  return h("tr", h("td", { title: key.spec.displayName }, describeClient(key.spec.displayName) || key.metadata.name, isThis && h("strong", ` (${T.thisBrowser})`)),
     h("td", key.status?.lastActivity ? timeElement(key.status.lastActivity) : timeElement(key.metadata.creationTimestamp)), h("td", expires), h("td", button(T.revoke, { kind: "quiet", onclick: revoke })));
+}
+
+// "Login with Mozilla/5.0 (X11; Linux x86_64) ... Firefox/140.0" -> "Firefox on Linux"
+function describeClient(text = "") {
+  const browser = text.match(/(Edg|OPR|Firefox|Chrome|Chromium|Safari)\b/)?.[1];
+  const system = text.match(/(Windows|Mac OS|Android|iPhone|iPad|CrOS|Linux)/)?.[1];
+  if (text.includes("Mozilla/")) return T.browser({ Edg: "Edge", OPR: "Opera" }[browser] ?? browser, system);
+  return text;
 }

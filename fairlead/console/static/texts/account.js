@@ -1,11 +1,11 @@
 // Texts of the account page and of the installation's settings.
 
 export const T = {
-  title: "Account", profile: "Profile", userName: "User name", displayName: "Display name", email: "Email", teams: "Teams", groups: "Groups", save: "Save", saved: "Saved",
+  title: "Account", profile: "Profile", userName: "User name", displayName: "Display name", email: "Email", teams: "Teams", save: "Save", saved: "Saved",
   password: "Password", currentPassword: "Current password", newPassword: "New password", repeatPassword: "New password again", changePassword: "Change the password", passwordChanged: "The password is changed. Other logins have been signed out.",
   passwordRule: "At least 12 characters. A new password signs out all other logins; other access keys stay valid.", notEqual: "The two passwords differ.",
   logins: "Logins", loginsText: "Browsers and commands that are signed in with your password. Revoking one ends its open pages within ten seconds.", thisBrowser: "this browser", lastUsed: "Last used", expires: "Expires", signedIn: "Signed in", client: "Client", revoke: "Sign out", never: "never",
   signOutEverywhere: "Sign out everywhere", signOutEverywhereText: "This ends all your logins, also in this browser. Access keys of programs stay valid.",
-  keys: "Access keys", keysText: "Keys for programs, with a scope if you like.", allKeys: "Show access keys",
+  keys: "Access keys", allKeys: "Show access keys", browser: (browser, system) => [browser ?? "Browser", system && `on ${system}`].filter(Boolean).join(" "),
   settings: "Settings of the installation", settingsForbidden: "Only administrators can read the settings.", current: "In effect", editConfig: "Edit", settingsText: "Changes take effect with the next request, without a restart. Settings that are not listed keep the values of the server's start.",
 };

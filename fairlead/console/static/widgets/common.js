@@ -5,7 +5,7 @@ import { h, newId, replace, svg } from "../core/dom.js";
 const ICONS = {
   menu: "M3 6h18M3 12h18M3 18h18", search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM16 16l5 5", home: "M3 11l9-8 9 8M5 10v10h14V10", folder: "M3 6h6l2 2h10v11H3z",
   terminal: "M4 5h16v14H4zM7 9l3 3-3 3M12 15h5", box: "M4 7l8-4 8 4v10l-8 4-8-4zM4 7l8 4 8-4M12 11v10", layers: "M12 3l9 5-9 5-9-5zM3 12l9 5 9-5M3 16l9 5 9-5",
-  package: "M4 8h16v12H4zM4 8l2-4h12l2 4M9 12h6", key: "M8 12a4 4 0 1 1 0-.1zM12 12h9M18 12v4", server: "M4 4h16v7H4zM4 13h16v7H4zM7 7.5h.1M7 16.5h.1",
+  package: "M4 8h16v12H4zM4 8l2-4h12l2 4M9 12h6", key: "M8 8a4 4 0 1 1 0 8 4 4 0 0 1 0-8zM12 12h9v4M17 12v3", server: "M4 4h16v7H4zM4 13h16v7H4zM7 7.5h.1M7 16.5h.1",
   play: "M7 4l12 8-12 8z", grid: "M4 4h7v7H4zM13 4h7v7h-7zM4 13h7v7H4zM13 13h7v7h-7z", template: "M5 3h14v18H5zM8 7h8M8 11h8M8 15h5",
   user: "M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8zM4 21a8 8 0 0 1 16 0", users: "M9 5a3.5 3.5 0 1 1 0 7 3.5 3.5 0 0 1 0-7zM2 20a7 7 0 0 1 14 0M16 5a3.5 3.5 0 0 1 0 7M18 14a7 7 0 0 1 4 6",
   shield: "M12 3l8 3v6c0 5-4 8-8 9-4-1-8-4-8-9V6zM9 12l2 2 4-4", list: "M8 6h13M8 12h13M8 18h13M3 6h.1M3 12h.1M3 18h.1", bell: "M6 17V10a6 6 0 0 1 12 0v7zM4 17h16M10 21h4",
