@@ -139,7 +139,9 @@ def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str,
         [
             _build_rule(AUTHENTICATION_GROUP, ("selfsubjectreviews",), ("create",)),
             _build_rule(AUTHORIZATION_GROUP, ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
-            _build_rule(api_group, ("selfsubjectaccessreviews", "selves"), ("create",)),
+            _build_rule(
+                api_group, ("selfsubjectaccessreviewbatches", "selfsubjectaccessreviews", "selves"), ("create",)
+            ),
         ],
     )
 

@@ -179,6 +179,7 @@ BASIC_USER = [
     ("create", "selfsubjectreviews", "authentication.k8s.io"),
     ("create", "selves", MANAGEMENT_GROUP),
     ("create", "selfsubjectaccessreviews", MANAGEMENT_GROUP),
+    ("create", "selfsubjectaccessreviewbatches", MANAGEMENT_GROUP),
     ("list", "customresourcedefinitions", "apiextensions.k8s.io"),
 ]
 
@@ -215,7 +216,7 @@ async def test_the_management_group_may_have_another_name(api: RegistryFixture) 
     await ensure_default_roles(api.registry, "example.com")
     role = api.get("ClusterRole", "system:basic-user") or {}
     assert [rule["resources"] for rule in role["rules"] if rule["apiGroups"] == ["example.com"]] == [
-        ["selfsubjectaccessreviews", "selves"]
+        ["selfsubjectaccessreviewbatches", "selfsubjectaccessreviews", "selves"]
     ]
 
 

@@ -271,6 +271,14 @@ _FIELDS: dict[str, Object] = {
         "spec": {"resourceAttributes": {"verb": "get", "resource": "apps", "labelSelector": {"rawSelector": "a=b"}}},
         "status": {"allowed": True, "reason": "owner of the object"},
     },
+    "SelfSubjectAccessReviewBatch": {
+        "metadata": {},
+        "spec": {
+            "reviews": [{"resourceAttributes": {"verb": "list", "resource": "apps"}}],
+            "scope": {"projects": [{"project": "demo"}]},
+        },
+        "status": {"reviews": [{"allowed": False, "filtered": True}]},
+    },
     "SubjectAccessReview": {
         "metadata": {},
         "spec": {"user": "ada", "groups": ["core"], "nonResourceAttributes": {"path": "/version", "verb": "get"}},

@@ -267,7 +267,11 @@ def self_review_resources(group: str) -> tuple[tuple[str, str], ...]:
 
 def access_review_resources(group: str) -> tuple[tuple[str, str], ...]:
     """The reviews of a user's own permissions, which the CLI creates."""
-    return (group, "selfsubjectaccessreviews"), (AUTHORIZATION_GROUP, "selfsubjectaccessreviews")
+    return (
+        (group, "selfsubjectaccessreviews"),
+        (group, "selfsubjectaccessreviewbatches"),
+        (AUTHORIZATION_GROUP, "selfsubjectaccessreviews"),
+    )
 
 
 def _names_by_namespace(pairs: Iterable[tuple[str, str]], prefix: str) -> NamesByNamespace:

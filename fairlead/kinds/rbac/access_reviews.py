@@ -1,18 +1,20 @@
 """Access reviews: SubjectAccessReview and its variants. Create-only and not persisted.
 
 The kinds of authorization.k8s.io are those of Kubernetes, for `kubectl auth can-i`. The kinds of the management group
-add two fields: the access key to review, and the decision path of the authorizers. This module declares schemas and
-validation; `subresources/access_reviews.py` implements the reviews.
+add fields: the access key or the scope to review, the decision path of the authorizers, and whether a list is filtered.
+SelfSubjectAccessReviewBatch has many reviews in one request. This module declares schemas and validation;
+`subresources/access_reviews.py` implements the reviews.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from fairlead.core.objects import Object, metadata
+from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.kinds.answered import create_only_kind
 from fairlead.registry import limits
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Problem
-from fairlead.registry.schema import Schema, array, boolean, mapping, obj, string
+from fairlead.registry.schema import Schema, array, boolean, mapping, obj, string, with_description
 
 AUTHORIZATION_GROUP = "authorization.k8s.io"
 
@@ -66,6 +68,16 @@ _ACCESS_KEY = {
     "accessKey": string("Name of an OwnedAccessKey: reviews requests with this key, restricted by its scope.")
 }
 
+_SCOPE = {
+    "scope": with_description(
+        SCOPE,
+        "Reviews requests of the requester with an access key of this scope, which need not exist. Mutually exclusive "
+        "with accessKey.",
+    )
+}
+
+MAX_BATCH_REVIEWS = 200
+
 _RESULT = {
     "allowed": boolean("Whether the request is allowed."),
     "denied": boolean("Not used: a request that is not allowed is denied."),
@@ -85,7 +97,24 @@ _DECISION_PATH = array(
 )
 
 _STATUS = obj("The result of the review.", required=(), **_RESULT)
-_EXPLAINED = obj("The result of the review, and its decision path.", required=(), **_RESULT, path=_DECISION_PATH)
+_FILTERED = {
+    "filtered": boolean(
+        "The request is a list or watch that succeeds, but returns only the objects that the requester may get. "
+        "`allowed` is then false, because it is about all objects."
+    )
+}
+_EXPLAINED = obj(
+    "The result of the review, and its decision path.", required=(), **_RESULT, **_FILTERED, path=_DECISION_PATH
+)
+_BATCH_STATUS = obj(
+    "The results of the reviews.",
+    required=(),
+    reviews=array(
+        obj("The result of one review.", required=(), **_RESULT, **_FILTERED),
+        "One result for each review of the spec, in the same order.",
+        max_items=MAX_BATCH_REVIEWS,
+    ),
+)
 
 _RULE = {"verbs": array(string(), "Allowed verbs. `*` means all verbs.")}
 _RULES = obj(
@@ -126,6 +155,27 @@ def check_self(change: Change) -> Iterable[Problem]:
     yield from _metadata_problems(change.obj)
 
 
+def check_explained_self(change: Change) -> Iterable[Problem]:
+    yield from check_self(change)
+    yield from _restriction_problems(change.spec)
+
+
+def check_batch(change: Change) -> Iterable[Problem]:
+    reviews = change.spec.get("reviews")
+    if not reviews:
+        yield Problem.required("spec.reviews", f"name 1 to {MAX_BATCH_REVIEWS} reviews")
+    for index, review in enumerate(reviews or ()):
+        yield from _attribute_problems(review, f"spec.reviews[{index}]")
+    yield from _restriction_problems(change.spec)
+    yield from _metadata_problems(change.obj)
+
+
+def _restriction_problems(spec: Object) -> Iterable[Problem]:
+    yield from scope_problems(spec.get("scope"), "spec.scope")
+    if spec.get("accessKey") and spec.get("scope") is not None:
+        yield Problem.forbidden("spec.scope", "an access key has its own scope; leave out accessKey or scope")
+
+
 def check_subject(change: Change) -> Iterable[Problem]:
     spec = change.spec
     yield from _attribute_problems(spec)
@@ -154,11 +204,11 @@ def check_local(change: Change) -> Iterable[Problem]:
         yield Problem.invalid("spec.resourceAttributes.namespace", namespace, "must match metadata.namespace")
 
 
-def _attribute_problems(spec: Object) -> Iterable[Problem]:
+def _attribute_problems(spec: Object, path_of_spec: str = "spec") -> Iterable[Problem]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
         reason = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        yield Problem.invalid("spec", _format_attributes(path), reason)
+        yield Problem.invalid(path_of_spec, _format_attributes(path), reason)
 
 
 def _format_attributes(path: Object | None) -> Object | None:
@@ -224,17 +274,43 @@ SELF_SUBJECT_RULES_REVIEW = _review(
     check_nothing,
 )
 
-EXPLAINED_SELF_REVIEW = _review(
-    MANAGEMENT_GROUP,
-    "SelfSubjectAccessReview",
-    obj(
-        "Checks whether the requester, or one of its access keys, may perform an action.",
-        required=(),
-        **_ATTRIBUTES,
-        **_ACCESS_KEY,
+EXPLAINED_SELF_REVIEW = replace(
+    _review(
+        MANAGEMENT_GROUP,
+        "SelfSubjectAccessReview",
+        obj(
+            "Checks whether the requester, or one of its access keys, may perform an action.",
+            required=(),
+            **_ATTRIBUTES,
+            **_ACCESS_KEY,
+            **_SCOPE,
+        ),
+        _EXPLAINED,
+        check_explained_self,
     ),
-    _EXPLAINED,
-    check_self,
+    reject_unknown_under=("spec.scope",),
+)
+
+SELF_REVIEW_BATCH = replace(
+    _review(
+        MANAGEMENT_GROUP,
+        "SelfSubjectAccessReviewBatch",
+        obj(
+            "Checks many actions in one request: the same as one SelfSubjectAccessReview for each of them.",
+            required=(),
+            reviews=array(
+                obj("An action to check.", required=(), **_ATTRIBUTES),
+                "The actions to check, at most 200.",
+                max_items=MAX_BATCH_REVIEWS,
+            ),
+            **_ACCESS_KEY,
+            **_SCOPE,
+        ),
+        _BATCH_STATUS,
+        check_batch,
+    ),
+    plural="selfsubjectaccessreviewbatches",
+    reject_unknown_under=("spec.scope",),
 )
 
 EXPLAINED_REVIEW = _review(

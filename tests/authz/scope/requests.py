@@ -29,6 +29,7 @@ REVIEW_ROWS = {
     "selves": "identity review",
     "selfsubjectreviews": "identity review",
     "selfsubjectaccessreviews": "self access review",
+    "selfsubjectaccessreviewbatches": "self access review",
 }
 MIGRATION = "migratevirtualclusterinstance"
 INSTANCES = {"spaceinstances": "space", "virtualclusterinstances": "virtual cluster"}

@@ -22,6 +22,7 @@ NAMES = ScopeNaming(
         (GROUP, "teams"): False,
         (GROUP, "selves"): False,
         (GROUP, "selfsubjectaccessreviews"): False,
+        (GROUP, "selfsubjectaccessreviewbatches"): False,
         (GROUP, "ownedaccesskeys"): False,
         (GROUP, "spaceinstances"): True,
         (GROUP, "virtualclusterinstances"): True,

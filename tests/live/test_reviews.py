@@ -1,0 +1,143 @@
+"""Reviews of many actions, over HTTP: for administrators, members, viewers, scoped keys and anonymous clients."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from tests.harness.server_process import MANAGEMENT, Server, running_server
+
+M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
+Object = dict[str, Any]
+NAMESPACE = "service-p-web"
+PROJECT_SCOPE: Object = {"projects": [{"project": "web"}], "allowServiceCli": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A server with the project `web`: ann is its admin, bob a user of it, vic a viewer, and eve has nothing."""
+
+    server: Server
+    keys: dict[str, str]
+
+    def send(self, who: str, method: str, path: str, body: Object | None = None, **headers: str) -> httpx.Response:
+        key = None if who == "anonymous" else self.keys[who]
+        with self.server.client(key) as client:
+            return client.request(method, path, json=body, headers=headers)
+
+    def post(self, who: str, plural: str, spec: Object, code: int = 201) -> Object:
+        response = self.send(who, "POST", f"{M}/{plural}", {"spec": spec})
+        assert response.status_code == code, response.text
+        answer: Object = response.json()
+        return answer
+
+    def review(self, who: str, reviews: list[Object], **restriction: Any) -> list[Object]:
+        answer = self.post(who, "selfsubjectaccessreviewbatches", {"reviews": reviews, **restriction})
+        found: list[Object] = answer["status"]["reviews"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with running_server(tmp_path_factory.mktemp("reviews") / "data") as server, server.client() as client:
+
+        def create(path: str, kind: str, name: str, **fields: Any) -> Object:
+            response = client.post(path, json={"kind": kind, "metadata": {"name": name}, **fields})
+            assert response.status_code == 201, response.text
+            created: Object = response.json()
+            return created
+
+        def create_key(user: str, name: str = "", **spec: Any) -> str:
+            body = {"user": user, "displayName": name or user, **spec}
+            key = create(f"{M}/ownedaccesskeys", "OwnedAccessKey", name or user, spec=body, **TYPE)
+            value: str = key["spec"]["key"]
+            return value
+
+        for user in ("ann", "bob", "vic", "eve"):
+            create(f"{M}/users", "User", user, spec={"username": user}, **TYPE)
+        members = [
+            {"kind": "User", "name": name, "clusterRole": role}
+            for name, role in (("ann", "admin"), ("bob", "user"), ("vic", "viewer"))
+        ]
+        create(f"{M}/projects", "Project", "web", spec={"members": members}, **TYPE)
+        keys = {user: create_key(user) for user in ("ann", "bob", "vic", "eve")}
+        keys |= {"admin": server.key, "scoped": create_key("ann", "scoped", scope=PROJECT_SCOPE)}
+        keys["closed"] = create_key("ann", "closed", scope={"projects": [{"project": "web"}]})
+        yield Installation(server, keys)
+        assert server.stop() == 0
+        assert "Traceback" not in server.log.read_text()
+
+
+TYPE = {"apiVersion": f"{MANAGEMENT_GROUP}/v1"}
+
+
+def action(verb: str, resource: str, namespace: str = "", group: str = MANAGEMENT_GROUP) -> Object:
+    return {"resourceAttributes": {"verb": verb, "resource": resource, "namespace": namespace, "group": group}}
+
+
+ACTIONS = [
+    action("list", "projects"),
+    action("list", "clusters"),
+    action("create", "spaceinstances", NAMESPACE),
+    action("list", "configmaps", NAMESPACE, ""),
+    action("create", "projects"),
+    {"nonResourceAttributes": {"verb": "get", "path": "/version"}},
+]
+ANSWERS = {
+    "admin": "yyyyyy",
+    "ann": "f-yy-y",
+    "bob": "f-y--y",
+    "vic": "f----y",
+    "eve": "f----y",
+    "scoped": "f-yy-y",
+}
+"""For each action: y if it is allowed, f if it is a filtered list, - if it is denied."""
+
+
+@pytest.mark.parametrize("who", ANSWERS)
+def test_a_batch_has_the_answers_of_single_reviews(installation: Installation, who: str) -> None:
+    found = installation.review(who, ACTIONS)
+    assert "".join("y" if each["allowed"] else "f" if each.get("filtered") else "-" for each in found) == ANSWERS[who]
+    for single, answer in zip(ACTIONS, found, strict=True):
+        status = installation.post(who, "selfsubjectaccessreviews", single)["status"]
+        assert {name: value for name, value in status.items() if name != "path"} == answer
+
+
+@pytest.mark.parametrize("who", ANSWERS)
+def test_a_filtered_list_is_exactly_one_that_succeeds_without_being_allowed(
+    installation: Installation, who: str
+) -> None:
+    plurals = ("projects", "clusters", "users", "teams", "apps", "spaceinstances", "ownedaccesskeys", "runners")
+    for plural, answer in zip(
+        plurals, installation.review(who, [action("list", each) for each in plurals]), strict=True
+    ):
+        code = installation.send(who, "GET", f"{M}/{plural}").status_code
+        assert code == (200 if answer["allowed"] or answer.get("filtered") else 403), plural
+
+
+def test_a_scope_answers_as_a_key_with_that_scope(installation: Installation) -> None:
+    expected = installation.review("scoped", ACTIONS)
+    assert installation.review("ann", ACTIONS, accessKey="scoped") == expected
+    answers = installation.review("ann", ACTIONS, scope=PROJECT_SCOPE)
+    for answer in answers:  # the key does not exist yet, so it has no name
+        answer["reason"] = answer["reason"].replace("this credential", 'access key "scoped"')
+    assert answers == expected
+
+
+def test_a_batch_needs_authentication_and_a_scope_that_allows_it(installation: Installation) -> None:
+    path = f"{M}/selfsubjectaccessreviewbatches"
+    assert installation.send("anonymous", "POST", path, {"spec": {"reviews": ACTIONS}}).status_code == 401
+    denied = installation.post("closed", "selfsubjectaccessreviewbatches", {"reviews": ACTIONS}, 403)
+    assert "allowServiceCli" in denied["message"]
+    other = installation.post("eve", "selfsubjectaccessreviewbatches", {"reviews": ACTIONS, "accessKey": "ann"}, 403)
+    assert "cannot inspect this access key" in other["message"]
+    for method in ("GET", "DELETE"):
+        assert installation.send("admin", method, path).status_code == 405
+
+
+def test_too_many_reviews_are_rejected(installation: Installation) -> None:
+    error = installation.post("eve", "selfsubjectaccessreviewbatches", {"reviews": ACTIONS * 34}, 422)
+    assert [cause["field"] for cause in error["details"]["causes"]] == ["spec.reviews"]
