@@ -1,9 +1,95 @@
-// The first page.
+// The first page: the fleet as a picture, what needs attention, what is mine, and what changed.
 
-import { T } from "../texts/shell.js";
+import { can } from "../core/access.js";
+import { request, session } from "../core/api.js";
+import { h, replace } from "../core/dom.js";
+import { managed } from "../core/kinds.js";
+import { href, link } from "../core/router.js";
+import { READY } from "../core/status.js";
+import { timeElement } from "../core/time.js";
+import { watchList } from "../core/watch.js";
+import { loadStyle } from "../shell/styles.js";
+import { card, empty, linkButton } from "../widgets/common.js";
+import { stateIcon } from "../widgets/state.js";
+import { T } from "../texts/overview.js";
+import { attentionList } from "./overview/attention.js";
+import { clusterTiles } from "./overview/fleet.js";
+import { tableStates } from "./overview/table-states.js";
+import { pathOf } from "./routes.js";
+
+const KINDS = ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances", "appinstances", "runners"];
+const OWNED = ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances"];
+const MAX_RECENT = 8;
 
 export async function show(page) {
-  page.setTitle(T.overview);
-  const { show: showKinds } = await import("./kinds.js");
-  await showKinds({ ...page, setTitle: () => {} });
+  page.setTitle(T.welcome(session.user.displayName));
+  await loadStyle("overview");
+  const permitted = await Promise.all(KINDS.map(async (plural) => (await can("list", managed(plural))) && managed(plural)));
+  const tables = permitted.filter(Boolean).map((kind) => ({ kind, list: watchList(kind, { as: "table" }) }));
+  const clusters = (await can("list", managed("clusters"))) && watchList(managed("clusters"));
+  page.main.append(h("div.overview",
+    h("div.tiles", tables.map(({ kind, list }) => tile(page, kind, list))),
+    clusters && card(T.fleet, clusterTiles(page, clusters)),
+    h("div.columns", card(T.attention, attentionList(page, tables, clusters)), h("div.stack", mineCard(page, tables), await recentCard(page)))));
+}
+
+// A kind with the number of objects in each state.
+function tile(page, kind, list) {
+  const number = h("strong", "…");
+  const states = h("span.tile-states");
+  list.subscribe(page.scope, () => {
+    number.textContent = String(list.items.size);
+    replace(states, [...tableStates(list)].map(([state, count]) => h("span", { data: { state } }, stateIcon(state), count)));
+  });
+  return h("a.card.tile", { href: href(kind.segment) }, h("span.muted", kind.pluralTitle), number, states);
+}
+
+function mineCard(page, tables) {
+  const node = h("ul.plain.lines");
+  const owned = tables.filter(({ kind }) => OWNED.includes(kind.plural));
+  const isMine = (list, row) => row.cells[list.columns.findIndex((column) => column.name === "Owner")] === session.user.name;
+  const update = () => {
+    const rows = owned.flatMap(({ kind, list }) => [...list.items.values()].filter((row) => isMine(list, row)).map((row) => ({ kind, list, row })));
+    if (!rows.length) return replace(node, h("li", empty("", T.noneOfMine, owned.map(({ kind }) => linkButton(href(`${kind.segment}/~new`), CREATE[kind.plural])))));
+    replace(node, rows.slice(0, 12).map(({ kind, list, row }) => h("li", stateIcon(tableStates.of(list, row) || READY), link(pathOf(kind, row.object), row.object.metadata.name), h("span.muted", kind.title))), rows.length > 12 && h("li.muted", T.more(rows.length - 12)));
+  };
+  for (const { list } of owned) list.subscribe(page.scope, update);
+  return card(T.mine, node);
+}
+
+const CREATE = { devpodworkspaceinstances: T.createWorkspace, spaceinstances: T.createSpace, virtualclusterinstances: T.createCluster };
+
+// The last changes that the user may see, from the audit log.
+async function recentCard(page) {
+  const kind = managed("auditevents");
+  if (!kind || !(await can("list", kind))) return null;
+  const node = h("ul.plain.lines");
+  const load = async () => {
+    if (document.hidden) return;
+    const events = await recentChanges(kind, page.scope.signal).catch(() => null);
+    if (events) replace(node, events.map(changeLine), !events.length && h("li.muted", T.noRecent));
+  };
+  load();
+  page.scope.every(15_000, load);
+  return card(T.recent, node, h("p"), link("audit", T.allChanges));
+}
+
+async function recentChanges(kind, signal) {
+  const found = [];
+  const list = await request(`${kind.path()}?limit=100&fieldSelector=${encodeURIComponent("verb!=get,verb!=list,verb!=watch")}`, { signal });
+  for (const event of list.items) {
+    const { verb, objectRef = {}, requestURI = "" } = event;
+    if (!T.verbs[verb] || !objectRef.name || objectRef.subresource || requestURI.includes("dryRun=") || /review|selves/.test(objectRef.resource)) continue;
+    if (event.user?.username?.startsWith("system:")) continue;
+    found.push(event);
+    if (found.length === MAX_RECENT) break;
+  }
+  return found;
+}
+
+function changeLine(event) {
+  const { objectRef, user, verb, responseStatus } = event;
+  const failed = responseStatus?.code >= 400;
+  return h("li", h("span.grow", T.did(user?.username ?? "", T.verbs[verb], `${objectRef.resource}/${objectRef.name}`), failed && h("span.muted", ` (${responseStatus.code === 403 ? T.denied : responseStatus.code})`)),
+    link(`audit/${event.metadata.name}`, timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)));
 }

@@ -1,0 +1,55 @@
+// Clusters as tiles: state, version, nodes, and the latency of the last probes as a line.
+
+import { request } from "../../core/api.js";
+import { h, replace, svg } from "../../core/dom.js";
+import { href } from "../../core/router.js";
+import { stateOf } from "../../core/status.js";
+import { empty, linkButton } from "../../widgets/common.js";
+import { stateBadge } from "../../widgets/state.js";
+import { T } from "../../texts/overview.js";
+
+const MAX_TILES = 48;
+const MAX_LINES = 24;
+
+export function clusterTiles(page, list) {
+  const node = h("div.cluster-tiles");
+  const tiles = new Map();
+  list.subscribe(page.scope, () => {
+    const clusters = list.objects.sort((a, b) => a.metadata.name.localeCompare(b.metadata.name));
+    if (!clusters.length && list.isComplete) return replace(node, empty("", T.noClusters, linkButton(href("clusters/~connect"), T.connect, { kind: "primary", icon: "plus" })));
+    replace(node, clusters.slice(0, MAX_TILES).map((cluster) => tileOf(tiles, cluster)), clusters.length > MAX_TILES && h("p.muted", T.more(clusters.length - MAX_TILES)));
+  });
+  const load = () => !document.hidden && loadHealth(page, list, tiles);
+  setTimeout(load, 200);
+  page.scope.every(15_000, load);
+  return node;
+}
+
+function tileOf(tiles, cluster) {
+  const { uid, name } = cluster.metadata;
+  const line = tiles.get(uid)?.line ?? h("span.spark");
+  const { version, nodes } = cluster.status ?? {};
+  const facts = [version, nodes !== undefined && T.nodes(nodes)].filter(Boolean).join(" · ");
+  const node = h("a.cluster-tile", { href: href(`clusters/${encodeURIComponent(name)}`) }, h("span.row", h("strong", cluster.spec?.displayName || name), stateBadge(stateOf(cluster))), h("span.muted", facts), line);
+  tiles.set(uid, { line, name });
+  return node;
+}
+
+async function loadHealth(page, list, tiles) {
+  for (const { line, name } of [...tiles.values()].slice(0, MAX_LINES)) {
+    if (page.scope.ended) return;
+    const health = await request(list.kind.path("", name, "health"), { signal: page.scope.signal }).catch(() => null);
+    const samples = health?.status?.samples ?? health?.samples;
+    if (samples?.length) replace(line, sparkLine(samples), h("span.muted", T.milliseconds(Math.round(samples.at(-1).latencyMilliseconds ?? 0))));
+  }
+}
+
+// Failed probes are marked below the line.
+export function sparkLine(samples, width = 120, height = 24) {
+  const highest = Math.max(1, ...samples.map((sample) => sample.latencyMilliseconds ?? 0));
+  const step = width / Math.max(1, samples.length - 1);
+  const points = samples.map((sample, index) => `${(index * step).toFixed(1)},${(height - 3 - ((sample.latencyMilliseconds ?? 0) / highest) * (height - 6)).toFixed(1)}`);
+  const failures = samples.flatMap((sample, index) => (sample.ok === false ? [svg("circle", { cx: (index * step).toFixed(1), cy: height - 2, r: 2 })] : []));
+  const last = samples.at(-1).latencyMilliseconds;
+  return svg("svg.spark-line", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": T.milliseconds(Math.round(last ?? 0)) }, svg("polyline", { points: points.join(" ") }), failures);
+}
