@@ -10,7 +10,7 @@ import { timeElement } from "../core/time.js";
 import { watchList } from "../core/watch.js";
 import { loadStyle } from "../shell/styles.js";
 import { card, empty, linkButton } from "../widgets/common.js";
-import { stateIcon } from "../widgets/state.js";
+import { stateDot } from "../widgets/state.js";
 import { T } from "../texts/overview.js";
 import { attentionList } from "./overview/attention.js";
 import { clusterTiles } from "./overview/fleet.js";
@@ -39,7 +39,7 @@ function tile(page, kind, list) {
   const states = h("span.tile-states");
   list.subscribe(page.scope, () => {
     number.textContent = String(list.items.size);
-    replace(states, [...tableStates(list)].map(([state, count]) => h("span", { data: { state } }, stateIcon(state), count)));
+    replace(states, [...tableStates(list)].map(([state, count]) => h("span", { data: { state } }, stateDot(state), count)));
   });
   return h("a.card.tile", { href: href(kind.segment) }, h("span.muted", kind.pluralTitle), number, states);
 }
@@ -51,7 +51,7 @@ function mineCard(page, tables) {
   const update = () => {
     const rows = owned.flatMap(({ kind, list }) => [...list.items.values()].filter((row) => isMine(list, row)).map((row) => ({ kind, list, row })));
     if (!rows.length) return replace(node, h("li", empty("", T.noneOfMine, owned.map(({ kind }) => linkButton(href(`${kind.segment}/~new`), CREATE[kind.plural])))));
-    replace(node, rows.slice(0, 12).map(({ kind, list, row }) => h("li", stateIcon(tableStates.of(list, row) || READY), link(pathOf(kind, row.object), row.object.metadata.name), h("span.muted", kind.title))), rows.length > 12 && h("li.muted", T.more(rows.length - 12)));
+    replace(node, rows.slice(0, 12).map(({ kind, list, row }) => h("li", stateDot(tableStates.of(list, row) || READY), link(pathOf(kind, row.object), row.object.metadata.name), h("span.muted", kind.title))), rows.length > 12 && h("li.muted", T.more(rows.length - 12)));
   };
   for (const { list } of owned) list.subscribe(page.scope, update);
   return card(T.mine, node);
