@@ -8,7 +8,6 @@ import { href, link } from "../core/router.js";
 import { READY } from "../core/status.js";
 import { timeElement } from "../core/time.js";
 import { watchList } from "../core/watch.js";
-import { loadStyle } from "../shell/styles.js";
 import { card, empty, linkButton } from "../widgets/common.js";
 import { stateDot } from "../widgets/state.js";
 import { T } from "../texts/overview.js";
@@ -23,7 +22,6 @@ const MAX_RECENT = 8;
 
 export async function show(page) {
   page.setTitle(T.welcome(session.user.displayName));
-  await loadStyle("overview");
   const permitted = await Promise.all(KINDS.map(async (plural) => (await can("list", managed(plural))) && managed(plural)));
   const tables = permitted.filter(Boolean).map((kind) => ({ kind, list: watchList(kind, { as: "table" }) }));
   const clusters = (await can("list", managed("clusters"))) && watchList(managed("clusters"));
