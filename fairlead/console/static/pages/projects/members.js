@@ -1,0 +1,75 @@
+// The members of a project and their roles, with a form to add one. Changes are sent with the version that was shown, so that
+// two people do not undo each other's.
+
+import { can, review } from "../../core/access.js";
+import { h, newId, replace } from "../../core/dom.js";
+import { listObjects, managed, patchObject } from "../../core/kinds.js";
+import { link } from "../../core/router.js";
+import { announce } from "../../shell/dialogs.js";
+import { button } from "../../widgets/common.js";
+import { errorBlock } from "../../widgets/errors.js";
+import { T } from "../../texts/projects.js";
+
+const MAX_SUGGESTIONS = 500;
+
+export async function membersTab(node, context) {
+  const { kind, object } = context;
+  const { allowed } = await review({ verb: "update", kind, name: object.metadata.name });
+  const body = h("tbody");
+  const problem = h("div");
+  const save = async (members) => {
+    replace(problem);
+    try {
+      const { resourceVersion } = context.object.metadata;
+      context.update(await patchObject(kind, "", object.metadata.name, { metadata: { resourceVersion }, spec: { members } }));
+      return true;
+    } catch (error) {
+      replace(problem, errorBlock(error));
+      return false;
+    }
+  };
+  const update = ({ spec = {} }) => {
+    const members = spec.members ?? [];
+    replace(body, ownerRow(spec.owner), members.map((member, index) => memberRow(member, allowed && (() => save(members.filter((_, each) => each !== index))), allowed && ((role) => save(members.map((each, position) => (position === index ? { ...each, clusterRole: role } : each)))))),
+      !members.length && h("tr", h("td", { colspan: 4 }, h("span.muted", T.noMembers))));
+  };
+  context.onChange(update);
+  update(object);
+  const head = h("tr", [T.name, T.kind, T.role, ""].map((title) => h("th", { scope: "col" }, title)));
+  replace(node, problem, h("div.scroll", h("table", h("thead", head), body)), allowed && await addForm(context, save));
+}
+
+const principalLink = (kind, name) => (name === "*" ? T.everyone : link(`${kind === "Team" ? "teams" : "users"}/${encodeURIComponent(name)}`, name));
+
+const ownerRow = (owner) => (owner?.user || owner?.team) && h("tr", h("td", principalLink(owner.team ? "Team" : "User", owner.user || owner.team)), h("td", owner.team ? T.team : T.user), h("td", T.owner), h("td"));
+
+function memberRow(member, remove, changeRole) {
+  const role = member.clusterRole || "user";
+  return h("tr", h("td", principalLink(member.kind, member.name)), h("td", member.kind === "Team" ? T.team : T.user),
+    h("td", changeRole ? roleSelect(role, `${T.role}: ${member.name}`, changeRole) : role), h("td", remove && button(T.remove, { kind: "quiet", "aria-label": T.removeOf(member.name), onclick: remove })));
+}
+
+function roleSelect(role, label, onchange) {
+  const options = Object.keys(T.roles).includes(role) ? Object.keys(T.roles) : [...Object.keys(T.roles), role];
+  return h("select", { "aria-label": label, onchange: (event) => onchange(event.target.value) }, options.map((value) => h("option", { value, selected: value === role }, T.roles[value] ?? value)));
+}
+
+async function addForm(context, save) {
+  const suggestions = h("datalist", { id: newId("names") });
+  const kind = h("select", { "aria-label": T.kind }, h("option", { value: "User" }, T.user), h("option", { value: "Team" }, T.team));
+  const name = h("input", { "aria-label": T.name, placeholder: T.name, required: true, list: suggestions.id, autocomplete: "off" });
+  let role = "user";
+  const suggest = async () => {
+    const listed = managed(kind.value === "Team" ? "teams" : "users");
+    const found = (await can("list", listed)) ? await listObjects(listed, { limit: MAX_SUGGESTIONS, signal: context.scope.signal }).catch(() => null) : null;
+    replace(suggestions, (found?.items ?? []).map((each) => h("option", { value: each.metadata.name }, each.spec?.displayName ?? "")));
+  };
+  kind.addEventListener("change", suggest);
+  suggest();
+  const add = async (event) => {
+    event.preventDefault();
+    const added = { kind: kind.value, name: name.value.trim(), clusterRole: role };
+    if (await save([...(context.object.spec?.members ?? []), added])) { announce(added.name); name.value = ""; name.focus(); }
+  };
+  return h("form.row", { onsubmit: add }, h("h3", T.addMember), kind, name, suggestions, roleSelect(role, T.role, (value) => { role = value; }), h("button.primary", { type: "submit" }, T.add));
+}

@@ -1,0 +1,64 @@
+// A project: quotas, what is in it, members with their roles, and what they may use.
+
+import { review } from "../../core/access.js";
+import { session } from "../../core/api.js";
+import { h, replace } from "../../core/dom.js";
+import { managed } from "../../core/kinds.js";
+import { href, link } from "../../core/router.js";
+import { watchList } from "../../core/watch.js";
+import { namespaceOf } from "../../shell/sign-in.js";
+import { card, definition, linkButton, meter } from "../../widgets/common.js";
+import { stateDot } from "../../widgets/state.js";
+import { T } from "../../texts/projects.js";
+import { tableStates } from "../overview/table-states.js";
+import { membersTab } from "./members.js";
+
+const INSIDE = ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances", "appinstances", "projectsecrets"];
+
+export function summary(context) {
+  const quotas = h("div");
+  const allowed = h("div");
+  const update = ({ spec = {}, status = {} }) => {
+    replace(quotas, quotaList(status.quotas ?? {}));
+    replace(allowed, definition([[T.clusters, names(spec.allowedClusters)], [T.runners, names(spec.allowedRunners)], [T.templates, names(spec.allowedTemplates)]]));
+  };
+  context.onChange(update);
+  update(context.object);
+  return h("div.grid", card(T.inside, insideList(context)), card(T.quotas, quotas), card(T.allowed, allowed));
+}
+
+export const tabs = (context) => [{ name: "members", title: T.members, show: (node) => membersTab(node, context) }];
+
+function quotaList({ project, user }) {
+  const rows = Object.entries(project?.limit ?? {}).map(([name, limit]) => [name, meter(project.used?.[name] ?? 0, limit)]);
+  const own = user?.used?.users?.[session.user.name] ?? {};
+  for (const [name, limit] of Object.entries(user?.limit ?? {})) rows.push([`${name}, ${T.mine}`, meter(own[name] ?? 0, limit)]);
+  return rows.length ? definition(rows) : h("p.muted", T.noQuotas);
+}
+
+const names = (entries) => {
+  if (!entries) return h("span.muted", T.unlisted);
+  if (entries.some((entry) => entry.name === "*")) return T.all;
+  return entries.map((entry) => entry.name + (entry.isDefault ? ` (${T.isDefault})` : "")).join(", ") || T.noneAllowed;
+};
+
+// One line for each kind: how many, in which states, and a link to create one.
+function insideList({ object, scope }) {
+  const namespace = namespaceOf(object.metadata.name);
+  return h("ul.plain.lines", INSIDE.map((plural) => {
+    const kind = managed(plural);
+    const count = h("strong");
+    const states = h("span.tile-states");
+    const create = linkButton(href(`${kind.segment}/~new`, { project: object.metadata.name }), T.create, { kind: "quiet", icon: "plus" });
+    const line = h("li", link(`${kind.segment}?project=${encodeURIComponent(object.metadata.name)}`, kind.pluralTitle), count, h("span.grow", states), create);
+    review({ verb: "create", kind, namespace }).then(({ allowed }) => { create.hidden = !allowed; });
+    review({ verb: "list", kind, namespace }).then(({ allowed }) => {
+      if (!allowed || scope.ended) { line.hidden = !allowed; return; }
+      watchList(kind, { namespace, as: "table" }).subscribe(scope, (list) => {
+        count.textContent = String(list.items.size);
+        replace(states, [...tableStates(list)].map(([state, number]) => h("span", stateDot(state, state), number)));
+      });
+    });
+    return line;
+  }));
+}
