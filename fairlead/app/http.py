@@ -22,6 +22,7 @@ from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authn.token_issuer import DelegationChecks, DirectTokenIssuer, IssuerConfig
 from fairlead.authz.scope import is_superset
+from fairlead.console.build import ASSETS_PATH, CONSOLE_PATH, PAGES_PATH, load_build
 from fairlead.core.call import MANAGEMENT, Call, Handler
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.files import read_file
@@ -47,6 +48,7 @@ from fairlead.server.auth.stages import (
     build_authentication_stage,
     build_identify,
 )
+from fairlead.server.console import ConsoleHandler, redirect_browser
 from fairlead.server.discovery.documents import build_documents, platform_documents
 from fairlead.server.discovery.health import HEALTH_PATHS, HealthCheck, HealthHandler
 from fairlead.server.http.event_loop_watchdog import Watchdog
@@ -89,6 +91,8 @@ LABELLED_PATHS = (
     "/openapi/v2",
     "/openapi/v3",
     LOGIN_ENDPOINT[1],
+    PAGES_PATH,
+    ASSETS_PATH,
 )
 """Non-resource paths with a label value of their own in the request metrics."""
 
@@ -230,21 +234,32 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     metrics_endpoints = metrics.endpoints()
     platform_endpoints = {**login.login.endpoints(), **tokens.endpoints, **metrics_endpoints}
     endpoints = {"": platform_endpoints, MANAGEMENT: metrics_endpoints}
-    dispatcher = Dispatcher(verbs, health, roots, endpoints, deps.gateways)
+    console = ConsoleHandler(load_build()) if settings.console == ON else None
+    dispatcher = Dispatcher(verbs, health, roots, endpoints, deps.gateways, console)
     stages = Stages(
         audit=audit.stage if audit is not None else None,
-        route=routing_stage(RouteConfig(MANAGEMENT_PATH, settings.api_group, settings.namespace_prefix)),
+        route=routing_stage(_build_route_config(settings)),
         authenticate=_build_authentication(
             registry, deps, build_authentication_stage(identify, auth.last_used.record_use)
         ),
         flow=flow.stage,
-        serve_public=metrics.serve_public if settings.metrics_public == ON else None,
+        serve_public=_list_public_stages(settings, metrics),
         memory=deps.memory_limiter,
         authorize=AuthorizeStage(auth.authorizer, identify, object_verbs(registry.catalog)),
         add_headers=custom_headers_stage(auth.dynamic_config.custom_headers),
         metrics=requests,
     )
     return build_pipeline(stages, dispatcher, settings.request_timeout, deps.watchdog.record_step)
+
+
+def _list_public_stages(settings: Settings, metrics: MetricsEndpoint) -> tuple[Before, ...]:
+    enabled = (settings.metrics_public, metrics.serve_public), (settings.console, redirect_browser)
+    return tuple(stage for setting, stage in enabled if setting == ON)
+
+
+def _build_route_config(settings: Settings) -> RouteConfig:
+    console = CONSOLE_PATH if settings.console == ON else ""
+    return RouteConfig(MANAGEMENT_PATH, settings.api_group, settings.namespace_prefix, console)
 
 
 def _build_authentication(registry: Registry, deps: HandlerDependencies, stage: Callable[[Call], None]) -> Before:

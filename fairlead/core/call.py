@@ -17,6 +17,9 @@ from fairlead.core.user import User
 MANAGEMENT = "management"
 """`RequestInfo.root` of requests in the management API. It is empty for the server's other paths."""
 
+CONSOLE = "console"
+"""`RequestInfo.root` of requests for the web console, if it is enabled. Their path is the whole one."""
+
 NAMESPACE_RESOURCE = ("", "namespaces")
 """Group and plural of namespaces. As in Kubernetes, a request for namespace n also has n as its `namespace`."""
 

@@ -39,13 +39,13 @@ READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The stages of the server. `serve_public` replies to requests that need no authorization, such as metrics."""
+    """The stages of the server. `serve_public` reply to requests that need no authorization, such as metrics."""
 
     audit: AuditStage | None
     route: Before
     authenticate: Before
     flow: FlowStage
-    serve_public: Before | None
+    serve_public: tuple[Before, ...]
     memory: ClientMemoryLimiter
     authorize: Before
     add_headers: After
@@ -61,7 +61,7 @@ def build_pipeline(stages: Stages, serve: Handler, timeout: float, on_slow_step:
         stages.route,  # errors are deferred until after flow control, so that such requests are queued as well
         stages.authenticate,  # the same
         flow.admit,  # waits in a queue if the server is busy
-        stages.serve_public,
+        *stages.serve_public,
         memory.check_limits,
         stages.authorize,
         audit.require_auditable if audit else None,

@@ -85,6 +85,7 @@ class Settings:
             computed_default="https://<listen>:<port>",
         ),
     ] = ""
+    console: Annotated[str, SettingInfo("Server", "Whether the web console is served", choices=ON_OFF)] = "on"
 
     tls_cert: Annotated[
         Path | None,

@@ -19,8 +19,12 @@ OTHER_PATHS = (
     "/auth",
     "/auth/logout",
     "/kubernetes",
-    "/console",
+    "/consoles",
+    f"{MANAGEMENT}/console",
+    f"{MANAGEMENT}/console/assets/x",
 )
+CONSOLE_PATHS = ("/console", "/console/", "/console/projects", "/console/assets", "/console/assets/x/main.js")
+"""Static files for everyone. `fairlead/server/console.py` serves them, and nothing else."""
 IDENTITY_HEADERS = (
     "X-Remote-User",
     "x_remote_user",
@@ -49,6 +53,14 @@ def test_t7_without_a_credential_only_health_and_version_are_served(server: Serv
             for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
                 assert anonymous.request(method, path).status_code == 401, f"{method} {path}"
         assert len(paths) > 50
+
+
+def test_t7_without_a_credential_the_console_is_read_only(server: Server) -> None:
+    with server.client(None) as anonymous:
+        for path in CONSOLE_PATHS:
+            assert anonymous.get(path).status_code in (200, 307, 404), path
+            for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+                assert anonymous.request(method, path).status_code == 401, f"{method} {path}"
 
 
 def test_t7_status_and_spec_are_written_only_through_their_own_endpoint(server: Server) -> None:

@@ -73,6 +73,7 @@ def test_every_setting_can_be_set_in_every_source(tmp_path: Path) -> None:
         "cluster_identity_prefix": "corp:",
         "audit_compress": "off",
         "metrics_public": "on",
+        "console": "off",
         "chart_repositories": "https://charts.example.com/stable",
         "unlisted_clusters": "all",
         "space_roles": "view",

@@ -14,6 +14,7 @@ from fairlead.cli.server.admin_kubeconfig import write_admin_kubeconfig
 from fairlead.cli.server.event_loop import load_settings
 from fairlead.cli.server.setting_flags import setting_option
 from fairlead.cli.server.start import start_server
+from fairlead.settings.values import ON
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,20 +47,23 @@ def command(
 
     def ready(started: "StartedServer") -> None:
         key = write_admin_kubeconfig(kubeconfig, started.url, started.ca_file, started.new_key)
+        console_url = f"{started.url}/console/" if settings.console == ON else None
         if as_json:
-            print(format_json(started, kubeconfig, key), flush=True)
+            print(format_json(started, kubeconfig, key, console_url), flush=True)
             return
         from rich.console import Console
 
-        print_summary(Console(markup=False, emoji=False, highlight=False, soft_wrap=True), started, kubeconfig, key)
+        output = Console(markup=False, emoji=False, highlight=False, soft_wrap=True)
+        print_summary(output, started, kubeconfig, key, console_url)
 
     start_server(settings, ready)
 
 
-def format_json(started: "StartedServer", kubeconfig: Path, key: str | None) -> str:
+def format_json(started: "StartedServer", kubeconfig: Path, key: str | None, console_url: str | None) -> str:
     return json.dumps(
         {
             "url": started.url,
+            "consoleUrl": console_url,
             "accessKey": key,
             "kubeconfig": str(kubeconfig) if key else None,
             "caFile": str(started.ca_file) if started.ca_file else None,
@@ -67,12 +71,16 @@ def format_json(started: "StartedServer", kubeconfig: Path, key: str | None) -> 
     )
 
 
-def print_summary(console: "Console", started: "StartedServer", kubeconfig: Path, key: str | None) -> None:
-    """Prints the access key and the next commands as plain lines, for copying."""
+def print_summary(
+    console: "Console", started: "StartedServer", kubeconfig: Path, key: str | None, console_url: str | None
+) -> None:
+    """Prints the access key and the next commands as plain lines, for copying. `console_url` is of the web console."""
     from rich.text import Text
 
     console.print(Text.assemble(f"Fairlead {__version__} is ready at ", (started.url, "bold")))
     console.print()
+    if console_url:
+        console.print(f"  console     {console_url}")
     if started.new_key:
         console.print(
             Text.assemble(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import MANAGEMENT, Call, Handler, Reply, RequestInfo
+from fairlead.core.call import CONSOLE, MANAGEMENT, Call, Handler, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, quote_value
 from fairlead.registry import limits
@@ -39,11 +39,13 @@ _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 @dataclass(frozen=True, slots=True)
 class RouteConfig:
-    """The mount point of the management API, and the API group and namespace prefix for gateway paths."""
+    """The mount point of the management API, the API group and namespace prefix for gateway paths, and the path of the
+    web console, if it is enabled."""
 
     mount: str
     api_group: str = ""
     namespace_prefix: str = ""
+    console: str = ""
 
 
 class Router:
@@ -105,7 +107,8 @@ def route(method: str, path: str, query: Mapping[str, list[str]], config: RouteC
         target = parse_api_path(method, cluster_path, query, gateway.root)
         target.gateway = gateway  # not shared yet, so it may be changed
         return target
-    return RequestInfo(_nonresource_verb(method), path)
+    is_console = config.console and (path == config.console or path.startswith(config.console + "/"))
+    return RequestInfo(_nonresource_verb(method), path, CONSOLE if is_console else "")
 
 
 def _parse_gateway(path: str, config: RouteConfig) -> RequestInfo | None:
@@ -203,7 +206,7 @@ def routing_stage(config: RouteConfig) -> Callable[[Call], None]:
     def route_call(call: Call) -> None:
         try:
             call.target = router(call.method, call.path, call.query)
-            if call.query and call.target.gateway is None:
+            if call.query and call.target.gateway is None and call.target.root != CONSOLE:
                 _check_query(call.query)
         except ApiError as error:
             call.defer_error(error)
@@ -234,7 +237,7 @@ class Dispatcher:
     """The end of the pipeline: dispatches to the verbs, gateways, endpoints, documents or health checks.
 
     `roots` has the documents of the management API and of the platform, `endpoints` the handlers of other paths of
-    each, by verb and path. `gateways` forwards requests to clusters.
+    each, by verb and path. `gateways` forwards requests to clusters. `console` serves the web console, if enabled.
     """
 
     def __init__(
@@ -244,12 +247,14 @@ class Dispatcher:
         roots: Mapping[str, Mapping[str, Document]],
         endpoints: Mapping[str, Mapping[tuple[str, str], Handler]],
         gateways: Handler,
+        console: Handler | None = None,
     ) -> None:
         self._verbs = verbs
         self._health = health
         self._roots = roots
         self._endpoints = endpoints
         self._gateways = gateways
+        self._console = console
         self._resource_like_paths = frozenset(_resource_like_paths(roots))
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
@@ -258,6 +263,8 @@ class Dispatcher:
             raise call.pop_deferred_error()
         if target.gateway is not None:
             return self._gateways(call)
+        if target.root == CONSOLE and self._console is not None:
+            return self._console(call)
         if call.is_websocket and target.verb == "watch":
             raise BadRequest("watch over WebSocket is not supported; send the request without the Upgrade header")
         if target.resource and target.path not in self._resource_like_paths:

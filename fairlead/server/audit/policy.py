@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fairlead.console.build import ASSETS_PATH
 from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import CONSOLE, RequestInfo
 from fairlead.core.files import read_file
 from fairlead.core.user import User
 from fairlead.server.discovery.health import HEALTH_PATHS
@@ -58,7 +59,10 @@ def _resource_patterns(target: RequestInfo) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """The level for requests that match every field; an empty field matches all. `omit` are the `omitStages`."""
+    """The level for requests that match every field; an empty field matches all. `omit` are the `omitStages`.
+
+    `root`, if set, is the API root that the path belongs to. Policy files cannot set it.
+    """
 
     level: int
     users: frozenset[str] = _ANY
@@ -68,9 +72,10 @@ class PolicyRule:
     namespaces: frozenset[str] = _ANY
     paths: tuple[str, ...] = ()
     omit_stages: frozenset[str] = _ANY
+    root: str = ""
 
     def matches(self, user: User | None, target: RequestInfo) -> bool:
-        if self.verbs and target.verb not in self.verbs:
+        if (self.verbs and target.verb not in self.verbs) or (self.root and target.root != self.root):
             return False
         if self.users and (user is None or user.name not in self.users):
             return False
@@ -84,7 +89,8 @@ class PolicyRule:
 
     @property
     def matches_all(self) -> bool:
-        return not (self.users or self.groups or self.verbs or self.resources or self.namespaces or self.paths)
+        conditions = self.users, self.groups, self.verbs, self.resources, self.namespaces, self.paths, self.root
+        return not any(conditions)
 
     def _matches_resource(self, target: RequestInfo) -> bool:
         if self.namespaces and target.namespace not in self.namespaces:
@@ -130,8 +136,15 @@ class Policy:
         return UNMATCHED_RULE
 
 
-DEFAULT_POLICY = Policy((PolicyRule(NONE, paths=HEALTH_PATHS), PolicyRule(METADATA, omit_stages=frozenset({RECEIVED}))))
-"""Metadata of every request except health checks."""
+DEFAULT_POLICY = Policy(
+    (
+        PolicyRule(NONE, paths=HEALTH_PATHS),
+        PolicyRule(NONE, verbs=frozenset({"get"}), paths=(f"{ASSETS_PATH}*",), root=CONSOLE),
+        PolicyRule(METADATA, omit_stages=frozenset({RECEIVED})),
+    )
+)
+"""Metadata of every request except health checks and assets of the console. The latter are public at this root only: at
+other ones, or if the console is disabled, the same path needs a credential, and then every attempt is recorded."""
 
 
 API_VERSION, KIND = "audit.k8s.io/v1", "Policy"

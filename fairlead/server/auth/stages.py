@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from fairlead.authn import Authenticator
 from fairlead.authz.authorizer import FILTERED_VERBS, AuthorizerChain, forbidden_error
-from fairlead.core.call import Call, RequestInfo
+from fairlead.core.call import CONSOLE, Call, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import ApiError, Expired, Unauthorized
 from fairlead.core.user import User
@@ -177,8 +177,11 @@ def authorization_target(call: Call) -> RequestInfo:
 
 
 def is_public(call: Call) -> bool:
-    """Whether the request needs no authentication. Impersonation always needs it, even on public paths."""
+    """Whether the request needs no authentication. Impersonation always needs it, even on public paths, except for the
+    console: its files are the same for all users, and the audit log does not record who reads them."""
     target = call.target
+    if target.root == CONSOLE:
+        return target.verb == "get"
     if target.resource or target.gateway is not None or call.headers.has_prefix(HEADER_PREFIX):
         return False
     if target.root == "" and (target.verb, target.path) in PUBLIC_ENDPOINTS:

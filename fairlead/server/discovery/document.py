@@ -17,7 +17,7 @@ from fairlead.core.errors import NotAcceptable
 from fairlead.server.api.content import JSON, MediaRange, parse_accept
 
 _YEAR_SECONDS = 365 * 24 * 3600
-_IMMUTABLE_CACHE_CONTROL = f"public, max-age={_YEAR_SECONDS}, immutable"
+IMMUTABLE_CACHE_CONTROL = f"public, max-age={_YEAR_SECONDS}, immutable"
 _HASH_LENGTH = 32
 _NOT_ACCEPTED = float("-inf")
 _NO_QUERY: Mapping[str, list[str]] = {}
@@ -111,13 +111,13 @@ def build_reply(
         headers.append(("Vary", "Accept"))
     is_immutable = bool(requested_hash and document.location)
     if is_immutable:
-        headers.append(("Cache-Control", _IMMUTABLE_CACHE_CONTROL))
-    if _matches_etag(if_none_match, chosen.etag):
+        headers.append(("Cache-Control", IMMUTABLE_CACHE_CONTROL))
+    if matches_etag(if_none_match, chosen.etag):
         return Reply(304, content_type=chosen.content_type, headers=headers, cacheable=is_immutable)
     return Reply(200, chosen.body, chosen.content_type, headers, cacheable=is_immutable)
 
 
-def _matches_etag(if_none_match: str, etag: str) -> bool:
+def matches_etag(if_none_match: str, etag: str) -> bool:
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or "*" in tags
 

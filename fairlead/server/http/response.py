@@ -24,9 +24,10 @@ _PLAIN_HEADERS = (NOSNIFF, (b"content-type", b"application/json"), NOT_CACHEABLE
 
 def compress(call: Call, reply: Reply) -> Awaitable[Reply] | None:
     """The stage that compresses large responses with gzip, in a thread, if the client accepts it."""
-    if len(reply.body) > MIN_GZIP_BYTES and accepts_gzip(call.headers.get("accept-encoding", "")):
-        return _compress_body(reply)
-    return None
+    if len(reply.body) <= MIN_GZIP_BYTES or not accepts_gzip(call.headers.get("accept-encoding", "")):
+        return None
+    is_encoded = any(name.lower() == "content-encoding" for name, _ in reply.headers)
+    return None if is_encoded else _compress_body(reply)
 
 
 async def _compress_body(reply: Reply) -> Reply:

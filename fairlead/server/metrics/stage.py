@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from fairlead.authz.scope.gateway_requests import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import Call, Reply, RequestInfo, RequestShape
+from fairlead.console.build import ASSETS_PATH, PAGES_PATH
+from fairlead.core.call import CONSOLE, Call, Reply, RequestInfo, RequestShape
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import media_type_of
 from fairlead.server.metrics.exposition import Histogram
@@ -64,17 +65,20 @@ class LabelResolver:
         """The labels of a request; None if its resource, path or verb is unknown."""
         target = call.target
         if not target.resource:
-            verb_label = METHODS.get(call.method)
-            return (
-                RequestLabels(verb_label, subresource=target.path)
-                if verb_label and target.path in self._paths
-                else None
-            )
+            verb_label, path = METHODS.get(call.method), labelled_path(target)
+            return RequestLabels(verb_label, subresource=path) if verb_label and path in self._paths else None
         verb = "apply" if is_apply else target.verb
         scope = "resource" if target.name or verb == "create" else "namespace" if target.namespace else "cluster"
         verb_label = VERBS.get(verb)
         key = target.group, target.version, target.resource, target.subresource
         return RequestLabels(verb_label, *key, scope) if verb_label and key in self._resources else None
+
+
+def labelled_path(target: RequestInfo) -> str:
+    """The path in labels of a non-resource request. All pages of the console share one, and so do all its assets."""
+    if target.root != CONSOLE:
+        return target.path
+    return ASSETS_PATH if target.path.startswith(ASSETS_PATH) else PAGES_PATH
 
 
 def fallback_labels(call: Call, is_apply: bool) -> RequestLabels:
@@ -180,7 +184,7 @@ class RequestMetrics:
         if target.resource:
             key = target.cached_shape or target.compute_shape(), is_apply, dry_run, reply.status
         else:
-            key = (call.method, target.path), is_apply, dry_run, reply.status
+            key = (call.method, labelled_path(target)), is_apply, dry_run, reply.status
         counter = self._counter_cache.get(key) or self._resolve_counter(key, call)
         counter.count += 1
         if reply.stream is not None or reply.upgrade is not None:

@@ -47,7 +47,8 @@ def expect_startup_error(process: "subprocess.Popen[str]") -> str:
 def test_the_first_start_prints_everything_that_a_client_needs(fairlead: Fairlead, tmp_path: Path) -> None:
     process = fairlead("up", "--data", str(tmp_path / "data"), "--port", "0", "--json")
     ready = read_ready_line(process)
-    assert set(ready) == {"url", "accessKey", "kubeconfig", "caFile"}
+    assert set(ready) == {"url", "consoleUrl", "accessKey", "kubeconfig", "caFile"}
+    assert ready["consoleUrl"] == f"{ready['url']}/console/"
     assert Path(ready["kubeconfig"]).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
     with httpx.Client(base_url=ready["url"], verify=ssl.create_default_context(cafile=ready["caFile"])) as client:

@@ -133,6 +133,28 @@ async def test_public_paths_allow_reading_only(method: str, path: str) -> None:
     assert (await send_request(route(method, path, {}, RouteConfig(MOUNT)), [return_no_user], [])).status == 401
 
 
+CONSOLE_ROUTES = RouteConfig(MOUNT, console="/console")
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/", "/console/projects/demo", "/console/assets/x/main.js"])
+async def test_the_console_can_be_read_without_authentication_if_it_is_enabled(path: str) -> None:
+    for method in ("GET", "HEAD"):
+        assert await send_request(route(method, path, {}, CONSOLE_ROUTES), [return_no_user], []) is SERVED
+        assert (await send_request(route(method, path, {}, RouteConfig(MOUNT)), [return_no_user], [])).status == 401
+    for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get", "TRACE", ""):
+        assert (await send_request(route(method, path, {}, CONSOLE_ROUTES), [return_no_user], [])).status == 401
+
+
+@pytest.mark.parametrize("path", ["/consoles", "/Console/", "//console/", "/x/console/", f"{MOUNT}/console/", "/"])
+async def test_a_path_similar_to_the_console_is_not_public(path: str) -> None:
+    assert (await send_request(route("GET", path, {}, CONSOLE_ROUTES), [return_no_user], [allow])).status == 401
+
+
+def test_credentials_and_impersonation_are_ignored_by_the_console() -> None:
+    target = route("GET", "/console/", {}, CONSOLE_ROUTES)
+    assert is_public(call(target=target, headers={"impersonate-user": "root", "authorization": "Bearer x"}))
+
+
 ALMOST_PUBLIC_PATHS = [
     "/",
     "/version/",

@@ -30,6 +30,12 @@ async def test_a_client_that_does_not_accept_gzip_gets_the_response_unchanged() 
     assert (reply.body, reply.headers) == (LARGE, [])
 
 
+async def test_a_response_that_is_compressed_already_is_left_alone() -> None:
+    reply = Reply(200, LARGE, headers=[("content-encoding", "gzip")])
+    compressed = await Pipeline((), always_reply(reply), (compress,))(call(headers={"accept-encoding": "gzip"}))
+    assert (compressed.body, compressed.headers) == (LARGE, [("content-encoding", "gzip")])
+
+
 async def test_a_small_response_is_not_compressed() -> None:
     reply = await send_through_compression(b"x" * MIN_GZIP_BYTES, "gzip")
     assert (len(reply.body), reply.headers) == (MIN_GZIP_BYTES, [])

@@ -1,0 +1,133 @@
+"""Loads the files of the console into memory, and renders the page that loads them.
+
+Every file is served below a folder with the hash of the whole build: `/console/assets/HASH/main.js`. So browsers can
+keep a file forever, and a page never mixes the files of two builds.
+
+All other paths below `/console/` are pages, and get index.html. It is a template. `{{assets}}` is replaced by the
+address of the folder of the build, without a slash at the end. `{{preload}}` is replaced by a `modulepreload` link for
+each module that main.js imports statically, and a link to each stylesheet that neither the template nor a module names.
+
+Addresses in the page are relative, because a proxy may serve it below any path. They depend on the depth of the page's
+own path. `<base>` would do the same, but the content security policy forbids it.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from fairlead.console.modules import find_static_graph
+
+CONSOLE_PATH = "/console"
+PAGES_PATH = f"{CONSOLE_PATH}/"
+ASSETS_PATH = f"{CONSOLE_PATH}/assets/"
+
+STATIC_FOLDER = Path(__file__).parent / "static"
+INDEX, ENTRY_MODULE = "index.html", "main.js"
+MAX_FILES, MAX_TOTAL_BYTES = 500, 8 * 1024 * 1024
+MAX_PAGE_DEPTH = 16
+"""Slashes in the path of a page, below `/console/`."""
+GZIP_LEVEL = 9
+HASH_LENGTH = 16
+
+CONTENT_TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml; charset=utf-8",
+    ".json": "application/json; charset=utf-8",
+    ".webmanifest": "application/manifest+json; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".woff2": "font/woff2",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A file as it is sent. `compressed` is None if gzip does not make it smaller. `digest` identifies the content."""
+
+    content_type: str
+    body: bytes
+    compressed: bytes | None
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleBuild:
+    """All files of the console. `pages` has index.html by the depth of the page's path."""
+
+    hash: str
+    assets: Mapping[str, StaticFile]
+    pages: tuple[StaticFile, ...]
+
+
+def load_build(folder: Path = STATIC_FOLDER) -> ConsoleBuild:
+    """Reads the files of a folder. Raises ValueError if they do not fit together."""
+    contents = _read_files(folder)
+    for needed in (INDEX, ENTRY_MODULE):
+        if needed not in contents:
+            raise ValueError(f"{folder}: the console has no {needed}")
+    build_hash = _hash_files(contents)
+    template = _insert_links(contents[INDEX].decode(), contents)
+    return ConsoleBuild(
+        build_hash,
+        {path: _encode_file(path, content) for path, content in contents.items() if path != INDEX},
+        tuple(_render_page(template, build_hash, depth) for depth in range(MAX_PAGE_DEPTH + 1)),
+    )
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    """The content of all files by path, in order of their paths."""
+    found: dict[str, bytes] = {}
+    total = 0
+    for file in sorted(folder.rglob("*")):
+        if not file.is_file():
+            continue
+        path = file.relative_to(folder).as_posix()
+        if file.suffix not in CONTENT_TYPES:
+            raise ValueError(f"{path}: files of the console end in one of {', '.join(CONTENT_TYPES)}")
+        found[path] = file.read_bytes()
+        total += len(found[path])
+        if len(found) > MAX_FILES or total > MAX_TOTAL_BYTES:
+            raise ValueError(f"{folder}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes")
+    return found
+
+
+def _hash_files(contents: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for path, content in contents.items():
+        digest.update(f"{path}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()[:HASH_LENGTH]
+
+
+def _insert_links(template: str, contents: Mapping[str, bytes]) -> str:
+    graph = find_static_graph(ENTRY_MODULE, contents)
+    modules = [path for path in graph if path.endswith(".js")]
+    styles = [path for path in contents if path.endswith(".css") and path not in graph and f"/{path}" not in template]
+    links = [
+        *(f'<link rel="stylesheet" href="{{{{assets}}}}/{path}">' for path in styles),
+        *(f'<link rel="modulepreload" href="{{{{assets}}}}/{path}">' for path in modules),
+    ]
+    return template.replace("{{preload}}", "\n".join(links))
+
+
+def _render_page(template: str, build_hash: str, depth: int) -> StaticFile:
+    prefix = "../" * depth
+    page = template.replace("{{assets}}", f"{prefix}assets/{build_hash}")
+    if "{{" in page:
+        raise ValueError(f"{INDEX}: only {{{{assets}}}} and {{{{preload}}}} can be replaced")
+    return _encode_file(INDEX, page.encode())
+
+
+def _encode_file(path: str, content: bytes) -> StaticFile:
+    compressed = gzip.compress(content, GZIP_LEVEL, mtime=0)
+    return StaticFile(
+        CONTENT_TYPES[PurePosixPath(path).suffix],
+        content,
+        compressed if len(compressed) < len(content) else None,
+        hashlib.sha256(content).hexdigest()[:HASH_LENGTH],
+    )
