@@ -5,7 +5,7 @@ keep a file forever, and a page never mixes the files of two builds.
 
 All other paths below `/console/` are pages, and get index.html. It is a template. `{{assets}}` is replaced by the
 address of the folder of the build, without a slash at the end. `{{preload}}` is replaced by a `modulepreload` link for
-each module that main.js imports statically, and a link to each stylesheet that neither the template nor a module names.
+each module that main.js imports statically, directly or indirectly. The template itself links stylesheets.
 
 Addresses in the page are relative, because a proxy may serve it below any path. They depend on the depth of the page's
 own path. `<base>` would do the same, but the content security policy forbids it.
@@ -71,7 +71,9 @@ def load_build(folder: Path = STATIC_FOLDER) -> ConsoleBuild:
         if needed not in contents:
             raise ValueError(f"{folder}: the console has no {needed}")
     build_hash = _hash_files(contents)
-    template = _insert_links(contents[INDEX].decode(), contents)
+    modules = [path for path in find_static_graph(ENTRY_MODULE, contents) if path.endswith(".js")]
+    links = "\n".join(f'<link rel="modulepreload" href="{{{{assets}}}}/{path}">' for path in modules)
+    template = contents[INDEX].decode().replace("{{preload}}", links)
     return ConsoleBuild(
         build_hash,
         {path: _encode_file(path, content) for path, content in contents.items() if path != INDEX},
@@ -102,17 +104,6 @@ def _hash_files(contents: Mapping[str, bytes]) -> str:
         digest.update(f"{path}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()[:HASH_LENGTH]
-
-
-def _insert_links(template: str, contents: Mapping[str, bytes]) -> str:
-    graph = find_static_graph(ENTRY_MODULE, contents)
-    modules = [path for path in graph if path.endswith(".js")]
-    styles = [path for path in contents if path.endswith(".css") and path not in graph and f"/{path}" not in template]
-    links = [
-        *(f'<link rel="stylesheet" href="{{{{assets}}}}/{path}">' for path in styles),
-        *(f'<link rel="modulepreload" href="{{{{assets}}}}/{path}">' for path in modules),
-    ]
-    return template.replace("{{preload}}", "\n".join(links))
 
 
 def _render_page(template: str, build_hash: str, depth: int) -> StaticFile:

@@ -11,10 +11,10 @@ from fairlead.console.build import CONTENT_TYPES, MAX_PAGE_DEPTH, load_build
 PAGE = '<title>x</title>\n{{preload}}\n<script type="module" src="{{assets}}/main.js"></script>\n'
 FILES = {
     "index.html": PAGE,
-    "main.js": 'import "./core/a.js";\nimport("./later.js");\n' + "// comment\n" * 50,
+    "main.js": 'import "./core/a.js";\nimport sheet from "./styles/a.css" with { type: "css" };\nimport("./later.js");\n'
+    + "// comment\n" * 50,
     "core/a.js": "export {};\n",
     "later.js": "",
-    "styles/b.css": "",
     "styles/a.css": "",
 }
 
@@ -26,25 +26,15 @@ def write_files(folder: Path, **changes: str) -> Path:
     return folder
 
 
-def test_the_page_links_stylesheets_and_preloads_modules_that_are_imported_statically(tmp_path: Path) -> None:
+def test_the_page_preloads_modules_that_are_imported_statically(tmp_path: Path) -> None:
     build = load_build(write_files(tmp_path))
     assets = f"assets/{build.hash}"
     assert build.pages[0].body.decode().splitlines() == [
         "<title>x</title>",
-        f'<link rel="stylesheet" href="{assets}/styles/a.css">',
-        f'<link rel="stylesheet" href="{assets}/styles/b.css">',
         f'<link rel="modulepreload" href="{assets}/main.js">',
         f'<link rel="modulepreload" href="{assets}/core/a.js">',
         f'<script type="module" src="{assets}/main.js"></script>',
     ]
-
-
-def test_a_stylesheet_that_the_template_or_a_module_names_is_not_linked_again(tmp_path: Path) -> None:
-    template = PAGE + '<link rel="stylesheet" href="{{assets}}/styles/a.css">'
-    module = 'import sheet from "./styles/b.css" with { type: "css" };'
-    page = load_build(write_files(tmp_path, **{"index.html": template, "main.js": module})).pages[0].body
-    assert page.count(b"styles/a.css") == 1
-    assert page.count(b"styles/b.css") == 0
 
 
 def test_addresses_in_the_page_climb_to_the_console_from_any_depth(tmp_path: Path) -> None:
