@@ -12,7 +12,7 @@ PAGE = '<title>x</title>\n{{preload}}\n<script type="module" src="{{assets}}/mai
 FILES = {
     "index.html": PAGE,
     "main.js": 'import "./core/a.js";\nimport sheet from "./styles/a.css" with { type: "css" };\nimport("./later.js");\n'
-    + "// comment\n" * 50,
+    + "later();\n" * 50,
     "core/a.js": "export {};\n",
     "later.js": "",
     "styles/a.css": "",
@@ -44,6 +44,31 @@ def test_addresses_in_the_page_climb_to_the_console_from_any_depth(tmp_path: Pat
     assert len({page.digest for page in build.pages}) == len(build.pages)
 
 
+def test_the_page_links_all_stylesheets_with_the_base_first(tmp_path: Path) -> None:
+    files = {"index.html": "{{styles}}", "styles/base.css": "b {}", "styles/0.css": "i {}"}
+    build = load_build(write_files(tmp_path, **files))
+    names = [line.split("/styles/")[1] for line in build.pages[0].body.decode().splitlines()]
+    assert names == ['base.css">', '0.css">', 'a.css">']
+
+
+def test_modules_are_sent_without_indentation_and_comments_but_with_the_same_line_numbers(tmp_path: Path) -> None:
+    files = {"core/a.js": "// why\nif (x) {\n  y(); // z\n}\n", "styles/a.css": "/* all */\nb {\n  top: 0;\n}\n"}
+    build = load_build(write_files(tmp_path, **files))
+    assert build.assets["core/a.js"].body == b"\nif (x) {\ny(); // z\n}\n"
+    assert build.assets["styles/a.css"].body == b"\nb {\ntop: 0;\n}\n"
+
+
+def test_no_text_of_a_module_spans_lines() -> None:
+    """Indentation is removed from all lines, so it must not be part of a text."""
+    lines = [
+        f"{file.name}:{number}: {line}"
+        for file in console_build.STATIC_FOLDER.rglob("*.js")
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if not line.strip().startswith("//") and line.replace("\\`", "").count("`") % 2
+    ]
+    assert lines == []
+
+
 def test_the_hash_changes_with_every_name_and_content(tmp_path: Path) -> None:
     hashes = {
         load_build(write_files(tmp_path / str(number), **change)).hash
@@ -70,7 +95,7 @@ def test_the_template_is_not_an_asset(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"notes.md": "x"}, "notes.md: files of the console end in one of"),
-        ({"index.html": "{{other}}"}, "index.html: only {{assets}} and {{preload}} can be replaced"),
+        ({"index.html": "{{other}}"}, "index.html: only {{assets}}, {{preload}} and {{styles}} can be replaced"),
         ({"main.js": 'import "./none.js";'}, "main.js imports none.js, which does not exist"),
     ],
 )
