@@ -1,0 +1,136 @@
+// Creates a workspace, space, virtual cluster or installed app in the order in which people decide: project, template,
+// name, parameters. The choices are those that the project offers. All fields are one link away.
+
+import { review } from "../../core/access.js";
+import { h, newId, replace } from "../../core/dom.js";
+import { createObject, listObjects, managed } from "../../core/kinds.js";
+import { guardDraft, href, navigate } from "../../core/router.js";
+import { announce } from "../../shell/dialogs.js";
+import { namespaceOf } from "../../shell/sign-in.js";
+import { button, empty, linkButton, skeleton } from "../../widgets/common.js";
+import { errorBlock } from "../../widgets/errors.js";
+import { parameterForm, parametersOf } from "../../widgets/form/parameters.js";
+import { T } from "../../texts/instances.js";
+import { show as showGeneric } from "../create.js";
+import { pathOf } from "../routes.js";
+import { PARTS } from "./parts.js";
+
+const MAX_PROJECTS = 200;
+
+export async function show(page, { kind, namespace }) {
+  if (page.query.get("form") === "all") return showGeneric(page, { kind, namespace, isGeneric: true });
+  page.setTitle(T.title(kind.title), [[kind.pluralTitle, kind.segment]]);
+  const projects = await projectsFor(kind);
+  if (!projects.length) return page.main.append(empty(T.noProjects));
+  new CreateInstance(page, kind, projects).start();
+}
+
+async function projectsFor(kind) {
+  const { items } = await listObjects(managed("projects"), { limit: MAX_PROJECTS });
+  const answers = await Promise.all(items.map((project) => review({ verb: "create", kind, namespace: namespaceOf(project.metadata.name) })));
+  return items.filter((_, index) => answers[index].allowed);
+}
+
+// A labelled control. `help` is a sentence below it.
+export function field(label, control, help) {
+  control.id ||= newId("field");
+  const hint = help && h("p.muted.help", { id: newId("help") }, help);
+  if (hint) control.setAttribute("aria-describedby", hint.id);
+  return h("div.field", h("label", { for: control.id }, label), control, hint);
+}
+
+export const options = (entries, selected) => entries.map(([value, label]) => h("option", { value, selected: value === selected }, label));
+
+class CreateInstance {
+  #isDone = false;
+
+  constructor(page, kind, projects) {
+    const { query } = page;
+    Object.assign(this, { page, kind, scope: page.scope, parts: PARTS[kind.plural], offers: [], chosen: null, parameters: null });
+    this.project = h("select", options(projects.map(({ metadata, spec }) => [metadata.name, spec?.displayName || metadata.name]), query.get("project") ?? ""));
+    this.name = h("input", { required: true, value: query.get("name") ?? "", autocomplete: "off", spellcheck: "false", pattern: "[a-z0-9]([-a-z0-9]*[a-z0-9])?", maxlength: 63 });
+    this.displayName = h("input", { autocomplete: "off", maxlength: 200 });
+    this.offerList = h("div.choices", { role: "radiogroup", "aria-label": this.parts.offerTitle });
+    this.version = h("select");
+    this.versionField = field(T.version, this.version);
+    this.place = h("div");
+    this.form = h("div");
+    this.verdict = h("div", { role: "status" });
+  }
+
+  start() {
+    const { page, kind } = this;
+    const all = linkButton(href(`${kind.segment}/~new`, { form: "all", project: this.project.value }), T.allFields, { kind: "quiet" });
+    replace(page.main, h("form.create-instance", { onsubmit: (event) => { event.preventDefault(); this.send(false); } },
+      field(T.project, this.project), h("fieldset", h("legend", this.parts.offerTitle), this.offerList, this.versionField), field(T.name, this.name, T.nameRule), field(T.displayName, this.displayName), this.place, this.form, this.verdict,
+      h("div.row", h("button.primary", { type: "submit" }, this.parts.submit), button(T.check, { onclick: () => this.send(true) }), all)));
+    this.project.addEventListener("change", () => this.loadProject());
+    this.version.addEventListener("change", () => this.showParameters());
+    guardDraft(this.scope, () => !this.#isDone && Boolean(this.name.value || this.parameters?.isDirty()));
+    this.loadProject();
+  }
+
+  get namespace() { return namespaceOf(this.project.value); }
+
+  async loadProject() {
+    replace(this.offerList, skeleton(2));
+    try {
+      const { offers, preferred, place } = await this.parts.load({ project: this.project.value, namespace: this.namespace, kind: this.kind, query: this.page.query, signal: this.scope.signal });
+      this.offers = offers;
+      this.readPlace = place.read;
+      replace(this.place, place.node);
+      replace(this.offerList, offers.map((offer) => this.choice(offer)), !offers.length && h("p.muted", T.noTemplates));
+      this.choose(offers.find((offer) => offer.metadata.name === preferred) ?? offers[0] ?? null);
+    } catch (error) {
+      if (!this.scope.ended) replace(this.offerList, errorBlock(error, { retry: () => this.loadProject() }));
+    }
+  }
+
+  choice(offer) {
+    const { metadata, spec = {} } = offer;
+    const input = h("input", { type: "radio", name: "offer", value: metadata.name, onchange: () => this.choose(offer) });
+    return h("label.choice", input, h("span", h("strong", spec.displayName || metadata.name), spec.description && h("span.muted", spec.description)));
+  }
+
+  choose(offer) {
+    this.chosen = offer;
+    for (const input of this.offerList.querySelectorAll("input")) input.checked = input.value === offer?.metadata.name;
+    const versions = (offer?.spec?.versions ?? []).map((each) => each.version).filter(Boolean);
+    replace(this.version, options([...(versions.length ? [["x.x.x", T.newest]] : []), ...(this.parts.hasUnversioned(offer) ? [["", T.unversioned]] : []), ...versions.map((each) => [each, each])]));
+    this.versionField.hidden = !versions.length;
+    this.showParameters();
+  }
+
+  showParameters() {
+    const definitions = this.chosen ? parametersOf(this.chosen, this.version.value) : [];
+    const values = Object.fromEntries([...this.page.query].filter(([key]) => key.startsWith("parameter.")).map(([key, value]) => [key.slice(10), value]));
+    this.parameters = definitions.length ? parameterForm(definitions, values) : null;
+    replace(this.form, this.parameters && h("fieldset", h("legend", T.parameters), this.parameters.node));
+  }
+
+  build() {
+    const place = this.readPlace?.() ?? {};
+    const text = this.parameters?.text();
+    const spec = { ...place.spec, ...(this.displayName.value && { displayName: this.displayName.value }), ...(text && { parameters: text }) };
+    if (this.chosen) spec[this.parts.reference] = { name: this.chosen.metadata.name, ...(this.version.value && { version: this.version.value }) };
+    return { apiVersion: this.kind.apiVersion, kind: this.kind.kind, metadata: { name: this.name.value, namespace: this.namespace, ...place.metadata }, spec };
+  }
+
+  async send(dryRun) {
+    replace(this.verdict);
+    const problems = this.parameters?.check() ?? [];
+    if (problems.length) return this.parameters.setErrors(problems);
+    if (!this.name.reportValidity()) return;
+    try {
+      const created = await createObject(this.kind, this.namespace, this.build(), { dryRun, signal: this.scope.signal });
+      if (dryRun) return replace(this.verdict, h("p.notice", T.checked));
+      this.#isDone = true;
+      announce(this.name.value);
+      navigate(pathOf(this.kind, created));
+    } catch (error) {
+      const causes = (error.causes ?? []).filter((cause) => /parameters/.test(cause.field ?? ""));
+      if (causes.length) this.parameters?.setErrors(causes);
+      replace(this.verdict, errorBlock(error));
+    }
+  }
+}

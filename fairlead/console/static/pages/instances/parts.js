@@ -1,0 +1,95 @@
+// What differs between the kinds of instances when they are created: what they are made from, and where they run.
+
+import { can } from "../../core/access.js";
+import { request } from "../../core/api.js";
+import { h } from "../../core/dom.js";
+import { listObjects, managed } from "../../core/kinds.js";
+import { T } from "../../texts/instances.js";
+import { field, options } from "./create.js";
+
+const MAX_APPS = 500;
+
+const projectPart = (project, part, signal) => request(managed("projects").path("", project, part), { signal });
+const titled = (objects = []) => objects.map(({ metadata, spec }) => [metadata.name, spec?.displayName || metadata.name]);
+
+// Spaces and virtual clusters: a template of the project, and one of its clusters.
+const inCluster = (plural, fallback) => ({
+  offerTitle: T.template, submit: T.create, reference: "templateRef", hasUnversioned: (offer) => Boolean(offer?.spec?.template),
+  async load({ project, query, signal }) {
+    const [templates, places] = await Promise.all([projectPart(project, "templates", signal), projectPart(project, "clusters", signal)]);
+    const clusters = titled(places.clusters);
+    const select = h("select", options([["", T.templateDecides], ...clusters], query.get("cluster") ?? (clusters.length === 1 ? clusters[0][0] : "")));
+    return {
+      offers: templates[plural] ?? [], preferred: query.get("template") ?? templates[fallback],
+      place: { node: field(T.cluster, select, clusters.length ? T.clusterHelp : T.noClusters), read: () => ({ spec: select.value ? { clusterRef: { cluster: select.value } } : {} }) },
+    };
+  },
+});
+
+// Workspaces: a template of the project, a source, and a runner.
+const workspace = {
+  offerTitle: T.template, submit: T.create, reference: "templateRef", hasUnversioned: (offer) => Boolean(offer?.spec?.template),
+  async load({ project, query, signal }) {
+    const [templates, places] = await Promise.all([projectPart(project, "templates", signal), projectPart(project, "runners", signal)]);
+    const source = h("input", { value: query.get("source") ?? "", placeholder: "https://", autocomplete: "off", spellcheck: "false" });
+    const branch = h("input", { value: query.get("branch") ?? "", autocomplete: "off", spellcheck: "false" });
+    const runner = h("select", options([["", T.anyRunner], ...titled(places.runners)], query.get("runner") ?? ""));
+    return {
+      offers: templates.devPodWorkspaceTemplates ?? [], preferred: query.get("template") ?? templates.defaultDevPodWorkspaceTemplate,
+      place: {
+        node: h("div", field(T.source, source, T.sourceHelp), field(T.branch, branch), field(T.runner, runner)),
+        read: () => ({
+          metadata: { annotations: { "service.sh/workspace-up": "1", ...(source.value && { "service.sh/workspace-source": encodeSource(source.value.trim(), branch.value.trim()) }) } },
+          spec: runner.value ? { runnerRef: { runner: runner.value } } : {},
+        }),
+      },
+    };
+  },
+};
+
+// As `fairlead workspace create` writes it: git:URL[@BRANCH], image:NAME.
+function encodeSource(text, branch) {
+  if (/^(git|image|local):/.test(text)) return text;
+  const url = /^[a-z0-9.-]+\.[a-z]+\//i.test(text) ? `https://${text}` : text;
+  return `git:${url}${branch && `@${branch}`}`;
+}
+
+// Installed apps: an App, and a place in the project.
+const app = {
+  offerTitle: T.app, submit: T.install, reference: "appRef", hasUnversioned: (offer) => Boolean(offer?.spec?.config),
+  async load({ project, namespace, query, signal }) {
+    const spaces = await listed("spaceinstances", namespace, signal);
+    const virtual = await listed("virtualclusterinstances", namespace, signal);
+    const clusters = (await projectPart(project, "clusters", signal)).clusters ?? [];
+    const apps = await listObjects(managed("apps"), { limit: MAX_APPS, signal });
+    const group = (label, kind, objects) => objects.length > 0 && h("optgroup", { label }, options(titled(objects).map(([name, title]) => [`${kind}/${name}`, title]), query.get("target") ?? ""));
+    const target = h("select", { required: true }, group(T.space, "spaceInstance", spaces), group(T.virtualCluster, "virtualClusterInstance", virtual), group(T.cluster, "cluster", clusters));
+    const inside = h("input", { autocomplete: "off", spellcheck: "false" });
+    const insideField = field(T.namespace, inside);
+    const update = () => { insideField.hidden = target.value.startsWith("spaceInstance/"); };
+    target.addEventListener("change", update);
+    update();
+    return {
+      offers: apps.items, preferred: query.get("app"),
+      place: {
+        node: h("div", field(T.target, target, target.options.length ? "" : T.noTargets), insideField),
+        read: () => {
+          const [kind, name] = target.value.split("/");
+          return { spec: name ? { target: { [kind]: { name, ...(inside.value && !insideField.hidden && { namespace: inside.value }) } } } : {} };
+        },
+      },
+    };
+  },
+};
+
+async function listed(plural, namespace, signal) {
+  const kind = managed(plural);
+  return (await can("list", kind, namespace)) ? (await listObjects(kind, { namespace, limit: MAX_APPS, signal })).items : [];
+}
+
+export const PARTS = {
+  spaceinstances: inCluster("spaceTemplates", "defaultSpaceTemplate"),
+  virtualclusterinstances: inCluster("virtualClusterTemplates", "defaultVirtualClusterTemplate"),
+  devpodworkspaceinstances: workspace,
+  appinstances: app,
+};
