@@ -142,6 +142,7 @@ def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str,
             _build_rule(
                 api_group, ("selfsubjectaccessreviewbatches", "selfsubjectaccessreviews", "selves"), ("create",)
             ),
+            _build_rule(api_group, ("resourcecounts",), ("list",)),  # of what the user may list
         ],
     )
 

@@ -28,6 +28,7 @@ from fairlead.kinds.core.event_v1 import EVENT_V1
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.namespace import NAMESPACE
 from fairlead.kinds.core.pod_service import POD, SERVICE
+from fairlead.kinds.core.resource_count import RESOURCE_COUNT
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
@@ -72,6 +73,7 @@ KINDS = (
     EXPLAINED_SELF_REVIEW,
     EXPLAINED_REVIEW,
     SELF_REVIEW_BATCH,
+    RESOURCE_COUNT,
     NAMESPACE,
     CONFIGMAP,
     SECRET,

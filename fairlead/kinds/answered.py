@@ -6,7 +6,7 @@ Those with rules of their own are a `dataclasses.replace` of what these function
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fairlead.registry.kind import MANAGEMENT_GROUP, Kind, Sensitivity
+from fairlead.registry.kind import MANAGEMENT_GROUP, Column, Kind, Sensitivity
 from fairlead.registry.schema import Schema
 
 
@@ -47,6 +47,11 @@ def read_only_kind(name: str, description: str, fields: Mapping[str, Schema]) ->
         persisted=False,
         sensitivity=Sensitivity.NORMAL,
     )
+
+
+def list_only_kind(name: str, description: str, fields: Mapping[str, Schema], columns: tuple[Column, ...]) -> Kind:
+    """A kind whose objects are computed for each list. The columns are the complete table."""
+    return replace(read_only_kind(name, description, fields), verbs=("list",), columns=columns, explicit_columns=True)
 
 
 def component_key_kind(name: str, description: str, fields: Mapping[str, Schema]) -> Kind:

@@ -180,6 +180,7 @@ BASIC_USER = [
     ("create", "selves", MANAGEMENT_GROUP),
     ("create", "selfsubjectaccessreviews", MANAGEMENT_GROUP),
     ("create", "selfsubjectaccessreviewbatches", MANAGEMENT_GROUP),
+    ("list", "resourcecounts", MANAGEMENT_GROUP),
     ("list", "customresourcedefinitions", "apiextensions.k8s.io"),
 ]
 
@@ -216,7 +217,8 @@ async def test_the_management_group_may_have_another_name(api: RegistryFixture) 
     await ensure_default_roles(api.registry, "example.com")
     role = api.get("ClusterRole", "system:basic-user") or {}
     assert [rule["resources"] for rule in role["rules"] if rule["apiGroups"] == ["example.com"]] == [
-        ["selfsubjectaccessreviewbatches", "selfsubjectaccessreviews", "selves"]
+        ["selfsubjectaccessreviewbatches", "selfsubjectaccessreviews", "selves"],
+        ["resourcecounts"],
     ]
 
 

@@ -1,4 +1,4 @@
-"""Reviews of many actions, over HTTP: for administrators, members, viewers, scoped keys and anonymous clients."""
+"""Reviews and counts over HTTP: for administrators, members, viewers, scoped keys and anonymous clients."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,10 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.kinds import KINDS
+from fairlead.registry.kind import MANAGEMENT_GROUP, Kind
 from tests.harness.server_process import MANAGEMENT, Server, running_server
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
+CORE = f"{MANAGEMENT}/api/v1"
 Object = dict[str, Any]
 NAMESPACE = "service-p-web"
 PROJECT_SCOPE: Object = {"projects": [{"project": "web"}], "allowServiceCli": True}
@@ -63,6 +65,10 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
             for name, role in (("ann", "admin"), ("bob", "user"), ("vic", "viewer"))
         ]
         create(f"{M}/projects", "Project", "web", spec={"members": members}, **TYPE)
+        for name in ("one", "two"):
+            create(f"{CORE}/namespaces/{NAMESPACE}/configmaps", "ConfigMap", name)
+        for name, owner in (("shared", "vic"), ("hidden", "admin")):
+            create(f"{M}/apps", "App", name, spec={"owner": {"user": owner}}, **TYPE)
         keys = {user: create_key(user) for user in ("ann", "bob", "vic", "eve")}
         keys |= {"admin": server.key, "scoped": create_key("ann", "scoped", scope=PROJECT_SCOPE)}
         keys["closed"] = create_key("ann", "closed", scope={"projects": [{"project": "web"}]})
@@ -141,3 +147,81 @@ def test_a_batch_needs_authentication_and_a_scope_that_allows_it(installation: I
 def test_too_many_reviews_are_rejected(installation: Installation) -> None:
     error = installation.post("eve", "selfsubjectaccessreviewbatches", {"reviews": ACTIONS * 34}, 422)
     assert [cause["field"] for cause in error["details"]["causes"]] == ["spec.reviews"]
+
+
+# --- counts
+
+
+def count(installation: Installation, who: str, query: str = "") -> dict[str, tuple[int, bool]]:
+    response = installation.send(who, "GET", f"{M}/resourcecounts{query}")
+    assert response.status_code == 200, response.text
+    assert response.json()["kind"] == "ResourceCountList"
+    return {each["metadata"]["name"]: (each["count"], each["filtered"]) for each in response.json()["items"]}
+
+
+def list_path(kind: Kind, namespace: str) -> str:
+    root = f"{MANAGEMENT}/apis/{kind.api_version}" if kind.group else CORE
+    return f"{root}/namespaces/{namespace}/{kind.plural}" if namespace else f"{root}/{kind.plural}"
+
+
+@pytest.mark.parametrize("namespace", ["", NAMESPACE, "default"])
+@pytest.mark.parametrize("who", ANSWERS)
+def test_counts_are_those_of_the_lists(installation: Installation, who: str, namespace: str) -> None:
+    expected = {}
+    for kind in KINDS:
+        if not kind.persisted or kind.conversion is not None or (namespace and not kind.namespaced):
+            continue
+        response = installation.send(who, "GET", list_path(kind, namespace))
+        if response.status_code == 200:
+            name = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
+            expected[name] = len(response.json()["items"])
+        else:
+            assert response.status_code == 403
+    query = f"?fieldSelector=metadata.namespace%3D{namespace}" if namespace else ""
+    for _ in range(2):  # the second time, filtered counts are cached
+        assert {name: found for name, (found, _) in count(installation, who, query).items()} == expected
+
+
+def test_counts_say_what_is_filtered_and_follow_changes(installation: Installation) -> None:
+    assert count(installation, "admin")["apps.management.service.sh"] == (2, False)
+    assert count(installation, "vic")["apps.management.service.sh"] == (1, True)
+    assert "apps.management.service.sh" not in count(installation, "eve")
+    path, patch = f"{M}/apps/hidden", {"spec": {"access": [{"users": ["vic"], "verbs": ["get"]}]}}
+    with installation.server.client() as client:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        for body, expected in ((patch, 2), ({"spec": {"access": None}}, 1)):
+            assert client.patch(path, json=body, headers=headers).status_code == 200
+            assert count(installation, "vic")["apps.management.service.sh"] == (expected, True)
+
+
+def test_counts_are_a_table_for_kubectl(installation: Installation) -> None:
+    table = installation.send(
+        "vic", "GET", f"{M}/resourcecounts", Accept="application/json;as=Table;v=v1;g=meta.k8s.io"
+    )
+    assert [column["name"] for column in table.json()["columnDefinitions"]] == ["Kind", "Group", "Count", "Filtered"]
+    assert ["App", MANAGEMENT_GROUP, 1, True] in [row["cells"] for row in table.json()["rows"]]
+    listed = installation.send("vic", "GET", f"{M}/resourcecounts", Accept="application/yaml")
+    assert listed.headers["content-type"] == "application/yaml" and "kind: ResourceCountList" in listed.text
+
+
+@pytest.mark.parametrize(
+    ("who", "method", "path", "code", "message"),
+    [
+        ("anonymous", "GET", "", 401, "Unauthorized"),
+        ("closed", "GET", "", 403, "allowServiceCli"),
+        ("admin", "GET", "?fieldSelector=metadata.name%3Dapps", 400, "field label not supported: metadata.name"),
+        ("admin", "GET", "?fieldSelector=metadata.namespace!%3Da", 400, "metadata.namespace=NAME"),
+        ("admin", "GET", "?fieldSelector=metadata.namespace%3Da,metadata.namespace%3Db", 400, "only one"),
+        ("admin", "GET", "?labelSelector=a%3Db", 400, "no labels"),
+        ("admin", "GET", "?limit=x", 400, "limit"),
+        ("admin", "GET", "?watch=true", 405, "does not allow this method"),
+        ("admin", "GET", "/apps.management.service.sh", 404, "could not find"),
+        ("admin", "POST", "", 405, "does not allow this method"),
+        ("admin", "DELETE", "", 405, "does not allow this method"),
+    ],
+)
+def test_what_counts_do_not_support_gets_an_error(
+    installation: Installation, who: str, method: str, path: str, code: int, message: str
+) -> None:
+    response = installation.send(who, method, f"{M}/resourcecounts{path}")
+    assert (response.status_code, message in response.text) == (code, True), response.text

@@ -19,7 +19,9 @@ from fairlead.authz.scope.compiled import (
     CompiledScope,
     ScopeNaming,
     access_review_resources,
+    is_list,
     is_review,
+    resource_counts,
 )
 from fairlead.authz.scope.gateway_requests import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.bounded_cache import BoundedCache
@@ -207,7 +209,9 @@ def _kind_entry(naming: ScopeNaming, user: User, target: RequestInfo) -> str:
     own = (kind == (naming.api_group, "users") and owns(user, name, None)) or (
         kind == (naming.api_group, "teams") and owns(user, None, name)
     )
-    question = kind in access_review_resources(naming.api_group) and is_review(target)
+    question = (kind in access_review_resources(naming.api_group) and is_review(target)) or (
+        kind == resource_counts(naming.api_group) and is_list(target)
+    )
     return CLI_FIELD if question or (own and reads and not target.subresource) else ""
 
 

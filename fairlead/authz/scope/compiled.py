@@ -135,6 +135,7 @@ class CompiledScope:
                 kind: lambda user, target: self._allows_cli and is_review(target)
                 for kind in access_review_resources(group)
             },
+            resource_counts(group): lambda user, target: self._allows_cli and is_list(target),
             CUSTOM_RESOURCES: lambda user, target: not self._is_empty and target.verb == "list" and not target.name,
         }
 
@@ -274,6 +275,11 @@ def access_review_resources(group: str) -> tuple[tuple[str, str], ...]:
     )
 
 
+def resource_counts(group: str) -> tuple[str, str]:
+    """The numbers of the objects that a user may list."""
+    return group, "resourcecounts"
+
+
 def _names_by_namespace(pairs: Iterable[tuple[str, str]], prefix: str) -> NamesByNamespace:
     """Names by namespace. `*` is valid as the name of an instance, but not as a project."""
     found: dict[str, set[str]] = {}
@@ -290,6 +296,10 @@ def _has_entry(entries: NamesByNamespace | None, target: RequestInfo) -> bool:
 
 def is_review(target: RequestInfo) -> bool:
     return target.verb == "create" and not (target.name or target.subresource)
+
+
+def is_list(target: RequestInfo) -> bool:
+    return target.verb == "list" and not (target.name or target.subresource)
 
 
 def _is_discovery_path(path: str) -> bool:

@@ -24,6 +24,8 @@ from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api import query_options
 from fairlead.server.api.content import negotiate, read_object, render, wants_pretty
 
+_READ_VERBS = ("get", "list")
+
 ActionPath = tuple[str, str, str]
 """Group, plural and subresource. The subresource is empty for a virtual kind."""
 
@@ -32,7 +34,7 @@ ActionPath = tuple[str, str, str]
 class ActionRequest:
     """A request for an action. `kind` is the kind of `body`, and of the response.
 
-    The body is validated, and has no unknown fields and no status. It is empty for a `get`. `namespace` and `name` are
+    The body is validated, and has no unknown fields and no status. It is empty for reads. `namespace` and `name` are
     those of the path.
     """
 
@@ -116,7 +118,7 @@ async def _build_request(call: Call, route: _ActionRoute) -> ActionRequest:
     user, target, kind = call.user, call.target, route.kind
     if user is None:
         raise Unauthorized
-    if target.verb == "get":
+    if target.verb in _READ_VERBS:
         return ActionRequest(user, kind, target.verb, target.namespace, target.name, {}, False, call)
     options = query_options.write_options(call, user)
     body = await _read_body(call, kind, route.validator, options)

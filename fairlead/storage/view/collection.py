@@ -112,10 +112,12 @@ class IndexQuery(NamedTuple):
 
 
 class Collection:
-    __slots__ = ("_indexes", "_order", "entries", "history", "watchers")
+    __slots__ = ("_indexes", "_order", "changed_at", "entries", "history", "watchers")
 
-    def __init__(self, joined_cache: JoinedBytesCache, entries: Sequence[Entry] = ()) -> None:
+    def __init__(self, joined_cache: JoinedBytesCache, entries: Sequence[Entry] = (), changed_at: int = 0) -> None:
         """`entries` are the initial objects, sorted by key."""
+        self.changed_at = changed_at
+        """The revision of the last change."""
         self.entries: dict[Key, Entry] = {entry.key: entry for entry in entries}
         self._order = ChunkedSortedList(joined_cache, entries)
         self._indexes = {source: Index(attrgetter(source)) for source in ("labels", "selectable")}

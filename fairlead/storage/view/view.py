@@ -154,6 +154,10 @@ class View:
             return len(collection.entries)
         return collection.count(*_key_range((group, plural), namespace, None))
 
+    def changed_at(self, group: str, plural: str) -> int:
+        """The revision of the last change of any of the objects."""
+        return self._collection(group, plural).changed_at
+
     def watch(
         self, group: str, plural: str, namespace: str, since: int, limit: int, watch_filter: WatchFilter | None = None
     ) -> Watcher[Entry]:
@@ -236,7 +240,9 @@ class View:
         for collection in self._collections.values():
             collection.watchers.overflow()
         self._joined_cache, self._history_bytes = JoinedBytesCache(), 0
-        self._collections = {resource: Collection(self._joined_cache, entries) for resource, entries in loaded.items()}
+        self._collections = {
+            resource: Collection(self._joined_cache, entries, oldest) for resource, entries in loaded.items()
+        }
         self.oldest = self.revision = oldest
         self._waiters.advance(oldest)
         return oldest
@@ -273,6 +279,7 @@ class View:
             transition = Transition(key, event.revision, previous, current)
             self._history_bytes += _weight(transition)
             collection.history.append(transition)
+            collection.changed_at = event.revision
             collection.watchers.publish(transition)
         if batch:
             self.revision = batch[-1].revision

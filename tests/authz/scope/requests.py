@@ -30,6 +30,7 @@ REVIEW_ROWS = {
     "selfsubjectreviews": "identity review",
     "selfsubjectaccessreviews": "self access review",
     "selfsubjectaccessreviewbatches": "self access review",
+    "resourcecounts": "resource counts",
 }
 MIGRATION = "migratevirtualclusterinstance"
 INSTANCES = {"spaceinstances": "space", "virtualclusterinstances": "virtual cluster"}

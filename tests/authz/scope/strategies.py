@@ -23,6 +23,7 @@ NAMES = ScopeNaming(
         (GROUP, "selves"): False,
         (GROUP, "selfsubjectaccessreviews"): False,
         (GROUP, "selfsubjectaccessreviewbatches"): False,
+        (GROUP, "resourcecounts"): False,
         (GROUP, "ownedaccesskeys"): False,
         (GROUP, "spaceinstances"): True,
         (GROUP, "virtualclusterinstances"): True,
