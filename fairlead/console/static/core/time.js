@@ -12,9 +12,12 @@ export function duration(seconds) {
   return `${Math.floor(rest / size)}${unit}`;
 }
 
+const formats = new Map();  // by time zone: making one takes longer than a row of a table
+
 export function exact(date) {
   const zone = preferences.get("zone") === "utc" ? "UTC" : undefined;
-  return date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: zone }) + (zone ? " UTC" : "");
+  if (!formats.has(zone)) formats.set(zone, new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: zone }));
+  return formats.get(zone).format(date) + (zone ? " UTC" : "");
 }
 
 // "5m ago", or "in 3d" for a time in the future. `age` leaves out the words.
