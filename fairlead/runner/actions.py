@@ -18,7 +18,7 @@ from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
 from fairlead.runner.activity.metering import MeteredStream
 from fairlead.runner.activity.traffic import KEEPALIVE_BYTES
-from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions, is_variable_name
+from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions, Process, is_variable_name
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -28,6 +28,7 @@ from fairlead.runner.workspaces import WorkspaceSet
 
 MAX_STATE_BYTES = 1536 * 1024
 """As much as the server accepts."""
+MAX_TERMINAL = 4096
 Action = Callable[[WorkspaceReconciler, OpenRequest, Stream], Awaitable[None]]
 
 
@@ -39,10 +40,13 @@ class RunnerActions:
     ) -> None:
         self._services = services
         self._workspaces = workspaces
+        self._terminals: dict[tuple[str, str], Process] = {}
+        """Processes with a terminal, by the uid of the workspace and the name that the server gave the session."""
         self._actions: Mapping[str, Action] = {
             **dict.fromkeys((UP, STOP, DELETE), self._run_task),
             **{"status": self._send_status, "tasks": self._send_tasks, "cancel": self._cancel, "log": self._send_log},
-            **{"exec": self._exec, "port": self._forward_port, "download": self._download},
+            **{"exec": self._exec, "resize": self._resize},
+            **{"port": self._forward_port, "download": self._download},
             **{"state": self._send_state, "set-state": self._store_state, "troubleshoot": self._troubleshoot},
             **(others or {}),
         }
@@ -176,8 +180,27 @@ class RunnerActions:
             folder=str(options.get("folder") or ""),
         )
         process = await self._require_engine(workspace).exec(workspace.uid, parts, exec_options)
-        with self._services.activity.traffic.measure(workspace.uid) as meter:
-            await run_process(process, MeteredStream(stream, meter))
+        terminal = workspace.uid, str(options.get("session") or "")
+        if exec_options.tty and terminal[1]:
+            self._terminals[terminal] = process
+        try:
+            with self._services.activity.traffic.measure(workspace.uid) as meter:
+                await run_process(process, MeteredStream(stream, meter))
+        finally:
+            self._terminals.pop(terminal, None)
+
+    async def _resize(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
+        options = request.options
+        process = self._terminals.get((workspace.uid, str(options.get("session") or "")))
+        if process is None:
+            raise Refused(404, "there is no session with a terminal of this name")
+        columns, rows = options.get("columns"), options.get("rows")
+        if not isinstance(columns, int) or not isinstance(rows, int):
+            raise Refused(400, "columns, rows: must be numbers")
+        if not 0 < min(columns, rows) <= max(columns, rows) <= MAX_TERMINAL:
+            raise Refused(400, f"columns, rows: must be numbers from 1 to {MAX_TERMINAL}")
+        await process.resize(columns, rows)
+        await stream.send_exit(0)
 
     async def _download(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         """A tar archive, made inside: the host does not follow links of a workspace."""

@@ -243,6 +243,25 @@ async def test_a_session_whose_stream_ends_leaves_no_process(actions: RunnerActi
     assert process.events == [(("sleep", "1000"), False)]
 
 
+async def test_a_terminal_is_resized_by_the_name_of_its_session(actions: RunnerActions, process: FakeProcess) -> None:
+    stream = FakeStream()
+    options = {"command": ["sh"], "tty": True, "session": "s1"}
+    session = asyncio.create_task(actions.handle_open(OpenRequest("exec", uid="u", options=options), stream))
+    await asyncio.sleep(0.1)
+    size = {"session": "s1", "columns": 100, "rows": 30}
+    assert (await request(actions, "resize", options=size)).exit_code == 0
+    for options, code in (({**size, "session": "s2"}, 404), ({**size, "rows": 0}, 400), ({**size, "rows": "x"}, 400)):
+        with pytest.raises(Refused) as refused:
+            await request(actions, "resize", options=options)
+        assert refused.value.code == code
+    stream.incoming.put_nowait(Eof(STDIN))
+    await session
+    with pytest.raises(Refused) as refused:
+        await request(actions, "resize", options=size)
+    assert refused.value.code == 404
+    assert process.events[1:] == [(100, 30)]
+
+
 @pytest.mark.parametrize("name", ["A;id;B", "$(id)", "A B", "", "1A", "A\n", "\u00c4"])
 async def test_a_session_with_an_unsafe_name_of_a_variable_is_refused(
     actions: RunnerActions, process: FakeProcess, name: str

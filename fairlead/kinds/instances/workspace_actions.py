@@ -47,6 +47,18 @@ STOP = _request_kind("Stop", "Stops a workspace.", _TASK_FORM, ("spec.options",)
 STREAM = _response_kind(
     "StreamOptions", "Options of a WebSocket to a workspace, as query parameters.", {"options": _OPTIONS}
 )
+EXEC = _response_kind(
+    "ExecOptions",
+    "Options of a command in a workspace, as query parameters.",
+    {
+        "command": array(string(max_length=8 * limits.KIB), "The command and its arguments. Without it, the shell."),
+        "tty": boolean("Whether the command gets a terminal."),
+        "stdin": boolean("Whether the command gets input."),
+        "stdout": boolean("Whether its output is sent. True by default."),
+        "stderr": boolean("Whether its error output is sent. True by default."),
+        "wake": boolean("Whether a workspace that was not used is woken up."),
+    },
+)
 TASKS = _response_kind(
     "Tasks",
     "The tasks of a workspace that its runner remembers.",
@@ -152,6 +164,7 @@ WORKSPACE_ACTIONS = (
     Action("up", ("get", "create"), UP, USE),
     Action("stop", ("get", "create"), STOP, USE),
     *(Action(name, ("get",), STREAM, USE) for name in ("ssh", "port", "delete", "getstatus", "get-status")),
+    Action("exec", ("get",), EXEC, USE),
     Action("tasks", ("get",), TASKS, USE),
     Action("cancel", ("create",), CANCEL, USE),
     Action("log", ("get",), LOG, USE),

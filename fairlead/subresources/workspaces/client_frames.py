@@ -5,7 +5,11 @@
 6 exit code, a signed varint with zig-zag encoding                from the server; the last message
 """
 
-from fairlead.links.frames import STDERR, STDOUT
+from collections.abc import Sequence
+from typing import Protocol
+
+from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.streams import Data, Eof, Message
 
 MAX_MESSAGE_BYTES = 32 * 1024
 STDOUT_DATA, STDOUT_CLOSE, STDERR_DATA, STDERR_CLOSE, STDIN_DATA, STDIN_CLOSE, EXIT_CODE = range(7)
@@ -21,6 +25,45 @@ class ClientMessageError(Exception):
         super().__init__(reason)
         self.code = code
         self.reason = reason
+
+
+class Framing(Protocol):
+    """What the messages of one session look like on the WebSocket of its client."""
+
+    def decode(self, message: bytes | str) -> Data | Eof | None:
+        """Input of the client; None for a message without any. Raises ClientMessageError."""
+
+    def encode(self, message: Message) -> Sequence[bytes]:
+        """The messages for output, or for the end."""
+
+    def encode_failure(self, code: int, reason: str) -> Sequence[bytes]:
+        """What precedes the close of a session that ends without an exit code. `code` is the one to close with."""
+
+
+class TypedFraming:
+    """The messages above."""
+
+    def __init__(self) -> None:
+        self._closed_channels: set[int] = set()
+
+    def decode(self, message: bytes | str) -> Data | Eof | None:
+        content = decode_stdin(message)
+        return Eof(STDIN) if content is None else Data(STDIN, content)
+
+    def encode(self, message: Message) -> Sequence[bytes]:
+        match message:
+            case Data(channel, content) if channel in CLOSE_TYPES:
+                return (encode_data(channel, content),)
+            case Eof(channel) if channel in CLOSE_TYPES:
+                self._closed_channels.add(channel)
+                return (encode_close(channel),)
+            case Data() | Eof():
+                return ()
+        unclosed = {STDOUT, STDERR} - self._closed_channels
+        return *(encode_close(channel) for channel in unclosed), encode_exit_code(message.code)
+
+    def encode_failure(self, code: int, reason: str) -> Sequence[bytes]:
+        return ()
 
 
 def encode_data(channel: int, content: bytes) -> bytes:

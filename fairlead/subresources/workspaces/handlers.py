@@ -5,23 +5,23 @@ from functools import partial
 
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authz.component_access import ComponentResolver
-from fairlead.core.call import Call, Reply, Upgrade, WebSocket
+from fairlead.core.call import Reply, Upgrade, WebSocket
 from fairlead.core.errors import BadRequest, TooManyRequests
 from fairlead.core.objects import Object
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.links.requests import OpenRequest
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
-from fairlead.server.api.routing import parse_bool_param
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.subresources.workspaces.access import AccessHandlers
 from fairlead.subresources.workspaces.credentials import CredentialsHandler, SecretAccess
 from fairlead.subresources.workspaces.downloads import DownloadHandlers
 from fairlead.subresources.workspaces.exchanges import ExchangeHandlers
+from fairlead.subresources.workspaces.exec import ExecHandler
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.subresources.workspaces.link_endpoint import LinkHandler
-from fairlead.subresources.workspaces.session import Session
-from fairlead.subresources.workspaces.targets import WORKSPACES, RunnerRequests, parse_options
+from fairlead.subresources.workspaces.session import TRY_AGAIN_LATER, Session
+from fairlead.subresources.workspaces.targets import WORKSPACES, RunnerRequests, parse_options, read_flag
 from fairlead.subresources.workspaces.waking import Waking
 
 STATUS, SSH = "status", "ssh"
@@ -35,7 +35,6 @@ SESSION_ACTIONS = {
     "get-status": STATUS,
 }
 """Subresources with a WebSocket, and the action of the runner for each."""
-TRY_AGAIN_LATER = 1013
 UP_PARAMETERS = ("webMode", "cliMode")
 """Query parameters of `up` that the runner gets as options."""
 
@@ -58,10 +57,12 @@ class SessionHandler:
         action = SESSION_ACTIONS[call.target.subresource]
         options = parse_options(call.parameter("options"))
         if action == "up":
-            options |= {name: _flag(call, name) for name in UP_PARAMETERS if name in call.query}
+            options |= {name: read_flag(call, name) for name in UP_PARAMETERS if name in call.query}
         await self._streams.require_room(request.user)
-        authorities = await self._authority.public_keys() if action == SSH else ()
-        wanted = OpenRequest(action, options=options, debug=_flag(call, "debug"), ssh_authorities=tuple(authorities))
+        authorities = tuple(await self._authority.public_keys()) if action == SSH else ()
+        wanted = OpenRequest(
+            action, options=options, debug=read_flag(call, "debug"), ssh_authorities=tuple(authorities)
+        )
         open_stream = self._waking.open_session if action == SSH else self._requests.open
         stream = await open_stream(request, wanted)
         session = Session(stream, call.client, call.recheck)
@@ -121,6 +122,7 @@ def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[Acti
         **dict.fromkeys(SESSION_ACTIONS, sessions),
         "up": starts,
         "stop": starts,
+        "exec": ExecHandler(exchanges, waking, streams),
         "tasks": exchanges.list_tasks,
         "cancel": exchanges.cancel_task,
         "state": exchanges.get_or_set_state,
@@ -138,7 +140,3 @@ def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[Acti
         **{(api_group, WORKSPACES, name): handler for name, handler in handlers.items()},
         (api_group, RUNNERS, "link"): LinkHandler(hub, runners),
     }
-
-
-def _flag(call: Call, name: str) -> bool:
-    return parse_bool_param(call.parameter(name), present=name in call.query)

@@ -13,19 +13,13 @@ from functools import partial
 from fairlead.core.call import RECHECK_SECONDS, WebSocket
 from fairlead.core.errors import ApiError
 from fairlead.links.contract import Stream
-from fairlead.links.frames import STDERR, STDIN, STDOUT
-from fairlead.links.streams import Data, Eof, Exit, StreamReset
+from fairlead.links.frames import STDIN
+from fairlead.links.streams import Data, Eof, StreamReset
 from fairlead.server.http.disconnect import dup_connection
-from fairlead.subresources.workspaces.client_frames import (
-    CLOSE_TYPES,
-    ClientMessageError,
-    decode_stdin,
-    encode_close,
-    encode_data,
-    encode_exit_code,
-)
+from fairlead.subresources.workspaces.client_frames import ClientMessageError, Framing, TypedFraming
 
 NORMAL, GOING_AWAY, POLICY_VIOLATION, INTERNAL_ERROR = 1000, 1001, 1008, 1011
+TRY_AGAIN_LATER = 1013
 ACCEPT_SECONDS = 30.0
 """Timeout for accepting the client's WebSocket: the client may disconnect before that."""
 STALL_SECONDS = 600.0
@@ -40,11 +34,13 @@ CloseTask = asyncio.Task[CloseReason]
 class Session:
     """`client` is the address of the client, and `recheck` raises ApiError once access is lost."""
 
-    def __init__(self, stream: Stream, client: str, recheck: Callable[[], None]) -> None:
+    def __init__(
+        self, stream: Stream, client: str, recheck: Callable[[], None], framing: Framing | None = None
+    ) -> None:
         self._stream = stream
         self._client = client
         self._recheck = recheck
-        self._closed_channels: set[int] = set()
+        self._framing = framing or TypedFraming()
         abandon = partial(stream.abandon, "the client has disconnected")
         self._accept_timer = asyncio.get_running_loop().call_later(ACCEPT_SECONDS, abandon)
 
@@ -60,6 +56,9 @@ class Session:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
             await self._stream.reset("the client has disconnected")
+            if close_reason[0] != NORMAL:
+                for message in self._framing.encode_failure(*close_reason):
+                    await websocket.send(message)
             await websocket.close(*close_reason)
 
     async def _wait_closed(self, stdin: CloseTask, output: CloseTask) -> CloseReason:
@@ -79,15 +78,16 @@ class Session:
         is_open = True
         while (message := await websocket.receive()) is not None:
             try:
-                content = decode_stdin(message)
+                received = self._framing.decode(message)
             except ClientMessageError as error:
                 return error.code, error.reason
             with suppress(StreamReset):  # the other pump reports it
-                if content is None:
-                    is_open = False
-                    await self._stream.send_eof(STDIN)
-                elif content and is_open:
-                    await self._stream.send(STDIN, content)
+                match received:
+                    case Eof():
+                        is_open = False
+                        await self._stream.send_eof(STDIN)
+                    case Data(_, content) if content and is_open:
+                        await self._stream.send(STDIN, content)
         return NORMAL, ""
 
     async def _send_output(self, websocket: WebSocket) -> CloseReason:
@@ -95,24 +95,13 @@ class Session:
         try:
             while (message := await self._stream.receive()) is not None:
                 async with asyncio.timeout(STALL_SECONDS):
-                    await self._send_message(websocket, message)
+                    for encoded in self._framing.encode(message):
+                        await websocket.send(encoded)
         except StreamReset as reset:
             return INTERNAL_ERROR, f"the runner has ended the stream: {reset.reason}"
         except TimeoutError:
             return POLICY_VIOLATION, "the client does not read"
         return NORMAL, ""
-
-    async def _send_message(self, websocket: WebSocket, message: Data | Eof | Exit) -> None:
-        match message:
-            case Data(channel, content) if channel in CLOSE_TYPES:
-                await websocket.send(encode_data(channel, content))
-            case Eof(channel) if channel in CLOSE_TYPES:
-                self._closed_channels.add(channel)
-                await websocket.send(encode_close(channel))
-            case Exit(code):
-                for channel in {STDOUT, STDERR} - self._closed_channels:
-                    await websocket.send(encode_close(channel))
-                await websocket.send(encode_exit_code(code))
 
 
 async def _enable_keepalive(client: str) -> None:
