@@ -11,7 +11,8 @@ from fairlead.console.build import CONTENT_TYPES, MAX_PAGE_DEPTH, load_build
 PAGE = '<title>x</title>\n{{preload}}\n<script type="module" src="{{assets}}/main.js"></script>\n'
 FILES = {
     "index.html": PAGE,
-    "main.js": 'import "./core/a.js";\nimport sheet from "./styles/a.css" with { type: "css" };\nimport("./later.js");\n'
+    "main.js": 'import "./core/a.js";\nimport sheet from "./styles/a.css" with { type: "css" };\n'
+    + 'import("./later.js");\n'
     + "later();\n" * 50,
     "core/a.js": "export {};\n",
     "later.js": "",

@@ -46,7 +46,7 @@ SPEC = obj(
     "Content of the app, and access to it.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
-    icon=string("URL of an icon: https or data:image. The console shows data URLs only: it loads nothing from elsewhere.", max_length=limits.ICON),
+    icon=string("URL of an icon: https or data:image. The console shows data:image URLs only.", max_length=limits.ICON),
     owner=OWNER,
     access=ACCESS,
     recommendedApp=array(string(), "Where the app is recommended: `cluster`, `space`, `virtualcluster`."),

@@ -6,6 +6,7 @@ import { management } from "../core/kinds.js";
 const PAGES = [
   ["", () => import("./overview.js"), "overview"],
   ["account", () => import("./account.js"), ""],
+  ["audit", () => import("./audit.js"), "system"],
   ["kinds", () => import("./kinds.js"), "system"],
   ["settings", () => import("./settings.js"), "system"],
   ["about", () => import("./about.js"), "system"],
