@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-client-suites test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools check fmt bench bench-workspaces runner-tools tools clean
+.PHONY: help up test audit lock test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools check fmt bench bench-workspaces runner-tools tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -31,6 +31,9 @@ test: $(TEST) test-tools check ## everything that CI runs: the checks, then the 
 
 test-long: $(TEST) test-tools ## the tests that `make test` leaves out because they take long for what they show
 	@$(BIN)/pytest $(TWO_CORES) -m long $(ARGS)
+
+test-console: $(TEST) test-tools ## the tests of the web console in a real browser, also those marked as long
+	@$(BIN)/pytest -n 0 tests/console tests/server/test_console.py tests/live/test_console.py $(ARGS)
 
 test-faults: $(TEST) test-tools ## inject faults into real servers and stores (kill, stop, disconnect, fill the disk), and check what clients saw
 	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/live/test_workers.py tests/chaos/conformance_on_stores.py
@@ -84,8 +87,8 @@ tools: ## unpack kubectl into .tools/bin, for the first session
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
 	@scripts/setup-tools.sh podman devcontainer
 
-test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, podman and the dev container CLI
-	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk podman devcontainer workspace
+test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman and the dev container CLI
+	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium podman devcontainer workspace
 
 clean: ## remove .venv, .tools and all caches, but no data of servers
 	@rm -rf .venv .tools $(CACHES)

@@ -9,6 +9,7 @@
 #   etcdctl       the client of etcd, a separate package in Debian
 #   faketime      libfaketime, for tests with clocks that jump
 #   wrk           the load generator of the benchmarks
+#   chromium      the headless browser that tests of the web console use, and a font
 #   podman        podman with runc and netavark, for workspaces
 #   devcontainer  the dev container CLI, in .tools/bin; with a Node.js 20 of its own if that of the machine is older
 #   workspace     the image that tests of workspaces use, in .tools/images
@@ -85,6 +86,17 @@ install_podman() {
     scripts/apt-install.sh "${packages[@]}" || missing "could not install podman; tests of workspaces are skipped"
 }
 
+install_chromium() {
+    local packages=(chromium-headless-shell fonts-dejavu-core)
+    if have chromium-headless-shell; then return; fi
+    if [[ $(id -u) != 0 ]] || ! have apt-get; then
+        missing "no chromium-headless-shell on the PATH; install ${packages[*]} to run the tests of the web console"
+        return
+    fi
+    say "installing ${packages[*]}"
+    scripts/apt-install.sh "${packages[@]}" || missing "could not install chromium; tests of the web console are skipped"
+}
+
 build_workspace_image() {
     if [[ $(id -u) != 0 ]] || ! have podman || ! have mmdebstrap; then
         missing "the image for tests of workspaces needs root, podman and mmdebstrap"
@@ -104,6 +116,7 @@ for tool in "$@"; do
         etcdctl) install_package etcdctl etcd-client ;;
         faketime) install_package faketime faketime ;;
         wrk) install_package wrk wrk ;;
+        chromium) install_chromium ;;
         podman) install_podman ;;
         devcontainer) install_devcontainer ;;
         workspace) build_workspace_image ;;

@@ -1,0 +1,148 @@
+"""Finds elements of a page by CSS selector, or by role and accessible name, and calls functions on them.
+
+Roles and names come from the accessibility tree of the browser. Elements are remote objects, by their id.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tests.console.devtools import DevToolsError, Params
+
+FIELD_ROLES = frozenset({"textbox", "searchbox", "combobox", "spinbutton", "checkbox", "switch", "radio", "listbox"})
+SELECT_OPTION = """function (text) {
+  const option = [...this.options].find((each) => each.text.trim() === text || each.value === text);
+  if (!option) return false;
+  this.value = option.value;
+  this.dispatchEvent(new Event("input", { bubbles: true }));
+  this.dispatchEvent(new Event("change", { bubbles: true }));
+  return true;
+}"""
+IS_REACHED = """function (x, y) {
+  let at = document.elementFromPoint(x, y);
+  while (at?.shadowRoot?.elementFromPoint(x, y) && at.shadowRoot.elementFromPoint(x, y) !== at)
+    at = at.shadowRoot.elementFromPoint(x, y);
+  for (let each = at; each; each = each.parentNode ?? each.host) if (each === this) return "";
+  for (const label of this.labels ?? []) if (label.contains(at)) return "";
+  return at ? at.outerHTML.slice(0, 200) : "nothing";
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """An element by its ARIA role, and by its accessible name or a part of it."""
+
+    role: str
+    name: str = ""
+    exact: bool = True
+
+    def matches(self, name: str) -> bool:
+        return not self.name or (name == self.name if self.exact else self.name.lower() in name.lower())
+
+
+Target = str | Role
+
+
+class JavaScriptError(Exception):
+    """A script of a test failed in the page."""
+
+
+class SendCommand(Protocol):
+    def __call__(self, method: str, **params: Any) -> Params: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """The elements of one page. `send` sends a command of the DevTools protocol."""
+
+    send: SendCommand
+
+    def evaluate(self, script: str) -> Any:
+        """The value of a JavaScript expression, or of the promise that it returns."""
+        options = {
+            "awaitPromise": True,
+            "returnByValue": True,
+            "userGesture": True,
+            "allowUnsafeEvalBlockedByCSP": False,
+        }
+        return _read_result(self.send("Runtime.evaluate", expression=script, **options))
+
+    def call(self, element: str, function: str, *arguments: Any) -> Any:
+        """Calls a JavaScript function with the element as `this`."""
+        passed = [{"value": each} for each in arguments]
+        options = {"awaitPromise": True, "returnByValue": True, "userGesture": True}
+        return _read_result(
+            self.send(
+                "Runtime.callFunctionOn", objectId=element, functionDeclaration=function, arguments=passed, **options
+            )
+        )
+
+    def find_all(self, target: Target) -> list[str]:
+        if isinstance(target, str):
+            return list(self._find_by_selector(target))
+        found = [node for name, node in self.query(role=target.role) if target.matches(name)]
+        return [each for node in found if (each := self._resolve(node))]
+
+    def find_fields(self, label: str) -> list[str]:
+        """The form fields with this accessible name."""
+        nodes = [node for role_name in sorted(FIELD_ROLES) for name, node in self.query(role=role_name, name=label)]
+        return [each for node in nodes if (each := self._resolve(node))]
+
+    def query(self, *, role: str, name: str = "") -> Iterator[tuple[str, int]]:
+        """Name and DOM node of each element with a role that a screen reader would find."""
+        root = self.send("DOM.getDocument", depth=0)["root"]["backendNodeId"]
+        wanted = {"role": role} | ({"accessibleName": name} if name else {})
+        try:
+            nodes = self.send("Accessibility.queryAXTree", backendNodeId=root, **wanted)["nodes"]
+        except DevToolsError:  # the document was replaced in between
+            return
+        for node in nodes:
+            if not node.get("ignored") and "backendDOMNodeId" in node:
+                yield str(node.get("name", {}).get("value", "")), node["backendDOMNodeId"]
+
+    def describe_focus(self) -> str:
+        script = (
+            "(() => { let e = document.activeElement; "
+            "while (e?.shadowRoot?.activeElement) e = e.shadowRoot.activeElement; return e; })()"
+        )
+        element = self.send("Runtime.evaluate", expression=script)["result"].get("objectId")
+        if element is None:
+            return ""
+        node = self.send("Accessibility.getPartialAXTree", objectId=element, fetchRelatives=False)["nodes"][0]
+        return f"{node.get('role', {}).get('value', '')} {node.get('name', {}).get('value', '')}".strip()
+
+    def centre(self, element: str, description: str) -> tuple[float, float]:
+        """The middle of an element, after scrolling to it. Fails if it is not visible or covered by another one."""
+        self.send("DOM.scrollIntoViewIfNeeded", objectId=element)
+        quads = self.send("DOM.getContentQuads", objectId=element)["quads"]
+        assert quads, f"{description} is not visible"
+        x, y = sum(quads[0][0::2]) / 4, sum(quads[0][1::2]) / 4
+        cover = self.call(element, IS_REACHED, x, y)
+        assert not cover, f"{description} is covered by {cover}"
+        return x, y
+
+    def _find_by_selector(self, selector: str) -> Iterator[str]:
+        script = f"[...document.querySelectorAll({json.dumps(selector)})]"
+        found = self.send("Runtime.evaluate", expression=script)
+        if "exceptionDetails" in found:
+            _read_result(found)
+        listed = self.send("Runtime.getProperties", objectId=found["result"]["objectId"], ownProperties=True)["result"]
+        for each in listed:
+            if each["name"].isdecimal():
+                yield each["value"]["objectId"]
+
+    def _resolve(self, node: int) -> str:
+        """The element of a DOM node; empty if it was removed in between."""
+        try:
+            element = self.send("DOM.resolveNode", backendNodeId=node)["object"]
+        except DevToolsError:
+            return ""
+        return str(element["objectId"])
+
+
+def _read_result(answer: Params) -> Any:
+    if "exceptionDetails" in answer:
+        details = answer["exceptionDetails"]
+        raise JavaScriptError(details.get("exception", {}).get("description") or details["text"])
+    return answer["result"].get("value")

@@ -1,0 +1,58 @@
+"""The console loads in a real browser: over HTTP/2, under its content security policy, from a cache that never asks."""
+
+import pytest
+
+from tests.console.browser import JavaScriptError, Page
+from tests.console.conftest import SignIn
+from tests.console.servers import USERS, ConsoleServer
+
+LIST_PROTOCOLS = 'performance.getEntriesByType("resource").map((entry) => entry.nextHopProtocol)'
+
+
+def test_the_page_loads_over_http2_without_errors_and_violations(page: Page) -> None:
+    page.goto("")
+    page.wait_until(lambda: page.text("main"), "the page shows something")
+    assert page.eval('performance.getEntriesByType("navigation")[0].nextHopProtocol') == "h2"
+    assert set(page.eval(LIST_PROTOCOLS)) == {"h2"}
+    assert page.csp_violations == [] and page.console_errors == []
+
+
+def test_a_page_below_another_loads_the_same_files(page: Page) -> None:
+    page.goto("a/b/c?x=/y")
+    page.wait_until(lambda: page.text("main"), "the page shows something")
+    assert {request.status for request in page.requests if request.path.startswith("/console/assets/")} == {200}
+
+
+def test_a_second_visit_takes_all_files_from_the_cache(page: Page) -> None:
+    page.goto("")
+    page.wait_idle()
+    page.clear_requests()
+    page.goto("?again")
+    page.wait_idle()
+    assets = [request for request in page.requests if request.path.startswith("/console/assets/")]
+    assert assets and all(request.is_cached for request in assets), assets
+
+
+def test_code_and_styles_that_are_no_files_of_the_console_are_blocked(page: Page) -> None:
+    page.goto("")
+    for script in ("document.body.innerHTML = '<b>'", "eval('1')", "document.createElement('script').src = 'x.js'"):
+        with pytest.raises(JavaScriptError):
+            page.eval(f"(() => {{ {script}; }})()")
+    page.eval(
+        """(() => {
+          document.body.append(Object.assign(document.createElement("style"), { textContent: "b {}" }));
+          document.body.setAttribute("style", "color: red");
+        })()"""
+    )
+    page.wait_until(lambda: len(page.csp_violations) >= 5, "all are reported")
+    assert page.eval("[document.querySelector('style').sheet, document.body.style.color]") == [None, ""]
+    page.allow_errors("script-src", "style-src", "Content Security Policy", "trusted-types", "'Trusted")
+
+
+def test_every_user_can_sign_in(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
+    page.goto("")
+    for user in USERS:
+        sign_in(page, user)
+        script = """fetch("/kubernetes/management/apis/management.service.sh/v1/selves", {method: "POST",
+          headers: {"content-type": "application/json"}, body: "{}"}).then((r) => r.json())"""
+        assert page.eval(script)["status"]["user"]["name"] == user
