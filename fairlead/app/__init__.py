@@ -37,7 +37,7 @@ from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_s
 from fairlead.app.default_templates import DEFAULT_TEMPLATES_ANNOTATION, PENDING, ensure_default_templates
 from fairlead.app.dynamic_config import ensure_config
 from fairlead.app.http import HandlerDependencies, build_handler
-from fairlead.app.runner_hub import open_runner_hub
+from fairlead.app.runner_hub import connect_replicas, open_runner_hub
 from fairlead.app.worker_limits import build_memory_limiter, history_bytes
 from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.bootstrap import ensure_admin, verify_pepper
@@ -186,6 +186,7 @@ async def run(
         )
         app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter)
         async with (
+            connect_replicas(settings, registry, hub, worker),
             run_background(settings, stores, registry, election, auth, cluster_services) as start_background,
             _serve(app, settings, port, certificates, worker),
             run_watchdog(deps.watchdog),

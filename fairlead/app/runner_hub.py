@@ -1,14 +1,29 @@
-"""Builds the hub for the connections of runners, and connects the workers of one server to each other."""
+"""Builds the hub for the connections of runners, and connects it with other workers and other replicas."""
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
+import structlog
+
+from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.workers.context import WorkerContext
+from fairlead.authn.replica_authority import ReplicaAuthority
 from fairlead.core.clock import Clock
-from fairlead.settings import Settings
+from fairlead.core.validators import format_host
+from fairlead.registry.registry import Registry
+from fairlead.settings import Settings, StartError
 from fairlead.subresources.workspaces.hub import RunnerHub
-from fairlead.subresources.workspaces.peers import WorkerPeers
+from fairlead.subresources.workspaces.peers import PeerGroups
+from fairlead.subresources.workspaces.replica_leases import ReplicaLeases
+from fairlead.subresources.workspaces.replica_peers import ReplicaPeers
+from fairlead.subresources.workspaces.worker_peers import WorkerPeers
+
+LISTEN_BACKLOG = 128
+
+log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
@@ -21,3 +36,49 @@ async def open_runner_hub(settings: Settings, clock: Clock, worker: WorkerContex
     hub.peers = peers
     async with peers.serve():
         yield hub
+
+
+@asynccontextmanager
+async def connect_replicas(
+    settings: Settings, registry: Registry, hub: RunnerHub, worker: WorkerContext | None
+) -> AsyncIterator[None]:
+    """Connects the hub with those of other replicas, if they have addresses. The first worker listens for all."""
+    if not settings.replica_address:
+        yield
+        return
+    listener = _listen(settings) if worker is None or worker.index == 1 else None
+    port = listener.getsockname()[1] if listener is not None else settings.replica_port
+    identity, address = uuid4().hex, f"{format_host(settings.replica_address)}:{port}"
+    leases = ReplicaLeases(registry, SYSTEM_NAMESPACE, identity, address)
+    authority = ReplicaAuthority(registry, SYSTEM_NAMESPACE, identity, settings.data)
+    replicas = ReplicaPeers(identity, hub, hub.peers, leases, authority)
+    hub.peers = PeerGroups((hub.peers, replicas))
+    async with replicas.serve(listener):
+        if listener is None:
+            yield
+            return
+        log.info("other replicas reach this one", address=address, identity=identity)
+        renewing = asyncio.create_task(leases.renew_forever())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+            await leases.release()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.listen else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setblocking(False)
+        listener.bind((settings.listen, settings.replica_port))
+        listener.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        listener.close()
+        place = f"{settings.listen} port {settings.replica_port}"
+        raise StartError(
+            f"cannot listen on {place} for other replicas: {error.strerror}; choose another replica_port"
+        ) from None
+    return listener

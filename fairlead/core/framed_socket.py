@@ -57,10 +57,15 @@ def encode_frame(*parts: bytes) -> bytes:
 class FramedConnection(asyncio.Protocol):
     """One end of a connection, which reads and writes frames. Call it on the event loop only."""
 
-    def __init__(self, build_handler: HandlerBuilder, max_frame_bytes: int, *, is_accepted: bool) -> None:
+    def __init__(
+        self, build_handler: HandlerBuilder, max_frame_bytes: int, *, is_accepted: bool, is_local: bool = True
+    ) -> None:
+        """`is_local`: over a Unix socket, whose other end must belong to this user."""
         self._build_handler = build_handler
         self._max_frame_bytes = max_frame_bytes
         self._is_accepted = is_accepted
+        self._checks_user = is_accepted and is_local
+        self._is_congested = self._is_full = False
         self._loop = asyncio.get_running_loop()
         self._handler: FrameHandler | None = None
         self._transport: asyncio.Transport | None = None
@@ -116,7 +121,7 @@ class FramedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
-        if self._is_accepted and not _belongs_to_this_user(transport.get_extra_info("socket").fileno()):
+        if self._checks_user and not _belongs_to_this_user(transport.get_extra_info("socket").fileno()):
             log.error("rejected a connection of another user to a socket of this server")
             self._transport.abort()
             return
@@ -152,13 +157,26 @@ class FramedConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Called by asyncio."""
         self._uncongested.clear()
-        if self._is_accepted and self._transport is not None:
-            self._transport.pause_reading()
+        self._is_congested = self._is_accepted
+        self._set_reading()
 
     def resume_writing(self) -> None:
         """Called by asyncio."""
         self._uncongested.set()
-        if self._is_accepted and self._transport is not None and not self._transport.is_closing():
+        self._is_congested = False
+        self._set_reading()
+
+    def hold(self, is_full: bool) -> None:
+        """Stops reading while the handler has enough to do, or reads again."""
+        self._is_full = is_full
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._is_congested or self._is_full:
+            self._transport.pause_reading()
+        else:
             self._transport.resume_reading()
 
     def _split(self, data: bytes) -> list[bytes]:

@@ -10,20 +10,27 @@ from fairlead.core.framed_socket import FramedConnection, connect_framed, serve_
 from fairlead.core.waiting import Signal
 from fairlead.links.frames import MAX_FRAME_BYTES
 
+MAX_QUEUED_FRAMES, MIN_QUEUED_FRAMES = 8192, 1024
+"""From the first number of frames that wait for the link, until the second, nothing is read. The credit of streams
+bounds what a correct peer has under way; this is for others."""
+
 
 class SocketTransport:
-    """A `MessageTransport`. It queues what arrives: the credit of streams bounds it, and its reader never waits."""
+    """A `MessageTransport`. Its reader never waits for the writer of the link, so that both ends cannot be stuck."""
 
     def __init__(self, connection: FramedConnection) -> None:
         self._connection = connection
         self._received: deque[bytes] = deque()
         self._signal = Signal()
-        self._is_closed = False
+        self._is_closed = self._is_held = False
 
     def on_frames(self, frames: list[bytes]) -> None:
         """Called by the connection."""
         self._received.extend(frames)
         self._signal.wake()
+        if len(self._received) > MAX_QUEUED_FRAMES and not self._is_held:
+            self._is_held = True
+            self._connection.hold(True)
 
     def on_closed(self) -> None:
         """Called by the connection."""
@@ -35,6 +42,9 @@ class SocketTransport:
             if self._is_closed:
                 return None
             await self._signal.wait()
+        if self._is_held and len(self._received) <= MIN_QUEUED_FRAMES:
+            self._is_held = False
+            self._connection.hold(False)
         return self._received.popleft()
 
     async def send(self, message: bytes) -> None:

@@ -9,10 +9,12 @@ Precedence: flag, environment, file, default. Unknown settings are errors: a mis
 To rename a setting, add its former name to `aliases` of its annotation, and a row to docs/upgrading.md.
 
     declarations.py  declares the settings
+    defaults.py      defaults that depend on the environment
     sources.py       reads flags, the environment and the file
     values.py        parses values
 """
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, get_args
@@ -100,8 +102,32 @@ def _find_contradictions(settings: Settings) -> Iterator[str]:
         yield "tls_ca requires tls_cert; leave it out, or set tls_cert and tls_key as well"
     elif settings.tls_names and settings.tls_cert:
         yield "tls_names only apply to the generated certificate; leave them out, or leave out tls_cert and tls_key"
+    yield from _find_replica_problems(settings)
     if 0 < settings.audit_max_days < settings.audit_min_days:
         yield "audit_max_days is less than audit_min_days; raise it, or lower audit_min_days"
+
+
+def _find_replica_problems(settings: Settings) -> Iterator[str]:
+    if not settings.replica_address:
+        return
+    if not settings.store_url.startswith(("postgres", "etcd")):
+        yield "replica_address needs a store that several servers share; leave it out, or use PostgreSQL or etcd"
+    if settings.replica_port == 0 and settings.worker_count > 1:
+        yield "replica_port: 0 is for servers with one worker; choose a port, or set workers to 1"
+    elif settings.replica_port and settings.replica_port == settings.port:
+        yield "replica_port is the port that serves clients; choose another one"
+    if _is_loopback(settings.listen) and not _is_loopback(settings.replica_address):
+        yield (
+            f"replica_address: other replicas cannot reach this server, which listens on {settings.listen} only; "
+            "set listen to 0.0.0.0, or to an address that they reach"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:

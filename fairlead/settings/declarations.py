@@ -1,7 +1,6 @@
 """Declares all settings, as the fields of one frozen dataclass."""
 
 import ipaddress
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -21,23 +20,12 @@ from fairlead.core.validators import (
     check_role_name,
     format_host,
 )
-from fairlead.settings.sources import StartError, flag
+from fairlead.settings.defaults import default_data_folder
 from fairlead.settings.values import OFF, ON_OFF, SettingInfo
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
 MAX_WORKERS, MAX_DEFAULT_WORKERS = 64, 8
-
-
-def _default_data_folder() -> Path:
-    data_home = os.environ.get("XDG_DATA_HOME", "")
-    # The XDG specification says to ignore relative paths.
-    if data_home.startswith("/"):
-        return Path(data_home) / "fairlead"
-    try:
-        return Path.home() / ".local" / "share" / "fairlead"
-    except RuntimeError as error:
-        raise StartError(f"the user has no home folder; set the data folder with {flag('data')}") from error
 
 
 GENERATED_CERTIFICATE = "generated, in <data>/tls"
@@ -52,7 +40,7 @@ class Settings:
             "Folder for the database, certificates and the administrator's kubeconfig",
             computed_default="$XDG_DATA_HOME/fairlead, else ~/.local/share/fairlead",
         ),
-    ] = field(default_factory=_default_data_folder)
+    ] = field(default_factory=default_data_folder)
     store: Annotated[
         str,
         SettingInfo(
@@ -86,6 +74,25 @@ class Settings:
         ),
     ] = ""
     console: Annotated[str, SettingInfo("Server", "Whether the web console is served", choices=ON_OFF)] = "on"
+
+    replica_address: Annotated[
+        str,
+        SettingInfo(
+            "Server",
+            "Host name or IP address at which other replicas on the same store reach this one; empty for none",
+            check=lambda text: "must be one host, without *" if "*" in text else check_host_name(text),
+            computed_default="none: workspaces are served by the replica that their runner is connected to",
+        ),
+    ] = ""
+    replica_port: Annotated[
+        int,
+        SettingInfo(
+            "Server",
+            "Port for connections of other replicas, if replica_address is set; 0 for any free port",
+            minimum=0,
+            maximum=65535,
+        ),
+    ] = 8444
 
     tls_cert: Annotated[
         Path | None,

@@ -53,6 +53,8 @@ class Replicas:
     secrets: dict[str, str] = field(default_factory=new_secrets)
     servers: list[Server] = field(default_factory=list)
     started: int = 0
+    settings: dict[str, str | int] = field(default_factory=dict)
+    """More settings of each of them."""
 
     def start(self) -> Server:
         self.started += 1
@@ -60,7 +62,7 @@ class Replicas:
         if self.servers:
             self._same_certificate(data)
         server = self.stack.enter_context(
-            running_server(data, store=self.store, log_level="info", log_format="json", **self.secrets)
+            running_server(data, store=self.store, log_level="info", log_format="json", **self.secrets, **self.settings)
         )
         if self.servers:
             server = replace(server, key=self.servers[0].key)
@@ -97,9 +99,9 @@ def read_log(server: Server) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def running_replicas(kind: str, folder: Path, count: int) -> Iterator[Replicas]:
+def running_replicas(kind: str, folder: Path, count: int, **settings: str | int) -> Iterator[Replicas]:
     with ExitStack() as stack:
-        group = Replicas(folder, store_address(kind, folder), stack)
+        group = Replicas(folder, store_address(kind, folder), stack, settings=settings)
         for _ in range(count):
             group.start()
         yield group

@@ -59,9 +59,11 @@ def test_the_file_can_be_named_in_the_environment(tmp_path: Path) -> None:
 def test_every_setting_can_be_set_in_every_source(tmp_path: Path) -> None:
     texts = {
         "data": "/srv/fairlead",
-        "store": "memory:",
+        "store": "postgres://db.example.com/fairlead",
         "listen": "::",
         "workers": "3",
+        "replica_address": "replica1.example.com",
+        "replica_port": "2049",
         "public_url": "https://fairlead.example.com",
         "tls_cert": "/c.pem",
         "tls_key": "/k.pem",
@@ -258,6 +260,19 @@ def test_an_empty_file_and_empty_values_change_nothing(tmp_path: Path) -> None:
         (
             {"tls_cert": "/c", "tls_key": "/k", "tls_names": "a.test"},
             "tls_names only apply to the generated certificate",
+        ),
+        ({"replica_address": "127.0.0.1"}, "replica_address needs a store that several servers share"),
+        (
+            {"replica_address": "10.0.0.7", "store": "etcd://e:2379/x"},
+            "replica_address: other replicas cannot reach this server, which listens on 127.0.0.1 only",
+        ),
+        (
+            {"replica_address": "::1", "store": "etcd://e:2379/x", "replica_port": "0", "workers": "2"},
+            "replica_port: 0 is for servers with one worker",
+        ),
+        (
+            {"replica_address": "::1", "store": "etcd://e:2379/x", "replica_port": "8443"},
+            "replica_port is the port that serves clients",
         ),
     ],
 )

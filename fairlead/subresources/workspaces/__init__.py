@@ -2,7 +2,10 @@
 
 link_endpoint.py  `runners/<name>/link`: accepts the connection of a runner
 hub.py            the connections of all runners to this process, and the streams over them
-peers.py          the connections that other workers of this server have
+peers.py          how processes of this server use each other's connections: the contract, and serving it
+worker_peers.py   the other workers, over Unix sockets
+replica_peers.py  the other replicas, over TLS
+replica_leases.py how replicas find each other
 relay.py          connects two streams
 targets.py        finds the runner of a workspace, and builds the request to it
 session.py        a client's WebSocket and the stream to the runner behind it

@@ -10,7 +10,6 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 import structlog
 
@@ -22,6 +21,7 @@ from fairlead.links.connection import Link
 from fairlead.links.contract import CLOSED, GOING_AWAY, SUPERSEDED, MessageTransport, Stream
 from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import CONFLICT, TOO_MANY, UNAVAILABLE, OpenRequest, Refused
+from fairlead.subresources.workspaces.peers import CHECK, CLAIM, NoPeers, RunnerPeers
 
 MAX_USER_SHARE = 2
 """A user may have one in this many of the streams that are left on a runner."""
@@ -30,31 +30,6 @@ MAX_FORMER_PROCESSES = 16
 MAX_KNOWN_RUNNERS = 4096
 
 log = structlog.get_logger(__name__)
-
-
-class RunnerPeers(Protocol):
-    """The other workers of this server. Implemented by `peers.py`."""
-
-    async def open(self, request: OpenRequest) -> Stream | None:
-        """A stream over the connection that another worker has; None if none has one. Raises Refused."""
-
-    async def claim(self, runner: str, boot_id: str) -> None:
-        """Ends the runner's connections to other workers. Raises Refused if they know that it was superseded."""
-
-    async def close(self) -> None: ...
-
-
-class NoPeers:
-    """The peers of a server with one process."""
-
-    async def open(self, request: OpenRequest) -> Stream | None:
-        return None
-
-    async def claim(self, runner: str, boot_id: str) -> None:
-        return None
-
-    async def close(self) -> None:
-        return None
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +50,9 @@ class RunnerHub:
         self._connections: dict[str, _Connection] = {}
         self._lost_at: BoundedCache[str, datetime] = BoundedCache(MAX_KNOWN_RUNNERS)
         self._former: BoundedCache[str, deque[str]] = BoundedCache(MAX_KNOWN_RUNNERS)
+        self._elsewhere: BoundedCache[str, bool] = BoundedCache(MAX_KNOWN_RUNNERS)
+        """Runners that were reached through another process, and not missed since."""
+        self._registering: Counter[str] = Counter()
         self.peers: RunnerPeers = NoPeers()
 
     def is_connected(self, runner: str) -> bool:
@@ -101,14 +79,19 @@ class RunnerHub:
     async def _register(self, runner: str, connection: _Connection) -> bool:
         link = connection.link
         boot_id = link.peer_boot_id
+        self._registering[runner] += 1
         try:
             self.check_superseded(runner, boot_id)
-            await self.peers.claim(runner, boot_id)
+            for action in (CHECK, CLAIM):
+                await self.peers.announce(action, runner, boot_id)
             self.check_superseded(runner, boot_id)
         except Refused as refusal:
             log.warning("a runner process was rejected", runner=runner, boot_id=boot_id, reason=refusal.message)
-            await link.close(SUPERSEDED, refusal.message)
+            # After any other refusal, it connects again a little later.
+            await link.close(SUPERSEDED if refusal.code == CONFLICT else CLOSED, refusal.message)
             return False
+        finally:
+            _discount(self._registering, runner)
         if link.end is not None:
             return False
         self.supersede(runner, boot_id)
@@ -119,6 +102,16 @@ class RunnerHub:
         """Raises Refused if another process has connected as this runner after that one."""
         if boot_id in (self._former.get(runner) or ()):
             raise Refused(CONFLICT, f'another process has connected as runner "{runner}"; stop one of them')
+
+    def check_claim(self, runner: str, boot_id: str) -> None:
+        """Whether this process of the runner may connect to another process of this server. Raises Refused.
+
+        Of two that connect to different processes of this server at the same moment, neither knows of the other yet. So
+        a claim fails while a connection is being registered here: at least one of them has to try again.
+        """
+        self.check_superseded(runner, boot_id)
+        if self._registering[runner]:
+            raise Refused(UNAVAILABLE, f'runner "{runner}" is connecting to another process of this server right now')
 
     def supersede(self, runner: str, boot_id: str) -> None:
         """Ends the connection of the runner here, because the process `boot_id` has another one now."""
@@ -157,9 +150,15 @@ class RunnerHub:
 
     async def open(self, request: OpenRequest) -> Stream:
         """A stream to a runner. Raises Refused; with 503 if it is not connected."""
-        stream = await self.open_here(request) or await self.peers.open(request)
+        runner = request.runner
+        stream = await self.open_here(request)
         if stream is None:
-            raise Refused(UNAVAILABLE, self.describe_absence(request.runner))
+            stream = await self.peers.open(request)
+            if stream is None:
+                if self._elsewhere.pop(runner, False):
+                    self._lost_at[runner] = self._clock.now()
+                raise Refused(UNAVAILABLE, self.describe_absence(runner))
+            self._elsewhere[runner] = True
         return stream
 
     async def open_here(self, request: OpenRequest) -> Stream | None:
@@ -193,7 +192,7 @@ class RunnerHub:
         return f'runner "{runner}" is not connected {since}; check whether it is running and can reach this server'
 
 
-def _discount(streams: Counter[str], user: str) -> None:
-    streams[user] -= 1
-    if not streams[user]:
-        del streams[user]
+def _discount(counter: Counter[str], name: str) -> None:
+    counter[name] -= 1
+    if not counter[name]:
+        del counter[name]

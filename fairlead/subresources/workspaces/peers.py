@@ -1,126 +1,117 @@
-"""The connections of runners to other workers of this server.
+"""The contract between the processes of a server that runners are connected to: workers, and replicas.
 
-A runner is connected to one worker, and a client to any. Each worker listens on a Unix socket in the data folder, and
-connects to those of the others when it needs them. On it are the same links as to runners: a worker opens a stream with
-the request for the runner, and the worker with the connection forwards it. A worker without it refuses with 421.
+A runner is connected to one process, and a client to any. A process opens a stream at another one with the request for
+the runner, over the same links as to runners, and the process with the connection forwards it. A process without it
+refuses with 421. `worker_peers.py` and `replica_peers.py` find and reach the other processes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Protocol
 
-from fairlead.core.bounded_cache import BoundedCache
-from fairlead.links.connection import Link
-from fairlead.links.contract import GOING_AWAY, Stream
+from fairlead.links.contract import Stream
 from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import OpenRequest, Refused
-from fairlead.links.sockets import SocketTransport, connect_transport, serve_transports
-from fairlead.subresources.workspaces.hub import MAX_KNOWN_RUNNERS, RunnerHub
 from fairlead.subresources.workspaces.relay import relay
 
 CHECK, CLAIM = "check-claim", "claim"
-"""Actions by which a worker asks whether a process of a runner may connect to it, and announces that it has. `task_id`
-is the boot ID. All workers are asked first: a process that is rejected must not end the connection of another."""
+"""Actions by which a process asks whether a process of a runner may connect to it, and announces that it has. `task_id`
+is the boot ID. All are asked first: a process that is rejected must not end the connection of another."""
+LOCATE = "locate"
+"""Asks whether the runner is connected there, and has no other effect. So all can be asked at once."""
 NOT_HERE = 421
-PEER_LIMITS = LinkLimits(max_streams=4096, total_window=256 * 1024 * 1024, idle_frames_per_second=20_000)
-"""Workers trust each other, and one link has the streams of all runners."""
+MAX_STREAMS = 4096
+PEER_LIMITS = LinkLimits(max_streams=MAX_STREAMS, total_window=256 * 1024 * 1024, idle_frames_per_second=20_000)
+"""The processes of a server trust each other, and one link has the streams of all runners."""
 
 
-class WorkerPeers:
-    """The other workers. `index` is the number of this one, from 1 to `count`."""
-
-    def __init__(self, folder: Path, index: int, count: int, hub: RunnerHub) -> None:
-        self._paths = {number: folder / f"runners-{number}.socket" for number in range(1, count + 1)}
-        self._index = index
-        self._hub = hub
-        self._links: dict[int, Link] = {}
-        self._locks = {number: asyncio.Lock() for number in self._paths}
-        self._known: BoundedCache[str, int] = BoundedCache(MAX_KNOWN_RUNNERS)
-        """Where a runner was connected last."""
-        self._tasks: set[asyncio.Task[object]] = set()
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[None]:
-        """Accepts the connections of other workers while the context is open."""
-        async with serve_transports(self._paths[self._index], self._accept):
-            try:
-                yield
-            finally:
-                await self.close()
+class RunnerPeers(Protocol):
+    """Other processes of this server."""
 
     async def open(self, request: OpenRequest) -> Stream | None:
-        others = [number for number in self._paths if number != self._index]
-        others.sort(key=lambda number: number != self._known.get(request.runner))
-        for number in others:
-            stream = await self._open_at(number, request)
+        """A stream over the connection that another process has; None if none has one. Raises Refused."""
+
+    async def announce(self, action: str, runner: str, boot_id: str) -> None:
+        """Sends CHECK or CLAIM to all. Raises Refused: with 409 if one knows that this process of the runner was
+        superseded, with 503 if the runner connects to one of them at this moment."""
+
+    async def close(self) -> None: ...
+
+
+class LocalRunners(Protocol):
+    """The runners that are connected to this process. Implemented by `hub.py`."""
+
+    def is_connected(self, runner: str) -> bool: ...
+
+    def check_claim(self, runner: str, boot_id: str) -> None: ...
+
+    def supersede(self, runner: str, boot_id: str) -> None: ...
+
+    async def open_here(self, request: OpenRequest) -> Stream | None: ...
+
+
+class NoPeers:
+    """The peers of a server with one process."""
+
+    async def open(self, request: OpenRequest) -> Stream | None:
+        return None
+
+    async def announce(self, action: str, runner: str, boot_id: str) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+class PeerGroups:
+    """Several kinds of peers, the nearest first."""
+
+    def __init__(self, groups: Sequence[RunnerPeers]) -> None:
+        self._groups = tuple(groups)
+
+    async def open(self, request: OpenRequest) -> Stream | None:
+        for group in self._groups:
+            stream = await group.open(request)
             if stream is not None:
-                self._known[request.runner] = number
                 return stream
         return None
 
-    async def claim(self, runner: str, boot_id: str) -> None:
-        for action in (CHECK, CLAIM):
-            request = OpenRequest(action, runner, task_id=boot_id)
-            others = [self._open_at(number, request) for number in self._paths if number != self._index]
-            await asyncio.gather(*others)
+    async def announce(self, action: str, runner: str, boot_id: str) -> None:
+        await asyncio.gather(*(group.announce(action, runner, boot_id) for group in self._groups))
 
     async def close(self) -> None:
-        links, self._links = list(self._links.values()), {}
-        await asyncio.gather(*(link.close(GOING_AWAY, "the worker stops") for link in links))
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(group.close() for group in self._groups))
 
-    async def _open_at(self, number: int, request: OpenRequest) -> Stream | None:
-        """A stream to a worker; None if it does not run or does not have the runner. Raises Refused."""
-        link = await self._connect(number)
-        if link is None:
-            return None
-        try:
-            return await link.open(request)
-        except Refused as refusal:
-            if refusal.code == NOT_HERE or link.end is not None:
-                return None
-            raise
 
-    async def _connect(self, number: int) -> Link | None:
-        async with self._locks[number]:
-            link = self._links.get(number)
-            if link is not None and link.end is None:
-                return link
-            try:
-                transport = await connect_transport(self._paths[number])
-            except OSError:  # it is being started
-                return None
-            self._links[number] = link = self._run(transport, is_dialer=True)
-            return link
+class PeerService:
+    """Serves the streams of other processes. `beyond` are peers that a request may be forwarded to once more: a replica
+    forwards to its own workers, and a worker to none. So a request never goes in circles."""
 
-    def _accept(self, transport: SocketTransport) -> None:
-        self._run(transport, is_dialer=False)
+    def __init__(self, local: LocalRunners, beyond: RunnerPeers) -> None:
+        self._local = local
+        self._beyond = beyond
 
-    def _run(self, transport: SocketTransport, *, is_dialer: bool) -> Link:
-        boot_id = f"worker-{self._index}"
-        link = Link(transport, self._forward, boot_id=boot_id, is_dialer=is_dialer, limits=PEER_LIMITS)
-        task: asyncio.Task[object] = asyncio.create_task(link.run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return link
-
-    async def _forward(self, request: OpenRequest, stream: Stream) -> None:
-        """Serves a stream of another worker."""
+    async def serve(self, request: OpenRequest, stream: Stream) -> None:
+        local, runner = self._local, request.runner
         if request.action in (CHECK, CLAIM):
-            self._hub.check_superseded(request.runner, request.task_id)
+            local.check_claim(runner, request.task_id)
+            await self._beyond.announce(request.action, runner, request.task_id)
             if request.action == CLAIM:
-                self._hub.supersede(request.runner, request.task_id)
+                local.supersede(runner, request.task_id)
             await stream.send_exit(0)
             return
-        inner = await self._hub.open_here(request)
+        if request.action == LOCATE and local.is_connected(runner):
+            await stream.send_exit(0)
+            return
+        inner = await self._open_inner(request)
         if inner is None:
-            raise Refused(NOT_HERE, "the runner is not connected to this worker")
+            raise Refused(NOT_HERE, "the runner is not connected here")
         try:
             await stream.accept(inner.details)
             await relay(stream, inner)
         finally:
-            await inner.reset("the other worker has ended the stream")
+            await inner.reset("the other process has ended the stream")
+
+    async def _open_inner(self, request: OpenRequest) -> Stream | None:
+        inner = None if request.action == LOCATE else await self._local.open_here(request)
+        return inner or await self._beyond.open(request)

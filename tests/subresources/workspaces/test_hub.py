@@ -16,7 +16,7 @@ from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof, Exit, StreamReset
 from fairlead.subresources.workspaces.hub import RunnerHub
-from fairlead.subresources.workspaces.peers import WorkerPeers
+from fairlead.subresources.workspaces.worker_peers import WorkerPeers
 from tests.links.pipes import pipe_pair
 
 REQUEST = OpenRequest("ssh", "local", user="ada")
