@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.console.browser import JavaScriptError, Page
+from tests.console.browser import Browser, JavaScriptError, Page
 from tests.console.conftest import SignIn
+from tests.console.path_proxy import running_proxy
 from tests.console.servers import USERS, ConsoleServer
 
 LIST_PROTOCOLS = 'performance.getEntriesByType("resource").map((entry) => entry.nextHopProtocol)'
@@ -47,6 +48,31 @@ def test_code_and_styles_that_are_no_files_of_the_console_are_blocked(page: Page
     page.wait_until(lambda: len(page.csp_violations) >= 5, "all are reported")
     assert page.eval("[document.querySelector('style').sheet, document.body.style.color]") == [None, ""]
     page.allow_errors("script-src", "style-src", "Content Security Policy", "trusted-types", "'Trusted")
+
+
+def test_a_websocket_to_the_same_server_is_allowed_and_others_are_not(page: Page) -> None:
+    page.goto("")
+    page.allow_errors("WebSocket", "connect-src")
+    script = "new Promise((resolve) => { new WebSocket(%s).onerror = () => resolve('refused'); })"
+    assert page.eval(script % "`wss://${location.host}/version`") == "refused"  # by the server: it is no WebSocket
+    assert page.csp_violations == []
+    page.eval("try { new WebSocket('wss://192.0.2.1/'); } catch {}")
+    page.wait_until(lambda: page.csp_violations, "the other one is reported")
+
+
+def test_the_page_loads_behind_a_proxy_that_adds_a_path(browser: Browser, server: ConsoleServer) -> None:
+    with running_proxy(server.server, "/x/y") as address:
+        page = browser.new_page(address)
+        try:
+            for start in ("/x/y/", "/x/y/console", "/x/y/console/a/b/c"):
+                page.goto(start)
+                page.wait_until(lambda: page.text("main"), "the page shows something")
+                assert page.path.startswith("/x/y/console/")
+                assert {each.status for each in page.requests if "/assets/" in each.path} <= {200, 304}
+            assert [each for each in page.requests if each.path.startswith("/console/assets/")]
+            assert page.csp_violations == []
+        finally:
+            page.close_all()
 
 
 def test_every_user_can_sign_in(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
