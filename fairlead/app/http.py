@@ -75,6 +75,7 @@ from fairlead.subresources.credentials import (
 from fairlead.subresources.migration import migration_handlers
 from fairlead.subresources.profile import ProfileHandler
 from fairlead.subresources.projects import project_handlers
+from fairlead.subresources.resource_access import ResourceAccess
 from fairlead.subresources.resource_counts import ResourceCounter
 from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
@@ -304,6 +305,7 @@ def _build_action_handlers(
         **whoami_handlers(group, whoami, TokenReviewer(auth.authenticators)),
         **review_handlers(group, sources),
         **ResourceCounter(registry, auth.authorizer).handlers(group),
+        **ResourceAccess(registry, auth.authorizer, principals).handlers(group),
         **key_list_handlers(group, registry),
         **migration_handlers(group, registry, prefix),
         **project_handlers(group, registry, principals, auth.authorize),

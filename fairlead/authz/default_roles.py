@@ -114,6 +114,7 @@ def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str,
             _build_rule("", (SERVICE_ACCOUNT.plural,), (*READ_VERBS, *WRITE_VERBS)),
             _build_rule("", (f"{SERVICE_ACCOUNT.plural}/{TOKEN_SUBRESOURCE}",), ("create",)),
             _build_rule(AUTHORIZATION_GROUP, ("localsubjectaccessreviews",), ("create",)),
+            _build_rule(api_group, ("resourceaccessreviews",), ("create",)),  # if the role is bound cluster-wide
         ],
     )
     yield "edit", edit

@@ -81,16 +81,20 @@ class AccessReviews:
 
     async def review_self(self, request: ActionRequest) -> Object:
         """For the requester, with the scope of its key and any impersonation."""
-        return _with_status(request, self._decision_steps(request.user, self._resolve_target(request.body["spec"])))
+        return _with_status(
+            request, self._decision_steps(request.user, resolve_target(self._sources.catalog, request.body["spec"]))
+        )
 
     async def review_subject(self, request: ActionRequest) -> Object:
         spec = request.body["spec"]
-        return _with_status(request, self._decision_steps(_parse_subject(spec), self._resolve_target(spec)))
+        return _with_status(
+            request, self._decision_steps(_parse_subject(spec), resolve_target(self._sources.catalog, spec))
+        )
 
     async def review_local_subject(self, request: ActionRequest) -> Object:
         """Denies cluster-scoped resources: permissions in a namespace do not cover them, whatever the review says."""
         spec = request.body["spec"]
-        target = self._resolve_target(spec)
+        target = resolve_target(self._sources.catalog, spec)
         if target.namespace != request.namespace:
             return _with_status(request, [ExplainStep("namespaces", DENY, _CLUSTER_SCOPED_REASON)])
         return _with_status(request, self._decision_steps(_parse_subject(spec), target))
@@ -143,13 +147,16 @@ class AccessReviews:
         """
         if not subjects:
             return [ExplainStep("access keys", DENY, _INVALID_KEY_REASON)]
-        target = self._resolve_target(spec)
+        target = resolve_target(self._sources.catalog, spec)
         decisions = [(user, self._decision_steps(user, target)) for user in subjects]
         user, steps = min(decisions, key=lambda each: (_is_allowed(each[1]), _is_filtered(each[1])))
         is_scope_step = with_entry and steps[0].verdict == NO_OPINION  # not a public path
         if is_scope_step and (entry := self._sources.matching_entry(user, target)):
             steps[0] = replace(steps[0], reason=f"allowed by the scope: {entry}")
         return steps
+
+    def _target(self, request: ActionRequest) -> RequestInfo:
+        return resolve_target(self._sources.catalog, request.body["spec"])
 
     async def review_rules(self, request: ActionRequest) -> Object:
         namespace = request.body["spec"].get("namespace")
@@ -181,17 +188,18 @@ class AccessReviews:
             steps.append(ExplainStep(_LISTS_STEP, DENY, _FILTERED_REASON))
         return steps
 
-    def _resolve_target(self, spec: Object) -> RequestInfo:
-        """The target as a request would have it: cluster-scoped resources without a namespace.
 
-        kubectl adds the namespace of its context to every review.
-        """
-        target = _parse_attributes(spec)
-        kind = self._sources.catalog.resource(target.group, target.resource)
-        if kind is None or kind.namespaced:
-            return target
-        namespace = target.name if (kind.group, kind.plural) == NAMESPACE_RESOURCE else ""
-        return replace(target, namespace=namespace)
+def resolve_target(catalog: Catalog, spec: Object) -> RequestInfo:
+    """The target as a request would have it: cluster-scoped resources without a namespace.
+
+    kubectl adds the namespace of its context to every review.
+    """
+    target = _parse_attributes(spec)
+    kind = catalog.resource(target.group, target.resource)
+    if kind is None or kind.namespaced:
+        return target
+    namespace = target.name if (kind.group, kind.plural) == NAMESPACE_RESOURCE else ""
+    return replace(target, namespace=namespace)
 
 
 def _parse_attributes(spec: Object) -> RequestInfo:

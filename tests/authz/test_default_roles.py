@@ -266,6 +266,8 @@ async def test_only_admin_writes_roles_and_bindings_of_a_namespace(rbac: RbacAut
         assert allowed_verbs(rbac, "edit", (*READ, *WRITE), plural, GROUP) == []
     assert allowed_verbs(rbac, "admin", WRITE, "clusterroles", GROUP) == []
     assert allowed_verbs(rbac, "admin", ("create",), "localsubjectaccessreviews", "authorization.k8s.io") == ["create"]
+    for role, verbs in (("admin", ["create"]), ("edit", []), ("view", [])):
+        assert allowed_verbs(rbac, role, ("create",), "resourceaccessreviews", MANAGEMENT_GROUP) == verbs
 
 
 async def test_admin_holds_every_rule_of_view_and_can_grant_it(api: RegistryFixture, rbac: RbacAuthorizer) -> None:

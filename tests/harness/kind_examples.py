@@ -271,6 +271,11 @@ _FIELDS: dict[str, Object] = {
         "spec": {"resourceAttributes": {"verb": "get", "resource": "apps", "labelSelector": {"rawSelector": "a=b"}}},
         "status": {"allowed": True, "reason": "owner of the object"},
     },
+    "ResourceAccessReview": {
+        "metadata": {},
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "apps"}},
+        "status": {"users": [{"name": "ada", "via": "owner", "reason": "owner of the object"}], "truncated": True},
+    },
     "ResourceCount": {
         "metadata": {"name": "apps.management.service.sh"},
         **{"group": "management.service.sh", "resource": "apps", "resourceKind": "App"},

@@ -13,6 +13,7 @@ from tests.harness.server_process import MANAGEMENT, Server, running_server
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
 CORE = f"{MANAGEMENT}/api/v1"
+RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
 Object = dict[str, Any]
 NAMESPACE = "service-p-web"
 PROJECT_SCOPE: Object = {"projects": [{"project": "web"}], "allowServiceCli": True}
@@ -69,6 +70,15 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
             create(f"{CORE}/namespaces/{NAMESPACE}/configmaps", "ConfigMap", name)
         for name, owner in (("shared", "vic"), ("hidden", "admin")):
             create(f"{M}/apps", "App", name, spec={"owner": {"user": owner}}, **TYPE)
+        role_ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+        subjects = [
+            {"kind": "Group", "name": "readers", "apiGroup": "rbac.authorization.k8s.io"},
+            {"kind": "ServiceAccount", "name": "robot", "namespace": "default"},
+        ]
+        fields = {"roleRef": {**role_ref, "name": "view"}, "subjects": subjects}
+        create(f"{RBAC}/namespaces/{NAMESPACE}/rolebindings", "RoleBinding", "read", **fields)
+        create(f"{M}/teams", "Team", "ops", spec={"users": ["eve"]}, **TYPE)
+        create(f"{M}/apps", "App", "team-app", spec={"owner": {"team": "ops"}}, **TYPE)
         keys = {user: create_key(user) for user in ("ann", "bob", "vic", "eve")}
         keys |= {"admin": server.key, "scoped": create_key("ann", "scoped", scope=PROJECT_SCOPE)}
         keys["closed"] = create_key("ann", "closed", scope={"projects": [{"project": "web"}]})
@@ -183,9 +193,9 @@ def test_counts_are_those_of_the_lists(installation: Installation, who: str, nam
 
 
 def test_counts_say_what_is_filtered_and_follow_changes(installation: Installation) -> None:
-    assert count(installation, "admin")["apps.management.service.sh"] == (2, False)
+    assert count(installation, "admin")["apps.management.service.sh"] == (3, False)
     assert count(installation, "vic")["apps.management.service.sh"] == (1, True)
-    assert "apps.management.service.sh" not in count(installation, "eve")
+    assert "apps.management.service.sh" not in count(installation, "bob")
     path, patch = f"{M}/apps/hidden", {"spec": {"access": [{"users": ["vic"], "verbs": ["get"]}]}}
     with installation.server.client() as client:
         headers = {"Content-Type": "application/merge-patch+json"}
@@ -225,3 +235,68 @@ def test_what_counts_do_not_support_gets_an_error(
 ) -> None:
     response = installation.send(who, method, f"{M}/resourcecounts{path}")
     assert (response.status_code, message in response.text) == (code, True), response.text
+
+
+# --- who may do something
+
+
+def who_can(installation: Installation, spec: Object) -> dict[str, dict[str, tuple[str, str]]]:
+    status = installation.post("admin", "resourceaccessreviews", spec)["status"]
+    assert "truncated" not in status
+    return {
+        field: {each["name"]: (each["via"], each["reason"]) for each in subjects} for field, subjects in status.items()
+    }
+
+
+ADMINISTRATORS = ("administrators", "member of a built-in admin group")
+
+
+def test_who_can_names_each_subject_and_the_reason(installation: Installation) -> None:
+    found = who_can(installation, action("list", "configmaps", NAMESPACE, ""))
+    reason = found["groups"]["readers"][1]
+    assert 'RoleBinding "read/service-p-web"' in reason
+    assert found == {
+        "users": {
+            "admin": ADMINISTRATORS,
+            "ann": ("project member", 'role "admin" in project "web"'),
+            "system:serviceaccount:default:robot": ("rbac", found["users"]["system:serviceaccount:default:robot"][1]),
+        },
+        "groups": {
+            "readers": ("rbac", reason),
+            "service:admins": ADMINISTRATORS,
+            "system:masters": ("administrators", ADMINISTRATORS[1]),
+        },
+        "teams": {},
+    }
+
+
+def test_who_can_includes_owners_and_their_teams(installation: Installation) -> None:
+    attributes = {**action("delete", "apps")["resourceAttributes"], "name": "team-app"}
+    found = who_can(installation, {"resourceAttributes": attributes})
+    assert found["users"].keys() == {"admin", "eve"}
+    assert found["users"]["eve"][0] == found["teams"]["ops"][0] == "owner"
+
+
+def test_who_can_agrees_with_single_reviews(installation: Installation) -> None:
+    for each in ACTIONS:
+        expected = {
+            user
+            for user in ("ann", "bob", "vic", "eve", "admin")
+            if installation.post("admin", "subjectaccessreviews", {"user": user, **each})["status"]["allowed"]
+        }
+        if "resourceAttributes" in each:
+            users = who_can(installation, each)["users"].keys()
+            assert {name for name in users if not name.startswith("system:")} == expected, each
+
+
+@pytest.mark.parametrize("who", ["ann", "bob", "vic", "eve", "scoped", "closed"])
+def test_who_can_needs_the_permission(installation: Installation, who: str) -> None:
+    installation.post(who, "resourceaccessreviews", ACTIONS[0], 403)
+
+
+def test_who_can_rejects_what_it_does_not_understand(installation: Installation) -> None:
+    path = f"{M}/resourceaccessreviews"
+    assert installation.send("anonymous", "POST", path, {"spec": ACTIONS[0]}).status_code == 401
+    error = installation.post("admin", "resourceaccessreviews", {}, 422)
+    assert "exactly one of nonResourceAttributes or resourceAttributes" in error["message"]
+    assert installation.send("admin", "GET", path).status_code == 405

@@ -1,6 +1,7 @@
 """`fairlead who-can` and `fairlead key explain`: permission checks with access reviews.
 
-`who-can` sends one SubjectAccessReview for each user and each team, because only the server can evaluate permissions.
+`who-can` sends a ResourceAccessReview. Without the permission for that, or to an older server, it sends one
+SubjectAccessReview for each user and each team.
 """
 
 from collections.abc import Iterator
@@ -106,9 +107,10 @@ class WhoCanOptions:
 
 @options_from(WhoCanOptions)
 def who_can(options: WhoCanOptions) -> None:
-    """List the users and teams that may perform an action, and why.
+    """List the users, groups and teams that may perform an action, and why.
 
-    Requires permission to list users and teams, and to create subjectaccessreviews.
+    Requires permission to create resourceaccessreviews; without it, to list users and teams and to create
+    subjectaccessreviews.
 
     A key may be restricted further by its scope: see `fairlead key explain`.
     """
@@ -132,6 +134,22 @@ def who_can(options: WhoCanOptions) -> None:
 
 
 def find_allowed(client: Client, resolved: ResolvedQuery) -> Iterator[Object]:
+    """The allowed users, groups and teams."""
+    try:
+        status = client.create("resourceaccessreviews", {"spec": resolved.attributes}).get("status") or {}
+    except ApiStatusError as problem:
+        if problem.code not in FALLBACK_CODES:
+            raise
+        yield from _find_by_single_reviews(client, resolved)
+        return
+    for kind, field in (("User", "users"), ("Group", "groups"), ("Team", "teams")):
+        for subject in status.get(field) or ():
+            yield {"kind": kind, "name": subject["name"], "reason": str(subject.get("reason") or "")}
+    if status.get("truncated"):
+        print_note("warning: there are more subjects than the server lists")
+
+
+def _find_by_single_reviews(client: Client, resolved: ResolvedQuery) -> Iterator[Object]:
     """The allowed users, then the allowed teams."""
     for kind, name, subject in (*_user_subjects(client), *_team_subjects(client)):
         status = client.create("subjectaccessreviews", {"spec": {**subject, **resolved.attributes}}).get("status") or {}

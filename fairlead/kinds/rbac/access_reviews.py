@@ -2,8 +2,9 @@
 
 The kinds of authorization.k8s.io are those of Kubernetes, for `kubectl auth can-i`. The kinds of the management group
 add fields: the access key or the scope to review, the decision path of the authorizers, and whether a list is filtered.
-SelfSubjectAccessReviewBatch has many reviews in one request. This module declares schemas and validation;
-`subresources/access_reviews.py` implements the reviews.
+SelfSubjectAccessReviewBatch has many reviews in one request, ResourceAccessReview lists who may do something. This
+module declares schemas and validation; `subresources/access_reviews.py` and `subresources/resource_access.py` have the
+handlers.
 """
 
 from collections.abc import Callable, Iterable
@@ -325,4 +326,33 @@ EXPLAINED_REVIEW = _review(
     ),
     _EXPLAINED,
     check_explained,
+)
+
+MAX_REVIEW_SUBJECTS = 500
+"""How many users, groups and teams each a ResourceAccessReview returns."""
+
+
+def _subjects(description: str) -> Schema:
+    subject = obj(
+        required=(),
+        name=string("Name of the subject."),
+        via=string("The authorizer that allows it, such as `rbac`, `project member`, `owner` or `administrators`."),
+        reason=string("Why it is allowed, such as the binding and role.", max_length=limits.MESSAGE),
+    )
+    return array(subject, description, max_items=MAX_REVIEW_SUBJECTS)
+
+
+RESOURCE_ACCESS_REVIEW = _review(
+    MANAGEMENT_GROUP,
+    "ResourceAccessReview",
+    obj("Lists who may perform an action.", required=(), **_ATTRIBUTES),
+    obj(
+        "The subjects that may perform the action, sorted by name.",
+        required=(),
+        users=_subjects("Active users, including those with a team, and users and service accounts of role bindings."),
+        groups=_subjects("Groups of role bindings, and the built-in admin groups."),
+        teams=_subjects("Active teams."),
+        truncated=boolean("There are more subjects than were checked or are listed here."),
+    ),
+    check_self,
 )

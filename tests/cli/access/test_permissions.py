@@ -9,6 +9,7 @@ from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, Request, build_object, failure_status, list_response
 
 REVIEWS = f"{M}/subjectaccessreviews"
+WHO_CAN = f"{M}/resourceaccessreviews"
 
 
 @pytest.fixture
@@ -70,3 +71,22 @@ def test_without_permission_for_reviews_the_command_fails(cli_with_users: CliFix
     result = cli_with_users.run("who-can", "get", "apps")
     assert result.code == 1
     assert result.err.startswith("fairlead: you may not review access\n")
+
+
+def test_the_server_lists_who_may_if_it_can(cli_with_users: CliFixture) -> None:
+    subjects = {
+        "users": [{"name": "alice", "via": "owner", "reason": "owner of the object"}],
+        "groups": [{"name": "system:masters", "via": "administrators"}],
+        "teams": [{"name": "ops", "via": "rbac", "reason": "ClusterRole edit"}],
+        "truncated": True,
+    }
+    cli_with_users.fake.on("POST", WHO_CAN, (201, {"status": subjects}))
+    result = cli_with_users.run("who-can", "delete", "apps", "x")
+    assert result.code == 0
+    assert [line.split()[:2] for line in result.out.splitlines()[1:]] == [
+        ["user", "alice"],
+        ["group", "system:masters"],
+        ["team", "ops"],
+    ]
+    assert "there are more subjects" in result.err
+    assert not cli_with_users.fake.requests_to("POST", REVIEWS)
