@@ -65,6 +65,7 @@ from fairlead.settings.values import ON
 from fairlead.storage.contract import Store
 from fairlead.subresources.access_reviews import ReviewSources, review_handlers
 from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
+from fairlead.subresources.cluster_health import health_handlers
 from fairlead.subresources.credentials import (
     DirectTokenHandlers,
     OidcDiscovery,
@@ -307,6 +308,7 @@ def _build_action_handlers(
         **ResourceCounter(registry, auth.authorizer).handlers(group),
         **ResourceAccess(registry, auth.authorizer, principals).handlers(group),
         **key_list_handlers(group, registry),
+        **health_handlers(group, registry),
         **migration_handlers(group, registry, prefix),
         **project_handlers(group, registry, principals, auth.authorize),
         **rotation_handlers(group, KeyRotator(registry, group, auth.pepper, is_superset)),

@@ -31,6 +31,7 @@ from fairlead.controllers.clusters.status import (
     disconnected_status,
     equal_ignoring_times,
     next_status,
+    with_history,
 )
 from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.runtime.loop import Requeue
@@ -202,6 +203,7 @@ class ClusterController:
         if result.failure is None and not result.is_incomplete and not is_fresh:
             schedule.details, schedule.details_at = result.details, now
         schedule.record_result(result, must_dial)
+        schedule.samples.append(result.sample(self._registry.clock.now()))
         return upstream, result
 
     async def _write_status(
@@ -226,11 +228,13 @@ class ClusterController:
             meta = metadata(current)
             if (meta["uid"], meta.get("generation", 0)) != schedule.inputs[:2]:
                 return current
-            return {**current, "status": next_status(current, result, duplicate_of, bound, now)}
+            status = next_status(current, result, duplicate_of, bound, now)
+            return {**current, "status": with_history(status, schedule.samples)}
 
         with suppress(NotFound):  # it was deleted meanwhile
             await self._clusters.modify("", name_of(cluster), edit, server_write_options("status"))
             schedule.written_at = self._registry.clock.monotonic()
+            schedule.samples.clear()
             await self._record_transition(cluster, before, after)
 
     async def _record_transition(self, cluster: Object, before: Object, after: Object) -> None:

@@ -9,7 +9,7 @@ are never quoted in messages.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -154,18 +154,21 @@ async def send_request(upstream: Upstream, method: str, target: str, body: Objec
 async def probe_cluster(upstream: Upstream, known: ClusterDetails | None) -> ProbeResult:
     """`known`: details of an earlier probe to reuse; None: fetch them."""
     probes: tuple[Probe, ...] = (Probe("config", True, "the secret has a usable kubeconfig"),)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
     try:
         response = await _with_timeout(send_request(upstream, "GET", "/version"))
     except UpstreamError as error:
         return unreachable_result(error, (*probes, Probe("connection", False, error.message)))
+    latency = loop.time() - started
     probes += (Probe("connection", True, "the cluster is reachable, and its certificate is trusted"),)
     version = get_path(response.body, "gitVersion")
     if response.status != 200 or not isinstance(version, str) or not _VERSION.fullmatch(version):
         failure = _version_failure(response.status)
         name = "credential" if response.status == 401 else "version"
-        return ProbeResult((*probes, Probe(name, False, failure.message)), failure)
+        return ProbeResult((*probes, Probe(name, False, failure.message)), failure, latency=latency)
     probes += (Probe("version", True, f"the cluster runs Kubernetes {version}"),)
-    return await _finish_probe(upstream, known, probes, version)
+    return replace(await _finish_probe(upstream, known, probes, version), latency=latency)
 
 
 def unreachable_result(error: UpstreamError, probes: tuple[Probe, ...]) -> ProbeResult:

@@ -7,10 +7,12 @@ once per HINT_INTERVAL_SECONDS.
 """
 
 import random
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.controllers.clusters.status import ClusterDetails, ProbeResult
+from fairlead.domain.probe_history import MAX_SAMPLES, ProbeSample
 
 HEALTHY_SECONDS, UNREACHABLE_SECONDS, NOT_READY_SECONDS, RETRY_SECONDS = 5.0, 3.0, 2.0, 1.0
 """Seconds until the next probe of a cluster that is healthy; that is unreachable or unusable; that is reachable but not
@@ -42,6 +44,8 @@ class ProbeSchedule:
     """When the last probe that a hint triggered was, or will be, due."""
     hint_due: float = NOT_SCHEDULED
     """When the probe that a hint triggered is due."""
+    samples: deque[ProbeSample] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
+    """The probes since the status was last written."""
 
     @property
     def next_due(self) -> float:

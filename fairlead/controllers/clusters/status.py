@@ -7,14 +7,18 @@ follow kstatus, for generic tools: `Connected` and `Ready`; `Reconciling` while 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from fairlead.core.objects import Object, metadata
+from fairlead.domain.probe_history import ProbeSample, decode_samples, encode_samples
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, with_conditions, without_conditions
 
 CONNECTED, READY, RECONCILING, STALLED = "Connected", "Ready", "Reconciling", "Stalled"
 ADMINISTRATORS_BOUND = "AdministratorsBound"
 ADMINISTRATORS_GROUP_FIELD = "administratorsGroup"
 """The status field with the bound group."""
+HISTORY_FIELD, LATENCY_FIELD = "probeHistory", "latencyMilliseconds"
+"""The status fields with the recent probes, and the latency of the last one."""
 OFFLINE, NOT_READY, IMPERSONATION_FORBIDDEN = "Offline", "NotReady", "ImpersonationForbidden"
 INITIALIZE_FAILED, HEALTH_CHECK_FAILED, DUPLICATE_CLUSTER = "InitializeCluster", "HealthCheckCluster", "ClusterUID"
 KUBECONFIG_NOT_SET = "KubeconfigNotSet"
@@ -65,6 +69,16 @@ class ProbeResult:
     details: ClusterDetails = ClusterDetails()
     is_incomplete: bool = False
     """Some requests got no response: the cluster is probed again soon."""
+    latency: float | None = None
+    """Seconds until the response to the first request; None if there was none."""
+
+    def sample(self, now: datetime) -> ProbeSample:
+        """The result as an entry of the history."""
+        if self.failure is not None:
+            reason = self.failure.reason
+        else:
+            reason = NOT_READY if self.not_ready else IMPERSONATION_FORBIDDEN if self.details.missing_rights else ""
+        return ProbeSample(int(now.timestamp()), None if self.latency is None else round(1000 * self.latency), reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +200,16 @@ def disconnected_status(cluster: Object, now: str) -> Object:
         "online": False,
         "observedGeneration": generation,
     }
-    return {**{name: value for name, value in status.items() if name != "probes"}, **fields}
+    obsolete = ("probes", HISTORY_FIELD, LATENCY_FIELD)
+    return {**{name: value for name, value in status.items() if name not in obsolete}, **fields}
+
+
+def with_history(status: Object, samples: Sequence[ProbeSample]) -> Object:
+    """The status with more samples in its history, and the latency of the last one."""
+    history = encode_samples([*decode_samples(status.get(HISTORY_FIELD)), *samples])
+    others = {name: value for name, value in status.items() if name != LATENCY_FIELD}
+    latency = samples[-1].latency if samples else status.get(LATENCY_FIELD)
+    return {**others, HISTORY_FIELD: history, **({} if latency is None else {LATENCY_FIELD: latency})}
 
 
 def equal_ignoring_times(one: Object, other: Object) -> bool:

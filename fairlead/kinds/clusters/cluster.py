@@ -2,11 +2,13 @@
 
 The agent serves the direct endpoint next to the cluster. It authenticates as `service:agent:<cluster>` with a key that
 is owned by the Cluster and deleted with it. `authz/component_access.py` authorizes it, `subresources/cluster_agents.py`
-implements its subresources: the key, the configuration for verifying tokens, and reports.
+implements its subresources: the key, the configuration for verifying tokens, and reports. The subresource `health` has
+the recent probes (`subresources/cluster_health.py`).
 """
 
 from collections.abc import Iterable
 
+from fairlead.domain.probe_history import MAX_SAMPLES, MAX_TEXT_LENGTH
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.answered import component_key_kind, read_only_kind
 from fairlead.kinds.fields import (
@@ -146,6 +148,28 @@ SPEC = owned_spec(
     argoCD=open_object("Settings of the Argo CD integration."),
 )
 
+CLUSTER_HEALTH = read_only_kind(
+    "ClusterHealth",
+    "The recent probes of a cluster.",
+    {
+        "online": boolean("Whether the last probe reached the cluster."),
+        "version": string("Kubernetes version of the cluster."),
+        "latencyMilliseconds": integer("Time until the response to the last probe. Absent if there was none."),
+        "lastProbeTime": timestamp("Time of the last probe that was recorded."),
+        "samples": array(
+            obj(
+                required=("time", "ok"),
+                time=timestamp("Time of the probe."),
+                latencyMilliseconds=integer("Time until the response. Absent if there was none."),
+                ok=boolean("Whether the cluster was reachable and ready."),
+                reason=string("Why it was not, such as `TimedOut` or `NotReady`."),
+            ),
+            "The last probes, oldest first. Recorded about every 30 seconds, and at once when the status changes.",
+            max_items=MAX_SAMPLES,
+        ),
+    },
+)
+
 STATUS = obj(
     "Result of the last probe of the cluster. Written by the server.",
     phase=enum("Empty while the cluster is being set up or is offline.", "", "Initialized", "Failed"),
@@ -163,6 +187,11 @@ STATUS = obj(
     ),
     nodes=integer("Number of nodes, if the credential may list them."),
     lastProbeTime=timestamp("Time of the last probe. Without other changes, updated only every 30 seconds."),
+    latencyMilliseconds=integer("Time until the response to the last probe. Absent if there was none."),
+    probeHistory=string(
+        "The recent probes in a compact form, which may change. Read them with the subresource `health`.",
+        max_length=MAX_TEXT_LENGTH,
+    ),
     probes=array_map(
         ("name",),
         obj(
@@ -213,6 +242,7 @@ CLUSTER = Kind(
     selectable=("spec.networkPeer", "spec.owner.user", "status.phase"),
     actions=(
         Action("accesskey", ("get",), CLUSTER_ACCESS_KEY),
+        Action("health", ("get",), CLUSTER_HEALTH, object_verb="get"),
         Action("agentconfig", ("get",), CLUSTER_AGENT_CONFIG),
         Action("agentreport", ("create",), CLUSTER_AGENT_REPORT),
     ),

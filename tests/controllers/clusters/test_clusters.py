@@ -6,8 +6,9 @@ import pytest
 
 from fairlead.controllers.clusters.probe import REVIEWS_PATH
 from fairlead.core.objects import Object
+from fairlead.domain.probe_history import decode_samples
 from fairlead.upstream.clusters import NotConnected
-from fairlead.upstream.errors import TlsError
+from fairlead.upstream.errors import TimedOut, TlsError
 from tests.controllers.clusters.cluster_fixture import (
     CONFIG,
     FakeUpstream,
@@ -44,6 +45,25 @@ async def test_an_unchanged_cluster_is_written_at_most_every_half_minute(
     await asyncio.sleep(300)
     assert 5 <= await server.store.revision() - revision <= 10
     assert cluster_status(server)["lastProbeTime"] > last_probe
+
+
+async def test_the_status_has_the_recent_probes_without_more_writes(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    upstream = await connect_cluster(server, upstreams)
+    revision = await server.store.revision()
+    await asyncio.sleep(120)
+    assert await server.store.revision() - revision <= 5
+    samples = decode_samples(cluster_status(server)["probeHistory"])
+    assert len(samples) >= 15
+    assert all(sample.latency is not None and not sample.reason for sample in samples)
+    assert cluster_status(server)["latencyMilliseconds"] == samples[-1].latency
+    upstream.error = TimedOut("no answer")
+    await eventually(lambda: not cluster_status(server)["online"])
+    failed = decode_samples(cluster_status(server)["probeHistory"])
+    assert failed[: len(samples)] == samples
+    assert (failed[-1].latency, failed[-1].reason) == (None, TimedOut.reason)
+    assert "latencyMilliseconds" not in cluster_status(server)
 
 
 async def test_a_cluster_is_not_ready_while_its_credential_cannot_impersonate(
