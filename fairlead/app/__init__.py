@@ -198,6 +198,8 @@ async def run(
             if not stop.is_set():  # otherwise the background work would be cancelled while it takes the lease
                 await wait_until_stopped(stop, start_background())
             view.end_watches()
+            if audit is not None:
+                audit.reader.end_watches()
             await cluster_services.upstreams.close_all()
             await hub.close()
             # Watch streams end regularly before their connections are closed.

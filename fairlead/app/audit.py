@@ -16,6 +16,9 @@ from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log import AuditLog, DiskBudget
 from fairlead.server.audit.log_file import STANDARD_OUTPUT, LogRetention, RotatingFile, open_sink
+from fairlead.server.audit.log_query import LOG_NAMES
+from fairlead.server.audit.log_reader import AuditLogReader
+from fairlead.server.audit.log_segments import SegmentedLog
 from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
 from fairlead.server.audit.stage import AuditStage
 from fairlead.settings import Settings
@@ -42,11 +45,15 @@ async def open_audit_log(
     logs, disk = _open_logs(settings, clock, workers)
     audit = AuditStage(policy, logs, catalog, clock, MANAGEMENT_PATH)
     try:
-        yield AuditLog(audit, logs, AgentReports(logs.agents, clock), disk, clock)
+        yield AuditLog(audit, logs, AgentReports(logs.agents, clock), disk, clock, _build_reader(disk))
     finally:
         audit.finish()
         for writer in logs.writers:
             await writer.close()
+
+
+def _build_reader(disk: DiskBudget | None) -> AuditLogReader:
+    return AuditLogReader([SegmentedLog(disk.logs[name]) for name in LOG_NAMES] if disk is not None else [])
 
 
 def _open_logs(settings: Settings, clock: Clock, workers: int) -> tuple[AuditLogs, DiskBudget | None]:

@@ -39,6 +39,7 @@ from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.log import AuditLog
+from fairlead.server.audit.log_reader import AuditLogReader
 from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
 from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
 from fairlead.server.auth.stages import (
@@ -64,6 +65,7 @@ from fairlead.settings import Settings
 from fairlead.settings.values import ON
 from fairlead.storage.contract import Store
 from fairlead.subresources.access_reviews import ReviewSources, review_handlers
+from fairlead.subresources.audit_events import AuditEventSources, audit_event_handlers
 from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
 from fairlead.subresources.cluster_health import health_handlers
 from fairlead.subresources.credentials import (
@@ -217,6 +219,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     services = WorkspaceServices(registry, deps.hub, flow.streams, access, authority, settings.namespace_prefix)
     workspaces = workspace_handlers(settings.api_group, services)
     handlers = {
+        **_build_audit_event_handlers(settings, registry, auth, audit, flow),
         **_build_action_handlers(settings, registry, auth, login),
         **tokens.handlers,
         **agents,
@@ -315,6 +318,15 @@ def _build_action_handlers(
         **_build_runner_handlers(settings, registry, auth),
         (group, "users", "profile"): login_services.profiles,
     }
+
+
+def _build_audit_event_handlers(
+    settings: Settings, registry: Registry, auth: Auth, audit: AuditLog | None, flow: FlowServices
+) -> Mapping[ActionPath, ActionHandler]:
+    reader = audit.reader if audit is not None else AuditLogReader(())
+    within_scope, seconds = auth.authorizer.is_within_scope, settings.watch_timeout_min
+    sources = AuditEventSources(reader, flow.streams, registry.clock, within_scope, seconds)
+    return audit_event_handlers(settings.api_group, sources)
 
 
 def _build_account_tokens(

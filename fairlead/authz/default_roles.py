@@ -8,6 +8,7 @@
     system:discovery       discovery documents; for all authenticated users
     system:basic-user      reviews of one's own identity and permissions; for all authenticated users
     system:monitoring      metrics and health checks
+    system:auditor         the audit events of all users
 
 Missing roles are created again. A role that users have changed is left alone; an unchanged one is updated with the
 server, so that an upgrade adds the rules for new kinds. An annotation has the digest of the rules that the server
@@ -25,6 +26,7 @@ import orjson
 from fairlead.core.errors import AlreadyExists, NotFound
 from fairlead.core.objects import Object, deep_copy, metadata
 from fairlead.core.user import AUTHENTICATED
+from fairlead.kinds.access.audit_event import AUDIT_EVENT
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, TOKEN_SUBRESOURCE
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
@@ -134,6 +136,7 @@ def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str,
             _build_rule("apiextensions.k8s.io", ("customresourcedefinitions",), ("list",)),
         ],
     )
+    yield "system:auditor", [_build_rule(api_group, (AUDIT_EVENT.plural,), READ_VERBS)]
     yield "system:monitoring", [{"nonResourceURLs": list(MONITORING_PATHS), "verbs": ["get"]}]
     yield (
         "system:basic-user",

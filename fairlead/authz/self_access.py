@@ -1,4 +1,6 @@
-"""Allows users to read their own User and teams, and to manage their own access keys."""
+"""Allows users to read their own User and teams and the audit events of their own requests, and to manage their own
+access keys.
+"""
 
 import msgspec
 
@@ -6,14 +8,18 @@ from fairlead.authz.name_index import is_user, owns
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.audit_event import AUDIT_EVENT
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN
 from fairlead.kinds.access.users import TEAM, USER
 from fairlead.storage.view.view import Entry, View
 
 USERS, TEAMS, KEYS = USER.plural, TEAM.plural, OWNED_ACCESS_KEY.plural
+AUDIT_EVENTS = AUDIT_EVENT.plural
 _KEY_VERBS = frozenset({"get", "update", "patch", "delete"})
 _ALLOW_READ = Decision(True, "the user's own User or team")
 _ALLOW_KEY = Decision(True, "the user's own access key")
+OWN_AUDIT_EVENTS = Decision(True, "an event of the user's own request, if there is one")
+"""The handler of audit events shows no others to a request that was allowed for this reason."""
 _ALLOW_LOGIN = Decision(True, "the user's own login")
 _ALLOW_TOKEN = Decision(True, "the user's own direct token")
 _CREATABLE = {KEYS: _ALLOW_KEY, DIRECT_CLUSTER_ENDPOINT_TOKEN.plural: _ALLOW_TOKEN}
@@ -51,6 +57,8 @@ class SelfAuthorizer:
             return self._authorize_user(target)
         if target.resource == TEAMS and target.verb == "get" and not target.subresource:
             return _ALLOW_READ if owns(user, None, target.name) else None
+        if target.resource == AUDIT_EVENTS:
+            return OWN_AUDIT_EVENTS if target.verb == "get" and target.name and not target.subresource else None
         if target.verb == "create" and not target.subresource and target.resource in _CREATABLE:
             return _CREATABLE[target.resource]
         if target.resource == KEYS and target.name:
@@ -76,5 +84,9 @@ class SelfAuthorizer:
         return self(user, target)
 
     def may_see_some(self, user: User, target: RequestInfo) -> bool:
-        """Users may list at least their own User, teams and keys."""
-        return target.group == self._group and target.resource in (USERS, TEAMS, KEYS)
+        """Users may list at least their own User, teams and keys, and the audit events of their own requests."""
+        if target.group != self._group:
+            return False
+        return target.resource in (USERS, TEAMS, KEYS) or (
+            target.resource == AUDIT_EVENTS and is_user(user, (user.name,))
+        )

@@ -4,7 +4,7 @@ To add a kind, declare a `Kind` and add it to `KINDS`; routes, discovery, OpenAP
 
 - `fields`: schemas that several management kinds share
 - `answered`: functions that declare kinds without storage
-- `access`: users, teams, access keys and their scopes, direct tokens, whoami reviews
+- `access`: users, teams, access keys and their scopes, direct tokens, whoami reviews, audit events
 - `clusters`: Cluster, Runner, App, Config
 - `instances`: spaces, virtual clusters, workspaces and their templates, deployed apps
 - `projects`: Project and its subresources, project secrets, migration
@@ -15,6 +15,7 @@ To add a kind, declare a `Kind` and add it to `KINDS`; routes, discovery, OpenAP
 from collections.abc import Mapping
 
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.audit_event import AUDIT_EVENT
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
 from fairlead.kinds.access.users import TEAM, USER
 from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
@@ -76,6 +77,7 @@ KINDS = (
     SELF_REVIEW_BATCH,
     RESOURCE_ACCESS_REVIEW,
     RESOURCE_COUNT,
+    AUDIT_EVENT,
     NAMESPACE,
     CONFIGMAP,
     SECRET,

@@ -239,6 +239,8 @@ class Kind:
     """
     persisted: bool = True
     """False for kinds that are never persisted, such as access reviews: a POST is only answered."""
+    is_audit_log: bool = False
+    """Its objects are events of the audit log. Reading them is always recorded, without the response."""
     actions: tuple[Action, ...] = ()
     name_is_label: bool = False
     """Names are DNS labels (63 characters, no dots) instead of DNS subdomains."""

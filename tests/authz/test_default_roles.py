@@ -41,7 +41,7 @@ def allowed_verbs(rbac: RbacAuthorizer, role: str, verbs: tuple[str, ...], resou
 
 
 async def test_all_default_roles_and_bindings_exist(api: RegistryFixture, rbac: RbacAuthorizer) -> None:
-    system = [f"system:{name}" for name in ("auth-delegator", "basic-user", "discovery", "monitoring")]
+    system = [f"system:{name}" for name in ("auditor", "auth-delegator", "basic-user", "discovery", "monitoring")]
     roles = ["admin", "cluster-admin", "edit", *system, "view"]
     assert api.list_names("ClusterRole") == roles
     bindings = ["cluster-admin", "system:basic-user", "system:discovery", "system:monitoring"]
@@ -129,7 +129,7 @@ async def test_two_replicas_can_start_concurrently(api: RegistryFixture) -> None
 
     api.store.before = [create_first]
     await ensure_default_roles(api.registry, MANAGEMENT_GROUP)
-    assert len(api.list_names("ClusterRole")) == 8
+    assert len(api.list_names("ClusterRole")) == 9
 
 
 async def test_monitoring_reads_metrics_and_health_checks_only(rbac: RbacAuthorizer) -> None:
@@ -334,3 +334,11 @@ async def test_the_sensitivity_of_a_kind_decides_which_roles_read_it(
     assert [
         role for role in ("admin", "edit", "view") if allowed_verbs(rbac, role, READ, "credentials", kind.group)
     ] == roles
+
+
+async def test_auditors_may_only_read_audit_events(rbac: RbacAuthorizer) -> None:
+    verbs = ("get", "list", "watch", "create", "delete")
+    assert allowed_verbs(rbac, "system:auditor", verbs, "auditevents", MANAGEMENT_GROUP) == ["get", "list", "watch"]
+    assert allowed_verbs(rbac, "system:auditor", verbs, "configmaps") == []
+    for role in ("admin", "edit", "view"):
+        assert allowed_verbs(rbac, role, verbs, "auditevents", MANAGEMENT_GROUP) == []

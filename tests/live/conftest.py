@@ -8,6 +8,7 @@ from tests.harness import server_process
 
 SUITES = (
     "test_audit",
+    "test_audit_events",
     "test_canaries",
     "test_crash",
     "test_direct_tokens",

@@ -24,7 +24,8 @@ from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api import query_options
 from fairlead.server.api.content import negotiate, read_object, render, wants_pretty
 
-_READ_VERBS = ("get", "list")
+_COLLECTION_VERBS = ("create", "deletecollection", "list", "watch")
+_READ_VERBS = ("get", "list", "watch")
 
 ActionPath = tuple[str, str, str]
 """Group, plural and subresource. The subresource is empty for a virtual kind."""
@@ -34,7 +35,7 @@ ActionPath = tuple[str, str, str]
 class ActionRequest:
     """A request for an action. `kind` is the kind of `body`, and of the response.
 
-    The body is validated, and has no unknown fields and no status. It is empty for reads. `namespace` and `name` are
+    The body is validated, and has no unknown fields and no status. It is empty for a read. `namespace` and `name` are
     those of the path.
     """
 
@@ -110,8 +111,9 @@ def _declared_actions(kind: Kind) -> Iterator[tuple[ActionPath, tuple[tuple[str,
 
 
 def _is_valid_path(kind: Kind, target: RequestInfo) -> bool:
-    """Whether the path fits: an action subresource needs a name, a virtual kind has none."""
-    return bool(target.name) == bool(target.subresource) and bool(target.namespace) == kind.namespaced
+    """Whether the path fits: an action subresource needs a name. A virtual kind has none, unless it can be read."""
+    has_name = bool(target.subresource) or ("get" in kind.verbs and target.verb not in _COLLECTION_VERBS)
+    return bool(target.name) == has_name and bool(target.namespace) == kind.namespaced
 
 
 async def _build_request(call: Call, route: _ActionRoute) -> ActionRequest:

@@ -10,6 +10,7 @@ from fairlead.core.clock import Clock
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log_file import LogRetention
+from fairlead.server.audit.log_reader import AuditLogReader
 from fairlead.server.audit.stage import AuditStage
 from fairlead.server.metrics.exposition import COUNTER, GAUGE, MINIMUM, Family, single_value
 
@@ -101,6 +102,7 @@ class AuditLog:
     reports: AgentReports
     disk_budget: DiskBudget | None
     clock: Clock
+    reader: AuditLogReader
 
     @property
     def event_count(self) -> int:

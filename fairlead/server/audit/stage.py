@@ -53,6 +53,7 @@ class Recorder:
         self._catalog = catalog
         self._clock = clock
         self.credentials = CredentialRequests(catalog)
+        self._audit_log_resources = frozenset((kind.group, kind.plural) for kind in catalog.kinds if kind.is_audit_log)
         self.log_router = LogRouter(logs, catalog, clock, self.credentials)
         self.minimum_level: Callable[[], int] = _no_minimum_level
 
@@ -144,6 +145,9 @@ class Recorder:
         rule = self._policy.catch_all_resource_rule if target.resource else None
         if rule is None:
             rule = self._policy.rule_for(user.impersonator or user if user is not None else None, target)
+        if (target.group, target.resource) in self._audit_log_resources and target.verb in READ_VERBS:
+            # Always recorded, but never with the events that the response contains: the log would feed itself.
+            return PolicyRule(METADATA, omit_stages=(rule.omit_stages | {RECEIVED}) - {COMPLETE})
         level = rule.level
         if level and level < (least := self.minimum_level()):
             rule = replace(rule, level=least)

@@ -13,6 +13,7 @@ from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.intake import AuditLogs
 from fairlead.server.audit.log import AuditLog, DiskBudget
 from fairlead.server.audit.log_file import LogRetention
+from fairlead.server.audit.log_reader import AuditLogReader
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.stage import AuditStage
 from fairlead.server.flow.classify import ClientCache
@@ -139,7 +140,7 @@ async def list_all_families(folder: Path) -> list[MetricFamily]:
     writer, clock = AuditLogWriter(MemoryLog()), SystemClock()
     stage = AuditStage(BASICS, AuditLogs.single(writer), Catalog(KINDS), clock, MOUNT)
     disk = DiskBudget({"authenticated": LogRetention(folder / "audit.log", 0, 0, compress=False)}, 0)
-    audit = AuditLog(stage, AuditLogs.single(writer), AgentReports(writer, clock), disk, clock)
+    audit = AuditLog(stage, AuditLogs.single(writer), AgentReports(writer, clock), disk, clock, AuditLogReader(()))
 
     def iterate() -> Iterator[MetricFamily]:
         yield from request_families(requests)
