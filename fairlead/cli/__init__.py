@@ -60,6 +60,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("team", "fairlead.cli.access.team:group", "Manage teams and their members."),
     CommandEntry("runner", "fairlead.cli.resources.runner:group", "Manage and run runners, and their keys."),
     CommandEntry("who-can", "fairlead.cli.access.permissions:who_can", "List who may perform an action."),
+    CommandEntry("audit", "fairlead.cli.access.audit:group", "Show who did what, and what was denied."),
     CommandEntry("token", "fairlead.cli.access.token:group", "Print tokens for kubectl and clusters."),
     CommandEntry(
         "encryption-key", "fairlead.cli.storage.encryption_keys:group", "Manage the keys for encryption at rest."

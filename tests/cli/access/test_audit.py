@@ -1,0 +1,156 @@
+"""`fairlead audit`: selectors, pages, output, following, and the explanation of one request."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.harness.cli import CliFixture
+from tests.harness.fake_server import M, Request, failure_status
+
+EVENTS = f"{M}/auditevents"
+DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
+
+
+def build_event(name: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "management.service.sh/v1",
+        "kind": "AuditEvent",
+        "metadata": {"name": name, "resourceVersion": f"after-{name}"},
+        "auditID": name,
+        "stage": "ResponseComplete",
+        "requestURI": "/kubernetes/management/api/v1/namespaces/service-p-demo/secrets/s?x=1",
+        "verb": "get",
+        "user": {"username": "ada", "groups": ["dev"], "extra": {"service.sh/access-key": ["laptop"]}},
+        "sourceIPs": ["192.0.2.7"],
+        "userAgent": "kubectl/v1.35.0",
+        "objectRef": {"resource": "secrets", "namespace": "service-p-demo", "name": "s", "apiVersion": "v1"},
+        "requestReceivedTimestamp": "2026-01-02T03:04:05.000123Z",
+        "stageTimestamp": "2026-01-02T03:04:05.002345Z",
+        "responseStatus": {"code": 200},
+        "annotations": {DECISION: "allow", REASON: "owner of the object", "service.sh/latency": "0.002s"},
+        **fields,
+    }
+
+
+FORBIDDEN = build_event(
+    "two",
+    annotations={DECISION: "forbid", REASON: ""},
+    responseStatus={"code": 403, "reason": "Forbidden", "message": "secrets is forbidden"},
+)
+
+
+def page(*events: dict[str, Any], token: str = "") -> tuple[int, Any]:
+    return 200, {"metadata": {"resourceVersion": "the-list", "continue": token}, "items": list(events)}
+
+
+def test_events_are_printed_as_a_table(user: CliFixture) -> None:
+    user.fake.on("GET", EVENTS, page(build_event("one"), build_event("two", impersonatedUser={"username": "bob"})))
+    result = user.run("audit")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("TIME")
+    first, second = (line.split() for line in result.out.splitlines()[1:])
+    assert first == ["2026-01-02T03:04:05Z", "ada", "get", "service-p-demo/secrets/s", "200", "allow", "one"]
+    assert second[1:4] == ["ada", "as", "bob"]
+    wide = user.run("audit", "-o", "wide").out
+    assert all(word in wide for word in ("laptop", "192.0.2.7", "kubectl/v1.35.0", "owner of the object"))
+
+
+def test_flags_become_a_field_selector(user: CliFixture) -> None:
+    user.fake.on_self()
+    user.fake.on("GET", EVENTS, page())
+    flags = ("--user", "a=b,c", "--verb", "get", "--resource", "secrets", "--project", "demo", "--name", "s")
+    result = user.run("audit", *flags, "--since", "1h", "--until", "2026-01-02T03:04:05Z", "--denied", "--code", "403")
+    assert (result.code, "no events" in result.err) == (0, True)
+    (request,) = user.fake.requests_to("GET", EVENTS)
+    assert request.query["fieldSelector"].split(",o")[0] == r"user.username=a\=b\,c,verb=get"
+    assert request.query["fieldSelector"].endswith(
+        "objectRef.resource=secrets,objectRef.namespace=service-p-demo,objectRef.name=s,"
+        "since=1h,until=2026-01-02T03:04:05Z,decision=forbid,responseStatus.code=403"
+    )
+    assert request.query["limit"] == "50"
+
+
+def test_pages_are_followed_until_the_limit_also_if_one_is_empty(user: CliFixture) -> None:
+    user.fake.on(
+        "GET", EVENTS, page(token="a"), page(build_event("one"), token="b"), page(build_event("two"), token="c")
+    )
+    result = user.run("audit", "--limit", "2", "-o", "name")
+    assert result.out.split() == ["auditevent/one", "auditevent/two"]
+    queries = [each.query for each in user.fake.requests_to("GET", EVENTS)]
+    assert [(each.get("continue"), each["limit"]) for each in queries] == [(None, "2"), ("a", "2"), ("b", "1")]
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_events_are_printed_for_programs(user: CliFixture, output: str) -> None:
+    user.fake.on("GET", EVENTS, page(build_event("one")))
+    result = user.run("audit", "-o", output)
+    assert "auditID" in result.out
+    if output == "json":
+        assert json.loads(result.out)["items"] == [build_event("one")]
+
+
+def test_following_prints_the_latest_events_and_then_new_ones(user: CliFixture) -> None:
+    def respond(request: Request) -> tuple[int, Any]:
+        if "watch" not in request.query:
+            return page(build_event("two"), build_event("one"))
+        version = request.query["resourceVersion"]
+        if version == "the-list":
+            return 200, {"type": "ADDED", "object": build_event("three")}
+        return 200, {"type": "ERROR", "object": failure_status(410, "Expired", f"too old: {version}")}
+
+    user.fake.on("GET", EVENTS, respond)
+    result = user.run("audit", "-f")
+    assert [line.split()[-1] for line in result.out.splitlines()[1:]] == ["one", "two", "three"]
+    assert (result.code, "too old: after-three" in result.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--since", "soon"), "neither a duration"),
+        (("--until", "2026-01-02"), "neither a duration"),
+        (("--limit", "0"), "--limit"),
+        (("--code", "42"), "--code"),
+        (("--follow", "--until", "1h"), "--follow cannot be combined"),
+        (("-o", "csv"), "csv"),
+    ],
+)
+def test_mistakes_are_usage_errors(user: CliFixture, flags: tuple[str, ...], message: str) -> None:
+    result = user.run("audit", *flags)
+    assert (result.code, message in result.err) == (2, True), result.err
+    assert user.fake.requests_to("GET", EVENTS) == []
+
+
+def test_show_explains_a_forbidden_request_and_the_next_step(user: CliFixture) -> None:
+    user.fake.on("GET", f"{EVENTS}/two", (200, FORBIDDEN))
+    result = user.run("audit", "show", "two")
+    rows = dict(line.split(maxsplit=1) for line in result.out.splitlines() if line[0] != " ")
+    assert rows["request"] == "ada: get service-p-demo/secrets/s"
+    assert rows["decision"] == "forbidden: no role, ownership or membership allows it"
+    assert rows["result"] == "403 Forbidden"
+    assert rows["next"] == "`fairlead who-can get secrets s -n service-p-demo` shows who may do this"
+    assert "secrets is forbidden" in result.out
+
+
+def test_show_explains_an_allowed_request_without_a_next_step(user: CliFixture) -> None:
+    user.fake.on("GET", f"{EVENTS}/one", (200, build_event("one")))
+    result = user.run("audit", "show", "one")
+    assert "allowed: owner of the object" in result.out
+    assert "next" not in result.out
+    assert json.loads(user.run("audit", "show", "one", "-o", "json").out)["auditID"] == "one"
+
+
+def test_show_explains_requests_without_an_object_or_user(user: CliFixture) -> None:
+    path = "/kubernetes/management/api"
+    denied = build_event("one", user={}, objectRef=None, requestURI=path, responseStatus={"code": 401}, annotations={})
+    user.fake.on("GET", f"{EVENTS}/one", (200, denied))
+    result = user.run("audit", "show", "one")
+    assert all(words in result.out for words in (f"-: get {path}", "not authenticated", "fairlead login"))
+
+
+def test_an_unknown_id_is_an_error(user: CliFixture) -> None:
+    status = failure_status(404, "NotFound", 'auditevents.management.service.sh "x" not found')
+    user.fake.on("GET", f"{EVENTS}/x", (404, status))
+    result = user.run("audit", "show", "x")
+    assert (result.code, "not found" in result.err) == (1, True)
