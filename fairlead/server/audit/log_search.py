@@ -30,7 +30,7 @@ from fairlead.server.audit.policy import COMPLETE
 
 MAX_SCANNED_BYTES = 32 * 1024 * 1024
 """How much of the logs one page searches."""
-MAX_LOOKUP_BYTES = 512 * 1024 * 1024
+MAX_LOOKUP_BYTES = 256 * 1024 * 1024
 """How much of each log is searched for one id. No line needs to be decoded for that."""
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 """The size of the lines of one page."""
@@ -164,7 +164,7 @@ class _LogScan:
             try:
                 with search.logs[log].open(segment, budget) as reader:
                     end = start.offset if segment.fingerprint == start.segment else reader.size
-                    for offset, line in iter_lines_backwards(reader, min(end, reader.size), budget):
+                    for offset, line in iter_lines_backwards(reader, min(end, reader.size), budget, needle):
                         if line is not None and needle and needle not in line:
                             self.position = Position(segment.fingerprint, offset)
                             continue

@@ -269,8 +269,11 @@ def _last_line_end(reader: SegmentReader) -> int:
     return 0
 
 
-def iter_lines_backwards(reader: SegmentReader, end: int, budget: ScanBudget) -> Iterator[tuple[int, bytes | None]]:
-    """The lines before `end` with their offsets, the last one first. None for a line that is too long.
+def iter_lines_backwards(
+    reader: SegmentReader, end: int, budget: ScanBudget, needle: bytes = b""
+) -> Iterator[tuple[int, bytes | None]]:
+    """The lines before `end` with their offsets, the last one first. None for a line that is too long. With a needle,
+    one empty line stands for all lines of a block that does not contain it.
 
     Stops at a line boundary when the budget is spent. In a line that is too long, it stops anywhere, so that a damaged
     file cannot keep a request from making progress: what is left of the line is the next one.
@@ -282,6 +285,10 @@ def iter_lines_backwards(reader: SegmentReader, end: int, budget: ScanBudget) ->
         if position == end and data.endswith(b"\n"):
             data, cursor = data[:-1], cursor - 1
         position -= count
+        if needle and not dropped and needle not in data and (first := data.find(b"\n")) >= 0:
+            tail, cursor = data[:first], position + first
+            yield cursor + 1, b""
+            continue
         tail, *lines = data.split(b"\n")
         if lines and dropped:
             cursor -= dropped + len(lines.pop())

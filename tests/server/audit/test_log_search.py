@@ -292,6 +292,21 @@ def test_one_request_is_found_by_its_id_with_its_latest_stage(files: LogFiles) -
         assert orjson.loads(page.lines[0])["stageTimestamp"].startswith(f"2026-01-02T03:00:0{second}")
 
 
+@pytest.mark.parametrize("block", [50, 1_000, 100_000])
+def test_each_request_is_found_by_its_id_and_by_its_user_whatever_the_size_of_the_blocks(
+    files: LogFiles, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(log_segments, "BLOCK_BYTES", block)
+    users = [{"username": "bob" if number % 9 == 4 else "alice", "uid": "u"} for number in range(40)]
+    files.write(*(build_line(number, user=user) for number, user in enumerate(users)))
+    for number in range(40):
+        query = query_by_id(f"id-{number}", None)
+        assert query is not None
+        assert ids(find_request(files.logs, query)[0]) == names(number)
+    own = select("", Requester("bob", "u"))
+    assert ids(*files.pages(own, limit=2)) == names(31, 22, 13, 4)
+
+
 def test_an_event_of_another_user_is_not_found_by_its_id(files: LogFiles) -> None:
     files.write(build_line(1), build_line(2, user={"username": "bob", "uid": "u-bob"}))
     query = query_by_id("id-2", Requester("alice", "u-alice"))
