@@ -3,6 +3,10 @@
 Only keys of type Login are revoked, which were issued for the login. Other keys may be in use elsewhere.
 """
 
+from typing import Annotated
+
+import typer
+
 from fairlead.cli.ui.flags import ContextFlag
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import UsageError, report_errors, resolve_login
@@ -13,19 +17,30 @@ KEYS = "ownedaccesskeys"
 LOGIN_TYPE = "Login"
 
 
-def command(context: ContextFlag = None) -> None:
+def command(
+    context: ContextFlag = None,
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Revoke all logins of the user, on all machines and in browsers.")
+    ] = False,
+) -> None:
     """Log out: revoke the login's key on the server, and delete the stored login."""
     with report_errors():
         selected = resolve_login(context)
         if not selected.name:
             raise UsageError("this login comes from the environment; unset FAIRLEAD_URL and FAIRLEAD_KEY instead")
         try:
-            print_note(revoke_login_key(selected.login))
+            print_note(revoke_all_logins(selected.login) if everywhere else revoke_login_key(selected.login))
         except ClientError as problem:
             print_note(f"warning: the key was not revoked on the server ({problem})")
         path = contexts_path()
         save_contexts(path, load_contexts(path).without_login(selected.name))
         print_note(f"deleted the login {selected.name!r}")
+
+
+def revoke_all_logins(login: Login) -> str:
+    """Revokes all logins of the user. Returns the message of the server."""
+    with login.create_client() as client:
+        return str(client.send("POST", "/auth/logout", query={"all": "true"}).get("message") or "")
 
 
 def revoke_login_key(login: Login) -> str:

@@ -16,6 +16,7 @@ from fairlead.authn.credentials import LEGACY_COOKIE, check_same_origin, clear_c
 from fairlead.authn.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
 from fairlead.authn.login_throttle import PasswordThrottle
 from fairlead.authn.password_store import PasswordStore
+from fairlead.authz.name_index import is_user
 from fairlead.authz.self_access import LOGOUT
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
@@ -104,11 +105,29 @@ class LoginHandlers:
         return user, key
 
     async def sign_out(self, call: Call) -> Reply:
-        """Revokes the login of the request, and clears the cookie. Access keys from other sources stay valid."""
-        revoked = await self.sessions.revoke(call.user.key) if call.user is not None else False
-        message = "signed out" if revoked else "this access key was not created by a login and stays valid"
+        """Revokes the login of the request, and clears the cookie. Access keys from other sources stay valid.
+
+        With `?all=true`, revokes all logins of the user.
+        """
+        if parse_bool_param(call.parameter("all"), present="all" in call.query):
+            message = await self._revoke_all(call.user)
+        else:
+            revoked = await self.sessions.revoke(call.user.key) if call.user is not None else False
+            message = "signed out" if revoked else "this access key was not created by a login and stays valid"
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
         return _no_store_reply(status, ("set-cookie", clear_cookie_header()), _CLEAR_FORMER_COOKIE)
+
+    async def _revoke_all(self, user: User | None) -> str:
+        """Revokes all logins of a user, and returns a message. A key with a scope must not affect others."""
+        if user is None:
+            raise Unauthorized
+        if user.impersonator is not None:
+            raise Forbidden("impersonation cannot sign out the user everywhere; delete the access keys instead")
+        if user.scope is not None:
+            raise Forbidden("a key with a scope cannot sign out its user everywhere; use one without a scope")
+        # The name of another credential, such as a key with a subject, may equal that of a user.
+        count = await self.sessions.revoke_all(user.name) if is_user(user, (user.name,)) else 0
+        return f"signed out everywhere: {count} login{'' if count == 1 else 's'} revoked; other access keys stay valid"
 
 
 async def _read_credentials(call: Call) -> Credentials:

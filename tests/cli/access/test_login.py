@@ -224,6 +224,14 @@ def test_logout_revokes_a_login_key_and_removes_the_login(user: CliFixture) -> N
     assert user.load_contexts().contexts == {}
 
 
+def test_logout_of_all_logins_is_one_request(user: CliFixture) -> None:
+    user.fake.on("POST", "/auth/logout", (200, {"message": "signed out everywhere: 3 logins revoked"}))
+    result = user.run("logout", "--all")
+    assert result.code == 0
+    assert "3 logins revoked" in result.err
+    assert user.load_contexts().contexts == {}
+
+
 def test_logout_does_not_revoke_a_key_that_was_created_separately(user: CliFixture) -> None:
     result = user.run("logout", "--context", "test")
     assert result.code == 0

@@ -363,6 +363,28 @@ async def test_logout_does_not_revoke_other_keys(login: LoginFixture) -> None:
     assert login.keys.authenticate_token(key).name == "alice"
 
 
+async def test_logout_everywhere_ends_all_logins_and_keeps_other_keys(login: LoginFixture) -> None:
+    await login.add_user("bob")
+    first, second = [parse_body(await login.sign_in())["accessKey"] for _ in range(2)]
+    other = parse_body(await login.sign_in("bob"))["accessKey"]
+    key = await login.add_key("alice")
+    reply = await login.post("/auth/logout", query="all=true", headers={"authorization": f"Bearer {first}"})
+    assert reply.status == 200 and "2 logins revoked" in parse_body(reply)["message"]
+    for revoked in (first, second):
+        with pytest.raises(Unauthorized):
+            login.keys.authenticate_token(revoked)
+    assert login.keys.authenticate_token(key).name == "alice"
+    assert login.keys.authenticate_token(other).name == "bob"
+
+
+async def test_a_key_with_a_scope_cannot_log_out_everywhere(login: LoginFixture) -> None:
+    kept = parse_body(await login.sign_in())["accessKey"]
+    key = await login.add_key("alice", scope={"allowServiceCli": True})
+    reply = await login.post("/auth/logout", query="all=true", headers={"authorization": f"Bearer {key}"})
+    assert reply.status == 403
+    assert login.keys.authenticate_token(kept).name == "alice"
+
+
 async def test_the_store_contains_neither_the_password_nor_the_key(login: LoginFixture) -> None:
     key = parse_body(await login.sign_in())["accessKey"]
     content = login.stored_bytes()
