@@ -10,7 +10,7 @@ import { watchList } from "../core/watch.js";
 import { announce, toast } from "../shell/dialogs.js";
 import { namespaceOf, projectOf } from "../shell/sign-in.js";
 import { chooseColumns, stamp, tableColumns, viewMenu } from "../widgets/columns.js";
-import { button, empty, skeleton } from "../widgets/common.js";
+import { button, empty, linkButton, skeleton } from "../widgets/common.js";
 import { download, toCsv } from "../widgets/csv.js";
 import { errorBlock } from "../widgets/errors.js";
 import { extraLabels, filterInput, parseFilter, printFilter } from "../widgets/filter.js";
@@ -89,25 +89,26 @@ class ListPage {
   createButton() {
     const { kind } = this;
     if (!kind.verbs.has("create") || kind.kind === "Event") return null;
-    const node = h("a.button.primary", { role: "button" }, T.create(kind.title.toLowerCase()));
-    const setTarget = () => node.setAttribute("href", href(`${kind.segment}/~new`, { project: projectOf(this.namespace), ns: projectOf(this.namespace) ? "" : this.namespace }));
-    setTarget();
-    node.addEventListener("click", setTarget, { capture: true });
-    this.creatable = this.guardCreate(node);
-    this.creatable.then((isAllowed) => { this.canCreate = isAllowed; this.showRows(); });
+    const node = this.createLink();
+    node.addEventListener("click", () => { node.href = this.createLink().href; }, { capture: true });
+    this.guardCreate(node).then((isAllowed) => { this.canCreate = isAllowed; this.showRows(); });
     return node;
+  }
+
+  createLink() {
+    const project = projectOf(this.namespace);
+    return linkButton(href(`${this.kind.segment}/~new`, { project, ns: project ? "" : this.namespace }), T.create(this.kind.title.toLowerCase()), { kind: "primary" });
   }
 
   // A namespaced kind can be created if one project permits it.
   async guardCreate(node) {
-    const { kind } = this;
-    const question = { verb: "create", kind, namespace: this.namespace };
-    if (!kind.namespaced || this.namespace || (await review(question)).allowed) return guard(node, question);
     node.setAttribute("aria-disabled", "true");
-    const projects = await this.projects;
-    const answers = await Promise.all(projects.slice(0, MAX_REVIEWS).map((name) => review({ ...question, namespace: namespaceOf(name) })));
-    const found = answers.findIndex((answer) => answer.allowed);
-    return guard(node, found < 0 ? question : { ...question, namespace: namespaceOf(projects[found]) }, found < 0 && !projects.length ? T.createReason : undefined);
+    const projects = this.kind.namespaced && !this.namespace ? await this.projects : [];
+    const namespaces = [this.namespace, ...projects.slice(0, MAX_REVIEWS).map(namespaceOf)];
+    const questions = namespaces.map((namespace) => ({ verb: "create", kind: this.kind, namespace }));
+    const answers = await Promise.all(questions.map(review));
+    const allowed = Math.max(0, answers.findIndex((answer) => answer.allowed));
+    return guard(node, questions[allowed], answers[0].reason || T.mayNotCreate(this.kinds));
   }
 
   projectSelect() {
@@ -246,8 +247,7 @@ class ListPage {
     if (view.length || !list.isComplete) return null;
     if (size || query.labels || query.fields) return empty(T.noMatchTitle(kinds), size ? T.noMatchText(size) : T.noMatchSelector, button(T.clearFilter, { kind: "primary", onclick: () => this.clearFilter() }));
     const title = this.namespace ? T.noneInProject(kinds, projectOf(this.namespace) || this.namespace) : T.noneTitle(kinds);
-    const action = this.canCreate && h("a.button.primary", { href: href(`${kind.segment}/~new`, { project: projectOf(this.namespace) }) }, T.create(kind.title.toLowerCase()));
-    return empty(title, T.noneText(kind.title.toLowerCase(), this.canCreate), action);
+    return empty(title, T.noneText(kind.title.toLowerCase(), this.canCreate), this.canCreate && this.createLink());
   }
 
   clearFilter() {

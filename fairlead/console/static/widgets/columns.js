@@ -7,10 +7,11 @@ import { timeElement } from "../core/time.js";
 import { projectOf } from "../shell/sign-in.js";
 import { button } from "./common.js";
 import { parseAge, sortKey } from "./rows.js";
-import { stateBadge, stateOfWord, worst } from "./state.js";
+import { stateBadge, stateOfCell, worst } from "./state.js";
 import { T } from "../texts/list.js";
 
 const STATE = /^(status|phase|state|ready|online|health)$/i;
+const SEEN = / (seen|used)$/i;  // Kubernetes declares these as text
 const TIMESTAMP = /^\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)$/;
 const received = new WeakMap();
 
@@ -26,6 +27,7 @@ export function tableColumns(kind, definitions, { showProject, pathOf }) {
   if (!columns.some((column) => column.isName)) columns.unshift(nameColumn(kind, { name: T.name }, (row) => metadataOf(row).name, pathOf));
   const name = columns.find((column) => column.isName);
   const linked = name.priority ? columns.find((column) => column.isText) : null;  // generated names, as of Events, are no titles
+  if (linked) linked.isTitle = true;
   if (linked) linked.render = (row) => h("a", { href: href(pathOf(kind, row.object)), tabindex: "-1" }, linked.text(row));
   if (showProject) columns.splice(columns.indexOf(linked ?? name) + 1, 0, projectColumn());
   const states = columns.filter((column) => column.stateOf);
@@ -46,7 +48,7 @@ function columnOf(kind, definition, index, pathOf) {
   const { name, type } = definition;
   if (definition.format === "name" || name === "Name") return nameColumn(kind, definition, cell, pathOf);
   if (name === "Age") return timeColumn(definition, (row) => metadataOf(row).creationTimestamp);
-  if (type === "date") return timeColumn(definition, (row) => timeOfAge(row, cell(row)));
+  if (type === "date" || SEEN.test(name)) return timeColumn(definition, (row) => timeOfAge(row, cell(row)));
   if (STATE.test(name) || (kind.kind === "Event" && name === "Type")) return stateColumn(definition, cell);
   if (type === "boolean") return column(definition, cell, { text: (row) => (cell(row) ? T.yes : T.no), width: 70 });
   if (type === "integer" || type === "number") return column(definition, cell, { align: "end" });
@@ -72,7 +74,7 @@ function nameColumn(kind, definition, cell, pathOf) {
 }
 
 function stateColumn(definition, cell) {
-  const stateAt = (row) => stateOfWord(cell(row), definition.name);
+  const stateAt = (row) => stateOfCell(cell(row), definition.name);
   const render = (row) => stateBadge(stateAt(row));
   return column(definition, (row) => stateAt(row).word, { stateOf: stateAt, render });
 }

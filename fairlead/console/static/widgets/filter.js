@@ -49,5 +49,5 @@ export function filterInput({ text, label, onWords, onSelectors, onLeave }) {
       else if (event.key === "Escape" && !input.value) onLeave();
     },
   });
-  return { node: h("label.filter", icon("search"), input, h("kbd", { "aria-hidden": "true" }, "/")), input, clear: () => { input.value = ""; type(); commit(); } };
+  return { node: h("label.list-filter", icon("search"), input, h("kbd", { "aria-hidden": "true" }, "/")), input, clear: () => { input.value = ""; type(); commit(); } };
 }

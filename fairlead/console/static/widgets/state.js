@@ -1,7 +1,8 @@
 // The state of an object as shape, word and colour together: readable in greyscale and with forced colours.
 
 import { h, svg } from "../core/dom.js";
-import { ASLEEP, ATTENTION, FAILED, NONE, READY, stateOf, WORKING } from "../core/status.js";
+import { ASLEEP, ATTENTION, FAILED, READY, stateOfWord, WORKING } from "../core/status.js";
+import { T } from "../texts/list.js";
 
 const STATES = [FAILED, ATTENTION, WORKING, ASLEEP, READY];  // the worst first
 
@@ -26,22 +27,15 @@ export function stateBadge({ state, word, message }) {
   return h(`span.state.state-${state || "none"}`, { title: message ? `${word}: ${message}` : word }, state && stateDot(state), h("span.state-word", word));
 }
 
-const WORDS = { initialized: READY, normal: NONE, healthy: READY, completed: READY, complete: READY, scheduled: READY, busy: WORKING, notfound: ASLEEP };
-const TRUTH = { true: "True", false: "False" };
-
-// The state that a printed value means, like "Failed" or, in a column "Ready", "False".
-export function stateOfWord(value, column = "") {
-  const word = String(value ?? "").trim();
-  const name = column.toLowerCase();
-  if (!word || word === "<none>") return { state: NONE, word: "", message: "" };
-  const truth = TRUTH[word.toLowerCase()];
-  if (truth && name === "online") return stateOf({ status: { phase: truth === "True" ? "Online" : "Offline" } });
-  if (truth) return stateOf({ status: { conditions: [{ type: "Ready", status: truth }] } });
+// What a cell of a state column says. A condition is True or False, which is no word for a state.
+export function stateOfCell(value, column) {
+  const word = value === null || value === undefined || value === "<none>" ? "" : String(value);
+  const isTrue = /^(true|false)$/i.test(word) ? word.toLowerCase() === "true" : null;
   const ratio = /^(\d+)\/(\d+)$/.exec(word);
-  if (ratio) return { state: ratio[1] === ratio[2] ? READY : ATTENTION, word, message: "" };
-  const known = WORDS[word.toLowerCase()];
-  return known === undefined ? stateOf({ status: { phase: word } }) : { state: known, word, message: "" };
+  if (ratio) return { state: ratio[1] === ratio[2] ? READY : ATTENTION, word };
+  if (isTrue === null) return { state: word && stateOfWord(word), word };
+  return { state: isTrue ? READY : ATTENTION, word: isTrue ? column : T.not[column] ?? T.notState(column) };
 }
 
 export const rank = (state) => (STATES.indexOf(state) + 1) || STATES.length + 1;
-export const worst = (states) => states.reduce((a, b) => (rank(b.state) < rank(a.state) ? b : a));
+export const worst = (states) => states.reduce((a, b) => (rank(b.state) <= rank(a.state) ? b : a));

@@ -150,7 +150,10 @@ export class VirtualTable {
     this.node.style.setProperty("--width", `${widths.reduce((sum, width) => sum + width, check.length * 36)}px`);
   }
 
-  #isFixed(index) { return index < this.#columns.length - 1 && this.#stored[this.#columns[index].id]; }
+  #isFixed(index) {
+    const column = this.#columns[index];
+    return column.isTime || column.align || this.#stored[column.id];
+  }
 
   get #stored() { return preferences.get(`widths.${this.#options.storage}`, {}); }
 
@@ -259,7 +262,7 @@ export class VirtualTable {
     const check = this.#options.selectable && h("div.vtable-cell.vtable-check", { role: "gridcell" }, h("input", { type: "checkbox", tabindex: "-1", "aria-label": T.select }));
     const cells = this.#columns.map((column) => {
       const text = column.text(row);
-      return h("div.vtable-cell", { role: column.isName ? "rowheader" : "gridcell", title: text, data: { align: column.align ?? "", title: column.title, kind: column.isName ? "name" : column.isTime ? "time" : "" } }, column.render(row));
+      return h("div.vtable-cell", { role: column.isName ? "rowheader" : "gridcell", title: text, data: { align: column.align ?? "", title: column.title, kind: column.isName || column.isTitle ? "name" : column.isTime ? "time" : "" } }, column.render(row));
     });
     replace(element, check, cells);
   }
