@@ -1,0 +1,25 @@
+"""Helpers for tests of forms."""
+
+import json
+from typing import Any
+
+from tests.console.browser import Page, role
+
+MODULES = "document.querySelector('script[type=module]').src.replace(/main\\.js$/, '')"
+
+
+def open_form(page: Page, path: str) -> None:
+    page.goto(path)
+    page.wait_for(role("button", "Create"))
+
+
+def run_module(page: Page, script: str, **values: Any) -> Any:
+    """The result of a script that uses the modules of the console. `load("core/kinds.js")` imports one."""
+    names = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in values.items())
+    head = f"const load = (path) => import({MODULES} + path);\n{names}"
+    setup = """
+      const { management } = await load("core/kinds.js");
+      const { loadSchema } = await load("widgets/form/openapi.js");
+      const { schemaForm } = await load("widgets/form/form.js");
+    """
+    return page.eval(f"(async () => {{ {head}{setup}{script} }})()")
