@@ -259,6 +259,14 @@ def test_a_link_fills_in_the_form(signed_in: Page) -> None:
     assert "constructor" not in signed_in.value("YAML of the object")
 
 
+def test_leaving_a_form_that_only_a_link_has_filled_in_does_not_ask(signed_in: Page) -> None:
+    open_form(signed_in, "spaceinstances/~new?name=mine&project=storefront")
+    signed_in.wait_idle()
+    signed_in.click("a[href$='/console/clusters']")
+    signed_in.wait_until(lambda: signed_in.path == "/console/clusters", "another page is shown")
+    assert not signed_in.events.dialogs
+
+
 def test_leaving_a_draft_asks_first(signed_in: Page) -> None:
     open_form(signed_in, "projects/~new")
     signed_in.fill("Display name", "Half")

@@ -50,19 +50,17 @@ function setField(target, [name, ...rest], text, parent, document) {
 }
 
 class CreatePage {
-  #isDone = false;
   #isEdited = false;
 
   constructor(page, kind, schema, draft) {
     Object.assign(this, { page, kind, schema, draft, form: null, text: null });
-    const initial = JSON.stringify(draft);
     this.verdict = h("div.verdict");
     this.tabs = tabsOf([{ name: "form", title: T.form, show: (node) => this.showForm(node) }, { name: "yaml", title: T.yaml, show: (node) => this.showText(node) }], "form", (name) => this.change(name));
     this.buttons = [button(T.createButton, { kind: "primary", type: "submit" }), button(T.check, { onclick: () => this.send(true) })];
     page.main.append(h("form.create", { novalidate: true, onsubmit: (event) => { event.preventDefault(); this.send(false); } },
       this.tabs.node, this.verdict, h("div.form-actions", this.buttons, linkButton(href(kind.segment), T.cancel, { kind: "quiet" }))));
     setTimeout(() => this.identity.focus());  // after the page is in the document
-    guardDraft(page.scope, () => !this.#isDone && (this.#isEdited || JSON.stringify(this.collect()) !== initial));
+    guardDraft(page.scope, () => this.#isEdited);
   }
 
   showForm(node) {
@@ -79,11 +77,12 @@ class CreatePage {
   }
 
   showText(node) {
-    this.text = h("textarea.mono.yaml", { value: `${emit(this.draft)}\n`, rows: 24, spellcheck: "false", "aria-label": T.yamlLabel, oninput: () => { this.#isEdited = true; this.changed(); } });
+    this.text = h("textarea.mono.yaml", { value: `${emit(this.draft)}\n`, rows: 24, spellcheck: "false", "aria-label": T.yamlLabel, oninput: () => this.changed() });
     replace(node, this.text);
   }
 
   changed() {
+    this.#isEdited = true;
     replace(this.verdict);
     if (!this.text) this.parameters?.follow(this.form.value().spec);
   }
@@ -170,7 +169,7 @@ class CreatePage {
   finish(object, warnings) {
     const secrets = newSecrets(object, this.text ? {} : this.collect(), this.schema, this.schema.document);
     const isStored = this.kind.verbs.has("get");
-    this.#isDone = true;
+    this.#isEdited = false;
     if (warnings.length) toast(warnings.join("\n"));
     if (isStored) announce(T.created(object.metadata.name));
     if (isStored && !secrets.length) return navigate(pathOf(this.kind, object));
