@@ -1,0 +1,199 @@
+// The page of one object, of any kind: what state it is in and why, its fields, events and YAML. Kinds add to it by a view:
+// see object-views.js.
+
+import { ApiError, pause } from "../core/api.js";
+import { h, replace } from "../core/dom.js";
+import { getObject, management, sentence } from "../core/kinds.js";
+import { link, setQuery } from "../core/router.js";
+import { stateOf } from "../core/status.js";
+import { timeElement } from "../core/time.js";
+import { watchObject } from "../core/watch.js";
+import { announce } from "../shell/dialogs.js";
+import { projectOf } from "../shell/sign-in.js";
+import { T } from "../texts/object.js";
+import { guardAction } from "../widgets/access.js";
+import { button, card, copyable, empty, tabsOf } from "../widgets/common.js";
+import { conditionList } from "../widgets/conditions.js";
+import { askDelete } from "../widgets/delete.js";
+import { eventsTab } from "../widgets/events.js";
+import { fieldTree } from "../widgets/fields.js";
+import { keyValues } from "../widgets/labels.js";
+import { managerList } from "../widgets/managed-fields.js";
+import { dependantSearch, ownerList } from "../widgets/owners.js";
+import { stateBadge } from "../widgets/state.js";
+import { yamlTab } from "../widgets/yaml-tab.js";
+import { objectViews } from "./object-views.js";
+
+const POLL = 5_000;
+const DESCRIPTIONS_WITHIN = 2;  // seconds
+const HEAD = new Set(["apiVersion", "kind", "metadata"]);
+
+export async function show(page, { kind, namespace, name }) {
+  const { scope } = page;
+  const [object, view] = await Promise.all([getObject(kind, namespace, name, { signal: scope.signal }), loadView(kind)]);
+  const context = makeContext(kind, object, page);
+  const listPath = (kind.server.pages ?? "") + kind.segment;
+  page.setTitle(object.spec?.displayName || name, [[kind.pluralTitle, listPath]]);
+  const banner = h("div", { role: "status" });
+  const tabs = makeTabs(context, view);
+  replace(page.main, h("div.stack", h("div.object-head", live(context, headOf, () => head(context)), actionBar(context, view, tabs)), banner, tabs.node));
+  follow(context, {
+    changed: (before, now) => {
+      if (before.metadata.uid !== now.metadata.uid) replace(banner, h("p.notice", T.recreated));
+      else if (now.metadata.deletionTimestamp) replace(banner, terminating(now));
+    },
+    polled: () => { if (!banner.firstChild) replace(banner, h("p.muted", T.polled)); },
+    gone: () => {
+      const message = empty(T.goneTitle(kind.title), T.gone(name), link(listPath, T.goneLink(kind.pluralTitle.toLowerCase())));
+      replace(context.isDirty() ? banner : page.main, message);  // a draft can still be copied
+      announce(T.gone(name));
+    },
+  });
+}
+
+const loadView = async (kind) => (kind.server === management ? await objectViews[kind.segment]?.() : null) ?? {};
+
+function makeContext(kind, object, page) {
+  const notified = new Set();
+  return {
+    kind, object, page, scope: page.scope, refresh: () => {}, isDirty: () => false,
+    onChange(notify) { notified.add(notify); },
+    update(next) {
+      this.object = next;
+      for (const notify of notified) notify(next);
+    },
+  };
+}
+
+// Follows the object by a watch. Who may get it but not list it reads it again and again.
+function follow(context, { changed, polled, gone }) {
+  const { kind, scope, object: { metadata: { namespace, name } } } = context;
+  const watching = scope.child();
+  const take = (next) => {
+    const before = context.object;
+    if (before.metadata.resourceVersion === next.metadata.resourceVersion && before.metadata.uid === next.metadata.uid) return;
+    context.update(next);
+    changed(before, next);
+  };
+  const read = async () => {
+    try {
+      take(await getObject(kind, namespace, name, { signal: scope.signal }));
+      return true;
+    } catch (error) {
+      if (error instanceof ApiError && error.code === 404 && !scope.ended) { watching.end(); gone(); return false; }
+      return true;  // not reachable: the frame of the page says so
+    }
+  };
+  const poll = () => {
+    watching.end();
+    polled();
+    const again = async () => { if (!scope.ended && (await read())) setTimeout(again, POLL); };
+    setTimeout(again, POLL);
+  };
+  context.refresh = read;
+  changed(context.object, context.object);
+  if (!kind.isListed) return poll();
+  watchObject(kind, namespace, name).subscribe(watching, async (list) => {
+    if (watching.ended) return;
+    if (list.state === "stopped") poll();
+    else if (list.objects[0]) take(list.objects[0]);
+    else if (list.isComplete && (await read()) && !watching.ended) poll();  // filtered out of lists, but readable
+  });
+}
+
+const headOf = ({ metadata, spec, status }) => [metadata.deletionTimestamp, metadata.finalizers, spec?.displayName, status?.phase, status?.conditions, status?.message, status?.reason];
+
+function head({ kind, object }) {
+  const { metadata } = object;
+  const state = stateOf(object);
+  const project = kind.server === management && projectOf(metadata.namespace);
+  return h("div.stack.tight", h("div.row", (state.state || state.word) && stateBadge(state), state.message && h("span.wrap", state.message)),
+    h("div.row.facts", h("span", kind.title), copyable(metadata.name),
+      project ? h("span", `${T.project} `, link(`projects/${project}`, project)) : metadata.namespace && h("span", `${T.namespace} `, h("span.mono", metadata.namespace)),
+      h("span", `${T.age} `, timeElement(metadata.creationTimestamp, { age: true }))));
+}
+
+const terminating = ({ metadata }) => h("div.notice", h("strong", T.terminating), " ",
+  metadata.finalizers?.length ? T.waitsFor(metadata.finalizers) : T.waitsForNothing);
+
+function actionBar(context, view, tabs) {
+  const { kind, object: { metadata } } = context;
+  const own = { kind, namespace: metadata.namespace, name: metadata.name };
+  const actions = [
+    ...(view.actions?.(context) ?? []),
+    kind.verbs.has("update") && { title: T.edit, icon: "edit", question: { ...own, verb: "update" }, run: () => { tabs.select("yaml"); setQuery({ view: "yaml" }); } },
+    kind.verbs.has("delete") && { title: T.deleteMore, icon: "trash", danger: true, question: { ...own, verb: "delete" }, run: () => askDelete(kind, [context.object]) },
+  ].filter(Boolean);
+  return h("div.row.actions", actions.map(({ title, icon, danger, question, run }) => {
+    const node = button(title, { icon, kind: danger && "danger", onclick: () => { if (node.getAttribute("aria-disabled") !== "true") run(); } });
+    if (question) guardAction(node, question);
+    return node;
+  }));
+}
+
+// Tabs keep what they show while another one is in front: a draft is not lost by a look at the events.
+function makeTabs(context, view) {
+  const tab = (name, title, fill) => {
+    let node = null;
+    return { name, title, show: (panel) => {
+      if (!node) fill((node = h("div")), context);
+      replace(panel, node);
+    } };
+  };
+  const entries = [
+    tab("overview", T.overview, (node) => overview(node, context, view)),
+    ...(view.tabs?.(context) ?? []).map((each) => tab(each.name, each.title, each.show)),
+    tab("events", T.events, eventsTab),
+    tab("yaml", T.yaml, yamlTab),
+  ];
+  return tabsOf(entries, context.page.query.get("view") || "overview", (name) => { setQuery({ view: name === "overview" ? "" : name }); });
+}
+
+// A part of the page that is rendered again only when what it shows has changed, so that an open part stays open.
+function live(context, select, render) {
+  const node = h("div");
+  let last;
+  const update = () => {
+    const key = JSON.stringify(select(context.object) ?? null);
+    if (key !== last) replace(node, render(context.object));
+    last = key;
+  };
+  update();
+  context.onChange(update);
+  return node;
+}
+
+function overview(node, context, view) {
+  const { kind, object } = context;
+  const meta = (field) => card(T[field], live(context, (each) => each.metadata[field], () => keyValues(context, field)));
+  const schema = {};
+  const select = (key) => (each) => shownPart(each, key);
+  const cards = () => live(context, partsOf, (each) => h("div.stack", partsOf(each).map((key) =>
+    card(T.fields[key] ?? sentence(key.charAt(0).toUpperCase() + key.slice(1)), live(context, select(key), (now) => fieldTree(kind, select(key)(now) ?? {}, key, schema))))));
+  const fields = h("div");
+  const conditions = live(context, (each) => each.status?.conditions, (each) => each.status?.conditions && card(T.conditions, conditionList(each.status.conditions)));
+  const owners = ownerList(kind, object);
+  replace(node, h("div.stack", view.summary?.(context), h("div.columns",
+    h("div.stack", conditions, fields),
+    h("div.stack", meta("labels"), meta("annotations"), owners && card(T.owners, owners), card(T.dependants, dependantSearch(context)),
+      card(T.managers, live(context, (each) => each.metadata.managedFields, (each) => managerList(each.metadata.managedFields)))))));
+  Promise.race([describeFields(kind, schema), pause(DESCRIPTIONS_WITHIN)]).catch(() => {}).then(() => replace(fields, cards()));
+}
+
+// The parts of an object that are shown as trees; "" is for the fields without parts of their own, such as the type of a Secret.
+const partsOf = (object) => ["", ...Object.keys(object).filter((key) => !HEAD.has(key) && object[key] && typeof object[key] === "object").sort((a, b) => (a === "status") - (b === "status"))]
+  .filter((key) => !isEmpty(shownPart(object, key)));
+
+function shownPart(object, key) {
+  if (!key) return Object.fromEntries(Object.entries(object).filter(([name, value]) => !HEAD.has(name) && typeof value !== "object"));
+  if (key !== "status" || !object.status) return object[key];
+  const { conditions, observedGeneration, ...rest } = object.status;
+  return rest;
+}
+const isEmpty = (value) => value === undefined || value === null || (typeof value === "object" && !Object.keys(value).length);
+
+// Descriptions of the fields, for those who point at them. What is shown once is not rendered again when they come late.
+async function describeFields(kind, target) {
+  const { loadSchema, resolve } = await import("../widgets/form/openapi.js");
+  Object.assign(target, { schema: await loadSchema(kind), resolve });
+}

@@ -1,0 +1,63 @@
+// Texts of object pages, the YAML editor and deletion.
+
+const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+
+export const T = {
+  overview: "Overview", events: "Events", yaml: "YAML",
+  edit: "Edit YAML", delete: "Delete", deleteMore: "Delete…", cancel: "Cancel", close: "Close", back: "Back to editing", save: "Save",
+  age: "Age", project: "Project", namespace: "Namespace",
+  goneTitle: (kind) => `${kind} deleted`,
+  gone: (name) => `${name} was deleted.`,
+  goneLink: (kinds) => `All ${kinds}`,
+  recreated: "An object of the same name exists again. You now see the new one.",
+  terminating: "This object is being deleted.",
+  waitsFor: (finalizers) => `It waits for ${count(finalizers.length, "finalizer")}: ${finalizers.join(", ")}.`,
+  waitsForNothing: "It goes as soon as what belongs to it is gone.",
+  notAllowed: (verb, kind) => `You are not allowed to ${verb} this ${kind.toLowerCase()}.`,
+  polled: "This object cannot be watched. It is read every few seconds.",
+
+  conditions: "Conditions", noConditions: "The status has no conditions.",
+  conditionStates: { True: "Yes", False: "No", Unknown: "Unknown" },
+  moreValues: (number) => `${number} more: see YAML`,
+  emptyValue: "empty",
+  fields: { "": "Fields", spec: "Specification", status: "Status", data: "Data", rules: "Rules", subjects: "Subjects", roleRef: "Role" },
+  showValue: "Show", hideValue: "Hide", bytes: (number) => count(number, "byte"), notText: "not text, shown in base64",
+
+  labels: "Labels", annotations: "Annotations", addLabel: "Add label", addAnnotation: "Add annotation", add: "Add", none: "None",
+  key: "Key", value: "Value", remove: (key) => `Remove ${key}`,
+  owners: "Owners", controller: "controller", dependants: "Dependants", searchDependants: "Search",
+  dependantsHint: "Objects that name this one as their owner. They are deleted with it.",
+  noDependants: (kinds) => `None in ${count(kinds, "kind")}.`, notSearched: (number) => `${count(number, "kind")} could not be searched.`,
+  managers: "Who set this", managerFields: (number) => count(number, "field"), unknownTime: "time unknown",
+  noManagers: "The server keeps no record for this object.",
+
+  noEvents: "No events", noEventsText: "Servers keep events for about an hour.", eventTimes: (number) => `${number} times`,
+  eventColumns: ["Type", "Reason", "Message", "From", "Last seen"],
+
+  yamlOf: (name) => `YAML of ${name}`, line: (number) => `Line ${number}`,
+  tabHint: "Tab indents. Press Escape, then Tab, to leave the editor. Ctrl+S reviews your changes.",
+  yamlHasSecrets: "The YAML of this object contains its secret values.", showYaml: "Show YAML with secret values",
+  review: "Review changes", discard: "Discard changes", showAll: "Status and managed fields", saved: "Saved.",
+  wouldChange: "What the server would change", noChange: "The server would change nothing.", changedLines: "Changed lines",
+  unchanged: (number) => count(number, "unchanged line"), removed: "removed: ", added: "added: ",
+  diffCount: (added, removed) => `${added} added, ${removed} removed`,
+  changedMeanwhile: "The object was changed since you opened this editor.", showChanges: "Show what changed", loadNew: "Bring in the changes",
+  changedByOthers: "Changed by others",
+  mergedReview: "Others changed the object meanwhile. Their changes and yours did not touch the same lines or were decided by you, and are merged below. Review them again.",
+  conflicts: "Conflicts", conflictOf: (number) => `Conflict ${number}`, noLines: "(nothing)",
+  conflictsFound: (number) => `Others changed the same lines as you, in ${count(number, "place")}. Decide what to keep.`,
+  mergedByItself: (number) => `${count(number, "other change")} merged without a conflict.`,
+  sides: { mine: "Yours", theirs: "Theirs", base: "Before" },
+  keep: { mine: "Keep mine", theirs: "Take theirs", both: "Both", base: "Neither" }, applyMerge: "Merge",
+
+  deleteTitle: (kind, number, kinds) => (number === 1 ? `Delete ${kind.toLowerCase()}` : `Delete ${number} ${kinds.toLowerCase()}`),
+  victims: "What is deleted", checking: "Asking the server…", refused: "refused", notFound: "is gone already",
+  finalizersFirst: (names) => `goes when ${names.join(" and ")} ${names.length === 1 ? "is" : "are"} done`,
+  alsoDeleted: "Deleted with it", inside: (name) => `Inside ${name}`, alsoMore: "and more",
+  using: (name) => `On ${name}`, nothingElse: "Nothing else is deleted with it, as far as you can see.",
+  typeName: (name) => `Type ${name} to confirm`, deleteSome: (number) => `Delete ${number} of them`,
+  allRefused: "The server refuses to delete this.",
+  progress: (done, total) => `${done} of ${total} deleted`, finished: (done) => `${count(done, "object")} deleted or being deleted.`,
+  failed: (number) => `${count(number, "object")} could not be deleted:`,
+  counted: (number, more, title) => `${number}${more ? "+" : ""} ${title.toLowerCase()}`,
+};
