@@ -6,6 +6,7 @@
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
     apps                                        deployed apps: who may deploy which App where
+    runners                                     who may have the server connect to a runner
     users, access_keys, access_key_limits       principals and their credentials
     escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
     owners_and_finalizers, secret_refs          owner references, finalizers, references to Secrets

@@ -179,7 +179,7 @@ async def run(
         await _ensure_default_objects(registry, settings.api_group)
         port = free_port(settings.listen, settings.port) if worker is None else worker.port
         base_url = settings.base_url(port)
-        cluster_services = build_cluster_services(settings, registry, port)
+        cluster_services = build_cluster_services(settings, registry, port, hub)
         limiter = build_memory_limiter(settings, worker_count)
         deps = HandlerDependencies(
             *(audit, store, cluster_services.gateways, hub, base_url, commits, Watchdog(), limiter, coordinator)

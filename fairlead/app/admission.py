@@ -24,6 +24,7 @@ from fairlead.admission.projects import enforce_allow_lists, require_active_proj
 from fairlead.admission.protected_fields import protect_ownership_labels, protect_server_owned, protect_status
 from fairlead.admission.quotas import enforce_quotas
 from fairlead.admission.references import warn_missing_references
+from fairlead.admission.runners import protect_runner_endpoint
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.admission.users import check_users_and_teams, protect_password_secret
@@ -75,6 +76,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             check_cluster_secret(auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig.kubeconfig_problems),
             check_virtual_cluster_secret(auth.authorize, group, kubeconfig.kubeconfig_problems),
             restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
+            protect_runner_endpoint(auth.authorize, group),
             check_block_owner_deletion(auth.authorize),
             touch_movable_owner(group),
             check_listed_clusters(cluster_use),

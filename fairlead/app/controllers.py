@@ -14,6 +14,8 @@ import structlog
 from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.auth import Auth
 from fairlead.authn.access_keys import ACCESS_KEYS
+from fairlead.authn.link_tokens import LinkTokenIssuer
+from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.controllers.access.access_keys import AccessKeyController
 from fairlead.controllers.access.team_membership import TeamMembershipController
 from fairlead.controllers.apps.app_instances import AppInstanceController
@@ -48,6 +50,8 @@ from fairlead.storage.encrypted import EncryptedStore
 from fairlead.storage.fenced import FencedStore
 from fairlead.storage.reencrypt import run_reencryption, watch_keys
 from fairlead.storage.view.view import View
+from fairlead.subresources.workspaces.hub import RunnerHub
+from fairlead.subresources.workspaces.runner_dialer import RunnerDialer
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
@@ -65,9 +69,10 @@ class ClusterServices:
     """Builds new controllers that write through the given registry."""
 
 
-def build_cluster_services(settings: Settings, registry: Registry, port: int) -> ClusterServices:
-    """`port` is the server's own port, which the address policy blocks as the address of a cluster."""
-    policy = AddressPolicy(settings.cluster_networks, lambda: ((settings.listen, port),))
+def build_cluster_services(settings: Settings, registry: Registry, port: int, hub: RunnerHub) -> ClusterServices:
+    """`port` is the server's own port, which the address policy blocks as the address of a cluster or runner."""
+    ports = (port, settings.replica_port) if settings.replica_address else (port,)
+    policy = AddressPolicy(settings.cluster_networks, lambda: [(settings.listen, each) for each in ports])
     # Shorter than the request timeout, so that the error can name the cluster that did not respond.
     head_seconds = max(1, settings.request_timeout - 1)
     limits = Limits(settings.cluster_requests, settings.cluster_websockets, response_header_seconds=head_seconds)
@@ -82,7 +87,9 @@ def build_cluster_services(settings: Settings, registry: Registry, port: int) ->
     gateways = GatewayHandler(registry, settings.api_group, settings.namespace_prefix, connected, names)
 
     def controllers(working: Registry) -> tuple[Controller, ...]:
-        return _build_cluster_controllers(settings, working, connected, policy)
+        tokens = LinkTokenIssuer(SigningKeyStore(working, SYSTEM_NAMESPACE), working.clock)
+        dialer = RunnerDialer(working, settings.api_group, hub, policy.resolve, tokens)
+        return (*_build_cluster_controllers(settings, working, connected, policy), dialer)
 
     return ClusterServices(connected, gateways, controllers)
 

@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from fairlead.client import Client, ClientError
 from fairlead.client.client import read_ca_file
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
+from fairlead.core.validators import format_host
 from fairlead.core.waiting import wait_until_stopped
+from fairlead.links.listening import Listening
 from fairlead.runner.actions import Action, RunnerActions
 from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.activity.monitor import ActivityMonitor
@@ -29,6 +31,7 @@ from fairlead.runner.engines.contract import Engine, EngineError, Finding
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
 from fairlead.runner.link import LinkTarget, find_target, serve_link
+from fairlead.runner.listening import TokenVerifier, listen, load_certificate, serve_listener
 from fairlead.runner.queue import TaskSlots
 from fairlead.runner.registry import load_engines
 from fairlead.runner.services import RunnerServices
@@ -51,20 +54,24 @@ class StartedRunner:
     name: str
     server: str
     boot: str
+    address: str = ""
+    """Where it listens, if it does."""
+    fingerprint: str = ""
+    """Of the certificate that it listens with."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSetup:
-    """Where the runner dials, as whom, and which actions it serves besides its own."""
+    """Where the runner dials or listens, as whom, and which actions it serves besides its own."""
 
-    target: LinkTarget
+    target: LinkTarget | Listening
     identity: RunnerIdentity
     actions: Mapping[str, Action]
 
 
 async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[StartedRunner], None]) -> None:
     """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over."""
-    clock, api, target = SystemClock(), connect(settings), find_target(settings)
+    clock, api = SystemClock(), connect(settings)
     with lock_folder(ensure_private_folder(settings.state_folder)):
         identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
         engines = load_engines(
@@ -86,7 +93,8 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
             activity=ActivityLedger(clock),
         )
-        ready(StartedRunner(settings.name, settings.server, identity.boot))
+        target = _listen(settings, api) if settings.listen else find_target(settings)
+        ready(_describe_start(settings, identity, target))
         ssh = create_ssh_actions(services, settings)
         try:
             await _work(services, heartbeat, LinkSetup(target, identity, ssh.actions()), stop)
@@ -104,7 +112,12 @@ async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup,
             group.create_task(workspaces.run(), name="workspaces")
             group.create_task(ActivityMonitor(services, workspaces).run(), name="activity")
             group.create_task(report_runner(services.api, services.engines), name="report")
-            group.create_task(serve_link(link.target, link.identity, actions.handle_open), name="link")
+            serve = (
+                serve_listener(link.target, link.identity, actions.handle_open)
+                if isinstance(link.target, Listening)
+                else serve_link(link.target, link.identity, actions.handle_open)
+            )
+            group.create_task(serve, name="link")
 
     work = asyncio.create_task(run_all(), name="runner")
     try:
@@ -116,6 +129,22 @@ async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup,
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
+
+
+def _listen(settings: RunnerSettings, api: RunnerApi) -> Listening:
+    certificate = load_certificate(settings.state_folder)
+    verifier = TokenVerifier(api, certificate.fingerprint, SystemClock())
+    return Listening(listen(settings.listen), certificate, verifier.verify)
+
+
+def _describe_start(
+    settings: RunnerSettings, identity: RunnerIdentity, target: LinkTarget | Listening
+) -> StartedRunner:
+    started = StartedRunner(settings.name, settings.server, identity.boot)
+    if not isinstance(target, Listening):
+        return started
+    host, port = target.listener.getsockname()[:2]
+    return replace(started, address=f"{format_host(host)}:{port}", fingerprint=target.certificate.fingerprint)
 
 
 def _first_message(error: BaseException) -> str:

@@ -29,6 +29,8 @@ class RunnerSettings:
     """Folders of this machine that workspaces may be created from, with everything below them."""
     kubeconfig: Path | None = None
     """For the engine `kubernetes`: the clusters in which workspaces run."""
+    listen: str = ""
+    """`ADDRESS:PORT`: the server connects to this runner, which does not connect to the server."""
 
 
 def key_reader(settings: RunnerSettings, environment: Mapping[str, str] = os.environ) -> Callable[[], str]:

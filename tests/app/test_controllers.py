@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from fairlead.app.controllers import build_cluster_services
 from fairlead.settings import Settings
 from fairlead.settings.values import OFF
+from fairlead.subresources.workspaces.hub import RunnerHub
 from tests.harness.registry import open_registry
 
 
@@ -15,6 +16,11 @@ from tests.harness.registry import open_registry
 async def test_a_server_without_a_cluster_identity_prefix_logs_a_warning(prefix: str, warning_count: int) -> None:
     async with open_registry() as api:
         with capture_logs() as lines:
-            build_cluster_services(replace(Settings(), cluster_identity_prefix=prefix), api.registry, 8443)
+            build_cluster_services(
+                replace(Settings(), cluster_identity_prefix=prefix),
+                api.registry,
+                8443,
+                RunnerHub(api.registry.clock, "server"),
+            )
     warnings = [line for line in lines if line["log_level"] == "warning" and "cluster_identity_prefix" in line["event"]]
     assert len(warnings) == warning_count

@@ -101,6 +101,15 @@ class RunnerOptions:
             show_default=False,
         ),
     ] = None
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            help="Let the server connect to this address, instead of connecting to the server.",
+            metavar="IP:PORT",
+            show_default=False,
+        ),
+    ] = None
     api_group: GroupFlag = None
     context: ContextFlag = None
 
@@ -233,7 +242,21 @@ def build_settings(options: RunnerOptions) -> "RunnerSettings":
         engines=tuple(options.engine or (DEFAULT_ENGINE,)),
         allowed_folders=tuple(path.resolve() for path in options.allow_folder or ()),
         kubeconfig=options.kubeconfig.absolute() if options.kubeconfig else None,
+        listen=check_listen(options.listen or ""),
     )
+
+
+def check_listen(address: str) -> str:
+    """Raises BadParameter."""
+    from fairlead.core.files import FileProblem
+    from fairlead.runner.listening import split_address
+
+    try:
+        if address:
+            split_address(address)
+    except FileProblem as error:
+        raise typer.BadParameter(str(error)) from None
+    return address
 
 
 def find_connection(options: RunnerOptions, state: Path) -> Connection:
@@ -253,14 +276,17 @@ def find_connection(options: RunnerOptions, state: Path) -> Connection:
 def announce(started: "StartedRunner", settings: "RunnerSettings", as_json: bool) -> None:
     import structlog
 
+    listening = {"listen": started.address, "endpointFingerprint": started.fingerprint} if started.address else {}
     if as_json:
-        print(json.dumps({"runner": started.name, "bootId": started.boot}), flush=True)
+        print(json.dumps({"runner": started.name, "bootId": started.boot, **listening}), flush=True)
     elif sys.stderr.isatty():
         print_note(
             f"the runner {started.name} is ready for workspaces of {started.server}; it stores them in "
             f"{settings.state_folder}. Ctrl-C stops it; workspaces go on running."
         )
-    structlog.get_logger().info("ready", runner=started.name, server=started.server, boot_id=started.boot)
+        if started.address:
+            print_note(f"it listens on {started.address}; the fingerprint of its certificate is {started.fingerprint}")
+    structlog.get_logger().info("ready", runner=started.name, server=started.server, boot_id=started.boot, **listening)
 
 
 def build_unit(settings: "RunnerSettings", options: RunnerOptions) -> str:
@@ -294,12 +320,13 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
     authority = ("--ca-file", str(settings.ca_file.absolute())) if settings.ca_file else ()
     group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
     clusters = ("--kubeconfig", str(settings.kubeconfig)) if settings.kubeconfig else ()
+    address = ("--listen", settings.listen) if settings.listen else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
     folders = [part for each in settings.allowed_folders for part in ("--allow-folder", str(each))]
     return (
         *(sys.executable, "-m", "fairlead", "runner", "start", settings.name, "--server", settings.server),
         *("--key-file", str(settings.key_file.absolute()), *authority, *group),
-        *("--state", str(settings.state_folder), *engines, *folders, *clusters),
+        *("--state", str(settings.state_folder), *engines, *folders, *clusters, *address),
     )
 
 

@@ -28,6 +28,7 @@ FLAGS = {
     "spec.displayName": "--display-name",
     "spec.email": "--email",
     "spec.endpoint": "--endpoint",
+    "spec.endpointFingerprint": "--endpoint-fingerprint",
     "spec.members": "--member",
     "spec.overlapSeconds": "--overlap",
     "spec.owner.team": "--owner",

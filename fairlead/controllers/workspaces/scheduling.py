@@ -119,7 +119,9 @@ def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner:
 
 def _build_placement(name: str, runner: Object) -> Placement:
     scheduled = condition(SCHEDULED, TRUE, SCHEDULED, f'scheduled to runner "{name}"')
-    return Placement(scheduled, name, get_path(runner, "spec.endpoint") or "", silence_message(runner))
+    # An endpoint with a fingerprint is for the server, not for clients.
+    endpoint = "" if get_path(runner, "spec.endpointFingerprint") else get_path(runner, "spec.endpoint") or ""
+    return Placement(scheduled, name, endpoint, silence_message(runner))
 
 
 def _unscheduled_condition(reason: str, message: str) -> Object:

@@ -112,9 +112,9 @@ def decode(content: bytes) -> SigningKeys:
     return keys
 
 
-def sign(key: SigningKey, claims: Object) -> str:
+def sign(key: SigningKey, claims: Object, token_type: str = TOKEN_TYPE) -> str:
     """Sign the claims as a compact JWT."""
-    return jwt.encode(claims, _private_key(key.private), ALGORITHM, headers={"kid": key.id, "typ": TOKEN_TYPE})
+    return jwt.encode(claims, _private_key(key.private), ALGORITHM, headers={"kid": key.id, "typ": token_type})
 
 
 def build_jwks(keys: SigningKeys, now: datetime) -> list[Object]:
