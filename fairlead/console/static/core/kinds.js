@@ -3,7 +3,7 @@
 import { request, query } from "./api.js";
 import { API, GROUP } from "./base.js";
 
-const DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const DISCOVERY = ["v2", "v2beta1"].map((version) => `application/json;g=apidiscovery.k8s.io;v=${version};as=APIGroupDiscoveryList`).join();
 
 export class Kind {
   constructor(server, group, version, resource) {

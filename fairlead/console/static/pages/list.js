@@ -3,7 +3,7 @@
 
 import { guard, review } from "../core/access.js";
 import { h, replace } from "../core/dom.js";
-import { managed } from "../core/kinds.js";
+import { listObjects, managed } from "../core/kinds.js";
 import { preferences } from "../core/preferences.js";
 import { href, navigate, setQuery } from "../core/router.js";
 import { watchList } from "../core/watch.js";
@@ -32,13 +32,16 @@ export async function show(page, { kind, namespace = "", pathOf = managementPath
   page.setTitle(kind.pluralTitle);
   list.build();
   list.connect();
-  const view = await listViews[kind.segment]?.();
+  const view = kind.server.isRemote ? null : await listViews[kind.segment]?.();
   if (view?.above) list.above.append(view.above({ kind, page, scope: page.scope, list }));
 }
 
 class ListPage {
   constructor(page, kind, namespace, pathOf) {
     Object.assign(this, { page, kind, pathOf, scope: page.scope });
+    // Namespaces of a cluster behind a gateway are no projects.
+    const { isRemote } = kind.server;
+    Object.assign(this, { projectOf: isRemote ? () => "" : projectOf, namespaceOf: isRemote ? (name) => name : namespaceOf });
     this.kinds = kind.pluralTitle.toLowerCase();
     this.query = Object.fromEntries(["q", "labels", "fields", "state", "sort"].map((name) => [name, page.query.get(name) ?? ""]));
     this.chosen = page.query.get("columns") ?? preferences.get(`columns.${kind.segment}`, "");
@@ -77,7 +80,7 @@ class ListPage {
     this.body = h("div.list-body");
     this.above = h("div");
     const menu = viewMenu({ state: () => this.viewState(), onColumns: (ids) => this.setColumns(ids), onSort: (sort) => { this.table.setSort(sort); this.change({ sort }); }, onCompact: (isCompact) => { preferences.set("compact", isCompact); this.table.resize(); } });
-    const tools = h("div.list-tools", this.filter.node, kind.namespaced && this.projectSelect(), h("span.spring"),
+    const tools = h("div.list-tools", this.filter.node, kind.namespaced && !kind.server.namespace && this.projectSelect(), h("span.spring"),
       menu, button("", { icon: "download", title: T.exportCsv, "aria-label": T.exportCsv, onclick: () => this.export(this.table.view) }), this.createButton());
     replace(this.page.main, this.above, tools, h("div.list-summary", h("div.list-states", this.count, this.states), this.selection, this.bar), this.notice, this.body);
     scope.listen(document, "keydown", (event) => this.press(event));
@@ -88,7 +91,7 @@ class ListPage {
 
   createButton() {
     const { kind } = this;
-    if (!kind.verbs.has("create") || kind.kind === "Event") return null;
+    if (kind.server.isRemote || !kind.verbs.has("create") || kind.kind === "Event") return null;
     const node = this.createLink();
     node.addEventListener("click", () => { node.href = this.createLink().href; }, { capture: true });
     this.guardCreate(node).then((isAllowed) => { this.canCreate = isAllowed; this.showRows(); });
@@ -112,15 +115,16 @@ class ListPage {
   }
 
   projectSelect() {
-    const select = h("select", { "aria-label": T.projectFilter, onchange: () => this.setNamespace(select.value) });
+    const select = h("select", { "aria-label": this.kind.server.isRemote ? T.namespaceFilter : T.projectFilter, onchange: () => this.setNamespace(select.value) });
     const fill = (names) => {
-      const namespaces = new Set([...names.map(namespaceOf), ...(this.list?.objects ?? []).slice(0, 500).map((each) => each.metadata.namespace), this.namespace].filter(Boolean));
-      const options = [...namespaces].map((each) => [projectOf(each) || each, each]).sort();
-      replace(select, h("option", { value: "" }, T.allProjects), options.map(([text, value]) => h("option", { value }, text)));
+      const namespaces = new Set([...names.map(this.namespaceOf), ...(this.list?.objects ?? []).slice(0, 500).map((each) => each.metadata.namespace), this.namespace].filter(Boolean));
+      const options = [...namespaces].map((each) => [this.projectOf(each) || each, each]).sort();
+      replace(select, h("option", { value: "" }, this.kind.server.isRemote ? T.allNamespaces : T.allProjects), options.map(([text, value]) => h("option", { value }, text)));
       select.value = this.namespace;
     };
     fill([]);
     this.projects = new Promise((resolve) => {
+      if (this.kind.server.isRemote) return resolve(this.readNamespaces().then((names) => { if (document.activeElement !== select) fill(names); return names; }));
       const kind = managed("projects");
       if (!kind) return resolve([]);
       watchList(kind, { as: "table" }).subscribe(this.scope, (list) => {
@@ -132,6 +136,13 @@ class ListPage {
     return select;
   }
 
+  // Read once: streams through a gateway are few.
+  async readNamespaces() {
+    const kind = this.kind.server.find("namespaces", "");
+    const { items } = kind ? await listObjects(kind, { limit: 500, signal: this.scope.signal }).catch(() => ({ items: [] })) : { items: [] };
+    return items.map((each) => each.metadata.name);
+  }
+
   // ---- what is shown
 
   change(changes) {
@@ -141,7 +152,7 @@ class ListPage {
 
   setNamespace(namespace) {
     this.namespace = namespace;
-    setQuery({ project: projectOf(namespace), ns: projectOf(namespace) ? "" : namespace });
+    setQuery({ project: this.projectOf(namespace), ns: this.projectOf(namespace) ? "" : namespace });
     this.definitions = null;
     this.connect();
   }
@@ -246,7 +257,7 @@ class ListPage {
     if (list.state === "stopped" || (list.state === "stale" && !size)) return errorBlock(list.error, { retry: () => { list.wake(); this.connect(); } });
     if (view.length || !list.isComplete) return null;
     if (size || query.labels || query.fields) return empty(T.noMatchTitle(kinds), size ? T.noMatchText(size) : T.noMatchSelector, button(T.clearFilter, { kind: "primary", onclick: () => this.clearFilter() }));
-    const title = this.namespace ? T.noneInProject(kinds, projectOf(this.namespace) || this.namespace) : T.noneTitle(kinds);
+    const title = this.namespace ? T.noneInProject(kinds, this.projectOf(this.namespace) || this.namespace) : T.noneTitle(kinds);
     return empty(title, T.noneText(kind.title.toLowerCase(), this.canCreate), this.canCreate && this.createLink());
   }
 

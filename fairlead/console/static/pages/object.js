@@ -51,7 +51,7 @@ export async function show(page, { kind, namespace, name }) {
   });
 }
 
-const loadView = async (kind) => (kind.server === management ? await objectViews[kind.segment]?.() : null) ?? {};
+const loadView = async (kind) => (await (kind.server === management ? objectViews : kind.server.views ?? {})[kind.segment]?.()) ?? {};
 
 function makeContext(kind, object, page) {
   const notified = new Set();

@@ -23,13 +23,13 @@ const idOf = (title) => title.toLowerCase().replace(/\s+/g, "-");
 
 // `pathOf(kind, object)` is the page of an object.
 export function tableColumns(kind, definitions, { showProject, pathOf }) {
-  const columns = definitions.map((definition, index) => columnOf(kind, definition, index, pathOf)).filter((column) => !(showProject && column.id === "project"));
+  const columns = definitions.map((definition, index) => columnOf(kind, definition, index, pathOf)).filter((column) => !(showProject && column.id === (kind.server.isRemote ? "namespace" : "project")));
   if (!columns.some((column) => column.isName)) columns.unshift(nameColumn(kind, { name: T.name }, (row) => metadataOf(row).name, pathOf));
   const name = columns.find((column) => column.isName);
   const linked = name.priority ? columns.find((column) => column.isText) : null;  // generated names, as of Events, are no titles
   if (linked) linked.isTitle = true;
   if (linked) linked.render = (row) => h("a", { href: href(pathOf(kind, row.object)), tabindex: "-1" }, linked.text(row));
-  if (showProject) columns.splice(columns.indexOf(linked ?? name) + 1, 0, projectColumn());
+  if (showProject) columns.splice(columns.indexOf(linked ?? name) + 1, 0, projectColumn(kind.server.isRemote));
   const states = columns.filter((column) => column.stateOf);
   const state = (row) => rowState(row, states);
   const [first] = states;
@@ -92,7 +92,9 @@ function timeColumn(definition, timestamp) {
   });
 }
 
-function projectColumn() {
+function projectColumn(isRemote) {
+  const namespaceOnly = (row) => metadataOf(row).namespace ?? "";
+  if (isRemote) return column({ name: T.namespace, description: T.namespaceColumn }, namespaceOnly, { id: "namespace" });
   const text = (row) => projectOf(metadataOf(row).namespace) || metadataOf(row).namespace || "";
   const render = (row) => {
     const { namespace = "" } = metadataOf(row);
