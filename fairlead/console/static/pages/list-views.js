@@ -1,4 +1,6 @@
 // What lists of some kinds show besides their table. A module may export `above(context)`, a node above the table; the
 // context is {kind, page, scope, list}.
 
-export const listViews = {};
+export const listViews = {
+  clusters: () => import("./clusters/cards.js"),
+};

@@ -5,6 +5,10 @@ import { management } from "../core/kinds.js";
 // Hand-made pages by the first segments of their path. The rest of the path is passed as `rest`.
 const PAGES = [
   ["", () => import("./overview.js"), "overview"],
+  ["clusters/~connect", () => import("./clusters/connect.js"), "clusters"],
+  ["clusters/*/~browse", () => import("./clusters/browse.js"), "clusters"],
+  ["spaceinstances/*/*/~browse", () => import("./clusters/browse.js"), "spaceinstances"],
+  ["virtualclusterinstances/*/*/~browse", () => import("./clusters/browse.js"), "virtualclusterinstances"],
   ["account", () => import("./account.js"), ""],
   ["audit", () => import("./audit.js"), "system"],
   ["kinds", () => import("./kinds.js"), "system"],
@@ -14,7 +18,7 @@ const PAGES = [
 
 export function matchPage(path) {
   const page = PAGES.filter(([prefix]) => startsWith(path, prefix)).sort((a, b) => b[0].length - a[0].length)[0];
-  if (page) return { load: page[1], section: page[2], parameters: { rest: path.slice(page[0] ? page[0].split("/").length : 0) } };
+  if (page) return { load: page[1], section: page[2], parameters: { path, rest: path.slice(page[0] ? page[0].split("/").length : 0) } };
   return matchKind(path) ?? { load: () => import("./not-found.js") };
 }
 

@@ -2,13 +2,14 @@
 
 import { h, replace } from "../../core/dom.js";
 import { patchObject } from "../../core/kinds.js";
-import { link } from "../../core/router.js";
+import { link, navigate } from "../../core/router.js";
 import { condition } from "../../core/status.js";
 import { toast } from "../../shell/dialogs.js";
 import { projectOf } from "../../shell/sign-in.js";
 import { button, card, codeBlock, definition } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/projects.js";
+import { pathOf } from "../routes.js";
 
 const TEMPLATES = { spaceinstances: "spacetemplates", virtualclusterinstances: "virtualclustertemplates" };
 const FLAGS = { spaceinstances: "--space", virtualclusterinstances: "--virtual-cluster" };
@@ -58,6 +59,7 @@ function driftNotice({ kind, object }) {
 export function actions(context) {
   const { kind, object } = context;
   const { name, namespace } = object.metadata;
-  if (kind.plural !== "virtualclusterinstances") return [];
-  return [{ title: T.move, icon: "folder", question: { verb: "update", kind, namespace, name }, run: async () => (await import("./move.js")).askMove(context) }];
+  const browse = { title: T.browse, icon: "grid", question: { verb: "use", kind, namespace, name }, run: () => navigate(`${pathOf(kind, object)}/~browse`) };
+  if (kind.plural !== "virtualclusterinstances") return [browse];
+  return [browse, { title: T.move, icon: "folder", question: { verb: "update", kind, namespace, name }, run: async () => (await import("./move.js")).askMove(context) }];
 }

@@ -1,0 +1,20 @@
+// Above the list of clusters: each as a tile, with its latency. The table below has all of them.
+
+import { h } from "../../core/dom.js";
+import { preferences } from "../../core/preferences.js";
+import { watchList } from "../../core/watch.js";
+import { T } from "../../texts/clusters.js";
+import { clusterTiles } from "../overview/fleet.js";
+
+export function above({ kind, page }) {
+  const node = h("details.cluster-cards", { open: preferences.get("clusters.cards", innerWidth > 600) }, h("summary", T.cards));
+  let tiles = null;
+  const fill = () => { if (node.open && !tiles) node.append((tiles = clusterTiles(page, watchList(kind)))); };
+  const wasOpen = node.open;
+  node.addEventListener("toggle", () => {
+    if (node.open !== wasOpen || preferences.get("clusters.cards") !== null) preferences.set("clusters.cards", node.open);
+    fill();
+  });
+  fill();
+  return node;
+}

@@ -1,0 +1,213 @@
+"""Clusters in the console: connecting one, its page, and the objects in it, through the gateway.
+
+The cluster `berlin` is another Fairlead, which serves Tables, watches and discovery like Kubernetes; `oslo` has a pod.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from fairlead.core.crypto.certificates import Certificates
+from tests.console.browser import Page, role
+from tests.console.conftest import SignIn
+from tests.console.servers import ADMIN, OUTSIDER, VIEWER, ConsoleServer
+from tests.fake_cluster.exchange import CannedResponse
+from tests.fake_cluster.pods import POD_PATH, serve_pod
+from tests.fake_cluster.server import ClusterOptions, FakeCluster
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import bind_role, cluster_rule, connect_cluster, gateway_kubeconfig, is_online
+from tests.harness.server_process import MANAGEMENT, Server, configmap, running_server
+
+SECRETS = f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets"
+HOSTILE = "<img src=x onerror=alert(1)>"
+LOG_WITH_TIMES = b"2026-11-17T01:00:00.5Z ready to serve\n2026-11-17T01:00:01.5Z served one\n"
+REJECT_CLUSTERS = """(() => {
+  const send = window.fetch;
+  const rejected = { kind: "Status", code: 422, reason: "Invalid", message: "the cluster is rejected" };
+  window.fetch = (path, options) => options.method === "POST" && /clusters[?]/.test(path)
+    ? Promise.resolve(new Response(JSON.stringify(rejected), { status: 422 })) : send(path, options);
+})()"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The clusters `berlin` and `oslo` are connected; `rome` is not."""
+
+    berlin: Server
+    oslo: FakeCluster
+    rome: FakeCluster
+
+
+@pytest.fixture(scope="module")
+def fleet(
+    tmp_path_factory: pytest.TempPathFactory, server: ConsoleServer, certificates: Certificates
+) -> Iterator[Fleet]:
+    rome_options = ClusterOptions(uid="00000000-0000-4000-8000-00000000fa14", token="token-of-rome", nodes=3)
+    with (
+        running_server(tmp_path_factory.mktemp("berlin") / "data") as berlin,
+        FakeCluster() as oslo,
+        FakeCluster(options=rome_options) as rome,
+        server.server.client() as admin,
+        berlin.client() as remote,
+    ):
+        serve_pod(oslo)
+        oslo.set_response(f"{POD_PATH}/log", CannedResponse(200, LOG_WITH_TIMES, "text/plain"))
+        created = remote.post(
+            f"{MANAGEMENT}/api/v1/namespaces/default/configmaps", json=configmap("greeting", text=HOSTILE)
+        )
+        assert created.status_code == 201, created.text
+        connect_cluster(admin, "berlin", gateway_kubeconfig(berlin, MANAGEMENT, berlin.key).encode())
+        connect_cluster(admin, "oslo", oslo.build_kubeconfig())
+        bind_role(admin, "use-berlin", VIEWER, [cluster_rule("berlin", "get", "use"), cluster_rule("oslo", "get")])
+        for name in ("berlin", "oslo"):
+            wait_until(partial(is_online, admin, name), what=f"{name} is online")
+        yield Fleet(berlin, oslo, rome)
+
+
+def paste_kubeconfig(page: Page, name: str, kubeconfig: bytes) -> None:
+    page.goto("clusters/~connect")
+    page.fill("Name", name)
+    page.fill("Kubeconfig", kubeconfig.decode())
+    page.click(role("button", "Connect"))
+
+
+def test_a_pasted_kubeconfig_connects_a_cluster(
+    page: Page, sign_in: SignIn, server: ConsoleServer, fleet: Fleet
+) -> None:
+    sign_in(page, ADMIN)
+    paste_kubeconfig(page, "rome", fleet.rome.build_kubeconfig(token="wrong"))
+    page.wait_for_text("The cluster cannot be used yet.")
+    page.wait_for('[data-check="credential"][data-state="failed"]')
+
+    page.click(role("button", "Try another kubeconfig"))
+    page.fill("Kubeconfig", fleet.rome.build_kubeconfig(token="token-of-rome").decode())
+    page.click(role("button", "Replace the kubeconfig"))
+
+    page.wait_for_text("The cluster is connected.", timeout=20)
+    page.wait_for('[data-check="impersonation"][data-state="ready"]')
+    assert "token-of-rome" not in json.dumps(page.eval("[{...localStorage}, {...sessionStorage}, document.cookie]"))
+    assert "token-of-rome" not in page.eval("document.body.innerHTML + document.querySelector('textarea').value")
+    page.click(role("link", "Open the cluster"))
+    page.wait_for_text("Online since")
+    page.wait_for_text("fairlead kubeconfig --cluster rome")
+
+
+def test_the_kubeconfig_of_an_existing_cluster_is_not_replaced(
+    page: Page, sign_in: SignIn, server: ConsoleServer, fleet: Fleet
+) -> None:
+    sign_in(page, ADMIN)
+    before = server.send("GET", f"{SECRETS}/cluster-berlin")["metadata"]["resourceVersion"]
+    paste_kubeconfig(page, "berlin", fleet.rome.build_kubeconfig())
+    page.wait_for_text("The cluster berlin exists already.")
+    assert server.send("GET", f"{SECRETS}/cluster-berlin")["metadata"]["resourceVersion"] == before
+
+
+def test_a_secret_is_removed_when_the_cluster_is_rejected(
+    page: Page, sign_in: SignIn, server: ConsoleServer, fleet: Fleet
+) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/~connect")
+    page.eval(REJECT_CLUSTERS)
+    page.fill("Name", "refused")
+    page.fill("Kubeconfig", fleet.rome.build_kubeconfig().decode())
+    page.click(role("button", "Connect"))
+    page.wait_for_text("The cluster is rejected")
+    assert any(each.method == "POST" and "/secrets" in each.path for each in page.requests)
+    names = [each["metadata"]["name"] for each in server.send("GET", SECRETS)["items"]]
+    assert "cluster-refused" not in names
+
+
+def test_connecting_says_which_permissions_are_missing(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    sign_in(page, OUTSIDER)
+    page.goto("clusters/~connect")
+    page.wait_for_text(
+        "This needs permission to create clusters and to create Secrets in the namespace service-system."
+    )
+
+
+def test_the_list_of_clusters_has_tiles_and_a_table(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters")
+    page.wait_for(".cluster-tile .spark-line")
+    assert "berlin" in "\n".join(page.texts(".cluster-tile"))
+    page.wait_for(role("link", "berlin"))
+
+
+def test_the_page_of_a_cluster_lists_checks_and_who_may_use_it(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/berlin")
+    page.wait_for('[data-check="connection"][data-state="ready"]')
+    page.wait_for_text("/kubernetes/cluster/berlin")
+    page.click(role("button", "List users and teams"))
+    page.wait_for_text(VIEWER, within=".cluster")
+
+
+def test_objects_of_a_cluster_can_be_browsed(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/berlin")
+    page.click(role("button", "Browse objects"))
+    page.click(role("link", "Namespaces"))
+    page.wait_for(role("link", "default"))
+    page.goto("clusters/berlin/~browse")
+    page.fill("Namespace", "default")
+    page.click(role("link", "Config maps"))
+    page.click(role("link", "greeting"))
+    page.wait_for_text(HOSTILE)
+    assert page.path.endswith("/console/clusters/berlin/~browse/configmaps/default/greeting")
+
+
+def test_changes_in_a_cluster_appear_by_themselves(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/berlin/~browse/configmaps/default")
+    page.wait_for(role("link", "greeting"))
+    with fleet.berlin.client() as remote:
+        remote.post(f"{MANAGEMENT}/api/v1/namespaces/default/configmaps", json=configmap("later", a="1"))
+    page.wait_for(role("link", "later"))
+
+
+def test_a_user_without_rights_in_the_cluster_sees_why(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    page.allow_errors("403")
+    sign_in(page, VIEWER)
+    page.goto("clusters/berlin/~browse/configmaps/default")
+    page.wait_for_text("fairlead:viewer")  # the message of the cluster names the user there
+
+
+def test_a_user_who_may_not_use_a_cluster_sees_why(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    page.allow_errors("403")
+    sign_in(page, VIEWER)
+    page.goto("clusters/oslo/~browse")
+    page.wait_for_text("you need the verb use")
+    page.goto("clusters/oslo")
+    page.wait_until(
+        lambda: page.attribute(role("button", "Browse objects"), "aria-disabled") == "true", "browsing is disabled"
+    )
+
+
+def test_a_dead_cluster_is_explained_and_delays_nothing(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    page.allow_errors("502", "503")
+    sign_in(page, ADMIN)
+    fleet.oslo.stop()
+    try:
+        page.goto("clusters/oslo/~browse")
+        page.wait_for(role("link", "Checks of the cluster"))
+        page.wait_for(".error")
+        page.goto("clusters/berlin/~browse")
+        page.wait_for(role("link", "Config maps"), timeout=5)
+    finally:
+        fleet.oslo.start()
+
+
+def test_a_pod_has_logs_and_a_terminal(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/oslo/~browse/pods/default/p?view=logs")
+    page.wait_for_text("ready to serve", within=".log")
+    page.wait_for_text("served one", within=".log")
+    page.click(role("tab", "Terminal"))
+    page.fill("Command", "cat")
+    page.click(role("button", "Open a terminal"))
+    page.wait_for_text("Connected", within=".terminal-status")
+    page.type("hello")
+    page.wait_for_text("hello", within=".terminal-lines")
