@@ -57,7 +57,8 @@ async function ask(batch) {
   }
   batch.forEach((each, index) => {
     const found = reviews[index];
-    each.resolve(found ? { allowed: found.allowed, filtered: Boolean(found.filtered), reason: found.reason ?? "" } : UNKNOWN);
+    const isFiltered = Boolean(found?.filtered);  // a list of what the user may see
+    each.resolve(found ? { allowed: found.allowed || isFiltered, filtered: isFiltered, reason: found.reason ?? "" } : UNKNOWN);
   });
 }
 

@@ -17,8 +17,8 @@ import { T } from "../texts/form.js";
 import { CREATE_VIEWS } from "./create-views.js";
 import { pathOf } from "./routes.js";
 
-export async function show(page, { kind, namespace }) {
-  if (CREATE_VIEWS[kind.segment]) return (await CREATE_VIEWS[kind.segment]()).show(page, { kind, namespace });
+export async function show(page, { kind, namespace, isGeneric = false }) {
+  if (CREATE_VIEWS[kind.segment] && !isGeneric) return (await CREATE_VIEWS[kind.segment]()).show(page, { kind, namespace });
   page.setTitle(T.create(kind.title), [[kind.pluralTitle, kind.segment]]);
   const schema = await loadSchema(kind);
   new CreatePage(page, kind, schema, prefill(page.query, kind, schema, namespace));

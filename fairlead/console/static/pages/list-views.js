@@ -2,5 +2,6 @@
 // context is {kind, page, scope, list}.
 
 export const listViews = {
+  apps: () => import("./apps/catalogue.js"),
   clusters: () => import("./clusters/cards.js"),
 };

@@ -1,5 +1,10 @@
 // Kinds with parts of their own on their object page: SEGMENT: () => import("./MODULE.js"), with `summary`, `tabs`, `actions`.
 
 export const objectViews = {
+  appinstances: () => import("./apps/instance.js"),
+  apps: () => import("./apps/app.js"),
   clusters: () => import("./clusters/cluster.js"),
+  projects: () => import("./projects/project.js"),
+  spaceinstances: () => import("./projects/instance.js"),
+  virtualclusterinstances: () => import("./projects/instance.js"),
 };

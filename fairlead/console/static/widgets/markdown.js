@@ -3,6 +3,7 @@
 import { externalLink, h } from "../core/dom.js";
 
 const MAX_LENGTH = 200_000;
+const FENCE = "`".repeat(3);
 const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*|_[^_\s][^_]*_)|\[([^\]]+)\]\(([^)\s]+)\)/;
 
 export function markdown(text) {
@@ -15,7 +16,7 @@ export function markdown(text) {
 function block(lines) {
   const line = lines.shift();
   if (!line.trim()) return [];
-  if (/^```/.test(line)) return [h("pre", takeUntil(lines, (each) => /^```/.test(each), true).join("\n"))];
+  if (line.startsWith(FENCE)) return [h("pre", takeUntil(lines, (each) => each.startsWith(FENCE), true).join("\n"))];
   const heading = /^(#{1,6})\s+(.*)$/.exec(line);
   if (heading) return [h(`h${Math.min(6, heading[1].length + 1)}`, inline(heading[2]))];
   const marker = /^\s*([-*+]|\d+[.)])\s+/;
@@ -23,7 +24,7 @@ function block(lines) {
     const items = [line, ...takeUntil(lines, (each) => !marker.test(each))];
     return [h(/^\s*\d/.test(line) ? "ol" : "ul", items.map((item) => h("li", inline(item.replace(marker, "")))))];
   }
-  const rest = takeUntil(lines, (each) => !each.trim() || /^(#{1,6}\s|```)/.test(each) || marker.test(each));
+  const rest = takeUntil(lines, (each) => !each.trim() || /^#{1,6}\s/.test(each) || each.startsWith(FENCE) || marker.test(each));
   return [h("p", inline([line, ...rest].join(" ")))];
 }
 
