@@ -3,8 +3,8 @@
 import { externalLink, h } from "../core/dom.js";
 
 const MAX_LENGTH = 200_000;
-const FENCE = "`".repeat(3);
-const INLINE = /(`[^`]+`)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*|_[^_\s][^_]*_)|\[([^\]]+)\]\(([^)\s]+)\)/;
+const FENCE = "\x60\x60\x60";
+const INLINE = /(\x60[^\x60]+\x60)|(\*\*[^*]+\*\*)|(\*[^*\s][^*]*\*|_[^_\s][^_]*_)|\[([^\]]+)\]\(([^)\s]+)\)/;
 
 export function markdown(text) {
   const node = h("div.markdown");

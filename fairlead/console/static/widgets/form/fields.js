@@ -18,7 +18,7 @@ export const labelOf = (name) => (name ? name[0].toUpperCase() + sentence(name).
 export function helpOf(description, id, isWhole) {
   if (!description) return null;
   const [, first, rest] = (!isWhole && description.length > SHORT && /^(.+?[.!?])\s+(\S.*)$/s.exec(description)) || [null, description, ""];
-  const text = (part) => part.split("`").map((each, index) => (index % 2 ? h("code", each) : each));
+  const text = (part) => part.split("\x60").map((each, index) => (index % 2 ? h("code", each) : each));
   return rest ? h("details.field-help", { id }, h("summary", text(first)), text(rest)) : h("p.field-help", { id }, text(first));
 }
 

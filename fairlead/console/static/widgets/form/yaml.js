@@ -137,7 +137,7 @@ class Reader {
 function splitKey({ text, number }) {
   const quoted = /^("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')\s*:(?:\s+(.*)|)$/s.exec(text);
   if (quoted) return [scalar(quoted[1], number), quoted[2] ?? ""];
-  const plain = /^([^\s"'#&*!|>%@`{[?,-][^#]*?|-[^\s#][^#]*?)\s*:(?:\s+(.*)|)$/s.exec(text);
+  const plain = /^([^\s"'#&*!|>%@\x60{[?,-][^#]*?|-[^\s#][^#]*?)\s*:(?:\s+(.*)|)$/s.exec(text);
   return plain && [String(plain[1]), plain[2] ?? ""];
 }
 
@@ -150,6 +150,6 @@ function scalar(source, number) {
   if (/^(null|~)$/.test(text)) return null;
   if (/^(true|false)$/.test(text)) return text === "true";
   if (/^-?\d{1,15}(\.\d+)?$/.test(text) && String(Number(text)) === text) return Number(text);
-  if (AMBIGUOUS.test(text) || /^[&*!|>%@`'"{}[\],?]|: |:$/.test(text)) throw new YamlError(`${text.slice(0, 40)} needs quotes`, number);
+  if (AMBIGUOUS.test(text) || /^[&*!|>%@\x60'"{}[\],?]|: |:$/.test(text)) throw new YamlError(`${text.slice(0, 40)} needs quotes`, number);
   return text;
 }

@@ -6,7 +6,7 @@ import { Parser } from "./parser.js";
 import { applySgr, parseParameters, PLAIN, styleOf } from "./styles.js";
 
 const MAX_HISTORY = 5000, MAX_TITLE = 256, MAX_LINK = 2048, MAX_REPEAT = 4096, MAX_CLIPBOARD = 96 * 1024;
-const LINE_DRAWING = { from: "`abcdefghijklmnopqrstuvwxyz{|}~", to: "◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·" };
+const LINE_DRAWING = { from: "\x60abcdefghijklmnopqrstuvwxyz{|}~", to: "◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·" };
 const MODES = { 4: "insert", 20: "newLine" };
 const PRIVATE_MODES = { 1: "applicationCursor", 5: "reverse", 7: "autowrap", 25: "showCursor", 66: "applicationKeypad", 1000: "mouseClicks", 1002: "mouseDrags", 1003: "mouseMoves", 1004: "focusReports", 1006: "mouseSgr", 2004: "bracketedPaste" };
 const defaults = () => ({ insert: false, newLine: false, origin: false, autowrap: true, showCursor: true, applicationCursor: false, applicationKeypad: false, reverse: false, bracketedPaste: false, mouseClicks: false, mouseDrags: false, mouseMoves: false, mouseSgr: false, focusReports: false });
@@ -366,4 +366,4 @@ export class Screen {
 }
 
 const { escapes: ESCAPES, sequences: SEQUENCES } = Screen.handlers;
-for (const [name, same] of [["f", "H"], ["`", "G"], ["a", "C"], ["j", "D"], ["k", "A"], ["?J", "J"], ["?K", "K"]]) SEQUENCES[name] = SEQUENCES[same];
+for (const [name, same] of [["f", "H"], ["\x60", "G"], ["a", "C"], ["j", "D"], ["k", "A"], ["?J", "J"], ["?K", "K"]]) SEQUENCES[name] = SEQUENCES[same];
