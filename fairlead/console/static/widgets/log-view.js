@@ -121,8 +121,9 @@ export class LogView {
     const { view, body } = this;
     body.style.blockSize = `${this.#rows.length * ROW}px`;
     if (this.follow.firstChild.checked) view.scrollTop = view.scrollHeight;
-    const first = Math.max(0, Math.floor(view.scrollTop / ROW) - 5), showsTime = this.times.firstChild.checked;
-    const shown = this.#rows.slice(first, first + Math.ceil(view.clientHeight / ROW) + 10);
+    const visible = Math.ceil(view.clientHeight / ROW) + 10, showsTime = this.times.firstChild.checked;
+    const first = Math.max(0, Math.min(Math.floor(view.scrollTop / ROW) - 5, this.#rows.length - visible));
+    const shown = this.#rows.slice(first, first + visible);
     body.style.paddingBlockStart = `${first * ROW}px`;
     replace(body, shown.map(([line, start, end]) => h("div.log-line", showsTime && start === 0 && h("time.muted", `${line.time} `), renderRuns(sliceRuns(styledRuns(line.text), start, end)))));
   }
