@@ -13,12 +13,19 @@ import pytest
 from fairlead.core.crypto.certificates import Certificates
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
-from tests.console.servers import ADMIN, OUTSIDER, VIEWER, ConsoleServer
+from tests.console.servers import ADMIN, GROUP, OUTSIDER, VIEWER, ConsoleServer
 from tests.fake_cluster.exchange import CannedResponse
 from tests.fake_cluster.pods import POD_PATH, serve_pod
 from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.harness.eventually import wait_until
-from tests.harness.gateways import bind_role, cluster_rule, connect_cluster, gateway_kubeconfig, is_online
+from tests.harness.gateways import (
+    bind_role,
+    cluster_rule,
+    connect_cluster,
+    create_resource,
+    gateway_kubeconfig,
+    is_online,
+)
 from tests.harness.server_process import MANAGEMENT, Server, configmap, running_server
 
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets"
@@ -211,3 +218,25 @@ def test_a_pod_has_logs_and_a_terminal(page: Page, sign_in: SignIn, fleet: Fleet
     page.wait_for_text("Connected", within=".terminal-status")
     page.type("hello")
     page.wait_for_text("hello", within=".terminal-lines")
+
+
+def test_a_space_is_browsed_as_its_one_namespace(
+    page: Page, sign_in: SignIn, server: ConsoleServer, fleet: Fleet
+) -> None:
+    namespace = "service-p-corners"
+    spaces = f"{GROUP}/namespaces/{namespace}/spaceinstances"
+    spec = {"clusterRef": {"cluster": "berlin"}, "template": {}}
+    with server.server.client() as admin:
+        create_resource(admin, "projects", "Project", "corners", allowedClusters=[{"name": "berlin"}])
+        create_resource(admin, f"namespaces/{namespace}/spaceinstances", "SpaceInstance", "corner", **spec)
+    sign_in(page, ADMIN)
+    page.goto(f"spaceinstances/{namespace}/corner")
+    page.wait_for_text("Ready", timeout=30)
+    inside = server.send("GET", f"{spaces}/corner")["spec"]["clusterRef"]["namespace"]
+    with fleet.berlin.client() as remote:
+        remote.post(f"{MANAGEMENT}/api/v1/namespaces/{inside}/configmaps", json=configmap("inside", a="1"))
+    page.goto(f"spaceinstances/{namespace}/corner/~browse")
+    page.wait_for_text(inside, within=".browse-bar")
+    page.click(role("link", "Config maps"))
+    page.click(role("link", "inside"))
+    page.wait_for_text("Config map", within=".facts")
