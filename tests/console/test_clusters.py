@@ -14,7 +14,7 @@ from fairlead.core.crypto.certificates import Certificates
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
 from tests.console.servers import ADMIN, GROUP, OUTSIDER, VIEWER, ConsoleServer
-from tests.fake_cluster.exchange import CannedResponse
+from tests.fake_cluster.exchange import CannedResponse, build_json_response
 from tests.fake_cluster.pods import POD_PATH, serve_pod
 from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.harness.eventually import wait_until
@@ -27,8 +27,10 @@ from tests.harness.gateways import (
     is_online,
 )
 from tests.harness.server_process import MANAGEMENT, Server, configmap, running_server
+from tests.live.discovery import build_discovery_list, serve_discovery
 
 SECRETS = f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets"
+PODS, DEPLOYMENTS = "/api/v1/namespaces/default/pods", "/apis/apps/v1/namespaces/default/deployments"
 HOSTILE = "<img src=x onerror=alert(1)>"
 LOG_WITH_TIMES = b"2026-11-17T01:00:00.5Z ready to serve\n2026-11-17T01:00:01.5Z served one\n"
 REJECT_CLUSTERS = """(() => {
@@ -61,6 +63,7 @@ def fleet(
         berlin.client() as remote,
     ):
         serve_pod(oslo)
+        serve_deployment(oslo)
         oslo.set_response(f"{POD_PATH}/log", CannedResponse(200, LOG_WITH_TIMES, "text/plain"))
         created = remote.post(
             f"{MANAGEMENT}/api/v1/namespaces/default/configmaps", json=configmap("greeting", text=HOSTILE)
@@ -72,6 +75,32 @@ def fleet(
         for name in ("berlin", "oslo"):
             wait_until(partial(is_online, admin, name), what=f"{name} is online")
         yield Fleet(berlin, oslo, rome)
+
+
+def serve_deployment(cluster: FakeCluster) -> None:
+    """A deployment `web` with the pod `web-1`."""
+    responses = {"resource": "deployments", "singularResource": "deployment", "scope": "Namespaced"}
+    kind = {"group": "apps", "version": "v1", "kind": "Deployment"}
+    resources = [{**responses, "responseKind": kind, "verbs": ["get", "list"]}]
+    group = {"metadata": {"name": "apps"}, "versions": [{"version": "v1", "resources": resources}]}
+    cluster.set_behaviour(
+        "/apis", serve_discovery({"kind": "APIGroupList", "groups": []}, build_discovery_list([group]))
+    )
+    expression = {"key": "tier", "operator": "In", "values": ["a", "b"]}
+    selector = {"matchLabels": {"app": "web"}, "matchExpressions": [expression]}
+    metadata = {"namespace": "default", "resourceVersion": "1"}
+    deployment = {"metadata": {**metadata, "name": "web", "uid": "d"}, "spec": {"selector": selector}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {**metadata, "name": "web-1", "uid": "w"},
+        "spec": {"containers": [{"name": "c"}]},
+        "status": {"phase": "Running"},
+    }
+    cluster.set_response(DEPLOYMENTS, build_json_response({"metadata": {}, "items": [deployment]}))
+    cluster.set_response(f"{DEPLOYMENTS}/web", build_json_response(deployment))
+    cluster.set_response(PODS, build_json_response({"metadata": {"resourceVersion": "1"}, "items": [pod]}))
+    cluster.set_response(f"{PODS}/web-1", build_json_response(pod))
 
 
 def paste_kubeconfig(page: Page, name: str, kubeconfig: bytes) -> None:
@@ -240,3 +269,12 @@ def test_a_space_is_browsed_as_its_one_namespace(
     page.click(role("link", "Config maps"))
     page.click(role("link", "inside"))
     page.wait_for_text("Config map", within=".facts")
+
+
+def test_a_deployment_shows_its_pods(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/oslo/~browse/deployments.apps/default/web?view=pods")
+    page.click(role("link", "web-1"))
+    page.wait_for(role("tab", "Logs"))
+    listed = [each for each in fleet.oslo.requests if each.path == PODS and "labelSelector" in each.target]
+    assert listed and "app%3Dweb%2Ctier+in+%28a%2Cb%29" in listed[0].target

@@ -2,7 +2,7 @@
 
 import { session } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
-import { listObjects } from "../../core/kinds.js";
+import { listObjects, management } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
 import { button, card, empty } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
@@ -19,7 +19,7 @@ export async function show(page, { path, rest }) {
   const owner = path.slice(0, path.indexOf("~browse"));
   const name = owner.at(-1);
   const home = owner.map(encodeURIComponent).join("/");
-  const trail = [[T.clusters, owner[0]], [name, home]];
+  const trail = [[management.findSegment(owner[0])?.pluralTitle ?? owner[0], owner[0]], [name, home]];
   page.setTitle(T.browseTitle, trail);
   let server;
   try {

@@ -10,9 +10,9 @@ export function above({ kind, page }) {
   const node = h("details.cluster-cards", { open: preferences.get("clusters.cards", innerWidth > 600) }, h("summary", T.cards));
   let tiles = null;
   const fill = () => { if (node.open && !tiles) node.append((tiles = clusterTiles(page, watchList(kind)))); };
-  const wasOpen = node.open;
+  let wasOpen = node.open;
   node.addEventListener("toggle", () => {
-    if (node.open !== wasOpen || preferences.get("clusters.cards") !== null) preferences.set("clusters.cards", node.open);
+    if (node.open !== wasOpen) preferences.set("clusters.cards", (wasOpen = node.open));
     fill();
   });
   fill();

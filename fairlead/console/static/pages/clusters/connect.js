@@ -84,7 +84,7 @@ class ConnectPage {
     const commands = `fairlead login ${ROOT.href.replace(/\/$/, "")}\nfairlead cluster add ${name}${display ? ` --display-name '${display}'` : ""}`;
     const isOpen = this.commands.querySelector("details")?.open;
     const wait = button(T.waitFor, { onclick: () => (name === "NAME" ? this.fail(T.nameHelp) : this.follow(name)) });
-    replace(this.commands, h("details", { open: isOpen }, h("summary", T.command), h("p.muted", T.commandHint), codeBlock(commands), wait, h("p.muted", T.role), codeBlock("fairlead cluster role spaces | kubectl apply -f -")));
+    replace(this.commands, h("details", { open: isOpen }, h("summary", T.command), h("p.muted", T.commandHint), codeBlock(commands), wait));
   }
 
   fail(problem) {
@@ -104,6 +104,7 @@ class ConnectPage {
     try {
       await (this.following === name ? this.store(name, text) : this.create(name, text));
       this.config.area.value = "";
+      this.form.hidden = true;
       setQuery({ name });
       this.follow(name);
     } catch (error) {

@@ -8,7 +8,7 @@ import { guardAction } from "../../widgets/access.js";
 import { T } from "../../texts/clusters.js";
 
 const TAIL = 1000;
-const SHELLS = ["/bin/sh", "/bin/bash", "/bin/ash"];
+const SHELL = "/bin/sh";
 
 export const tabs = ({ kind }) => [kind.subresources.has("log") && { name: "logs", title: T.logs, show: showLogs }, kind.subresources.has("exec") && { name: "terminal", title: T.terminal, show: showTerminal }].filter(Boolean);
 
@@ -40,8 +40,7 @@ async function showLogs(node, { kind, object, scope }) {
 async function showTerminal(node, { kind, object, scope }) {
   const [{ Terminal }, { attachSocket }] = await Promise.all([import("../../widgets/terminal/terminal.js"), import("../../widgets/terminal/socket.js")]);
   const [field, container] = containerSelect(object);
-  const list = newId("shells");
-  const command = h("input", { id: newId("command"), list, value: SHELLS[0], spellcheck: "false", autocomplete: "off" });
+  const command = h("input", { id: newId("command"), value: SHELL, spellcheck: "false", autocomplete: "off" });
   const body = h("div");
   let session = null;
   const start = button(T.start, { kind: "primary", type: "submit", icon: "terminal" });
@@ -56,7 +55,7 @@ async function showTerminal(node, { kind, object, scope }) {
     terminal.focus();
   };
   const form = h("form.row", { onsubmit: (event) => { event.preventDefault(); if (!start.disabled && command.value.trim()) open(); } },
-    field, h("label", { for: command.id }, T.shell), command, h("datalist", { id: list }, SHELLS.map((value) => h("option", { value }))), start);
+    field, h("label", { for: command.id }, T.shell), command, start);
   const { namespace, name } = object.metadata;
   guardAction(start, { verb: "create", kind, namespace, name, subresource: "exec" });
   replace(node, h("div.stack", form, body));
