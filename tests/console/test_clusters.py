@@ -3,6 +3,7 @@
 The cluster `berlin` is another Fairlead, which serves Tables, watches and discovery like Kubernetes; `oslo` has a pod.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from fairlead.core.crypto.certificates import Certificates
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
 from tests.console.servers import ADMIN, GROUP, OUTSIDER, VIEWER, ConsoleServer
-from tests.fake_cluster.exchange import CannedResponse, build_json_response
+from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response
 from tests.fake_cluster.pods import POD_PATH, serve_pod
 from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.harness.eventually import wait_until
@@ -99,7 +100,14 @@ def serve_deployment(cluster: FakeCluster) -> None:
     }
     cluster.set_response(DEPLOYMENTS, build_json_response({"metadata": {}, "items": [deployment]}))
     cluster.set_response(f"{DEPLOYMENTS}/web", build_json_response(deployment))
-    cluster.set_response(PODS, build_json_response({"metadata": {"resourceVersion": "1"}, "items": [pod]}))
+
+    async def list_pods(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        items = [pod] if "labelSelector" in request.query or "web-1" in request.target else []
+        content = {"metadata": {"resourceVersion": "1"}, "items": items}
+        writer.write(build_json_response(content).encode(request.method))
+        return True
+
+    cluster.set_behaviour(PODS, list_pods)
     cluster.set_response(f"{PODS}/web-1", build_json_response(pod))
 
 
