@@ -38,12 +38,15 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
     package = f"{ENGINES_PACKAGE}.devcontainer"
     engine: Any = import_module(f"{package}.engine")
     engine_settings: Any = import_module(f"{package}.settings")
+    networks: Any = import_module(f"{package}.networks_folder")
+    environment = {name: os.environ[name] for name in PODMAN_VARIABLES if name in os.environ}
     chosen = engine_settings.Settings(
         settings.state_folder,
         settings.runner,
         cli=find_devcontainer_cli(TOOLS_FOLDER),
-        podman_environment={name: os.environ[name] for name in PODMAN_VARIABLES if name in os.environ},
+        podman_environment=environment,
         allowed_folders=settings.allowed_folders,
+        networks_folder=networks.find_networks_folder(environment),
     )
     return cast(Engine, engine.DevcontainerEngine(chosen))
 

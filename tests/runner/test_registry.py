@@ -27,4 +27,9 @@ def test_podman_gets_the_settings_that_the_environment_names_and_nothing_else(
     monkeypatch.setenv("FAIRLEAD_RUNNER_KEY", "canary")
     engine = cast(Any, load_engines(("devcontainer",), "local", tmp_path / "state")["devcontainer"])
     assert dict(engine.settings.podman_environment) == {"CONTAINERS_CONF": "/etc/own.conf"}
+    assert engine.settings.networks_folder == Path("/etc/containers/networks")
+    (tmp_path / "own.conf").write_text('[network]\nnetwork_config_dir = "/srv/networks"\n')
+    monkeypatch.setenv("CONTAINERS_CONF", str(tmp_path / "own.conf"))
+    changed: Any = load_engines(["devcontainer"], "local", tmp_path)["devcontainer"]
+    assert changed.settings.networks_folder == Path("/srv/networks")
     assert engine.settings.cli == ("devcontainer",)

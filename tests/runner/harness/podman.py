@@ -20,6 +20,7 @@ import pytest
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.firewall import CHAIN, list_rules
+from fairlead.runner.engines.devcontainer.networks_folder import find_networks_folder
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 TOOLS = Path(__file__).resolve().parents[3] / ".tools"
@@ -49,7 +50,7 @@ class Containers:
             "default_limits": SMALL,
             "min_free_bytes": 1 << 20,
             "first_uid": 1_000_000_000 + self.number * 64 * 65536,
-            "networks_folder": self.folder / "networks",
+            "networks_folder": find_networks_folder(self.environment),
             "network_pool": f"10.{214 + self.number // 64}.{self.number % 64 * 4}.0/22",
         }
         return Settings(**{**defaults, **changes})  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ engine.py           `DevcontainerEngine`: the methods of the contract
 settings.py         what the operator of the machine chooses
 layout.py           the files of a workspace on the machine
 preparation.py      user ids, network, folders and grant of a workspace
+networks_folder.py  where podman looks for networks
 creation.py         `up`: from a specification to a running container
 sources.py          which sources are allowed, and how they are fetched
 sandbox.py          the container without an image that clones, copies and stands in for failed builds
