@@ -26,6 +26,7 @@ task_log.py         the logs of tasks: bounded, read by offset, followed
 log_lines.py        their format: messages as JSON lines, also of raw output
 status.py           from the state of a workspace to the status that is reported (pure)
 registry.py         finds engines by name
+disk.py             the free space of the state folder: condition, and limit for new workspaces
 doctor.py           checks what the machine lacks
 engines/            what a workspace runs in: dev containers or plain processes, behind one contract
 """

@@ -18,7 +18,14 @@ from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
 from fairlead.runner.activity.metering import MeteredStream
 from fairlead.runner.activity.traffic import KEEPALIVE_BYTES
-from fairlead.runner.engines.contract import Engine, EngineError, ExecOptions, Process, is_variable_name
+from fairlead.runner.engines.contract import (
+    ContainerState,
+    Engine,
+    EngineError,
+    ExecOptions,
+    Process,
+    is_variable_name,
+)
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -70,6 +77,7 @@ class RunnerActions:
     async def _run_task(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         if request.action == UP:
             await workspace.wait_for_version(request.resource_version)
+            await self._require_disk(workspace)
             task_id = workspace.request_up(request.options, request.user)
         elif request.action == STOP:
             task_id = workspace.request_stop(request.user)
@@ -80,6 +88,15 @@ class RunnerActions:
             return
         await stream.accept({"taskId": task_id})
         await self._follow_log(workspace, task_id, 0, stream)
+
+    async def _require_disk(self, workspace: WorkspaceReconciler) -> None:
+        """Refuses to create a workspace without space for it. What exists may start: that needs little."""
+        shortage = self._services.disk.find_shortage()
+        if not shortage or workspace.is_busy:
+            return
+        engine = self._find_engine(workspace)
+        if engine is None or (await engine.status(workspace.uid)).state is ContainerState.NOT_FOUND:
+            raise Refused(409, shortage)
 
     async def _send_log(self, workspace: WorkspaceReconciler, request: OpenRequest, stream: Stream) -> None:
         task = _find_task(workspace, request.task_id)

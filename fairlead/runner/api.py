@@ -25,7 +25,6 @@ REQUEST_SECONDS = 20.0
 """Shorter than the silence after which the server gives up on a runner, so that a heartbeat is tried again in time."""
 MAX_REQUESTS = 16
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
 
 
 class RunnerApi(Protocol):
@@ -35,7 +34,8 @@ class RunnerApi(Protocol):
 
     async def get_config(self) -> Object: ...
 
-    async def report_runner(self, status: Object) -> None: ...
+    async def report_runner(self, status: Object) -> None:
+        """Changes these fields of the status. Conditions replace those of the same type."""
 
     async def get_lease(self) -> Object | None: ...
 
@@ -96,7 +96,7 @@ class ClientApi:
     async def report_runner(self, status: Object) -> None:
         def send(client: Client) -> Object:
             path = client.path(RUNNERS, self._runner, "status")
-            return client.send("PATCH", path, {"status": status}, media_type=MERGE_PATCH)
+            return client.send("PATCH", path, {"status": status}, media_type=STRATEGIC_PATCH)
 
         await self._call(send)
 

@@ -35,6 +35,8 @@ async def _bring_up(
     observed = await engine.status(record.uid)
     is_new = bool(record.options.get("recreate") or record.options.get("reset") or record.is_for_other_owner)
     is_build = observed.state is ContainerState.NOT_FOUND or is_new
+    if is_build and (shortage := services.disk.find_shortage()):
+        raise EngineError(Reason.DISK_FULL, shortage)
     slots = services.slots.builds if is_build else services.slots.starts
     if wait := slots.describe_wait():
         running.note_wait(wait)

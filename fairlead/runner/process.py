@@ -27,6 +27,7 @@ from fairlead.runner.actions import Action, RunnerActions
 from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.activity.monitor import ActivityMonitor
 from fairlead.runner.api import ClientApi, ClientSource, RunnerApi
+from fairlead.runner.disk import DiskGuard, report_disk
 from fairlead.runner.engines.contract import Engine, EngineError, Finding
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
@@ -75,7 +76,12 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
     with lock_folder(ensure_private_folder(settings.state_folder)):
         identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
         engines = load_engines(
-            settings.engines, settings.name, settings.state_folder, settings.allowed_folders, settings.kubeconfig
+            settings.engines,
+            settings.name,
+            settings.state_folder,
+            settings.allowed_folders,
+            settings.kubeconfig,
+            settings.min_free_bytes,
         )
         heartbeat = Heartbeat(api, identity, clock)
         if not await _finish_before(stop, heartbeat.acquire()):
@@ -92,6 +98,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             clock=clock,
             host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
             activity=ActivityLedger(clock),
+            disk=DiskGuard(settings.state_folder, settings.min_free_bytes),
         )
         target = _listen(settings, api) if settings.listen else find_target(settings)
         ready(_describe_start(settings, identity, target))
@@ -112,6 +119,7 @@ async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup,
             group.create_task(workspaces.run(), name="workspaces")
             group.create_task(ActivityMonitor(services, workspaces).run(), name="activity")
             group.create_task(report_runner(services.api, services.engines), name="report")
+            group.create_task(report_disk(services.api, services.disk, services.clock), name="disk")
             serve = (
                 serve_listener(link.target, link.identity, actions.handle_open)
                 if isinstance(link.target, Listening)

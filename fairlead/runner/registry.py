@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlead.core.files import FileProblem, ensure_private_folder
+from fairlead.runner.disk import DEFAULT_MIN_FREE_BYTES
 from fairlead.runner.engines.contract import Engine
 
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
@@ -29,6 +30,8 @@ class EngineSettings:
     state_folder: Path
     allowed_folders: tuple[Path, ...] = ()
     kubeconfig: Path | None = None
+    min_free_bytes: int = DEFAULT_MIN_FREE_BYTES
+    """With less free disk, no workspace is created."""
 
 
 CreateEngine = Callable[[EngineSettings], Engine]
@@ -46,6 +49,7 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
         cli=find_devcontainer_cli(TOOLS_FOLDER),
         podman_environment=environment,
         allowed_folders=settings.allowed_folders,
+        min_free_bytes=settings.min_free_bytes,
         networks_folder=networks.find_networks_folder(environment),
     )
     return cast(Engine, engine.DevcontainerEngine(chosen))
@@ -87,13 +91,15 @@ def load_engines(
     state_folder: Path,
     allowed_folders: tuple[Path, ...] = (),
     kubeconfig: Path | None = None,
+    min_free_bytes: int = DEFAULT_MIN_FREE_BYTES,
 ) -> dict[str, Engine]:
     """Imports and creates engines; by the name of each, the default first. Raises FileProblem."""
     engines: dict[str, Engine] = {}
     for name in names:
         folder = _ensure_engine_folder(state_folder, name.partition(":")[0])
         try:
-            engine = _find_engine(name)(EngineSettings(runner, folder, allowed_folders, kubeconfig))
+            chosen = EngineSettings(runner, folder, allowed_folders, kubeconfig, min_free_bytes)
+            engine = _find_engine(name)(chosen)
         except (ImportError, AttributeError, ValueError) as error:
             known = ", ".join(ENGINES)
             raise FileProblem(f"there is no engine {name!r} ({error}); use {known}, or module:function") from None

@@ -7,6 +7,7 @@ from typing import Protocol
 from fairlead.core.clock import Clock
 from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.api import RunnerApi
+from fairlead.runner.disk import DiskGuard
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.journal import Journal
 from fairlead.runner.queue import TaskSlots
@@ -32,3 +33,4 @@ class RunnerServices:
     clock: Clock
     host_boot: str
     activity: ActivityLedger
+    disk: DiskGuard

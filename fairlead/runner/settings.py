@@ -29,6 +29,8 @@ class RunnerSettings:
     """Folders of this machine that workspaces may be created from, with everything below them."""
     kubeconfig: Path | None = None
     """For the engine `kubernetes`: the clusters in which workspaces run."""
+    min_free_bytes: int = 2 << 30
+    """With less free space in the state folder, no workspace is created. 0: never checked."""
     listen: str = ""
     """`ADDRESS:PORT`: the server connects to this runner, which does not connect to the server."""
 

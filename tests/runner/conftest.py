@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.activity.monitor import ActivityMonitor
+from fairlead.runner.disk import DiskGuard
 from fairlead.runner.heartbeat import Heartbeat, RunnerIdentity
 from fairlead.runner.journal import Journal, WorkspaceRecord
 from fairlead.runner.queue import TaskSlots
@@ -31,6 +32,7 @@ class RunnerFixture:
         self.api = FakeApi()
         self.engine = FakeEngine(folder / "engine")
         self.host_boot = "first"
+        self.free_bytes = 1000
         self._work: asyncio.Task[None] | None = None
         self._boots = 0
 
@@ -47,6 +49,7 @@ class RunnerFixture:
             clock=clock,
             host_boot=self.host_boot,
             activity=ActivityLedger(clock),
+            disk=DiskGuard(self.folder, 100, lambda folder: self.free_bytes),
         )
         self.workspaces = WorkspaceSet(self.services)
         self.monitor = ActivityMonitor(self.services, self.workspaces)

@@ -82,7 +82,11 @@ class FakeApi:
 
     async def report_runner(self, status: Object) -> None:
         self._require_connection()
-        self.runner = {"status": status}
+        kept = self.runner.get("status") or {}
+        new = status.get("conditions") or []
+        types = {each["type"] for each in new}
+        conditions = [each for each in kept.get("conditions") or [] if each["type"] not in types] + new
+        self.runner = {"status": {**kept, **status, **({"conditions": conditions} if conditions else {})}}
 
     async def get_lease(self) -> Object | None:
         self._require_connection()

@@ -274,3 +274,21 @@ async def test_a_session_with_an_unsafe_name_of_a_variable_is_refused(
 async def test_a_download_is_an_archive_made_inside(actions: RunnerActions, process: FakeProcess) -> None:
     await request(actions, "download", options={"path": "/work/a b/"}, messages=(Eof(STDIN),))
     assert process.events == [(("tar", "-cf", "-", "-C", "/work", "--", "a b"), False)]
+
+
+async def test_without_disk_no_workspace_is_created_and_those_that_exist_start(
+    actions: RunnerActions, runner: RunnerFixture
+) -> None:
+    runner.free_bytes = 99
+    with pytest.raises(Refused, match="free disk, and needs") as refused:
+        await request(actions, "up")
+    assert refused.value.code == 409 and runner.engine.calls == []
+    runner.free_bytes = 100
+    assert (await request(actions, "up")).exit_code == 0
+    assert (await request(actions, "stop")).exit_code == 0
+    runner.free_bytes = 0
+    assert (await request(actions, "up")).exit_code == 0
+    recreated = await request(actions, "up", options={"recreate": True})
+    assert recreated.exit_code == 1 and b"free disk" in recreated.output[STDOUT]
+    assert runner.record().last_task is not None
+    assert (await request(actions, "delete")).exit_code == 0

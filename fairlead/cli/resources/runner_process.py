@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fairlead.runner.settings import RunnerSettings
 
 DEFAULT_ENGINE = "devcontainer"
+DEFAULT_MIN_FREE_DISK = 2048
 UNIT_FOLDER = Path("/etc/systemd/system")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the runner.")]
@@ -99,6 +100,16 @@ class RunnerOptions:
             help="Clusters for the engine kubernetes, and the credentials for them.",
             metavar="FILE",
             show_default=False,
+        ),
+    ] = None
+    min_free_disk: Annotated[
+        int | None,
+        typer.Option(
+            "--min-free-disk",
+            help="MiB that must be free in the state folder to create a workspace; 0 to create it anyway.",
+            metavar="MIB",
+            min=0,
+            show_default="2048",
         ),
     ] = None
     listen: Annotated[
@@ -242,6 +253,7 @@ def build_settings(options: RunnerOptions) -> "RunnerSettings":
         engines=tuple(options.engine or (DEFAULT_ENGINE,)),
         allowed_folders=tuple(path.resolve() for path in options.allow_folder or ()),
         kubeconfig=options.kubeconfig.absolute() if options.kubeconfig else None,
+        min_free_bytes=(DEFAULT_MIN_FREE_DISK if options.min_free_disk is None else options.min_free_disk) << 20,
         listen=check_listen(options.listen or ""),
     )
 
@@ -321,12 +333,13 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
     group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
     clusters = ("--kubeconfig", str(settings.kubeconfig)) if settings.kubeconfig else ()
     address = ("--listen", settings.listen) if settings.listen else ()
+    disk = ("--min-free-disk", str(options.min_free_disk)) if options.min_free_disk is not None else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
     folders = [part for each in settings.allowed_folders for part in ("--allow-folder", str(each))]
     return (
         *(sys.executable, "-m", "fairlead", "runner", "start", settings.name, "--server", settings.server),
         *("--key-file", str(settings.key_file.absolute()), *authority, *group),
-        *("--state", str(settings.state_folder), *engines, *folders, *clusters, *address),
+        *("--state", str(settings.state_folder), *engines, *folders, *clusters, *address, *disk),
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.controllers.workspaces.runners import RunnerController
 from fairlead.core.objects import Object
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
@@ -93,3 +94,17 @@ async def test_an_unchanged_runner_is_not_written_again(server: RegistryFixture)
     revision = await server.store.revision()
     await asyncio.sleep(3_000)
     assert await server.store.revision() == revision
+
+
+async def test_little_and_too_little_disk_are_events_once_each(server: RegistryFixture) -> None:
+    await server.create("Runner", "r")
+    for status, reason in (("True", "DiskLow"), ("True", "DiskLow"), ("False", "DiskFull"), ("True", "Available")):
+        condition = {"type": "DiskAvailable", "status": status, "reason": reason, "message": f"about {reason}"}
+        await eventually(lambda: condition_status(server, "Ready")[0])
+        kept = [each for each in runner_status(server)["conditions"] if each["type"] != "DiskAvailable"]
+        await report_status(server, conditions=[*kept, condition])
+        await asyncio.sleep(5)
+        assert condition_status(server, "DiskAvailable") == (status, reason), "the controller must keep it"
+    entries = server.registry.view.entries("", "events")
+    found = sorted((event["reason"], event["message"]) for event in map(decode, entries))
+    assert found == [("DiskFull", "about DiskFull"), ("DiskLow", "about DiskLow")]

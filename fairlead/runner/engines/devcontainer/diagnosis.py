@@ -44,7 +44,8 @@ def _check_disk(settings: Settings) -> Finding:
     free = shutil.disk_usage(folder).free
     is_low = free < 2 * settings.min_free_bytes
     problem = f"only {free >> 20} MiB are free in {folder}" if is_low else ""
-    return Finding("disk", problem, "delete workspaces or images", is_fatal=free < settings.min_free_bytes)
+    # Not fatal: a runner without space still has to stop and delete workspaces, which is what frees it.
+    return Finding("disk", problem, "delete workspaces or images", is_fatal=False)
 
 
 async def _check_podman(podman: Podman) -> Finding:
