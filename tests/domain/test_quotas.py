@@ -12,6 +12,7 @@ from fairlead.domain.quotas import (
     count_usage,
     is_sleeping,
     parse_limit,
+    quota_keys,
     quota_limits,
     quota_owner,
 )
@@ -60,6 +61,12 @@ def test_an_invalid_limit_allows_nothing(text: str) -> None:
 )
 def test_an_instance_sleeps_until_it_is_woken_up(obj: Object, expected: bool) -> None:
     assert is_sleeping(obj) is expected
+
+
+def test_an_instance_that_has_failed_counts_until_it_is_asleep() -> None:
+    assert quota_keys(SPACES, build_instance("Failed")) == {SPACES, f"{SPACES}.active"}
+    assert quota_keys(SPACES, build_instance("Failed", force="true")) == {SPACES, f"{SPACES}.active"}
+    assert quota_keys(SPACES, build_instance("Sleeping", force="true")) == {SPACES}
 
 
 def test_an_owner_is_a_user_or_a_team() -> None:
