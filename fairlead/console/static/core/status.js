@@ -31,7 +31,7 @@ export function stateOf(object) {
   if (ready?.status === "True") return { state: READY, word: "Ready", message: "" };
   if (ready?.status === "False") return notReady(ready, byPhase, phase || reason, why);
   if (ready) return ready.reason === "Progressing" ? { state: WORKING, word: phase || "Pending", message: why } : { state: ASLEEP, word: "Unknown", message: why };
-  if (phase) return { state: byPhase || WORKING, word: phase, message: byPhase === READY ? "" : why };
+  if (phase) return { state: byPhase || WORKING, word: phase === "Initialized" ? "Ready" : phase, message: byPhase === READY ? "" : why };
   return { state: NONE, word: "", message: "" };
 }
 

@@ -2,7 +2,7 @@
 
 export const T = {
   browse: "Browse objects",
-  quotas: "Quotas", noQuotas: "No limits are set.", mine: "of it mine", perUser: "each user and team", inside: "In this project", create: "Create",
+  quotas: "Quotas", noQuotas: "No limits are set.", mine: (title) => `${title}, mine`, awake: ", awake", inside: "In this project", create: "Create",
   members: "Members", name: "Name", role: "Role", kind: "Kind", user: "User", team: "Team", owner: "Owner", addMember: "Add a member", add: "Add", remove: "Remove", removeOf: (name) => `Remove ${name}`, everyone: "all", noMembers: "No members yet. Only the owner and administrators can work here.",
   roles: { admin: "admin: everything in the project", user: "user: create and manage own objects", viewer: "viewer: read what is shared" }, otherRole: "Other role …", otherRoleLabel: "Name of the ClusterRole",
   allowed: "What members may use", clusters: "Clusters", runners: "Runners", templates: "Templates", all: "all", unlisted: "no list: what each member may use anyway", noneAllowed: "none", isDefault: "default",

@@ -50,7 +50,7 @@ function expiring(kind, key) {
   if (!ttl || type !== "User" || disabled || ttlAfterLastActivity) return [];
   const end = Date.parse(key.metadata.creationTimestamp) + ttl * 1000;
   if (end - Date.now() > EXPIRES_SOON) return [];
-  return [{ kind, object: key, state: ATTENTION, word: "Expiring", message: [end < Date.now() ? T.expired : T.expires, " ", timeElement(new Date(end))] }];
+  return [{ kind, object: key, state: ATTENTION, word: end < Date.now() ? "Expired" : "Expiring", message: [end < Date.now() ? T.expired : T.expires, " ", timeElement(new Date(end))] }];
 }
 
 function fullQuotas(kind, project) {

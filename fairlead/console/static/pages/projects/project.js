@@ -30,10 +30,18 @@ export function summary(context) {
 export const tabs = (context) => [{ name: "members", title: T.members, show: (node) => membersTab(node, context) }];
 
 function quotaList({ project, user }) {
-  const rows = Object.entries(project?.limit ?? {}).map(([name, limit]) => [name, meter(project.used?.[name] ?? 0, limit)]);
   const own = user?.used?.users?.[session.user.name] ?? {};
-  for (const [name, limit] of Object.entries(user?.limit ?? {})) rows.push([`${name}, ${T.mine}`, meter(own[name] ?? 0, limit)]);
-  return rows.length ? definition(rows) : h("p.muted", T.noQuotas);
+  const rows = [
+    ...Object.entries(project?.limit ?? {}).map(([name, limit]) => [quotaTitle(name), project.used?.[name] ?? 0, limit]),
+    ...Object.entries(user?.limit ?? {}).map(([name, limit]) => [T.mine(quotaTitle(name)), own[name] ?? 0, limit]),
+  ];
+  return rows.length ? h("ul.plain.lines", rows.map(([title, used, limit]) => h("li", h("span.grow", title), meter(used, limit)))) : h("p.muted", T.noQuotas);
+}
+
+// "spaceinstances.active" -> "Spaces, awake"
+function quotaTitle(name) {
+  const [plural, part] = name.split(".");
+  return (managed(plural)?.pluralTitle ?? name) + (part === "active" ? T.awake : "");
 }
 
 const names = (entries) => {
