@@ -12,7 +12,7 @@ LIST_PROTOCOLS = 'performance.getEntriesByType("resource").map((entry) => entry.
 
 def test_the_page_loads_over_http2_without_errors_and_violations(page: Page) -> None:
     page.goto("")
-    page.wait_until(lambda: page.text("main"), "the page shows something")
+    page.wait_for("dialog input")
     assert page.eval('performance.getEntriesByType("navigation")[0].nextHopProtocol') == "h2"
     assert set(page.eval(LIST_PROTOCOLS)) == {"h2"}
     assert page.csp_violations == [] and page.console_errors == []
@@ -20,7 +20,7 @@ def test_the_page_loads_over_http2_without_errors_and_violations(page: Page) -> 
 
 def test_a_page_below_another_loads_the_same_files(page: Page) -> None:
     page.goto("a/b/c?x=/y")
-    page.wait_until(lambda: page.text("main"), "the page shows something")
+    page.wait_for("dialog input")
     assert {request.status for request in page.requests if request.path.startswith("/console/assets/")} == {200}
 
 
@@ -66,7 +66,7 @@ def test_the_page_loads_behind_a_proxy_that_adds_a_path(browser: Browser, server
         try:
             for start in ("/x/y/", "/x/y/console", "/x/y/console/a/b/c"):
                 page.goto(start)
-                page.wait_until(lambda: page.text("main"), "the page shows something")
+                page.wait_for("dialog input")
                 assert page.path.startswith("/x/y/console/")
                 assert {each.status for each in page.requests if "/assets/" in each.path} <= {200, 304}
             assert [each for each in page.requests if each.path.startswith("/console/assets/")]

@@ -48,7 +48,7 @@ class CreateInstance {
     const { query } = page;
     Object.assign(this, { page, kind, scope: page.scope, parts: PARTS[kind.plural], offers: [], chosen: null, parameters: null });
     this.project = h("select", options(projects.map(({ metadata, spec }) => [metadata.name, spec?.displayName || metadata.name]), query.get("project") ?? ""));
-    this.name = h("input", { required: true, value: query.get("name") ?? "", autocomplete: "off", spellcheck: "false", pattern: "[a-z0-9]([-a-z0-9]*[a-z0-9])?", maxlength: 63 });
+    this.name = h("input", { required: true, value: query.get("name") ?? "", autocomplete: "off", spellcheck: "false", pattern: "[a-z0-9]([\\-a-z0-9]*[a-z0-9])?", maxlength: 63 });
     this.displayName = h("input", { autocomplete: "off", maxlength: 200 });
     this.offerList = h("div.choices", { role: "radiogroup", "aria-label": this.parts.offerTitle });
     this.version = h("select");

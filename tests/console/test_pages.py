@@ -1,0 +1,202 @@
+"""Pages of the console that are made by hand: sign-in, overview, account, projects, apps, instances, audit log."""
+
+from tests.console.browser import Page, role
+from tests.console.conftest import SignIn
+from tests.console.servers import ADMIN, GROUP, OUTSIDER, OWNER, PASSWORD, PROJECT, VIEWER, ConsoleServer
+from tests.harness.server_process import CONFIGMAPS
+
+HOSTILE = "<img src=x onerror=window.hacked=1>"
+PROJECT_NAMESPACE = f"service-p-{PROJECT}"
+
+
+def test_a_user_signs_in_and_comes_to_the_page_of_the_address(page: Page) -> None:
+    page.goto("projects")
+    page.fill("User name", ADMIN)
+    page.fill("Password", "wrong")
+    page.press("Enter")
+    page.wait_for_text("User name or password is wrong")
+    page.fill("Password", PASSWORD)
+    page.press("Enter")
+    page.wait_for(role("link", PROJECT))
+    assert page.path.endswith("/console/projects")
+
+
+def test_an_ended_login_is_renewed_over_the_page_and_drafts_are_kept(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("projects/~new")
+    page.wait_for(role("textbox", "Name"))
+    page.fill("Name", "half-typed")
+    page.clear_cookies()
+    page.click(role("button", "Check"))
+    page.wait_for("dialog.sign-in")
+    page.fill("Password", PASSWORD)
+    page.press("Enter")
+    page.wait_gone("dialog.sign-in")
+    assert page.value("Name") == "half-typed"
+
+
+def test_the_overview_shows_the_fleet_what_needs_attention_and_recent_changes(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("")
+    page.wait_for_text("Singapore (gone)", "main")
+    page.wait_for_text("Offline", ".cluster-tiles")
+    page.wait_for_text("ledger", "main")
+    page.wait_for_text("created", "main")
+
+
+def test_a_user_without_any_right_sees_an_overview_without_errors(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, OUTSIDER)
+    page.goto("")
+    page.wait_for_text("Hello,", "h1")
+    page.wait_for_text("Needs attention", "main")
+    assert "Singapore" not in page.text("main")
+
+
+def test_the_palette_leads_to_objects_and_pages_by_keyboard(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("")
+    page.wait_for("#navigation a")
+    page.press("Control+k")
+    page.wait_for("dialog.palette")
+    page.type("frankfurt")
+    page.wait_for_text("Cluster", "dialog.palette [aria-selected=true]")
+    page.press("Enter")
+    page.wait_for_text("Frankfurt", "h1")
+    page.press("g", "p")
+    page.wait_for_text("Projects", "h1")
+
+
+def test_the_account_page_changes_the_profile_and_lists_logins(
+    page: Page, server: ConsoleServer, sign_in: SignIn
+) -> None:
+    sign_in(page, VIEWER)
+    page.goto("account")
+    page.wait_for_text("this browser", "main")
+    page.fill("Display name", HOSTILE)
+    page.click(role("button", "Save"))
+    page.wait_for_text("Saved", "body")
+    assert server.send("GET", f"{GROUP}/users/{VIEWER}")["spec"]["displayName"] == HOSTILE
+    page.reload()
+    page.wait_for_text(HOSTILE, "header.top")
+    assert page.eval("window.hacked") is None
+
+
+def test_signing_out_everywhere_ends_other_logins(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
+    sign_in(page, OUTSIDER)
+    other = server.log_in(OUTSIDER)
+    page.goto("account")
+    page.wait_for_text("this browser", "main")
+    page.click(role("button", "Sign out everywhere"))
+    page.click("dialog footer button.danger")
+    page.wait_for("dialog.sign-in")
+    page.set_cookie("__Host-service_access_key", other)
+    page.goto("account")
+    page.wait_for("dialog.sign-in")
+
+
+def test_an_owner_adds_and_removes_a_member(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
+    sign_in(page, OWNER)
+    page.goto(f"projects/{PROJECT}?view=members")
+    page.wait_for(role("button", "Add"))
+    page.fill("Name", OUTSIDER)
+    page.click(role("button", "Add"))
+    page.wait_for(role("button", f"Remove {OUTSIDER}"))
+    members = server.send("GET", f"{GROUP}/projects/{PROJECT}")["spec"]["members"]
+    assert {"kind": "User", "name": OUTSIDER, "clusterRole": "user"} in members
+    page.click(role("button", f"Remove {OUTSIDER}"))
+    page.wait_gone(role("button", f"Remove {OUTSIDER}"))
+
+
+def test_a_viewer_sees_members_but_cannot_change_them(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, VIEWER)
+    page.goto(f"projects/{PROJECT}?view=members")
+    page.wait_for_text(VIEWER, "main table")
+    assert page.count(role("button", "Add")) == 0
+
+
+def test_the_page_of_a_project_shows_quotas_and_what_is_in_it(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(f"projects/{PROJECT}")
+    page.wait_for_text("2 of 5", "main")
+    page.wait_for_text("Workspaces", "main")
+
+
+def test_an_owner_creates_a_space_from_a_template(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(f"spaceinstances/~new?project={PROJECT}&template=team-space")
+    page.wait_for(".choice input:checked")
+    page.fill("Name", "made-here")
+    page.fill("Cluster", "frankfurt")
+    page.click(role("button", "Check"))
+    page.wait_for_text("Nothing has been created yet", "main")
+    page.click(role("button", "Create"))
+    page.wait_for_text("made-here", "h1")
+    spec = server.send("GET", f"{GROUP}/namespaces/{PROJECT_NAMESPACE}/spaceinstances/made-here")["spec"]
+    assert spec["clusterRef"]["cluster"] == "frankfurt"
+    assert spec["templateRef"]["name"] == "team-space"
+
+
+def test_a_user_without_a_project_learns_why_nothing_can_be_created(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, OUTSIDER)
+    page.goto("spaceinstances/~new")
+    page.wait_for_text("An owner of a project can add you", "main")
+
+
+def test_apps_are_a_catalogue_with_readmes_that_stay_text(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
+    readme = f"# About\n\n{HOSTILE} and [a link](javascript:alert(1)) and **bold**\n\n- one\n- two\n"
+    server.send("PATCH", f"{GROUP}/apps/ingress", {"spec": {"readme": readme}}, patch=True)
+    sign_in(page, ADMIN)
+    page.goto("apps")
+    page.wait_for_text("Ingress", ".catalogue")
+    page.goto("apps/ingress")
+    page.wait_for_text(HOSTILE, ".markdown")
+    assert page.count(".markdown li") == 2 and page.count(".markdown a") == 0 and page.count(".markdown img") == 0
+    page.click(role("button", "Install"))
+    page.wait_for_text("New installed app", "h1")
+
+
+def test_the_audit_log_shows_changes_live_and_why_a_request_was_denied(
+    page: Page, server: ConsoleServer, sign_in: SignIn
+) -> None:
+    sign_in(page, ADMIN)
+    page.goto("audit")
+    page.wait_for_text("New requests appear", "main")
+    server.create(CONFIGMAPS, {"metadata": {"name": "audited"}})
+    page.wait_for(role("link", "configmaps/audited"), timeout=20)
+    page.click(role("link", "configmaps/audited"))
+    page.wait_for_text("Audit ID", "main")
+    page.wait_for_text("allowed", "main")
+
+
+def test_users_see_only_their_own_requests_in_the_audit_log(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, VIEWER)
+    page.goto("audit?what=all")
+    page.wait_for_text("You see your own requests", "main")
+    page.wait_for("table.audit tbody tr")
+    assert set(page.texts("table.audit tbody td:nth-child(2)")) == {VIEWER}
+
+
+def test_settings_are_for_administrators(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("settings")
+    page.wait_for_text("In effect", "main")
+    sign_in(page, VIEWER)
+    page.goto("settings")
+    page.wait_for("section.error")
+
+
+def test_an_address_without_a_page_says_so(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("no/such/page")
+    page.wait_for_text("This page does not exist", "main")
+
+
+def test_pages_fit_on_a_phone(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.set_size(360, 740)
+    for path in ("", "account", f"projects/{PROJECT}", "audit", "apps", "spaceinstances/~new", "about", "kinds"):
+        page.goto(path)
+        page.wait_idle()
+        assert page.eval("document.documentElement.scrollWidth") <= 360, path
+        overflow = "document.querySelector('main').scrollWidth - document.querySelector('main').clientWidth"
+        assert page.eval(overflow) <= 0, path
