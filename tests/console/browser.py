@@ -21,13 +21,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
-from tests.console.devtools import DevTools, Params, running_chromium
+from tests.console.devtools import DevTools, DevToolsError, Params, running_chromium
 from tests.console.elements import SELECT_OPTION, Elements, JavaScriptError, Role, Target
 from tests.console.keys import describe_key
 from tests.console.page_events import PageEvents, Request, load_observer
 
 __all__ = ["Browser", "JavaScriptError", "Page", "Request", "Role", "Target", "open_browser", "role"]
 
+NAVIGATION_ERRORS = ("Cannot find context", "context was destroyed", "Could not find object", "navigated")
+"""The document of a request to the browser is not there any more."""
 WAIT_SECONDS = 10.0
 POLL_SECONDS = 0.03
 DEFAULT_SIZE = (1280, 800)
@@ -176,9 +178,18 @@ class Page:
     # --- waiting
 
     def wait_until(self, check: Callable[[], Found], what: str, timeout: float = WAIT_SECONDS) -> Found:
-        """Returns the first true result of `check`."""
+        """Returns the first true result of `check`. A page that navigates meanwhile is asked again."""
         deadline = time.monotonic() + timeout
-        while not (found := check()):
+
+        def check_page() -> Found | None:
+            try:
+                return check()
+            except DevToolsError as error:
+                if not any(part in str(error) for part in NAVIGATION_ERRORS):
+                    raise
+                return None
+
+        while not (found := check_page()):
             assert time.monotonic() < deadline, f"not within {timeout} s: {what}{self._describe()}"
             self.devtools.read_events(POLL_SECONDS)
         return found
