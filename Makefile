@@ -88,7 +88,7 @@ runner-tools: ## install what `fairlead runner start` needs, as root: podman, an
 	@scripts/setup-tools.sh podman devcontainer
 
 test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman and the dev container CLI
-	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium podman devcontainer workspace
+	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe podman devcontainer workspace
 
 clean: ## remove .venv, .tools and all caches, but no data of servers
 	@rm -rf .venv .tools $(CACHES)

@@ -10,6 +10,7 @@
 #   faketime      libfaketime, for tests with clocks that jump
 #   wrk           the load generator of the benchmarks
 #   chromium      the headless browser that tests of the web console use, and a font
+#   axe           the accessibility rules of axe-core, in .tools/axe
 #   podman        podman with runc and netavark, for workspaces
 #   devcontainer  the dev container CLI, in .tools/bin; with a Node.js 20 of its own if that of the machine is older
 #   workspace     the image that tests of workspaces use, in .tools/images
@@ -75,6 +76,18 @@ install_devcontainer() {
     ln -sfn "../devcontainer/node_modules/@devcontainers/cli/devcontainer.js" .tools/bin/devcontainer
 }
 
+# The rules of axe-core, which the accessibility tests of the console run in the browser.
+install_axe() {
+    local home=.tools/axe
+    if [[ -s $home/node_modules/axe-core/axe.min.js ]]; then return; fi
+    install_package npm npm
+    have npm || return 0
+    say "installing axe-core into .tools"
+    mkdir -p "$home"
+    npm install --silent --no-fund --no-audit --prefix "$home" axe-core@4 >"$home.log" 2>&1 ||
+        missing "could not install axe-core; see $home.log"
+}
+
 install_podman() {
     local packages=(podman runc conmon netavark aardvark-dns iptables catatonit mmdebstrap git)
     if have podman && have runc && have mmdebstrap && [[ -x /usr/lib/podman/netavark ]]; then return; fi
@@ -117,6 +130,7 @@ for tool in "$@"; do
         faketime) install_package faketime faketime ;;
         wrk) install_package wrk wrk ;;
         chromium) install_chromium ;;
+        axe) install_axe ;;
         podman) install_podman ;;
         devcontainer) install_devcontainer ;;
         workspace) build_workspace_image ;;

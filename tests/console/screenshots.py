@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/console.md: `python -m tests.console.screenshots docs/console`. Needs chromium and cwebp."""
+"""Draws the pictures of docs/console.md: `python -m tests.console.screenshots docs/console`. By chromium and cwebp."""
 
 import subprocess
 import sys
