@@ -36,7 +36,7 @@ export async function show(page, { kind, namespace, name }) {
   page.setTitle(object.spec?.displayName || name, [[kind.pluralTitle, listPath]]);
   const banner = h("div", { role: "status" });
   const tabs = makeTabs(context, view);
-  replace(page.main, h("div.stack", h("div.object-head", live(context, headOf, () => head(context)), actionBar(context, view, tabs)), banner, tabs.node));
+  replace(page.main, h("div.stack", h("div.object-head", live(context, headOf, () => head(context)), live(context, (each) => each.spec?.disabled, () => actionBar(context, view, tabs))), banner, tabs.node));
   follow(context, {
     changed: (before, now) => {
       if (before.metadata.uid !== now.metadata.uid) replace(banner, h("p.notice", T.recreated));
