@@ -7,6 +7,7 @@ export const CREATE_VIEWS = {
   appinstances: createInstance,
   clusters: () => import("./clusters/connect.js"),
   devpodworkspaceinstances: createInstance,
+  ownedaccesskeys: () => import("./access/key-create.js"),
   spaceinstances: createInstance,
   virtualclusterinstances: createInstance,
 };

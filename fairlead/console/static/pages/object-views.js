@@ -4,7 +4,10 @@ export const objectViews = {
   appinstances: () => import("./apps/instance.js"),
   apps: () => import("./apps/app.js"),
   clusters: () => import("./clusters/cluster.js"),
+  ownedaccesskeys: () => import("./access/key.js"),
   projects: () => import("./projects/project.js"),
   spaceinstances: () => import("./projects/instance.js"),
+  teams: () => import("./access/team.js"),
+  users: () => import("./access/user.js"),
   virtualclusterinstances: () => import("./projects/instance.js"),
 };

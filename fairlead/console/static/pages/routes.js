@@ -9,6 +9,7 @@ const PAGES = [
   ["clusters/*/~browse", () => import("./clusters/browse.js"), "clusters"],
   ["spaceinstances/*/*/~browse", () => import("./clusters/browse.js"), "spaceinstances"],
   ["virtualclusterinstances/*/*/~browse", () => import("./clusters/browse.js"), "virtualclusterinstances"],
+  ["access", () => import("./access.js"), "access"],
   ["account", () => import("./account.js"), ""],
   ["audit", () => import("./audit.js"), "system"],
   ["kinds", () => import("./kinds.js"), "system"],
