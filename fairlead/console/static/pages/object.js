@@ -15,6 +15,7 @@ import { guardAction } from "../widgets/access.js";
 import { button, card, copyable, empty, tabsOf } from "../widgets/common.js";
 import { conditionList } from "../widgets/conditions.js";
 import { askDelete } from "../widgets/delete.js";
+import { errorBlock } from "../widgets/errors.js";
 import { eventsTab } from "../widgets/events.js";
 import { fieldTree } from "../widgets/fields.js";
 import { keyValues } from "../widgets/labels.js";
@@ -124,11 +125,19 @@ function actionBar(context, view, tabs) {
     kind.verbs.has("update") && { title: T.edit, icon: "edit", question: { ...own, verb: "update" }, run: () => { tabs.select("yaml"); setQuery({ view: "yaml" }); } },
     kind.verbs.has("delete") && { title: T.deleteMore, icon: "trash", danger: true, question: { ...own, verb: "delete" }, run: () => askDelete(kind, [context.object]) },
   ].filter(Boolean);
-  return h("div.row.actions", actions.map(({ title, icon, danger, question, run }) => {
-    const node = button(title, { icon, kind: danger && "danger", onclick: () => { if (node.getAttribute("aria-disabled") !== "true") run(); } });
+  const problem = h("div");
+  const start = async (run) => {
+    replace(problem);
+    try { await run(); } catch (error) { replace(problem, errorBlock(error)); }
+  };
+  return h("div.stack", h("div.row.actions", actions.map(({ title, icon, danger, question, run, isShown }) => {
+    const node = button(title, { icon, kind: danger && "danger", onclick: () => { if (node.getAttribute("aria-disabled") !== "true") start(run); } });
     if (question) guardAction(node, question);
+    const update = () => { node.hidden = isShown?.(context.object) === false; };
+    update();
+    context.onChange(update);
     return node;
-  }));
+  })), problem);
 }
 
 // Tabs keep what they show while another one is in front: a draft is not lost by a look at the events.

@@ -25,6 +25,7 @@ const taskFormat = () => {
   const decoder = new TextDecoder();
   let offset = 0, rest = "";
   return {
+    timestamps: true,
     parameters: (follow) => ({ follow, offset }),
     read(line, view) {
       const entry = JSON.parse(line);
@@ -37,8 +38,12 @@ const taskFormat = () => {
   };
 };
 
+// The time and the message of a line; the time is empty if the line is plain text.
 function readMessage(line) {
-  try { return String(JSON.parse(line).message ?? line); } catch { return line; }
+  try {
+    const { time = "", message = line } = JSON.parse(line);
+    return `${time} ${message}`;
+  } catch { return ` ${line}`; }
 }
 
 const FORMATS = { pod: podFormat, task: taskFormat };

@@ -38,7 +38,7 @@ export function summary(context) {
   update(object);
   return h("div.columns.cluster", h("div.stack", card(T.state, facts), card(T.checks, checks)),
     h("div.stack", card(T.kubectl, h("p.muted", T.kubeconfigHint), codeBlock(`fairlead kubeconfig --cluster ${name}`), h("p.muted", T.gateway), copyable(gatewayOf(name).href)),
-      card(T.inside, INSTANCES.map(managed).filter(Boolean).map((each) => instances(each, name, scope))),
+      card(T.inside, INSTANCES.map(managed).filter(Boolean).map((each) => instances(each, `spec.clusterRef.cluster=${name}`, scope))),
       card(T.users, accessList(name, scope))));
 }
 
@@ -50,14 +50,15 @@ function factList({ status = {} }, line) {
   ]);
 }
 
-function instances(kind, cluster, scope) {
+// The objects of a kind that a field selector finds, live.
+export function instances(kind, fieldSelector, scope) {
   const node = h("div");
-  watchList(kind, { fieldSelector: `spec.clusterRef.cluster=${cluster}` }).subscribe(scope, (list) => {
+  watchList(kind, { fieldSelector }).subscribe(scope, (list) => {
     if (list.state === "stopped") return replace(node, h("h3", kind.pluralTitle), errorBlock(list.error));
     const found = list.objects.sort((a, b) => a.metadata.name.localeCompare(b.metadata.name));
     const items = found.slice(0, MAX_SHOWN).map((each) => h("li.row", link(pathOf(kind, each), each.spec?.displayName || each.metadata.name), stateBadge(stateOf(each))));
     replace(node, h("h3", kind.pluralTitle), items.length ? h("ul.plain", items) : h("p.muted", T.none),
-      found.length > MAX_SHOWN && link(`${kind.segment}?fields=${encodeURIComponent(`spec.clusterRef.cluster=${cluster}`)}`, T.all(found.length)));
+      found.length > MAX_SHOWN && link(`${kind.segment}?fields=${encodeURIComponent(fieldSelector)}`, T.all(found.length)));
   });
   return node;
 }

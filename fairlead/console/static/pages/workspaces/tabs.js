@@ -1,0 +1,82 @@
+// Tabs of a workspace: the logs of its tasks, a terminal in it, and the ports that its programs listen on.
+
+import { request } from "../../core/api.js";
+import { h, newId, replace } from "../../core/dom.js";
+import { condition } from "../../core/status.js";
+import { exact } from "../../core/time.js";
+import { projectOf } from "../../shell/sign-in.js";
+import { guardAction } from "../../widgets/access.js";
+import { button, codeBlock, skeleton } from "../../widgets/common.js";
+import { errorBlock } from "../../widgets/errors.js";
+import { T } from "../../texts/workspaces.js";
+import { listTasks } from "./progress.js";
+
+export async function showLog(node, context) {
+  const { kind, object, scope } = context;
+  const { LogView } = await import("../../widgets/log-view.js");
+  if (scope.ended) return;
+  const view = new LogView(scope), problem = h("div");
+  const select = h("select", { id: newId("task"), onchange: () => read() });
+  let reading = null, shown = "", seen = "";
+  const read = async () => {
+    const id = select.value || select.options[1]?.value;
+    if (!id || id === shown) return;
+    shown = id;
+    reading?.end();
+    const mine = (reading = scope.child());
+    view.clear();
+    await view.attachStream(`${kind.pathOf(object, "log")}?taskID=${encodeURIComponent(id)}`, mine, { format: "task" }).catch((error) => { if (!mine.ended) replace(problem, errorBlock(error)); });
+  };
+  const load = async () => {
+    replace(problem);
+    try {
+      const tasks = await listTasks(kind, object, scope.signal);
+      const chosen = select.value;
+      replace(select, h("option", { value: "" }, T.newest), tasks.map(({ id, type, status, createdAt }) => h("option", { value: id }, `${T.lastTask(type, status)}, ${exact(new Date(createdAt))}`)));
+      select.value = tasks.some(({ id }) => id === chosen) ? chosen : "";
+      if (!tasks.length) view.showNote(T.noTasks);
+      read();
+    } catch (error) { if (!scope.ended) replace(problem, errorBlock(error, { retry: load })); }
+  };
+  context.onChange((now) => {
+    const { status, reason, lastTransitionTime } = condition(now, "TaskSucceeded") ?? {};
+    const key = JSON.stringify([status, reason, lastTransitionTime]);
+    if (key !== seen) load();
+    seen = key;
+  });
+  replace(node, h("div.stack", h("div.row", h("label", { for: select.id }, T.whichTask), select), problem, view.node));
+  load();
+}
+
+// A session starts when it is asked for: it counts as activity, and wakes a workspace that sleeps.
+export async function showTerminal(node, { kind, object, scope }) {
+  const [{ Terminal }, { attachSocket }] = await Promise.all([import("../../widgets/terminal/terminal.js"), import("../../widgets/terminal/socket.js")]);
+  const { name, namespace } = object.metadata;
+  const body = h("div");
+  let session = null;
+  const open = () => {
+    session?.end();
+    session = scope.child();
+    const terminal = new Terminal(session, `${T.terminal} ${name}`);
+    replace(body, terminal.node);
+    attachSocket(terminal, `${kind.pathOf(object, "exec")}?stdin=true&tty=true&wake=true`);
+    terminal.focus();
+  };
+  const start = button(T.openTerminal, { kind: "primary", icon: "terminal", onclick: () => { if (start.getAttribute("aria-disabled") !== "true") open(); } });
+  guardAction(start, { verb: "use", kind, namespace, name });
+  replace(node, h("div.stack", h("div.row", start, h("span.muted", T.wakes)), body));
+}
+
+export function showPorts(node, { kind, object, scope }) {
+  const { name, namespace } = object.metadata;
+  const list = h("div", skeleton(2));
+  const load = async () => {
+    try {
+      const { ports = [] } = await request(kind.pathOf(object, "ports"), { signal: scope.signal });
+      const rows = ports.map(({ port, address, process }) => h("tr", h("td", String(port)), h("td", process ?? ""), h("td.mono", address ?? ""), h("td", codeBlock(`fairlead workspace port-forward ${name} ${port} --project ${projectOf(namespace)}`))));
+      replace(list, rows.length ? h("div.scroll", h("table.table", h("thead", h("tr", [T.port, T.process, T.address, T.forward].map((each) => h("th", { scope: "col" }, each)))), h("tbody", rows))) : h("p.muted", T.noPorts));
+    } catch (error) { if (!scope.ended) replace(list, errorBlock(error, { retry: load })); }
+  };
+  replace(node, h("div.stack", h("div.row", button(T.refresh, { onclick: load })), list));
+  load();
+}

@@ -1,0 +1,200 @@
+"""Workspaces and runners in the console, with a real runner whose workspaces are processes."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.console.browser import Page, role
+from tests.console.conftest import SignIn
+from tests.console.servers import ADMIN, GROUP, VIEWER, ConsoleServer
+from tests.harness.eventually import wait_until
+from tests.live.runner_process import RunnerProcess, running_runner
+
+WORKSPACES = f"{GROUP}/namespaces/service-p-web/devpodworkspaceinstances"
+PAGES = "devpodworkspaceinstances/service-p-web"
+HOSTILE = "<img src=x onerror=alert(1)>"
+TEMPLATE = {
+    "apiVersion": "management.service.sh/v1",
+    "kind": "DevPodWorkspaceTemplate",
+    "metadata": {"name": "tools"},
+    "spec": {
+        "displayName": "Tools",
+        "parameters": [{"variable": "greeting", "label": "Greeting", "defaultValue": "hello"}],
+        "template": {
+            "provider": {"name": "process"},
+            "workspaceEnv": {"GREETING": {"value": "{{ parameters.greeting }}"}},
+            "instanceTemplate": {"metadata": {"annotations": {"sleepmode.service.sh/sleep-after": "3600"}}},
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sources") / "shop"
+    folder.mkdir()
+    (folder / "README").write_text("read me\n")
+    identity = ("-c", "user.name=Test", "-c", "user.email=test@example.com")
+    for command in (("init", "-q", "-b", "main"), ("add", "README"), (*identity, "commit", "-qm", "First")):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runner(
+    tmp_path_factory: pytest.TempPathFactory, server: ConsoleServer, repository: Path
+) -> Iterator[RunnerProcess]:
+    """The runner `local`, with the project `web`, which has `viewer` as a member."""
+    folder, flags = tmp_path_factory.mktemp("runner"), ("--allow-folder", str(repository))
+    with (
+        server.server.client() as admin,
+        running_runner(server.server, admin, folder / "runner", "process", flags=flags) as process,
+    ):
+        server.create(f"{GROUP}/devpodworkspacetemplates", TEMPLATE)
+        members = [{"kind": "User", "name": VIEWER, "clusterRole": "viewer"}]
+        server.send("PATCH", f"{GROUP}/projects/web", {"spec": {"members": members}}, patch=True)
+        yield process
+
+
+def create_workspace(server: ConsoleServer, name: str, source: str, **spec: Any) -> None:
+    annotations = {"service.sh/workspace-source": source, "service.sh/workspace-up": "1"}
+    body = {
+        "apiVersion": "management.service.sh/v1",
+        "kind": "DevPodWorkspaceInstance",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"access": [{"name": "read", "verbs": ["get"], "users": [VIEWER]}], **spec},
+    }
+    server.create(WORKSPACES, body)
+
+
+def read_status(server: ConsoleServer, name: str) -> dict[str, Any]:
+    status: dict[str, Any] = server.send("GET", f"{WORKSPACES}/{name}").get("status") or {}
+    return status
+
+
+def click_action(page: Page, name: str) -> None:
+    """Clicks on a button as soon as it is known that the user may use it."""
+    button = role("button", name)
+    page.wait_until(lambda: page.attribute(button, "aria-disabled") is None, f"{name} is enabled")
+    page.click(button)
+
+
+@pytest.fixture(scope="module")
+def desk(server: ConsoleServer, runner: RunnerProcess, repository: Path) -> str:
+    """A workspace that runs."""
+    template = {"name": "tools"}
+    create_workspace(server, "desk", f"git:file://{repository}", templateRef=template, displayName=HOSTILE)
+    wait_until(lambda: read_status(server, "desk").get("lastWorkspaceStatus") == "Running", 20, what="desk runs")
+    return f"{PAGES}/desk"
+
+
+def test_a_workspace_is_created_with_parameters_and_comes_up_with_its_steps(
+    page: Page, server: ConsoleServer, runner: RunnerProcess, repository: Path, sign_in: SignIn
+) -> None:
+    sign_in(page, ADMIN)
+    page.goto("devpodworkspaceinstances/~new?project=web&template=tools")
+    page.fill("Greeting", "good morning")
+    page.fill("Name", "shop")
+    page.fill("Source", f"file://{repository}")
+    page.fill("Branch", "main")
+    page.click(role("button", "Create"))
+    page.wait_for_text("Clone", ".steps", timeout=20)
+    page.wait_for_text("It runs", ".workspace-now", timeout=20)
+    page.wait_for_text("Start: succeeded")
+    assert all(text.split()[-1] == "s" for text in page.texts(".steps li"))
+    assert page.path.endswith(f"{PAGES}/shop")
+    created = server.send("GET", f"{WORKSPACES}/shop")
+    assert created["metadata"]["annotations"]["service.sh/workspace-source"] == f"git:file://{repository}@main"
+    assert created["spec"]["parameters"] == "greeting: good morning\n"
+
+
+def test_the_log_has_the_lines_of_the_task(page: Page, desk: str, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(f"{desk}?view=log")
+    page.wait_for_text("step Clone took", ".log-view")
+    page.wait_for_text("End of the log")
+    assert any(text.startswith("Start: succeeded") for text in page.texts(".tab-panel option"))
+
+
+def test_a_shell_in_the_terminal_runs_commands(page: Page, desk: str, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(f"{desk}?view=terminal")
+    click_action(page, "Open a terminal")
+    page.wait_for_text("Connected")
+    page.type("echo $GREETING $((6*7)); cat README\n")
+    page.wait_for_text("hello 42", ".terminal")
+    page.wait_for_text("read me", ".terminal")
+
+
+def test_ports_have_the_command_that_forwards_them(page: Page, desk: str, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(f"{desk}?view=ports")
+    page.wait_for(role("button", "Refresh"))
+    page.wait_until(lambda: page.count(".skeleton") == 0, "the ports are there")
+    assert page.count(".error") == 0
+
+
+def test_a_workspace_is_held_awake_stopped_and_started(page: Page, desk: str, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(desk)
+    page.wait_for_text("fairlead workspace ssh desk --project web")
+    page.wait_for("a[href^='vscode://vscode-remote/ssh-remote+desk.web.fairlead/']")
+    click_action(page, "Keep awake for 2 h")
+    page.wait_for_text("Held awake until")
+    click_action(page, "End keeping awake")
+    page.wait_until(lambda: "Held awake until" not in page.text(), "it is not held any more")
+    click_action(page, "Stop")
+    page.wait_for_text("It is stopped.", ".workspace-now", timeout=20)
+    page.wait_for_text("Stop: succeeded")
+    click_action(page, "Start")
+    page.wait_for_text("It runs", ".workspace-now", timeout=20)
+
+
+def test_a_reset_is_confirmed_first(page: Page, server: ConsoleServer, desk: str, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(desk)
+    before = server.send("GET", f"{WORKSPACES}/desk/tasks")["tasks"]
+    click_action(page, "Reset …")
+    page.wait_for_text("all changes that were not pushed")
+    page.press("Escape")
+    assert len(server.send("GET", f"{WORKSPACES}/desk/tasks")["tasks"]) == len(before)
+
+
+def test_who_may_only_read_a_workspace_sees_why_the_actions_are_disabled(
+    page: Page, desk: str, sign_in: SignIn
+) -> None:
+    sign_in(page, VIEWER)
+    page.goto(desk)
+    page.wait_for_text("You may see this workspace, but not use it.")
+    for name in ("Stop", "Recreate …", "Reset …"):
+        assert page.attribute(role("button", name), "aria-disabled") == "true"
+        assert page.attribute(role("button", name), "title")
+    assert HOSTILE in page.text("h1")
+
+
+def test_a_runner_shows_its_heartbeat_and_its_workspaces(page: Page, desk: str, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("runners/local")
+    page.wait_for_text("Connected since")
+    page.wait_for_text("fairlead runner start local")
+    page.wait_for(f"a[href$='{desk}']")
+    page.wait_until(lambda: re.search(r"Last heartbeat\s+(just now|\d+s ago)", page.text()), "there is a heartbeat")
+
+
+def test_a_workspace_says_which_runner_it_waits_for(
+    page: Page, server: ConsoleServer, runner: RunnerProcess, sign_in: SignIn
+) -> None:
+    body = {"apiVersion": "management.service.sh/v1", "kind": "Runner", "metadata": {"name": "spare"}, "spec": {}}
+    server.create(f"{GROUP}/runners", body)
+    create_workspace(server, "waiting", "image:debian:12", runnerRef={"runner": "spare"})
+    sign_in(page, ADMIN)
+    page.goto(f"{PAGES}/waiting")
+    page.wait_for_text("It waits for the runner spare", ".workspace-now")
+    page.wait_for_text("fairlead runner start spare")
+    click_action(page, "Start")
+    page.wait_for(".error")
+    page.wait_for_text("spare", ".error")
