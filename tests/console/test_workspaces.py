@@ -17,6 +17,12 @@ from tests.live.runner_process import RunnerProcess, running_runner
 WORKSPACES = f"{GROUP}/namespaces/service-p-web/devpodworkspaceinstances"
 PAGES = "devpodworkspaceinstances/service-p-web"
 HOSTILE = "<img src=x onerror=alert(1)>"
+ANSWER_PORTS = """(() => {
+  const send = window.fetch;
+  const ports = [{ port: 8080, address: "127.0.0.1", process: "<img src=x onerror=alert(1)>" }];
+  window.fetch = (path, options) =>
+    String(path).endsWith("/ports") ? Promise.resolve(new Response(JSON.stringify({ ports }))) : send(path, options);
+})()"""
 TEMPLATE = {
     "apiVersion": "management.service.sh/v1",
     "kind": "DevPodWorkspaceTemplate",
@@ -60,7 +66,7 @@ def runner(
         yield process
 
 
-def create_workspace(server: ConsoleServer, name: str, source: str, **spec: Any) -> None:
+def create_workspace(server: ConsoleServer, name: str, source: str, project: str = "web", **spec: Any) -> None:
     annotations = {"service.sh/workspace-source": source, "service.sh/workspace-up": "1"}
     body = {
         "apiVersion": "management.service.sh/v1",
@@ -68,12 +74,16 @@ def create_workspace(server: ConsoleServer, name: str, source: str, **spec: Any)
         "metadata": {"name": name, "annotations": annotations},
         "spec": {"access": [{"name": "read", "verbs": ["get"], "users": [VIEWER]}], **spec},
     }
-    server.create(WORKSPACES, body)
+    server.create(f"{GROUP}/namespaces/service-p-{project}/devpodworkspaceinstances", body)
 
 
 def read_status(server: ConsoleServer, name: str) -> dict[str, Any]:
     status: dict[str, Any] = server.send("GET", f"{WORKSPACES}/{name}").get("status") or {}
     return status
+
+
+def count_tasks(server: ConsoleServer) -> int:
+    return len(server.send("GET", f"{WORKSPACES}/desk/tasks")["tasks"])
 
 
 def click_action(page: Page, name: str) -> None:
@@ -112,6 +122,17 @@ def test_a_workspace_is_created_with_parameters_and_comes_up_with_its_steps(
     assert created["spec"]["parameters"] == "greeting: good morning\n"
 
 
+def test_a_workspace_without_a_source_is_created_and_not_started(
+    page: Page, server: ConsoleServer, runner: RunnerProcess, sign_in: SignIn
+) -> None:
+    sign_in(page, ADMIN)
+    page.goto("devpodworkspaceinstances/~new?project=web&template=tools")
+    page.fill("Name", "blank")
+    page.click(role("button", "Create"))
+    page.wait_for_text("It has not been started yet.", ".workspace-now")
+    assert not server.send("GET", f"{WORKSPACES}/blank")["metadata"].get("annotations")
+
+
 def test_the_log_has_the_lines_of_the_task(page: Page, desk: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
     page.goto(f"{desk}?view=log")
@@ -131,11 +152,14 @@ def test_a_shell_in_the_terminal_runs_commands(page: Page, desk: str, sign_in: S
 
 
 def test_ports_have_the_command_that_forwards_them(page: Page, desk: str, sign_in: SignIn) -> None:
+    """The runner's engine for processes has no ports, so the response is replaced."""
     sign_in(page, ADMIN)
     page.goto(f"{desk}?view=ports")
-    page.wait_for(role("button", "Refresh"))
-    page.wait_until(lambda: page.count(".skeleton") == 0, "the ports are there")
-    assert page.count(".error") == 0
+    page.wait_for_text("No program in the workspace listens on a port.")
+    page.eval(ANSWER_PORTS)
+    page.click(role("button", "Refresh"))
+    page.wait_for_text("fairlead workspace port-forward desk 8080 --project web")
+    assert HOSTILE in page.text(".tab-panel table")
 
 
 def test_a_workspace_is_held_awake_stopped_and_started(page: Page, desk: str, sign_in: SignIn) -> None:
@@ -157,11 +181,16 @@ def test_a_workspace_is_held_awake_stopped_and_started(page: Page, desk: str, si
 def test_a_reset_is_confirmed_first(page: Page, server: ConsoleServer, desk: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
     page.goto(desk)
-    before = server.send("GET", f"{WORKSPACES}/desk/tasks")["tasks"]
+    before = count_tasks(server)
     click_action(page, "Reset …")
     page.wait_for_text("all changes that were not pushed")
     page.press("Escape")
-    assert len(server.send("GET", f"{WORKSPACES}/desk/tasks")["tasks"]) == len(before)
+    assert count_tasks(server) == before
+    click_action(page, "Reset …")
+    page.click(role("button", "Delete and start again"))
+    page.wait_until(lambda: count_tasks(server) == before + 1, "the reset has begun")
+    page.wait_for_text("It runs", ".workspace-now", timeout=20)
+    page.wait_for_text("Start: succeeded")
 
 
 def test_who_may_only_read_a_workspace_sees_why_the_actions_are_disabled(
@@ -198,3 +227,16 @@ def test_a_workspace_says_which_runner_it_waits_for(
     click_action(page, "Start")
     page.wait_for(".error")
     page.wait_for_text("spare", ".error")
+
+
+def test_a_workspace_without_a_runner_says_why_it_waits(
+    page: Page, server: ConsoleServer, runner: RunnerProcess, sign_in: SignIn
+) -> None:
+    spec = {"allowedRunners": [{"name": "missing"}]}
+    body = {"apiVersion": "management.service.sh/v1", "kind": "Project", "metadata": {"name": "alone"}, "spec": spec}
+    server.create(f"{GROUP}/projects", body)
+    create_workspace(server, "lonely", "image:debian:12", project="alone")
+    sign_in(page, ADMIN)
+    page.goto("devpodworkspaceinstances/service-p-alone/lonely")
+    page.wait_for_text("It waits for a runner: ", ".workspace-now", timeout=15)
+    page.wait_for_text("fairlead runner start NAME")

@@ -39,7 +39,7 @@ const workspace = {
       place: {
         node: h("div", field(T.source, source, T.sourceHelp), field(T.branch, branch), field(T.runner, runner)),
         read: () => ({
-          metadata: { annotations: { "service.sh/workspace-up": "1", ...(source.value && { "service.sh/workspace-source": encodeSource(source.value.trim(), branch.value.trim()) }) } },
+          metadata: source.value.trim() ? { annotations: { "service.sh/workspace-up": "1", "service.sh/workspace-source": encodeSource(source.value.trim(), branch.value.trim()) } } : {},
           spec: runner.value ? { runnerRef: { runner: runner.value } } : {},
         }),
       },
@@ -49,8 +49,9 @@ const workspace = {
 
 // As `fairlead workspace create` writes it: git:URL[@BRANCH], image:NAME.
 function encodeSource(text, branch) {
-  if (/^(git|image|local):/.test(text)) return text;
-  const url = /^[a-z0-9.-]+\.[a-z]+\//i.test(text) ? `https://${text}` : text;
+  if (/^(image|local):/.test(text)) return text;
+  const source = text.replace(/^git:/, "");
+  const url = /^[a-z0-9.-]+\.[a-z]+(:\d+)?\//i.test(source) ? `https://${source}` : source;
   return `git:${url}${branch && `@${branch}`}`;
 }
 

@@ -21,6 +21,12 @@ export async function listTasks(kind, object, signal) {
   return tasks.sort((a, b) => String(b.createdAt).localeCompare(String(a.createdAt)));
 }
 
+// Changes when a task begins or ends, and when the runner responds again. Empty before the first task.
+export function taskKey(object) {
+  const { status, reason, lastTransitionTime } = condition(object, "TaskSucceeded") ?? {};
+  return status ? [status, reason, lastTransitionTime, condition(object, "Ready")?.status].join() : "";
+}
+
 export function progress(context) {
   const { kind, object, scope } = context;
   const node = h("div.stack");
@@ -42,9 +48,8 @@ export function progress(context) {
     }
   };
   const update = (now) => {
-    const { status, reason, lastTransitionTime } = condition(now, "TaskSucceeded") ?? {};
-    const key = JSON.stringify([status, reason, lastTransitionTime]);
-    if (!status || key === seen) return;
+    const key = taskKey(now);
+    if (!key || key === seen) return;
     seen = key;
     load();
   };

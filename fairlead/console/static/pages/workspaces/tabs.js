@@ -2,14 +2,13 @@
 
 import { request } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
-import { condition } from "../../core/status.js";
 import { exact } from "../../core/time.js";
 import { projectOf } from "../../shell/sign-in.js";
 import { guardAction } from "../../widgets/access.js";
 import { button, codeBlock, skeleton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/workspaces.js";
-import { listTasks } from "./progress.js";
+import { listTasks, taskKey } from "./progress.js";
 
 export async function showLog(node, context) {
   const { kind, object, scope } = context;
@@ -17,7 +16,7 @@ export async function showLog(node, context) {
   if (scope.ended) return;
   const view = new LogView(scope), problem = h("div");
   const select = h("select", { id: newId("task"), onchange: () => read() });
-  let reading = null, shown = "", seen = "";
+  let reading = null, shown = "", seen = taskKey(object);
   const read = async () => {
     const id = select.value || select.options[1]?.value;
     if (!id || id === shown) return;
@@ -39,10 +38,9 @@ export async function showLog(node, context) {
     } catch (error) { if (!scope.ended) replace(problem, errorBlock(error, { retry: load })); }
   };
   context.onChange((now) => {
-    const { status, reason, lastTransitionTime } = condition(now, "TaskSucceeded") ?? {};
-    const key = JSON.stringify([status, reason, lastTransitionTime]);
-    if (key !== seen) load();
-    seen = key;
+    if (taskKey(now) === seen) return;
+    seen = taskKey(now);
+    load();
   });
   replace(node, h("div.stack", h("div.row", h("label", { for: select.id }, T.whichTask), select), problem, view.node));
   load();

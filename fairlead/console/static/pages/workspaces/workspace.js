@@ -1,5 +1,6 @@
 // The page of a workspace: what it does at the moment and why, the steps of its task, how to open it, and its actions.
 
+import { can } from "../../core/access.js";
 import { request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
 import { patchObject } from "../../core/kinds.js";
@@ -10,6 +11,7 @@ import { confirmDialog } from "../../shell/dialogs.js";
 import { projectOf } from "../../shell/sign-in.js";
 import { card, codeBlock, copyable, definition } from "../../widgets/common.js";
 import { T } from "../../texts/workspaces.js";
+import { pathOf } from "../routes.js";
 import { progress } from "./progress.js";
 import { showLog, showPorts, showTerminal } from "./tabs.js";
 
@@ -33,7 +35,7 @@ export function summary(context) {
     shown = key;
     const text = describe(object);
     if (sentence.textContent !== text) sentence.textContent = text;
-    replace(hint, hints(object));
+    replace(hint, hints(context.kind, object));
     replace(facts, factList(object));
   };
   context.onChange(update);
@@ -65,11 +67,12 @@ export function describe(object) {
 }
 
 // What to do about what it waits for.
-function hints(object) {
+function hints(kind, object) {
   const { spec = {}, status = {} } = object;
   const runner = spec.runnerRef?.runner;
   const isSilent = condition(object, "Ready")?.reason === "RunnerSilent";
   if (NEEDS_RUNNER.has(condition(object, "Scheduled")?.reason) || isSilent || (runner && !status.lastWorkspaceStatus)) return codeBlock(`fairlead runner start ${runner ?? "NAME"}`);
+  if (condition(object, "TaskSucceeded")?.status === "False") return link(`${pathOf(kind, object)}?view=log`, T.seeLog);
   return condition(object, "TemplateApplied")?.status === "False" && h("p.notice", T.templateChanged);
 }
 
@@ -108,7 +111,8 @@ function openWays(node, context) {
     if (isRunning(now) === wasRunning) return;
     wasRunning = isRunning(now);
     if (!wasRunning) return replace(vscode, h("p.muted", T.notRunning));
-    const { report } = await request(kind.pathOf(object, "troubleshoot"), { signal: scope.signal }).catch(() => ({}));
+    const isAllowed = await can("use", kind, namespace, name);
+    const { report } = isAllowed ? await request(kind.pathOf(object, "troubleshoot"), { signal: scope.signal }).catch(() => ({})) : {};
     const folder = String(report?.container?.folder || `/workspaces/${name}`).split("/").map(encodeURIComponent).join("/");
     if (wasRunning) replace(vscode, h("a.button", { href: `vscode://vscode-remote/ssh-remote+${encodeURIComponent(host)}${folder}` }, T.vscode), h("p.muted", T.openHint));
   };
