@@ -54,7 +54,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runner(
     tmp_path_factory: pytest.TempPathFactory, server: ConsoleServer, repository: Path
 ) -> Iterator[RunnerProcess]:
-    """The runner `local`, with the project `web`, which has `viewer` as a member."""
+    """The runner `local`, with the project `web`, which has `viewer` as a member and no runner of the demo."""
     folder, flags = tmp_path_factory.mktemp("runner"), ("--allow-folder", str(repository))
     with (
         server.server.client() as admin,
@@ -62,7 +62,8 @@ def runner(
     ):
         server.create(f"{GROUP}/devpodworkspacetemplates", TEMPLATE)
         members = [{"kind": "User", "name": VIEWER, "clusterRole": "viewer"}]
-        server.send("PATCH", f"{GROUP}/projects/web", {"spec": {"members": members}}, patch=True)
+        spec = {"members": members, "allowedRunners": [{"name": "local"}, {"name": "spare"}]}
+        server.send("PATCH", f"{GROUP}/projects/web", {"spec": spec}, patch=True)
         yield process
 
 
@@ -139,6 +140,18 @@ def test_the_log_has_the_lines_of_the_task(page: Page, desk: str, sign_in: SignI
     page.wait_for_text("step Clone took", ".log-view")
     page.wait_for_text("End of the log")
     assert any(text.startswith("Start: succeeded") for text in page.texts(".tab-panel option"))
+
+
+def test_a_failed_task_says_why_and_leads_to_its_log(
+    page: Page, server: ConsoleServer, runner: RunnerProcess, sign_in: SignIn
+) -> None:
+    create_workspace(server, "broken", "local:/nowhere", templateRef={"name": "tools"})
+    sign_in(page, ADMIN)
+    page.goto(f"{PAGES}/broken")
+    page.wait_for_text("It has failed: ", ".workspace-now", timeout=20)
+    page.wait_for_text("Start: failed")
+    page.click(role("link", "See the log"))
+    page.wait_for_text("up failed: ", ".log-view")
 
 
 def test_a_shell_in_the_terminal_runs_commands(page: Page, desk: str, sign_in: SignIn) -> None:

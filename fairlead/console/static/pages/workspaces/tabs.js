@@ -50,19 +50,15 @@ export async function showLog(node, context) {
 export async function showTerminal(node, { kind, object, scope }) {
   const [{ Terminal }, { attachSocket }] = await Promise.all([import("../../widgets/terminal/terminal.js"), import("../../widgets/terminal/socket.js")]);
   const { name, namespace } = object.metadata;
-  const body = h("div");
-  let session = null;
   const open = () => {
-    session?.end();
-    session = scope.child();
-    const terminal = new Terminal(session, `${T.terminal} ${name}`);
-    replace(body, terminal.node);
+    const terminal = new Terminal(scope, `${T.terminal} ${name}`);
+    replace(node, terminal.node);
     attachSocket(terminal, `${kind.pathOf(object, "exec")}?stdin=true&tty=true&wake=true`);
     terminal.focus();
   };
   const start = button(T.openTerminal, { kind: "primary", icon: "terminal", onclick: () => { if (start.getAttribute("aria-disabled") !== "true") open(); } });
   guardAction(start, { verb: "use", kind, namespace, name });
-  replace(node, h("div.stack", h("div.row", start, h("span.muted", T.wakes)), body));
+  replace(node, h("div.row", start, h("span.muted", T.wakes)));
 }
 
 export function showPorts(node, { kind, object, scope }) {
