@@ -299,10 +299,7 @@ _FIELDS: dict[str, Object] = {
     },
     "SelfSubjectAccessReviewBatch": {
         "metadata": {},
-        "spec": {
-            "reviews": [{"resourceAttributes": {"verb": "list", "resource": "apps"}}],
-            "scope": {"projects": [{"project": "demo"}]},
-        },
+        "spec": {"reviews": [{"resourceAttributes": {"verb": "list"}}], "scope": {"projects": [{"project": "demo"}]}},
         "status": {"reviews": [{"allowed": False, "filtered": True}]},
     },
     "SubjectAccessReview": {
