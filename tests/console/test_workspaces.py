@@ -95,7 +95,7 @@ def click_action(page: Page, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def desk(server: ConsoleServer, runner: RunnerProcess, repository: Path) -> str:
+def workspace_path(server: ConsoleServer, runner: RunnerProcess, repository: Path) -> str:
     """A workspace that runs."""
     template = {"name": "tools"}
     create_workspace(server, "desk", f"git:file://{repository}", templateRef=template, displayName=HOSTILE)
@@ -134,9 +134,9 @@ def test_a_workspace_without_a_source_is_created_and_not_started(
     assert not server.send("GET", f"{WORKSPACES}/blank")["metadata"].get("annotations")
 
 
-def test_the_log_has_the_lines_of_the_task(page: Page, desk: str, sign_in: SignIn) -> None:
+def test_the_log_has_the_lines_of_the_task(page: Page, workspace_path: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
-    page.goto(f"{desk}?view=log")
+    page.goto(f"{workspace_path}?view=log")
     page.wait_for_text("step Clone took", ".log-view")
     page.wait_for_text("End of the log")
     assert any(text.startswith("Start: succeeded") for text in page.texts(".tab-panel option"))
@@ -154,9 +154,9 @@ def test_a_failed_task_says_why_and_leads_to_its_log(
     page.wait_for_text("up failed: ", ".log-view")
 
 
-def test_a_shell_in_the_terminal_runs_commands(page: Page, desk: str, sign_in: SignIn) -> None:
+def test_a_shell_in_the_terminal_runs_commands(page: Page, workspace_path: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
-    page.goto(f"{desk}?view=terminal")
+    page.goto(f"{workspace_path}?view=terminal")
     click_action(page, "Open a terminal")
     page.wait_for_text("Connected")
     page.type("echo $GREETING $((6*7)); cat README\n")
@@ -164,10 +164,10 @@ def test_a_shell_in_the_terminal_runs_commands(page: Page, desk: str, sign_in: S
     page.wait_for_text("read me", ".terminal")
 
 
-def test_ports_have_the_command_that_forwards_them(page: Page, desk: str, sign_in: SignIn) -> None:
+def test_ports_have_the_command_that_forwards_them(page: Page, workspace_path: str, sign_in: SignIn) -> None:
     """The runner's engine for processes has no ports, so the response is replaced."""
     sign_in(page, ADMIN)
-    page.goto(f"{desk}?view=ports")
+    page.goto(f"{workspace_path}?view=ports")
     page.wait_for_text("No program in the workspace listens on a port.")
     page.eval(ANSWER_PORTS)
     page.click(role("button", "Refresh"))
@@ -175,9 +175,9 @@ def test_ports_have_the_command_that_forwards_them(page: Page, desk: str, sign_i
     assert HOSTILE in page.text(".tab-panel table")
 
 
-def test_a_workspace_is_held_awake_stopped_and_started(page: Page, desk: str, sign_in: SignIn) -> None:
+def test_a_workspace_is_held_awake_stopped_and_started(page: Page, workspace_path: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
-    page.goto(desk)
+    page.goto(workspace_path)
     page.wait_for_text("fairlead workspace ssh desk --project web")
     page.wait_for("a[href^='vscode://vscode-remote/ssh-remote+desk.web.fairlead/']")
     click_action(page, "Keep awake for 2 h")
@@ -191,9 +191,9 @@ def test_a_workspace_is_held_awake_stopped_and_started(page: Page, desk: str, si
     page.wait_for_text("It runs", ".workspace-now", timeout=20)
 
 
-def test_a_reset_is_confirmed_first(page: Page, server: ConsoleServer, desk: str, sign_in: SignIn) -> None:
+def test_a_reset_is_confirmed_first(page: Page, server: ConsoleServer, workspace_path: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
-    page.goto(desk)
+    page.goto(workspace_path)
     before = count_tasks(server)
     click_action(page, "Reset …")
     page.wait_for_text("all changes that were not pushed")
@@ -207,10 +207,10 @@ def test_a_reset_is_confirmed_first(page: Page, server: ConsoleServer, desk: str
 
 
 def test_who_may_only_read_a_workspace_sees_why_the_actions_are_disabled(
-    page: Page, desk: str, sign_in: SignIn
+    page: Page, workspace_path: str, sign_in: SignIn
 ) -> None:
     sign_in(page, VIEWER)
-    page.goto(desk)
+    page.goto(workspace_path)
     page.wait_for_text("You may see this workspace, but not use it.")
     for name in ("Stop", "Recreate …", "Reset …"):
         assert page.attribute(role("button", name), "aria-disabled") == "true"
@@ -218,12 +218,12 @@ def test_who_may_only_read_a_workspace_sees_why_the_actions_are_disabled(
     assert HOSTILE in page.text("h1")
 
 
-def test_a_runner_shows_its_heartbeat_and_its_workspaces(page: Page, desk: str, sign_in: SignIn) -> None:
+def test_a_runner_shows_its_heartbeat_and_its_workspaces(page: Page, workspace_path: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
     page.goto("runners/local")
     page.wait_for_text("Connected since")
     page.wait_for_text("fairlead runner start local")
-    page.wait_for(f"a[href$='{desk}']")
+    page.wait_for(f"a[href$='{workspace_path}']")
     page.wait_until(lambda: re.search(r"Last heartbeat\s+(just now|\d+s ago)", page.text()), "there is a heartbeat")
 
 
