@@ -5,6 +5,7 @@ import { CONSOLE, consolePath } from "./base.js";
 
 let render = () => {};
 let isDirty = () => false;
+let shown = "";  // the address of the page that is shown, to come back if the user stays
 
 // The current page: its path below the console ("clusters/eu-1") and its query.
 export const current = () => ({
@@ -28,6 +29,7 @@ export function link(path, ...children) {
 export function navigate(path, { replace = false, parameters } = {}) {
   if (!mayLeave()) return;
   history[replace ? "replaceState" : "pushState"](null, "", href(path, parameters));
+  shown = location.href;
   render();
 }
 
@@ -40,6 +42,7 @@ export function setQuery(changes) {
   }
   const search = parameters.toString();
   history.replaceState(null, "", location.pathname + (search ? `?${search}` : ""));
+  shown = location.href;
 }
 
 // While `check` returns true, leaving the page asks first.
@@ -54,7 +57,7 @@ const mayLeave = () => !isDirty() || confirmLeave();
 
 export function startRouter(renderPage) {
   render = renderPage;
-  let shown = location.href;
+  shown = location.href;
   window.addEventListener("popstate", () => {
     if (!mayLeave()) return history.pushState(null, "", shown);
     shown = location.href;

@@ -39,7 +39,11 @@ export function refreshAll() {
   for (const list of lists.values()) list.wake();
 }
 
-export const openStreams = () => streams;
+// Lists that no page shows any more give their streams to others.
+function stopUnused() {
+  for (const list of lists.values()) list.stopIfUnused();
+}
+
 export const staleLists = () => [...lists.values()].filter((list) => list.state === "stale").length;
 
 class WatchedList {
@@ -78,6 +82,8 @@ class WatchedList {
 
   wake() { this.#sleeper?.(); }
 
+  stopIfUnused() { if (!this.#subscribers.size) this.#stop(); }
+
   #stop() {
     this.#controller?.abort();
     this.#controller = null;
@@ -88,21 +94,27 @@ class WatchedList {
     const controller = (this.#controller = new AbortController());
     const { signal } = controller;
     let failures = 0;
+    let stale = 0;  // a short gap is not shown
+    const connected = () => { clearTimeout(stale); stale = failures = 0; this.#set("live"); };
+    signal.addEventListener("abort", () => clearTimeout(stale), { once: true });
     while (!signal.aborted) {
       try {
-        if (!this.version) await this.#list(signal);
-        this.#set("live");
-        failures = 0;
-        await this.#follow(signal);
+        if (!this.version) {
+          await this.#list(signal);
+          connected();
+        }
+        await this.#follow(signal, connected);
       } catch (error) {
         if (signal.aborted) return;
         if (error instanceof ApiError && error.code === 410) this.version = "";
-        else if (error instanceof ApiError && !RETRYABLE.has(error.code)) return this.#set("stopped", error);
+        else if (error instanceof ApiError && !RETRYABLE.has(error.code)) {
+          lists.delete(this.key);  // the next page asks again
+          return this.#set("stopped", error);
+        }
         else {
           failures++;
-          const timer = setTimeout(() => this.#set("stale", error), this.isComplete ? STALE_AFTER : 0);
+          stale ||= setTimeout(() => this.#set("stale", error), this.isComplete ? STALE_AFTER : 0);
           await this.#sleep(error.retryAfter || Math.min(15, 0.5 * 2 ** failures) * (0.7 + 0.6 * Math.random()), signal);
-          clearTimeout(timer);
         }
       }
     }
@@ -144,17 +156,19 @@ class WatchedList {
   async #list(signal) {
     const fresh = new Map();
     let next = "";
+    let version = "";
     do {
       const page = await request(this.#path({ limit: PAGE, continue: next }), { accept: this.#accept, signal });
       this.#take(page, fresh);
       next = page.metadata?.continue ?? "";
-      this.version = page.metadata?.resourceVersion ?? "";
+      version = page.metadata?.resourceVersion ?? "";
       if (next && !this.isComplete) {  // show the first page while the others load
         this.items = fresh;
         this.#set("live");
         this.#changed();
       }
     } while (next);
+    this.version = version;  // not before: a list that failed halfway begins again
     this.items = fresh;
     this.isComplete = true;
     this.#changed();
@@ -170,7 +184,8 @@ class WatchedList {
     }
   }
 
-  async #follow(signal) {
+  async #follow(signal, connected) {
+    if (streams >= maxStreams()) stopUnused();
     if (!this.kind.verbs.has("watch") || streams >= maxStreams()) {
       await this.#sleep(POLL_SECONDS, signal);
       this.version = "";
@@ -184,6 +199,7 @@ class WatchedList {
     try {
       const path = this.#path({ watch: "true", resourceVersion: this.version, allowWatchBookmarks: "true" });
       const response = await request(path, { accept: this.#accept, signal: stream.signal, as: "response" });
+      connected();
       for await (const line of readLines(response.body)) this.#apply(JSON.parse(line));
     } catch (error) {
       if (signal.aborted || !stream.signal.aborted) throw error;

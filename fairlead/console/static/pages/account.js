@@ -15,7 +15,7 @@ import { T } from "../texts/account.js";
 export async function show(page) {
   page.setTitle(T.title);
   const path = managed("users").path("", session.user.name, "profile");
-  const profile = await request(path, { signal: page.scope.signal }).catch(() => ({}));
+  const profile = await request(path, { signal: page.scope.signal });
   page.main.append(h("div.stack", h("div.grid", profileCard(path, profile), passwordCard(path)), loginsCard(page)));
 }
 
@@ -69,7 +69,7 @@ function loginsCard(page) {
   const body = h("tbody");
   const problem = h("div");
   watchList(kind).subscribe(page.scope, (list) => {
-    if (list.error) replace(problem, errorBlock(list.error));
+    replace(problem, list.error && errorBlock(list.error));
     const logins = list.objects.filter((key) => key.spec?.type === "Login" && key.spec.user === session.user.name);
     logins.sort((a, b) => (b.status?.lastActivity ?? "").localeCompare(a.status?.lastActivity ?? ""));
     replace(body, logins.map((key) => loginRow(kind, key, problem)));

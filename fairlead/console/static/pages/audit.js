@@ -1,7 +1,7 @@
 // The audit log: who did what, newest first, with filters that the server applies. Further parts are read on demand.
 
 import { review } from "../core/access.js";
-import { query, request } from "../core/api.js";
+import { ApiError, query, request } from "../core/api.js";
 import { h, newId, replace } from "../core/dom.js";
 import { managed } from "../core/kinds.js";
 import { link, setQuery } from "../core/router.js";
@@ -109,11 +109,16 @@ class AuditPage {
         this.notice.textContent = T.live;
         for await (const line of readLines(response.body)) {
           const { type, object } = JSON.parse(line);
-          if (type === "ERROR") throw new Error(object.message);
+          if (type === "ERROR") throw new ApiError(object);
           this.version = object.metadata?.resourceVersion || this.version;
           if (type !== "BOOKMARK") this.#insert(object);
         }
-      } catch { if (!scope.ended) this.notice.textContent = T.notLive; }
+      } catch (error) {
+        if (scope.ended) return;
+        if (error.code === 410) return this.load(true);  // the position is too old
+        this.notice.textContent = T.notLive;
+        if (error.code === 403) return;
+      }
       await new Promise((resolve) => { setTimeout(resolve, 3000); scope.add(resolve); });
     }
   }

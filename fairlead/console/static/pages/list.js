@@ -25,7 +25,7 @@ const SKELETON_AFTER = 150;
 const MANY = 1000;
 const PAUSE = 120;
 const MAX_REVIEWS = 50;
-const positions = new Map();  // by URL: the row under the keyboard, for coming back
+const positions = new Map();  // by path: the row under the keyboard, for coming back
 
 export async function show(page, { kind, namespace = "", pathOf = managementPath }) {
   const list = new ListPage(page, kind, namespace, pathOf);
@@ -84,7 +84,8 @@ class ListPage {
       menu, button("", { icon: "download", title: T.exportCsv, "aria-label": T.exportCsv, onclick: () => this.export(this.table.view) }), this.createButton());
     replace(this.page.main, this.above, tools, h("div.list-summary", h("div.list-states", this.count, this.states), this.selection, this.bar), this.notice, this.body);
     scope.listen(document, "keydown", (event) => this.press(event));
-    scope.add(() => positions.set(location.href, this.table.activeRow?.object.metadata.uid));
+    const path = location.pathname;
+    scope.add(() => positions.set(path, this.table.activeRow?.object.metadata.uid));
     const timer = setTimeout(() => this.list.state === "loading" && replace(this.body, skeleton()), SKELETON_AFTER);
     scope.add(() => clearTimeout(timer));
   }
@@ -100,7 +101,7 @@ class ListPage {
 
   createLink() {
     const project = projectOf(this.namespace);
-    return linkButton(href(`${this.kind.segment}/~new`, { project, ns: project ? "" : this.namespace }), T.create(this.kind.title.toLowerCase()), { kind: "primary" });
+    return linkButton(href(`${this.kind.segment}/~new`, { project, namespace: project ? "" : this.namespace }), T.create(this.kind.title.toLowerCase()), { kind: "primary" });
   }
 
   // A namespaced kind can be created if one project permits it.
@@ -209,7 +210,7 @@ class ListPage {
     const byTime = this.known.columns.find((column) => column.id === "last-seen");
     this.table.setColumns(chooseColumns(this.known.columns, this.chosen), this.query.sort || (byTime ? "last-seen" : "name"));
     this.applyFilter();
-    if (isFirst) this.back = positions.get(location.href);
+    if (isFirst) this.back = positions.get(location.pathname);
   }
 
   applyFilter() {

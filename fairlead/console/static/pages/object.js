@@ -152,9 +152,10 @@ function makeTabs(context, view) {
   const entries = [
     tab("overview", T.overview, (node) => overview(node, context, view)),
     ...(view.tabs?.(context) ?? []).map((each) => tab(each.name, each.title, each.show)),
+    context.kind.verbs.has("patch") && context.kind.server === management && tab("form", T.form, (node) => import("./edit-form.js").then((form) => form.show(node, context))),
     tab("events", T.events, eventsTab),
     tab("yaml", T.yaml, yamlTab),
-  ];
+  ].filter(Boolean);
   return tabsOf(entries, context.page.query.get("view") || "overview", (name) => { setQuery({ view: name === "overview" ? "" : name }); });
 }
 

@@ -76,6 +76,7 @@ async function loadObjects(scope) {
       run: () => navigate([entry.path, metadata.namespace, metadata.name].filter(Boolean).map(encodeURIComponent).join("/")),
     }));
   }));
+  if (scope.ended) return;
   objects = lists.flat();
   loadedAt = performance.now();
 }

@@ -49,7 +49,7 @@ function buildFrame() {
   menu = h("button.quiet.menu-button", { type: "button", "aria-label": T.menu, "aria-expanded": "false", "aria-controls": "navigation", onclick: toggleMenu }, icon("menu"));
   const search = h("button.search-button", { type: "button", "aria-keyshortcuts": "Control+K", onclick: openPalette }, icon("search"), h("span", T.search), h("kbd", "Ctrl K"));
   const bar = h("header.top", menu, h("a.brand", { href: href(""), "aria-label": T.home }, brand(), h("span", "Fairlead")), search, h("span.spring"), connectionState(), accountMenu());
-  const skip = h("a.skip", { href: "#main", onclick: () => main.focus() }, T.skip);
+  const skip = h("a.skip", { href: "#main", onclick: (event) => { event.preventDefault(); main.focus(); } }, T.skip);
   const frame = h("div.frame", navigation(), h("div.page", h("div.title", crumbs, heading), main));
   replace(document.body, skip, bar, frame, liveRegion());
   watchBuild();
@@ -76,7 +76,7 @@ async function showPage() {
   const { path, query } = current();
   const timer = setTimeout(() => replace(main, skeleton()), SKELETON_AFTER);
   const content = h("div.content");
-  const page = { scope, main: content, query, setTitle };
+  const page = { scope, main: content, query, hasTitle: false, setTitle: (...title) => { if (!scope.ended) { page.hasTitle = true; setTitle(...title); } } };
   const found = matchPage(path);
   document.body.dataset.section = found.section ?? "";
   markCurrent();
@@ -88,7 +88,7 @@ async function showPage() {
     if (scope.ended) return;
     if (isMissingModule(error)) return offerReload();
     replace(content, errorBlock(error, { retry: showPage }));
-    if (!heading.textContent) setTitle(T.error);
+    if (!page.hasTitle) setTitle(T.error);
   } finally {
     clearTimeout(timer);
   }

@@ -26,15 +26,15 @@ export async function signInFirst() {
 }
 
 export async function loadSession() {
-  const self = await request(`${API}/apis/${GROUP}/v1/selves`, { method: "POST", body: { apiVersion: `${GROUP}/v1`, kind: "Self", spec: {} } });
+  const self = await request(`${API}/apis/${GROUP}/v1/selves`, { method: "POST", anonymous: true, body: { apiVersion: `${GROUP}/v1`, kind: "Self", spec: {} } });
   const status = self.status;
   const person = status.user ?? status.team ?? {};
   const isOther = session.user && session.user.name !== (person.name ?? status.subject);
-  session.user = { name: person.name ?? status.subject, displayName: person.displayName || person.username || person.name || status.subject, email: person.email ?? "", teams: person.teams ?? [], groups: status.groups ?? [] };
+  session.user = { name: person.name ?? status.subject, loginName: person.username || person.name || status.subject, displayName: person.displayName || person.username || person.name || status.subject, email: person.email ?? "", teams: person.teams ?? [], groups: status.groups ?? [] };
   session.key = status.accessKey ?? "";
   session.installation = { id: status.instanceID ?? "", prefix: status.projectNamespacePrefix ?? "" };
   if (isOther) location.reload();  // nothing of the former user may stay on the page
-  return session;
+  return !isOther;
 }
 
 // The project of a namespace, or "" for a namespace of another kind.
@@ -52,8 +52,8 @@ async function showSignIn(message) {
       dialog.close();
       dialog.remove();
       forgetReviews();
+      if (!(await loadSession())) return;  // another user: the page is loaded again, and nothing waiting is sent
       resolve();
-      await loadSession();
       refreshAll();
     };
     replace(dialog, h("div.sign-in-brand", h("img", { src: new URL("../icon.svg", import.meta.url).pathname, alt: "", width: 40, height: 40 }), h("p.brand-name", "Fairlead")), signInForm(methods, message, done));
@@ -69,7 +69,7 @@ function signInForm(methods, message, done) {
   const problem = h("p.problem", { role: "alert" }, message);
   const submit = h("button.primary", { type: "submit" }, T.signIn);
   if (methods && methods.password?.enabled === false) return h("form", h("h1", T.signIn), h("p", T.passwordDisabled));
-  if (session.user) name.input.value = session.user.name;
+  if (session.user) name.input.value = session.user.loginName;
   const send = async (event) => {
     event.preventDefault();
     submit.disabled = true;
@@ -97,7 +97,7 @@ function field(label, properties) {
 const capitalize = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export async function signOut({ everywhere = false } = {}) {
-  await request(`auth/logout${everywhere ? "?all=true" : ""}`, { method: "POST", body: "", type: "application/json" }).catch(() => {});
+  await request(`auth/logout${everywhere ? "?all=true" : ""}`, { method: "POST", body: "", type: "application/json", anonymous: true }).catch(() => {});
   for (const name of ["pins", "recent"]) preferences.remove(name);
   location.assign(new URL("../../../", import.meta.url));
 }

@@ -31,7 +31,7 @@ export const definition = (entries) => h("dl.definition", entries.filter(([, val
 export function copyButton(text, label = "Copy") {
   const node = button("", { kind: "quiet", icon: "copy", "aria-label": label, title: label });
   node.addEventListener("click", async () => {
-    await navigator.clipboard?.writeText(typeof text === "function" ? text() : text).catch(() => {});
+    try { await navigator.clipboard.writeText(typeof text === "function" ? text() : text); } catch { return; }  // not on plain http
     replace(node, icon("check"));
     setTimeout(() => replace(node, icon("copy")), 1500);
   });

@@ -1,8 +1,7 @@
 // An app: its readme, chart, versions and parameters.
 
 import { h, replace } from "../../core/dom.js";
-import { managed } from "../../core/kinds.js";
-import { href, navigate } from "../../core/router.js";
+import { navigate } from "../../core/router.js";
 import { card, definition } from "../../widgets/common.js";
 import { markdown } from "../../widgets/markdown.js";
 import { T } from "../../texts/apps.js";
@@ -14,7 +13,7 @@ export function summary(context) {
     const { spec = {} } = app;
     const chart = spec.config?.chart ?? {};
     replace(node,
-      card("", h("div.row", appIcon(app), h("p", spec.description)), definition([[T.chart, chart.name], [T.version, chart.version], [T.repository, chart.repoURL], [T.versions, spec.versions?.map((each) => each.version).join(", ")], ["", spec.parameters?.length && T.parameters(spec.parameters.length)], [T.recommended, spec.recommendedApp?.join(", ")]])),
+      card("", h("div.row", appIcon(app), h("p", spec.description)), definition([[T.chart, chart.name], [T.version, chart.version], [T.repository, chart.repoURL], [T.versions, spec.versions?.map((each) => each.version).join(", ")], ["", spec.parameters?.length > 0 && T.parameters(spec.parameters.length)], [T.recommended, spec.recommendedApp?.join(", ")]])),
       h("section.card.readme", h("h2", T.readme), spec.readme ? markdown(spec.readme) : h("p.muted", T.noReadme)));
   };
   context.onChange(update);
@@ -22,4 +21,4 @@ export function summary(context) {
   return node;
 }
 
-export const actions = ({ object }) => [{ title: T.install, icon: "download", question: { verb: "create", kind: managed("appinstances") }, run: () => navigate("appinstances/~new", { parameters: { app: object.metadata.name } }) }];
+export const actions = ({ object }) => [{ title: T.install, icon: "download", run: () => navigate("appinstances/~new", { parameters: { app: object.metadata.name } }) }];

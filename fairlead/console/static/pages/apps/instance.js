@@ -42,7 +42,7 @@ function historyCard({ kind }, object) {
   };
   const rows = object.status.history.map((entry, index) => {
     const back = index > 0 && entry.hasAllParameters !== false && button(T.rollBack, { kind: "quiet", "aria-label": T.rollBackTo(entry.revision), onclick: () => rollBack(entry) });
-    if (back) guard(back, { verb: "update", kind, namespace, name });
+    if (back) guard(back, { verb: "patch", kind, namespace, name });
     return h("tr", h("td", entry.revision), h("td", entry.appVersion || T.unversioned), h("td", entry.chart), h("td", entry.deployedAt && timeElement(entry.deployedAt)), h("td", back));
   });
   return card(T.history, problem, h("div.scroll", h("table", h("thead", h("tr", [T.revision, T.version, T.chart, T.deployed, ""].map((title) => h("th", { scope: "col" }, title)))), h("tbody", rows))));

@@ -73,9 +73,12 @@ class CreateInstance {
   get namespace() { return namespaceOf(this.project.value); }
 
   async loadProject() {
+    const project = this.project.value;
     replace(this.offerList, skeleton(2));
+    Object.assign(this, { chosen: null, readPlace: null });
     try {
       const { offers, preferred, place } = await this.parts.load({ project: this.project.value, namespace: this.namespace, kind: this.kind, query: this.page.query, signal: this.scope.signal });
+      if (project !== this.project.value) return;  // another one has been chosen meanwhile
       this.offers = offers;
       this.readPlace = place.read;
       replace(this.place, place.node);
@@ -104,7 +107,8 @@ class CreateInstance {
   showParameters() {
     const definitions = this.chosen ? parametersOf(this.chosen, this.version.value) : [];
     const values = Object.fromEntries([...this.page.query].filter(([key]) => key.startsWith("parameter.")).map(([key, value]) => [key.slice(10), value]));
-    this.parameters = definitions.length ? parameterForm(definitions, values) : null;
+    const typed = this.parameters?.value() ?? {};
+    this.parameters = definitions.length ? parameterForm(definitions, { ...values, ...typed }) : null;
     replace(this.form, this.parameters && h("fieldset", h("legend", T.parameters), this.parameters.node));
   }
 
@@ -120,7 +124,7 @@ class CreateInstance {
     replace(this.verdict);
     const problems = this.parameters?.check() ?? [];
     if (problems.length) return this.parameters.setErrors(problems);
-    if (!this.name.reportValidity()) return;
+    if (!this.name.reportValidity() || !this.readPlace) return;
     try {
       const created = await createObject(this.kind, this.namespace, this.build(), { dryRun, signal: this.scope.signal });
       if (dryRun) return replace(this.verdict, h("p.notice", T.checked));

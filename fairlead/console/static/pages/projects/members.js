@@ -14,9 +14,10 @@ const MAX_SUGGESTIONS = 500;
 
 export async function membersTab(node, context) {
   const { kind, object } = context;
-  const { allowed } = await review({ verb: "update", kind, name: object.metadata.name });
+  const { allowed } = await review({ verb: "patch", kind, name: object.metadata.name });
   const body = h("tbody");
   const problem = h("div");
+  let shown = "";
   const save = async (members) => {
     replace(problem);
     try {
@@ -25,11 +26,15 @@ export async function membersTab(node, context) {
       return true;
     } catch (error) {
       replace(problem, errorBlock(error));
+      update(context.object);  // a role that was not saved is not shown
       return false;
     }
   };
   const update = ({ spec = {} }) => {
     const members = spec.members ?? [];
+    const key = JSON.stringify([spec.owner, members]);
+    if (key === shown && !problem.firstChild) return;
+    shown = key;
     replace(body, ownerRow(spec.owner), members.map((member, index) => memberRow(member, allowed && (() => save(members.filter((_, each) => each !== index))), allowed && ((role) => save(members.map((each, position) => (position === index ? { ...each, clusterRole: role } : each)))))),
       !members.length && h("tr", h("td", { colspan: 4 }, h("span.muted", T.noMembers))));
   };
