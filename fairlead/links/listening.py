@@ -69,7 +69,7 @@ async def connect_runner(
 def _check_reply(reply: bytes | None) -> None:
     try:
         error = msgspec.json.decode((reply or b"")[:MAX_REPLY_BYTES], type=_Reply).error
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise DialError("the runner has closed the connection, or does not speak this protocol") from None
     if error:
         raise DialError(f"the runner rejects the connection: {error}")
@@ -122,10 +122,14 @@ class _LinkServer:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, transport: SocketTransport) -> None:
-        if await self._authenticate(transport):
+        is_authenticated = False
+        try:
+            is_authenticated = await self._authenticate(transport)
+        finally:
+            if not is_authenticated:
+                await transport.close()
+        if is_authenticated:
             await self._run_link(transport)
-        else:
-            await transport.close()
 
     async def _authenticate(self, transport: SocketTransport) -> bool:
         try:

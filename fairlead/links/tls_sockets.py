@@ -56,7 +56,7 @@ async def connect_tls(
                 lambda: _new_connection(transports, is_accepted=False), *address, ssl=context, server_hostname=name
             )
     except OSError as error:  # also TimeoutError and SSLError
-        raise TlsError(str(error) or type(error).__name__) from None
+        raise TlsError(error.strerror or type(error).__name__) from None  # its text would contain the address
     _set_options(raw)
     return transports[0], _peer_certificate(raw)
 

@@ -15,7 +15,7 @@ from fairlead.authz.authorizer import forbidden_error
 from fairlead.authz.self_access import OWN_AUDIT_EVENTS
 from fairlead.core.call import RECHECK_SECONDS, Call, Decision, Reply, RequestInfo
 from fairlead.core.clock import Clock
-from fairlead.core.concurrency import COMPUTE_POOL
+from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
 from fairlead.core.errors import ApiError, BadRequest, Internal, NotAcceptable, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -123,7 +123,7 @@ class AuditEvents:
             raise BadRequest("invalid resource version: it must be a value that this server has returned")
         seconds = query_options.parse_integer(call, "timeoutSeconds") or sources.watch_seconds
         presentation = self._presentation(request)
-        sources.reader.require_room()
+        sources.reader.require_room(query)
         await sources.streams.require_room(request.user)
         stream = _WatchStream(sources, query, start, presentation, call)
         stream.sends_bookmarks, stream.marks_start = is_bookmarked, is_bookmarked and _flag(call, "sendInitialEvents")
@@ -205,8 +205,11 @@ class _WatchStream:
                     yield self._encode_bookmark({INITIAL_EVENTS_END: "true"})
                 if self._start is not None:
                     async for found in reader.catch_up(self._query, self._start, now):
+                        if clock.monotonic() >= deadline:
+                            return
+                        self._call.recheck()
                         if found:
-                            yield self._encode(found)
+                            yield await self._encode_lines(found)
                 recheck_at = clock.monotonic() + RECHECK_SECONDS
                 bookmark_at = clock.monotonic() + BOOKMARK_SECONDS
                 while (moment := clock.monotonic()) < deadline and not subscription.is_ended:
@@ -215,7 +218,7 @@ class _WatchStream:
                         recheck_at = moment + RECHECK_SECONDS
                     found = await subscription.wait(max(min(deadline, recheck_at) - moment, 0.001))
                     if found:
-                        yield self._encode(found)
+                        yield await self._encode_lines(found)
                     elif self.sends_bookmarks and moment >= bookmark_at:
                         bookmark_at = moment + BOOKMARK_SECONDS
                         yield self._encode_bookmark({})
@@ -225,6 +228,12 @@ class _WatchStream:
             log.exception("a watch of the audit log failed unexpectedly")
             problem = Internal("an internal error has ended this watch; see the server log")
             yield encode_event("ERROR", orjson.dumps(status_of(problem)))
+
+    async def _encode_lines(self, found: list[FollowedLine]) -> bytes:
+        size = sum(len(each.line) for each in found)
+        if size <= LARGE_JSON_BYTES:
+            return self._encode(found)
+        return await COMPUTE_POOL.run(size, self._encode, found)
 
     def _encode_bookmark(self, annotations: dict[str, str]) -> bytes:
         kind = self._presentation.kind

@@ -10,6 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from dataclasses import dataclass
 
 import structlog
@@ -35,7 +36,8 @@ MAX_FOLLOW_BYTES = 1024 * 1024
 """How much of each log is read in one step."""
 MAX_CATCH_UP_BYTES = 64 * 1024 * 1024
 """How far a watch may start before the end of the log."""
-MAX_WATCHES = 32
+MAX_WATCHES, MAX_OWN_WATCHES, MAX_WATCHES_PER_USER = 32, 24, 4
+"""In all; of users who see only their own requests; and of each of these. So auditors find a place."""
 MAX_QUEUED_EVENTS, MAX_QUEUED_BYTES = 2_000, 4 * 1024 * 1024
 """What waits for a slow client. Beyond that, its watch ends."""
 RETRY_AFTER_SECONDS = 5
@@ -134,17 +136,22 @@ class AuditLogReader:
                 "this server has no audit log files to read: set audit_path to the path of a file (docs: audit.md)"
             )
 
-    def require_room(self) -> None:
-        """Raises TooManyRequests if there may not be another watch."""
+    def require_room(self, query: EventQuery) -> None:
+        """Raises TooManyRequests if there may not be another watch with this query."""
         self._require_files()
-        if len(self._subscriptions) >= MAX_WATCHES:
-            message = f"{MAX_WATCHES} watches of the audit log are open, which is the limit; try again later"
-            raise TooManyRequests(message, Details(retry_after=RETRY_AFTER_SECONDS))
+        limits = [(len(self._subscriptions), MAX_WATCHES)]
+        if query.own is not None:
+            owners = [each.query.own for each in self._subscriptions if each.query.own is not None]
+            limits += [(len(owners), MAX_OWN_WATCHES), (owners.count(query.own), MAX_WATCHES_PER_USER)]
+        for count, limit in limits:
+            if count >= limit:
+                message = f"{limit} watches of the audit log are open, which is the limit; try again later"
+                raise TooManyRequests(message, Details(retry_after=RETRY_AFTER_SECONDS))
 
     @asynccontextmanager
     async def subscribe(self, query: EventQuery) -> AsyncIterator[tuple[Subscription, Positions]]:
         """The events from now on, and where that is."""
-        self.require_room()
+        self.require_room(query)
         subscription = Subscription(query)
         if self._is_stopped:
             subscription.end()
@@ -153,8 +160,8 @@ class AuditLogReader:
                 self._positions = await POOL.run(MAX_FOLLOW_BYTES, self._end_positions)
             start = self._positions
             self._subscriptions.add(subscription)
-            if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._follow())
+            if self._task is None:  # it reads for all watches, so it is not charged to the user of this one
+                self._task = asyncio.get_running_loop().create_task(self._follow(), context=Context())
         try:
             yield subscription, start
         finally:

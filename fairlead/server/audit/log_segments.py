@@ -331,6 +331,8 @@ def _read_segment(
     log: SegmentedLog, segment: Segment, offset: int, stop: Position | None, max_bytes: int
 ) -> tuple[list[tuple[Position, bytes]], int] | None:
     """The complete lines of one file, and the offset after them; None if the file cannot be read."""
+    if segment.is_compressed:  # each read decompresses it from its beginning, so there should be few
+        max_bytes = max(max_bytes, WINDOW_BYTES)
     try:
         with log.open(segment, ScanBudget(0)) as reader:
             size = reader.size if stop is None or stop.segment != segment.fingerprint else min(stop.offset, reader.size)

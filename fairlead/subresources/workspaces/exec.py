@@ -23,6 +23,8 @@ from fairlead.subresources.workspaces.waking import Waking
 
 RETRY_SECONDS = 1.0
 TERM = "xterm-256color"
+REFUSED_ANNOTATION = "service.sh/exec-refused"
+"""Audit annotation: why there is no session although the upgrade succeeded."""
 
 
 class Resizer:
@@ -73,6 +75,7 @@ class ExecHandler:
         try:
             stream = await self._waking.open_session(request, OpenRequest("exec", options=options))
         except ApiError as error:
+            call.annotations[REFUSED_ANNOTATION] = f"{error.code} {error.reason}"  # the response is 101
             return Reply(101, upgrade=Upgrade(protocol, partial(_refuse, error)))
         resizer = Resizer(self._exchanges, request, options["session"])
         has_stdin, on_resize = read_flag(call, "stdin"), resizer.set_size if options["tty"] else _ignore_size

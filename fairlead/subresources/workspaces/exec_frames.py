@@ -59,7 +59,7 @@ class ExecFraming:
     def _resize(self, content: bytes) -> None:
         try:
             size = _decode_size.decode(content)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise ClientMessageError(PROTOCOL_ERROR, 'a size is {"Width": 80, "Height": 24}') from None
         if 0 < min(size.Width, size.Height) <= max(size.Width, size.Height) <= MAX_TERMINAL:
             self._on_resize(size.Width, size.Height)

@@ -24,6 +24,8 @@ ACCEPT_SECONDS = 30.0
 """Timeout for accepting the client's WebSocket: the client may disconnect before that."""
 STALL_SECONDS = 600.0
 """A client that reads nothing for this time is disconnected."""
+FAILURE_SECONDS = 5.0
+"""How long a client may take to read why its session has ended."""
 KEEPALIVE_SECONDS, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 10, 5, 3
 """TCP keepalive: the connection of a client that has vanished ends after 25 seconds."""
 
@@ -57,8 +59,10 @@ class Session:
             await asyncio.gather(*pumps, return_exceptions=True)
             await self._stream.reset("the client has disconnected")
             if close_reason[0] != NORMAL:
-                for message in self._framing.encode_failure(*close_reason):
-                    await websocket.send(message)
+                with suppress(TimeoutError):  # a client that does not read is closed without the reason
+                    async with asyncio.timeout(FAILURE_SECONDS):
+                        for message in self._framing.encode_failure(*close_reason):
+                            await websocket.send(message)
             await websocket.close(*close_reason)
 
     async def _wait_closed(self, stdin: CloseTask, output: CloseTask) -> CloseReason:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -128,8 +128,8 @@ async def test_the_number_of_watches_is_limited(files: LogFiles, monkeypatch: py
     reader = AuditLogReader(files.logs)
     async with reader.subscribe(EventQuery()):
         with pytest.raises(TooManyRequests):
-            reader.require_room()
-    reader.require_room()
+            reader.require_room(EventQuery())
+    reader.require_room(EventQuery())
 
 
 async def test_watches_end_when_the_server_stops(files: LogFiles) -> None:
@@ -145,4 +145,19 @@ async def test_a_server_without_log_files_says_so() -> None:
     with pytest.raises(MethodNotAllowed, match="audit_path"):
         await reader.search(None, EventQuery(), 10)
     with pytest.raises(MethodNotAllowed, match="audit_path"):
-        reader.require_room()
+        reader.require_room(EventQuery())
+
+
+async def test_users_who_see_only_their_own_requests_leave_room_for_auditors(files: LogFiles) -> None:
+    reader, bob = AuditLogReader(files.logs), EventQuery(own=Requester("bob", "u1"))
+    async with AsyncExitStack() as stack:
+        for _ in range(log_reader.MAX_WATCHES_PER_USER):
+            await stack.enter_async_context(reader.subscribe(bob))
+        with pytest.raises(TooManyRequests):
+            reader.require_room(bob)
+        for number in range(log_reader.MAX_OWN_WATCHES - log_reader.MAX_WATCHES_PER_USER):
+            own = EventQuery(own=Requester(f"user-{number}", "u2"))
+            await stack.enter_async_context(reader.subscribe(own))
+        with pytest.raises(TooManyRequests):
+            reader.require_room(EventQuery(own=Requester("carol", "u3")))
+        reader.require_room(EventQuery())
