@@ -1,6 +1,6 @@
 // The frame around every page: top bar, navigation, page title, and what happens between two pages.
 
-import { session } from "../core/api.js";
+import { pause, session } from "../core/api.js";
 import { BUILD } from "../core/base.js";
 import { h, replace, Scope } from "../core/dom.js";
 import { management } from "../core/kinds.js";
@@ -74,14 +74,14 @@ async function showPage() {
   document.body.classList.remove("menu-open");
   menu.setAttribute("aria-expanded", "false");
   const { path, query } = current();
-  const timer = setTimeout(() => replace(main, skeleton()), SKELETON_AFTER);
+  const timer = setTimeout(() => !scope.ended && replace(main, skeleton()), SKELETON_AFTER);
   const content = h("div.content");
   const page = { scope, main: content, query, hasTitle: false, setTitle: (...title) => { if (!scope.ended) { page.hasTitle = true; setTitle(...title); } } };
   const found = matchPage(path);
   document.body.dataset.section = found.section ?? "";
   markCurrent();
   try {
-    const module = await found.load();
+    const module = await loadModule(found.load);
     if (scope.ended) return;
     await Promise.race([module.show(page, found.parameters ?? {}), filled(content, scope)]);
   } catch (error) {
@@ -127,6 +127,13 @@ function markCurrent() {
 }
 
 const isMissingModule = (error) => error instanceof TypeError && /dynamically imported module|module script/i.test(error.message);
+
+// A connection that broke off at this moment is no upgrade: the second attempt decides.
+const loadModule = (load) => load().catch(async (error) => {
+  if (!isMissingModule(error)) throw error;
+  await pause(0.5);
+  return load();
+});
 
 // After an upgrade of the server, modules of this build are gone.
 function offerReload() {
