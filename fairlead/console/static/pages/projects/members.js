@@ -20,9 +20,16 @@ export async function membersTab(node, context) {
   let shown = "";
   const save = async (members) => {
     replace(problem);
+    const before = JSON.stringify(context.object.spec?.members);
+    const send = () => patchObject(kind, "", object.metadata.name, { metadata: { resourceVersion: context.object.metadata.resourceVersion }, spec: { members } });
     try {
-      const { resourceVersion } = context.object.metadata;
-      context.update(await patchObject(kind, "", object.metadata.name, { metadata: { resourceVersion }, spec: { members } }));
+      const saved = await send().catch(async (error) => {
+        if (error.code !== 409) throw error;
+        await context.refresh();  // often only the status has changed
+        if (JSON.stringify(context.object.spec?.members) !== before) throw error;
+        return send();
+      });
+      context.update(saved);
       return true;
     } catch (error) {
       replace(problem, errorBlock(error));
