@@ -51,7 +51,7 @@ def test_a_read_only_key_is_tried_before_it_exists_and_cannot_delete(
     page.fill("Name", PROJECT)
     page.click(role("button", "Ask"))
     page.wait_for_text("No, denied", within=".tester")
-    page.wait_for_text("Scope of the access key: denies", within=".steps")
+    page.wait_for_text("Scope of the access key: denies", within=".decision-steps")
 
     click_action(page, "Create")
     page.wait_for_text("This is shown only once")
@@ -116,7 +116,7 @@ def test_a_viewer_reads_why_not_and_whom_to_ask(page: Page, sign_in: SignIn) -> 
     page.goto(f"access?verb=delete&resource=spaceinstances&group=management.service.sh&namespace={NAMESPACE}")
     page.wait_for_text("No, denied")
     page.wait_for_text("No authorizer allows it", within=".answer > p.wrap")
-    page.wait_for_text("Members of the project: no opinion", within=".steps")
+    page.wait_for_text("Members of the project: no opinion", within=".decision-steps")
     page.wait_for_text("You may not list who can")
     page.wait_for(role("link", OWNER))
     page.fill("Verb", "list")

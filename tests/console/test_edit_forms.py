@@ -98,7 +98,7 @@ def test_parameters_of_a_template_have_typed_fields_and_are_checked_before_they_
     server.create(f"{GROUP}/spacetemplates", template)
     open_form(
         signed_in,
-        "spaceinstances/~new?name=typed&project=storefront&spec.templateRef.name=typed&parameter.image.tag=latest",
+        "spaceinstances/~new?form=all&name=typed&project=storefront&spec.templateRef.name=typed&parameter.image.tag=latest",
     )
     signed_in.wait_until(lambda: "Tag" in signed_in.text(".create-form"), "the parameters are shown")
     assert signed_in.value("Tag") == "latest"

@@ -247,7 +247,7 @@ def test_yaml_that_only_the_server_reads_becomes_a_form(signed_in: Page) -> None
 def test_a_link_fills_in_the_form(signed_in: Page) -> None:
     open_form(
         signed_in,
-        "spaceinstances/~new?name=mine&project=storefront&spec.templateRef.name=isolated&spec.constructor.a=b",
+        "spaceinstances/~new?form=all&name=mine&project=storefront&spec.templateRef.name=isolated&spec.constructor.a=b",
     )
     signed_in.wait_until(
         lambda: signed_in.eval("document.querySelector('.identity select')?.value") == "service-p-storefront",
@@ -260,7 +260,7 @@ def test_a_link_fills_in_the_form(signed_in: Page) -> None:
 
 
 def test_leaving_a_form_that_only_a_link_has_filled_in_does_not_ask(signed_in: Page) -> None:
-    open_form(signed_in, "spaceinstances/~new?name=mine&project=storefront")
+    open_form(signed_in, "spaceinstances/~new?form=all&name=mine&project=storefront")
     signed_in.wait_idle()
     signed_in.click("a[href$='/console/clusters']")
     signed_in.wait_until(lambda: signed_in.path == "/console/clusters", "another page is shown")
@@ -275,7 +275,7 @@ def test_leaving_a_draft_asks_first(signed_in: Page) -> None:
 
 
 def test_a_value_that_is_shown_only_once_is_shown_before_the_page_changes(signed_in: Page) -> None:
-    open_form(signed_in, "ownedaccesskeys/~new?name=made&spec.user=admin&spec.ttl=600")
+    open_form(signed_in, "ownedaccesskeys/~new?form=all&name=made&spec.user=admin&spec.ttl=600")
     signed_in.click(role("button", "Create"))
     signed_in.wait_for_text("shown only now")
     assert signed_in.text(".code-block pre")

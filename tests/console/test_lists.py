@@ -76,6 +76,7 @@ def test_an_object_that_waits_for_a_finalizer_looks_deleted(admin: Page, server:
 
 def test_states_are_counted_by_word_and_filter_the_list(admin: Page) -> None:
     open_list(admin, "clusters")
+    admin.wait_for(".cluster-tile")  # the cards above the table move it
     admin.wait_for_text("Offline", ".state-filter")
     admin.click(".state-filter[data-word=Offline]")
     admin.wait_until(lambda: len(shown_names(admin)) == 1, "one cluster is offline")

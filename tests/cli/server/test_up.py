@@ -115,8 +115,8 @@ def test_the_three_printed_commands_work(
     fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path], client: str
 ) -> None:
     # Without kubectl, they are commands of fairlead itself.
-    folders = [component("kubectl").parent] if client == "kubectl" else [Path(sys.executable).parent]
-    variables = {"PATH": f"{folders[0]}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    folder = component("kubectl").parent if client == "kubectl" else Path(sys.executable).parent
+    variables = {"PATH": f"{folder}:{link_programs_without_kubectl(tmp_path / 'bin')}", "HOME": str(tmp_path)}
     process = fairlead("up", "--data", str(tmp_path / "with space"), "--port", "0", **variables)
     output = read_until_ready(process)
     commands = output.partition("in another terminal:\n\n")[2].splitlines()[:3]
@@ -133,6 +133,15 @@ def test_the_three_printed_commands_work(
     assert "ingress-nginx" in result.stdout.splitlines()[-1]
     assert "The access key may do everything and does not expire." in output
     stop_process(process)
+
+
+def link_programs_without_kubectl(folder: Path) -> Path:
+    """A folder with the programs of the machine, but for a kubectl that it may have."""
+    folder.mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if not program.name.startswith("kubectl"):
+            (folder / program.name).symlink_to(program)
+    return folder
 
 
 def read_until_ready(process: "subprocess.Popen[str]") -> str:

@@ -18,7 +18,7 @@ import { CREATE_VIEWS } from "./create-views.js";
 import { pathOf } from "./routes.js";
 
 export async function show(page, { kind, namespace, isGeneric = false }) {
-  if (CREATE_VIEWS[kind.segment] && !isGeneric) return (await CREATE_VIEWS[kind.segment]()).show(page, { kind, namespace });
+  if (CREATE_VIEWS[kind.segment] && !isGeneric && page.query.get("form") !== "all") return (await CREATE_VIEWS[kind.segment]()).show(page, { kind, namespace });
   page.setTitle(T.create(kind.title), [[kind.pluralTitle, kind.segment]]);
   const schema = await loadSchema(kind);
   new CreatePage(page, kind, schema, prefill(page.query, kind, schema, namespace));

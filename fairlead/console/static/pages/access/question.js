@@ -67,7 +67,7 @@ export function answer(question, { allowed, filtered, reason, path = [] }) {
   const why = reason || path.find((step) => step.verdict === "allow" || step.verdict === "deny")?.reason;
   announce(`${question} ${word}`);
   return h("div.stack.answer", h("p", question), stateBadge({ state: allowed || filtered ? READY : FAILED, word }), why && h("p.wrap", sentence(why)),
-    path.length > 0 && h("div", h("h3", T.path), h("p.muted", T.pathHint), h("ol.steps", path.map((step) => h("li", { data: { verdict: step.verdict } }, h("strong", T.steps[step.step] ?? step.step), `: ${T.verdicts[step.verdict] ?? step.verdict}`, step.reason && h("div", sentence(step.reason)))))));
+    path.length > 0 && h("div", h("h3", T.path), h("p.muted", T.pathHint), h("ol.decision-steps", path.map((step) => h("li", { data: { verdict: step.verdict } }, h("strong", T.steps[step.step] ?? step.step), `: ${T.verdicts[step.verdict] ?? step.verdict}`, step.reason && h("div", sentence(step.reason)))))));
 }
 
 // "Could this key ...?": `restriction()` returns {accessKey} or {scope}.
