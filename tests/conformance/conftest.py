@@ -16,7 +16,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("case", list(areas), ids=lambda name: f"{areas.get(name)}/{name}")
 
 
-@pytest.fixture(scope="session", params=(1, 2), ids=("1-worker", "2-workers"))
+@pytest.fixture(scope="session", params=(1, pytest.param(2, marks=pytest.mark.long)), ids=("1-worker", "2-workers"))
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     calls = [item.callspec for item in request.session.items if item.path.parent == HERE and hasattr(item, "callspec")]
     selected = dict.fromkeys(call.params["case"] for call in calls if "case" in call.params)
