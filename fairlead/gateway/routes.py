@@ -36,7 +36,7 @@ from fairlead.upstream.upstream import Upstream
 
 # What RFC 3986 allows in a path segment, except percent-encoded `%`, `.`, `/`, `\` and control characters: names in
 # Kubernetes contain none of them, and a server might decode twice.
-_SAFE_PATH = re.compile(r"(?:/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]++|%(?!0|1|2[5EFef]|5[Cc]|7[Ff])[0-9A-Fa-f]{2})*+)++")
+_SAFE_PATH = re.compile(r"(?:/(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%(?!0|1|2[5EFef]|5[Cc]|7[Ff])[0-9A-Fa-f]{2})*)+")
 _DOT_OR_EMPTY_SEGMENT = re.compile(r"//|/\.\.?(?:/|$)")
 _SAFE_QUERY = re.compile(r"[!\"$-~]*")
 

@@ -26,9 +26,11 @@ def test_a_page_below_another_loads_the_same_files(page: Page) -> None:
 
 def test_a_second_visit_takes_all_files_from_the_cache(page: Page) -> None:
     page.goto("")
-    page.wait_idle()
+    page.wait_for("dialog input")
+    page.wait_idle(1.0)
     page.clear_requests()
     page.goto("?again")
+    page.wait_for("dialog input")
     page.wait_idle()
     assets = [request for request in page.requests if request.path.startswith("/console/assets/")]
     assert assets and all(request.is_cached for request in assets), assets

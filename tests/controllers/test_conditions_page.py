@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.runner.disk import AVAILABLE, FULL, LOW
 from fairlead.runner.status import APPLIED, APPLIED_AT_NEXT_UP
+from fairlead.subresources.workspaces import runner_dialer
 from tests.controllers.condition_reasons import iter_constants, iter_reasons
 
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
@@ -26,8 +28,15 @@ STATES = {
 """States of containers and levels of trust: values that the code compares, not reasons."""
 OTHER_REASONS = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})
 """Reasons of Kubernetes itself, and of Events that no controller writes."""
-RUNNER_REASONS = frozenset({APPLIED, APPLIED_AT_NEXT_UP})
+RUNNER_REASONS = frozenset({APPLIED, APPLIED_AT_NEXT_UP, AVAILABLE, LOW, FULL})
 """Reasons that runners set."""
+DIALER_REASONS = frozenset(
+    {
+        *(runner_dialer.CONNECTED, runner_dialer.DISCONNECTED, runner_dialer.ADDRESS_BLOCKED),
+        *(runner_dialer.CONNECTION_FAILED, runner_dialer.FINGERPRINT_MISMATCH),
+    }
+)
+"""Reasons that the server sets when it connects to runners."""
 COMMON_SECTIONS = ("", "Events")
 """Sections for all kinds; the top of the page has no title."""
 
@@ -47,7 +56,8 @@ def test_a_reason_is_on_the_page(module: str, reason: str) -> None:
 
 
 def test_every_reason_on_the_page_is_used_by_the_code() -> None:
-    used = {reason for _, reason in (*iter_reasons(), *iter_constants())} | OTHER_REASONS | RUNNER_REASONS
+    used = {reason for _, reason in (*iter_reasons(), *iter_constants())} | OTHER_REASONS
+    used |= RUNNER_REASONS | DIALER_REASONS
     documented = set()
     for section in (INSTANCES, "Apps", "Workspaces", "Runners", "Projects"):
         for row in page_sections()[section].splitlines():
