@@ -1,4 +1,4 @@
-// What needs somebody: failed and stalled objects, unwell clusters, keys about to expire, quotas nearly used, slow deletions.
+// What needs attention: failed and stalled objects, unwell clusters, keys about to expire, quotas nearly used, slow deletions.
 
 import { can } from "../../core/access.js";
 import { h, replace } from "../../core/dom.js";
