@@ -2,17 +2,19 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools check fmt bench bench-workspaces runner-tools tools clean
+.PHONY: docs reference manifests help up test audit lock test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist sbom test-container bench-console
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
 BIN := .venv/bin
 RUN := .venv/.installed
 TEST := .venv/.installed-test
+DOCS := .venv-docs/.installed
 SETUP := pyproject.toml scripts/setup-venv.sh $(wildcard requirements/*.lock)
 # The tests of a file stay together and in order, because they may share a server. Files are not sorted by their number of
-# tests: the slowest have few, would run last, and leave a core idle. ARGS="-n 0" runs everything in one process.
-TWO_CORES := -n 2 --dist loadfile --no-loadscope-reorder
+# tests: the slowest have few, would run last, and leave a core idle. Three processes for two cores, because tests with
+# real servers wait about a third of their time. ARGS="-n 0" runs everything in one process.
+PROCESSES := -n 3 --dist loadfile --no-loadscope-reorder
 CACHES := .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
 export PYTHON
@@ -25,19 +27,30 @@ up: $(RUN) ## start a server on this machine and print how to reach it
 	@$(BIN)/fairlead up $(ARGS)
 
 # Tests start many servers. Without compiled files, each of them would compile the whole package again.
-test: $(TEST) test-tools check ## everything that CI runs: the checks, then the tests on two cores
+# Types are checked meanwhile: that takes a minute on one core.
+test: $(TEST) test-tools check-style ## everything that CI runs: the checks, and the tests on two cores
 	@$(BIN)/python -m compileall -q fairlead
-	@$(BIN)/pytest $(TWO_CORES) -m 'not long' $(ARGS)
+	@types="$$(mktemp)"; $(BIN)/mypy --no-error-summary >"$$types" 2>&1 & checking=$$!; \
+	status=0; $(BIN)/pytest $(PROCESSES) -m 'not long' $(ARGS) || status=$$?; \
+	wait $$checking || { cat "$$types" >&2; echo 'error: the types are wrong; see above' >&2; status=1; }; \
+	rm -f "$$types"; exit $$status
 
-test-long: $(TEST) test-tools ## the tests that `make test` leaves out because they take long for what they show
-	@$(BIN)/pytest $(TWO_CORES) -m long $(ARGS)
+test-long: $(TEST) $(DOCS) test-tools ## the tests that `make test` leaves out because they take long for what they show
+	@$(BIN)/pytest $(PROCESSES) -m long $(ARGS)
 
 test-console: $(TEST) test-tools ## the tests of the web console in a real browser, also those marked as long
 	@$(BIN)/pytest -n 0 tests/console tests/server/test_console.py tests/live/test_console.py $(ARGS)
 
+test-container: $(TEST) test-tools ## build the container for amd64 and arm64 on a Debian that is made here, run it read-only and without capabilities, and install the wheel; as root
+	@scripts/setup-tools.sh qemu
+	@$(BIN)/pytest -n 0 tests/live/test_container.py tests/live/test_package.py $(ARGS)
+
 test-faults: $(TEST) test-tools ## inject faults into real servers and stores (kill, stop, disconnect, fill the disk), and check what clients saw
 	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/live/test_workers.py tests/chaos/conformance_on_stores.py
 	@$(BIN)/python -m tests.chaos --full $(ARGS)
+
+test-upgrade: $(TEST) test-tools ## start this version on the data of every release, and replace replicas by the next release under load
+	@TEST_STORES=all $(BIN)/pytest -n 0 tests/upgrade tests/app/test_upgrade.py tests/storage/test_migration.py $(ARGS)
 
 test-runner: $(TEST) test-tools ## kill a real runner with kill -9 in each phase of up, stop and delete: ROUNDS=30 with small processes, CONTAINER_ROUNDS=12 with dev containers
 	@RUNNER_ROUNDS=$(or $(ROUNDS),30) CONTAINER_ROUNDS=$(or $(CONTAINER_ROUNDS),12) $(BIN)/pytest -n 0 tests/live/test_runner.py tests/live/devcontainer_rounds.py $(ARGS)
@@ -57,15 +70,33 @@ test-reference: $(TEST) test-tools ## compare with a real Kubernetes: REFERENCE=
 test-client-suites: $(TEST) test-tools ## kubectl on Fairlead and on a real Kubernetes, side by side, and the test suites of Python clients: REFERENCE=DIR, or REF=URL TOKEN=...
 	@$(BIN)/python -m tests.client_suites $(if $(REFERENCE),--reference "$(REFERENCE)") $(if $(REF),--reference-url "$(REF)" --token "$(TOKEN)") $(ARGS)
 
-check: $(TEST) ## style, format, types and import rules
+check: check-style ## style, format, import rules and types
+	@$(BIN)/mypy --no-error-summary
+	@echo 'checks passed: types'
+
+check-style: $(TEST) ## style, format and import rules
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo 'not formatted: run `make fmt`' >&2; exit 1; }
-	@$(BIN)/mypy --no-error-summary
 	@out="$$($(BIN)/lint-imports --no-logo --no-cache 2>&1)" || { echo "$$out" >&2; exit 1; }
-	@echo 'checks passed: style, format, types, imports'
+	@echo 'checks passed: style, format, imports'
 
-audit: $(RUN) ## check the locked dependencies for known vulnerabilities; exit code 1: found some, 3: could not check
+dist: $(RUN) ## build the sdist and the wheel into dist/, reproducibly
+	@$(BIN)/python scripts/build_dist.py $(ARGS)
+
+sbom: dist ## write a CycloneDX bill of materials next to the wheel
+	@$(BIN)/python scripts/write_sbom.py dist/*.whl
+
+audit: $(RUN) ## check the locked dependencies for known vulnerabilities; exit code 1: found some, 3: not audited
 	@$(BIN)/python scripts/audit_dependencies.py $(ARGS)
+
+manifests: $(TEST) ## render deploy/chart into deploy/manifests, for installations without Helm
+	@$(BIN)/python scripts/render_manifests.py
+
+docs: reference $(DOCS) ## build the documentation site into build/docs/site, and check it; ARGS="--engine mkdocs" uses the other engine
+	@.venv-docs/bin/python -m scripts.docs_site $(ARGS)
+
+reference: $(RUN) ## write the reference pages of docs/ from the code
+	@$(BIN)/python -m scripts.reference
 
 lock: ## update requirements/*.lock after the dependencies have changed; ARGS=--upgrade takes newer versions
 	@scripts/lock.sh $(ARGS)
@@ -81,17 +112,20 @@ bench: $(TEST) ## measure the server under load, next to an upper bound; ARGS=--
 bench-workspaces: $(TEST) test-tools ## measure a runner with 20 dev containers; ARGS="--count 5" runs fewer
 	@$(BIN)/python -m bench.workspaces $(ARGS)
 
+bench-console: $(TEST) test-tools ## measure the web console in a browser; ARGS=--quick only shows that it works, ARGS="--write docs/console.md" keeps the table
+	@$(BIN)/python -m bench.console $(ARGS)
+
 tools: ## unpack kubectl into .tools/bin, for the first session
 	@scripts/setup-tools.sh kubectl
 
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
 	@scripts/setup-tools.sh podman devcontainer
 
-test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman and the dev container CLI
-	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe podman devcontainer workspace
+test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman, the dev container CLI, an OpenID provider, promtool, groff and shells
+	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe podman devcontainer oidc promtool zsh fish groff workspace
 
 clean: ## remove .venv, .tools and all caches, but no data of servers
-	@rm -rf .venv .tools $(CACHES)
+	@rm -rf .venv .venv-docs .tools $(CACHES)
 	@find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUN): $(SETUP)
@@ -99,3 +133,10 @@ $(RUN): $(SETUP)
 
 $(TEST): $(SETUP)
 	@scripts/setup-venv.sh test
+
+# The engines have an environment of their own: their dependencies are none of the server's.
+$(DOCS): requirements/docs.lock | $(RUN)
+	@echo 'installing the engines of the documentation into .venv-docs' >&2
+	@$(BIN)/python -m venv --clear .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/docs.lock
+	@touch $@

@@ -22,6 +22,7 @@ figures.py     readings, and the arithmetic on them
 processes.py   processor time and memory of the processes of a server
 lines.py       the lines of the result with their aims; table.py and chart.py render them, markdown.py puts the tables
                into a document
+console.py     the web console in a browser, a command of its own: `make bench-console`
 workspaces.py  a runner with many dev containers, a command of its own: `make bench-workspaces`
 failure.py     the error of a run without meaningful figures
 """

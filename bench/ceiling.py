@@ -4,7 +4,7 @@ It shows what this machine, granian, TLS and the load generator allow a handler 
 is our cost. It responds with the bytes that `/response?STATUS` got last, which are those of a real response.
 A watch is a stream that stays open. Bodies posted to `/broadcast?SELECTOR` go to all watches with that selector.
 
-It uses the settings of `fairlead.server.http.asgi`, so that both stay the same. The interface is RSGI,
+It uses the settings of `fairlead.server.http.http_server`, so that both stay the same. The interface is RSGI,
 granian's own and fastest, although the server needs another one: the ceiling is the best case.
 """
 
@@ -20,7 +20,8 @@ import uvloop
 from granian.constants import Interfaces
 
 from fairlead.core.crypto.certificates import ensure_certificates
-from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
+from fairlead.server.http.asgi import AsgiApp
+from fairlead.server.http.http_server import BindOptions, run_http_server
 from fairlead.server.http.listeners import free_port
 
 ADDRESS = "127.0.0.1"
@@ -85,7 +86,7 @@ async def serve(tls: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     files = ensure_certificates(tls)
-    bind_options = BindOptions(ADDRESS, free_port(ADDRESS, 0), files.cert_file, files.key_file, GRACE_SECONDS)
+    bind_options = BindOptions(ADDRESS, free_port(ADDRESS, 0), files.cert_file, files.key_file, GRACE_SECONDS, tls)
     # Granian only uses its one method.
     async with run_http_server(cast(AsgiApp, BareApp()), bind_options, Interfaces.RSGI) as port:
         print(json.dumps({"url": f"https://{ADDRESS}:{port}"}), flush=True)

@@ -22,4 +22,4 @@ to remote clusters, `agent/` is the direct endpoint next to a cluster, `client/`
 command line. `app/` wires everything from `settings/`. `core/` holds the types that all packages share.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

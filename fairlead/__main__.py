@@ -1,6 +1,22 @@
-"""Entry point of `python -m fairlead`; the same as the console script `fairlead`."""
+"""Entry point of the console script `fairlead` and of `python -m fairlead`.
 
-from fairlead.cli import main
+kubectl runs `fairlead credential` very often. If no refresh is needed, it is served without importing the command line.
+"""
+
+import os
+import sys
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["credential"]:
+        from fairlead.core.exec_credential import serve_fresh_credential
+
+        if serve_fresh_credential(sys.argv[1:], os.environ):
+            return
+    from fairlead.cli import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

@@ -1,13 +1,15 @@
 """`make audit`: checks the locked dependencies for known vulnerabilities.
 
-pip-audit looks up every package of requirements/*.lock in the vulnerability database of the Python package index. It is
-installed from its own lock into a folder in .venv. The exit codes:
+pip-audit looks up every package of requirements/*.lock in the vulnerability database of the Python package index, or
+with --osv-url in a copy of the OSV database. It is installed from its own lock into a folder in .venv. The exit codes:
 
     0  all packages were looked up, and have no known vulnerabilities
     1  there are known vulnerabilities, which are listed
-    3  the database could not be reached, so nothing was checked
+    3  not audited: the database could not be reached, or does not know all packages
 
-With --strict, a package that is not in the database leads to 3 as well. Otherwise it is listed and skipped.
+pip-audit itself exits with 0 if it could look up nothing. Its option --strict is not used: it ends at the first package
+that is not in the database, without the vulnerabilities of the others. With --lenient, such packages are listed and
+skipped, as long as others were looked up.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = ("runtime", "test", "audit")
+LOCKS = ("runtime", "build", "test", "audit", "sbom")
 ENVIRONMENT = ROOT / ".venv" / "audit"
 CLEAN, VULNERABLE, UNKNOWN = 0, 1, 3
 
@@ -27,8 +29,10 @@ def main() -> int:
     options = _parse_options()
     program = options.program or str(_install_pip_audit())
     codes = set()
-    for lock in LOCKS:
-        code, message = audit(program, ROOT / "requirements" / f"{lock}.lock", strict=options.strict)
+    locks = [options.lock] if options.lock else [ROOT / "requirements" / f"{lock}.lock" for lock in LOCKS]
+    command = [program, *(("--vulnerability-service", "osv", "--osv-url", options.osv_url) if options.osv_url else ())]
+    for lock in locks:
+        code, message = audit(command, lock, strict=not options.lenient)
         print(message, file=sys.stderr if code else sys.stdout, flush=True)
         codes.add(code)
     return next(code for code in (VULNERABLE, UNKNOWN, CLEAN) if code in codes)
@@ -38,7 +42,9 @@ def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Checks the dependencies in requirements/*.lock for known vulnerabilities."
     )
-    parser.add_argument("--strict", action="store_true", help="fail if any package could not be looked up")
+    parser.add_argument("--lenient", action="store_true", help="skip packages that are not in the database")
+    parser.add_argument("--osv-url", help="URL of the query API of an OSV database, instead of the package index")
+    parser.add_argument("--lock", type=Path, help="audit only this file")
     parser.add_argument("--program", help="path of pip-audit; default: .venv/audit")
     return parser.parse_args()
 
@@ -56,9 +62,9 @@ def _install_pip_audit() -> Path:
     return program
 
 
-def audit(program: str, lock: Path, *, strict: bool) -> tuple[int, str]:
+def audit(program: list[str], lock: Path, *, strict: bool) -> tuple[int, str]:
     """The exit code and the message for one lock."""
-    command = [program, "--disable-pip", "--no-deps", "--progress-spinner", "off", "--format", "json"]
+    command = [*program, "--disable-pip", "--no-deps", "--progress-spinner", "off", "--format", "json"]
     result = subprocess.run([*command, "--requirement", str(lock)], capture_output=True, text=True, check=False)
     try:
         report = json.loads(result.stdout)
@@ -88,7 +94,7 @@ def _describe_vulnerability(package: dict[str, Any], vulnerability: dict[str, An
 
 
 def _describe_failure(lock: Path, reason: str) -> str:
-    problem = f"NOT AUDITED, the vulnerability database could not be reached: {reason}"
+    problem = f"NOT AUDITED, the vulnerability database could not be reached or is incomplete: {reason}"
     return f"{lock.name}: {problem}. Check the network and try again"
 
 

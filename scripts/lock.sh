@@ -3,9 +3,12 @@
 # Python and all platforms. Run it after the dependencies in pyproject.toml have changed, and regularly to take newer
 # versions: `scripts/lock.sh --upgrade`. It needs network access. uv is downloaded into a temporary folder.
 #
-#   runtime.lock  what the server needs, and what builds its package
-#   test.lock     that, and what `make test` needs
+#   runtime.lock  what the server needs, with the drivers of all stores; the container has exactly this
+#   build.lock    what builds the package
+#   test.lock     both, and what `make test` needs
 #   audit.lock    what `make audit` needs
+#   sbom.lock     what `make sbom` needs
+#   docs.lock     what `make docs` needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,6 +26,10 @@ print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requ
 END
 echo 'editables' >>"$folder/build.in" # needed by the build backend for an editable install
 echo 'pip-audit>=2.10' >"$folder/audit.in"
+echo 'cyclonedx-bom>=7.5' >"$folder/sbom.in"
+# Two engines for the same pages: the second one is the way out if the first one is given up.
+printf '%s\n' 'zensical>=0.0.70' 'mkdocs-material>=9.8' >"$folder/docs.in"
+stores=(--extra postgres --extra etcd)
 
 # lock NAME ARGUMENTS...: without header, annotations and index, which would contain names of this machine and its mirror.
 lock() {
@@ -37,6 +44,10 @@ lock() {
 upgrade=()
 if [[ "${1:-}" == --upgrade ]]; then upgrade=(--upgrade); fi
 mkdir -p requirements
-lock runtime pyproject.toml "$folder/build.in"
-lock test --extra test --constraint requirements/runtime.lock pyproject.toml "$folder/build.in"
+lock runtime "${stores[@]}" pyproject.toml
+lock build --constraint requirements/runtime.lock "$folder/build.in"
+lock test "${stores[@]}" --extra test --constraint requirements/runtime.lock --constraint requirements/build.lock \
+    pyproject.toml "$folder/build.in"
 lock audit "$folder/audit.in"
+lock sbom "$folder/sbom.in"
+lock docs "$folder/docs.in"

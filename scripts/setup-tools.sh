@@ -12,10 +12,15 @@
 #   chromium      the headless browser that tests of the web console use, and a font
 #   axe           the accessibility rules of axe-core, in .tools/axe
 #   podman        podman with runc and netavark, for workspaces
+#   qemu          the emulator that builds and runs containers of other architectures; only `make test-container` uses it
 #   devcontainer  the dev container CLI, in .tools/bin; with a Node.js 20 of its own if that of the machine is older
+#   oidc          the OpenID provider `oidc-provider` for tests of single sign-on, in .tools/oidc-provider
+#   promtool      the tool of Prometheus that tests its rules, in .tools/bin
+#   zsh, fish     shells, for tests of the completion
+#   groff         checks the manual pages
 #   workspace     the image that tests of workspaces use, in .tools/images
 #
-# kubectl needs no root permissions. The others are installed by root only; for other users, the script prints the packages.
+# kubectl and promtool need no root permissions. The others are installed by root only; for other users, the script prints the packages.
 # Tests of a program that is missing are skipped, with a reason. With CI=true, a missing program is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -57,6 +62,22 @@ fetch_kubectl() {
     missing "could not fetch $name; copy one to .tools/bin/$name to run the tests that need it"
 }
 
+# The package has the server as well, which is not needed.
+fetch_promtool() {
+    local home=.tools/prometheus suite
+    if [[ -x .tools/bin/promtool ]]; then return; fi
+    mkdir -p .tools/bin
+    for suite in bookworm trixie; do
+        say "fetching promtool of Debian $suite into .tools"
+        if scripts/fetch-debian-package.sh "$suite" prometheus "$home" && "$home/usr/bin/promtool" --version >/dev/null 2>&1; then
+            rm -f "$home/usr/bin/prometheus"
+            ln -sfn ../prometheus/usr/bin/promtool .tools/bin/promtool
+            return
+        fi
+    done
+    missing "could not fetch promtool; copy one to .tools/bin/promtool to run the tests that need it"
+}
+
 # The dev container CLI needs Node.js 20. `npm` brings it, too, where the machine has an older one.
 install_devcontainer() {
     local home=.tools/devcontainer packages=("@devcontainers/cli@0.89.0") version
@@ -86,6 +107,22 @@ install_axe() {
     mkdir -p "$home"
     npm install --silent --no-fund --no-audit --prefix "$home" axe-core@4 >"$home.log" 2>&1 ||
         missing "could not install axe-core; see $home.log"
+}
+
+# The OpenID provider that tests of single sign-on run, in the versions of its lock.
+install_oidc_provider() {
+    local home=.tools/oidc-provider source=tests/sso/providers/npm
+    if cmp --silent "$source/package-lock.json" "$home/installed.json"; then return; fi
+    install_package npm npm
+    have npm || return 0
+    say "installing oidc-provider into .tools"
+    mkdir -p "$home"
+    cp "$source/package.json" "$source/package-lock.json" "$home"
+    if ! (cd "$home" && npm ci --loglevel=error --no-fund --no-audit) >"$home.log" 2>&1; then
+        missing "could not install oidc-provider; see $home.log"
+        return
+    fi
+    cp "$source/package-lock.json" "$home/installed.json"
 }
 
 install_podman() {
@@ -131,7 +168,13 @@ for tool in "$@"; do
         wrk) install_package wrk wrk ;;
         chromium) install_chromium ;;
         axe) install_axe ;;
+        oidc) install_oidc_provider ;;
+        promtool) fetch_promtool ;;
+        zsh) install_package zsh zsh ;;
+        fish) install_package fish fish ;;
+        groff) install_package groff groff-base ;;
         podman) install_podman ;;
+        qemu) install_package qemu-aarch64-static qemu-user-static ;;
         devcontainer) install_devcontainer ;;
         workspace) build_workspace_image ;;
         *) say "error: unknown tool $tool; see the list in $0"; exit 2 ;;

@@ -64,15 +64,15 @@ LOCKED="3.11 3.12 3.13 3.14"
 make_venv
 say "installing fairlead${1:+ and the dependencies of its ${1}s} into .venv"
 if is_locked_for .venv/bin/python; then
-    lock=runtime
-    if [[ "${1:-}" == test ]]; then lock=test; fi
-    pip_install --no-deps --require-hashes --requirement "requirements/$lock.lock"
-    # The lock contains the build dependencies as well, so nothing else is downloaded.
+    locks=(--requirement requirements/runtime.lock --requirement requirements/build.lock)
+    if [[ "${1:-}" == test ]]; then locks=(--requirement requirements/test.lock); fi
+    pip_install --no-deps --require-hashes "${locks[@]}"
+    # The locks contain the build dependencies as well, so nothing else is downloaded.
     pip_install --no-deps --no-build-isolation --editable .
 else
     say "$(.venv/bin/python --version) is not one of those that the locks are for ($LOCKED): taking the newest versions instead"
-    target=.
-    if [[ "${1:-}" == test ]]; then target='.[test]'; fi
+    target='.[postgres,etcd]'
+    if [[ "${1:-}" == test ]]; then target='.[postgres,etcd,test]'; fi
     pip_install --editable "$target"
 fi
 touch .venv/.installed

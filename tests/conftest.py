@@ -5,6 +5,7 @@ Tests run against real components: a kubectl, a database, a load generator. A co
 it, its tests are skipped, and the summary gives the reason. In CI a skipped test fails: see `tests/harness/skips.py`.
 """
 
+import gc
 import logging
 import shutil
 import signal
@@ -29,6 +30,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TOOLS = Path(__file__).resolve().parent.parent / ".tools" / "bin"
+
+
+def pytest_collection_finish() -> None:
+    """Exempts the collected tests from garbage collections: each would look at all of them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

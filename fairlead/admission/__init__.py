@@ -8,6 +8,7 @@
     apps                                        deployed apps: who may deploy which App where
     runners                                     who may have the server connect to a runner
     users, access_keys, access_key_limits       principals and their credentials
+    sign_in_settings, trusted_clusters          who may change what lets users and workloads in
     escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
     owners_and_finalizers, secret_refs          owner references, finalizers, references to Secrets
     project_fields, references, reference_fields    words and references that have no effect, such as typos

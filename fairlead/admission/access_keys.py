@@ -41,6 +41,8 @@ EMPTY_SCOPE_WARNING = (
 )
 
 _OWNER_KINDS = {"user": ("User", "users"), "team": ("Team", "teams")}
+_SERVER_TYPES = ("Login", "OIDCRefreshToken")
+_SIGN_ON_FIELDS = ("identity", "oidcProvider", "parent")
 _HEADER_SAFE = re.compile(r"[!-~]+")
 
 
@@ -93,6 +95,8 @@ def _issue_key(change: Change, registry: Registry, issuer: KeyIssuer, digests: O
     _check_service_account(change)  # after the default owner is set, which may be a service account
     if change.spec.get("type") is None:
         change.spec["type"] = "User"
+    if change.user != CONTROLLER_USER:
+        _check_sign_on_fields(change)
     _check_delegation(change, delegator, registry, issuer)
     _check_ttl(change, issuer)
     _set_digest(change, issuer, digests)
@@ -121,6 +125,7 @@ def _check_update(change: Change, registry: Registry, issuer: KeyIssuer) -> None
     _check_value_unchanged(change, issuer)
     if change.spec.get("type") is None and get_path(old, "spec.type") is not None:
         change.spec["type"] = get_path(old, "spec.type")
+    _check_sign_on_fields(change)
     if is_widening(old, new, issuer.covers):
         delegator = _delegator(change, registry)
         _check_delegation(change, delegator, registry, issuer)
@@ -129,6 +134,31 @@ def _check_update(change: Change, registry: Registry, issuer: KeyIssuer) -> None
     _keep_owner_reference(change)
     if get_path(old, "spec.scope") != change.spec.get("scope"):
         _warn_empty_scope(change)
+
+
+def _check_sign_on_fields(change: Change) -> None:
+    """Protects what makes a key a login, and ties it to a single sign-on.
+
+    Otherwise users could issue themselves logins that no session ends, or detach a login from its session. Only the
+    server writes logins. In other keys the fields give no access; administrators may set them, to restore exported
+    keys. Sending a value back unchanged is always allowed.
+    """
+    before, after = get_path(change.old or {}, "spec.type"), change.spec.get("type")
+    is_server_managed = before in _SERVER_TYPES
+    if before != after and (is_server_managed or after in _SERVER_TYPES):
+        if change.old is None:
+            raise _forbidden(change, f"only the server creates keys of type {after}; leave spec.type out, or sign in")
+        why = f"only the server changes spec.type to or from {' and '.join(_SERVER_TYPES)}; leave it as it is"
+        raise _forbidden(change, f"{why}, or delete the key")
+    for field in _SIGN_ON_FIELDS:
+        old, new = get_path(change.old or {}, f"spec.{field}") or None, change.spec.get(field) or None
+        if old == new:
+            continue
+        if is_server_managed:
+            why = f"the server manages spec.{field} of a login; leave it as it is, or delete the key"
+            raise _forbidden(change, why)
+        if new is not None and not change.user.is_unscoped_admin:
+            raise _forbidden(change, f"only administrators may set spec.{field}; leave it as it is, or ask one of them")
 
 
 def _delegator(change: Change, registry: Registry) -> Delegator:

@@ -22,7 +22,7 @@ from fairlead.admission.rbac_coverage import MAX_DESCRIBED, CoverageBudgetExceed
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import MAX_PROBLEMS, Forbidden, NotFound, qualified_resource
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIX, TEAM_GROUP_PREFIX, User
+from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, User
 from fairlead.kinds.rbac.roles import ALL_PERMISSIONS, GROUP
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
@@ -267,7 +267,7 @@ def _too_many_grants_error(change: Change) -> Forbidden:
 
 def _is_own_account(owner: Any, user: User) -> bool:
     """Whether a service account names itself as the owner. That records the creator and grants no permissions."""
-    return user.name.startswith(SERVICE_ACCOUNT_PREFIX) and owner == {"user": user.name}
+    return user.name.startswith(SERVICE_ACCOUNT_PREFIXES) and owner == {"user": user.name}
 
 
 def _added_entries(change: Change, field: str) -> Iterable[Object]:

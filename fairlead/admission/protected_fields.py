@@ -123,6 +123,7 @@ SERVER_ONLY_KEYS = (
     ("annotations", KEY_ANNOTATION),  # the access key whose value a Secret contains
     ("labels", UID_LABEL),  # the service account of a token
     ("annotations", "service.sh/default-rules"),  # digest of the rules that the server gave a default role
+    ("annotations", "service.sh/offered-rules"),  # the rules that later versions do not add again
     ("annotations", "service.sh/unlisted-clusters"),  # what projects without allowedClusters may use
     ("annotations", "service.sh/default-templates"),  # whether the default templates were created
     ("labels", "service.sh/managed"),  # created by the server

@@ -1,8 +1,9 @@
 """The references to other objects that a change adds, for `references.py`.
 
-References that the server reports in the conditions of the object are not here: clusters, templates, runners and
-Secrets that instances, clusters and runners name. Nor are the users, teams and verbs of `spec.access`: as with the
-subjects and rules of RBAC, anything may be written there, without a warning.
+References that the server reports in the conditions of the object are not here: templates, runners and Secrets that
+instances, clusters and runners name. The clusters of instances are an exception: a requester who does not wait for the
+object would not see the condition. Users, teams and verbs of `spec.access` are not here either: as with the subjects
+and rules of RBAC, anything may be written there, without a warning.
 """
 
 from collections.abc import Iterable, Iterator
@@ -126,14 +127,17 @@ def team_references(change: Change, subject: Subject) -> Iterator[Reference]:
     return _principals("spec.users", "user", added, subject, "it is a member as soon as it exists")
 
 
-def external_cluster_references(change: Change, subject: Subject) -> Iterator[Reference]:
-    """The cluster of an external virtual cluster: the server deploys nothing there, so no condition is about it."""
+def instance_cluster_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    """The cluster of a space or a virtual cluster."""
     name = get_path(change.new, "spec.clusterRef.cluster")
-    is_new = name != get_path(change.old, "spec.clusterRef.cluster")
-    if get_path(change.new, "spec.external") is True and is_new and _is_name(name):
+    if name == get_path(change.old, "spec.clusterRef.cluster") or not _is_name(name):
+        return
+    if get_path(change.new, "spec.external") is True:
         effect = "the virtual cluster cannot be reached there until it is connected"
-        path, verbs = "spec.clusterRef.cluster", ("get", "use")
-        yield Reference(path, subject.api_group, "clusters", "cluster", name, effect, verbs=verbs)
+    else:
+        effect = "nothing is deployed until it is connected"
+    path, verbs = "spec.clusterRef.cluster", ("get", "use")
+    yield Reference(path, subject.api_group, "clusters", "cluster", name, effect, verbs=verbs)
 
 
 def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference]:

@@ -16,7 +16,7 @@ from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.reference_fields import (
     Reference,
     Subject,
-    external_cluster_references,
+    instance_cluster_references,
     key_scope_references,
     owner_and_access_references,
     project_references,
@@ -38,7 +38,7 @@ FindReferences = Callable[[Change, Subject], Iterable[Reference]]
 
 
 def warn_missing_references(authorize: Authorize, api_group: str, namespace_prefix: str) -> Rule:
-    """Warns about owners, members, access rules, allow lists and scopes that name objects that do not exist."""
+    """Warns about owners, members, access rules, allow lists, clusters and scopes with names of missing objects."""
     subject = Subject(api_group, namespace_prefix)
 
     @applies_to(lambda kind, verb: verb != "delete" and bool(_finders(kind, api_group)))
@@ -58,7 +58,8 @@ def _finders(kind: Kind, api_group: str) -> list[FindReferences]:
         "projects": project_references,
         "teams": team_references,
         "ownedaccesskeys": key_scope_references,
-        "virtualclusterinstances": external_cluster_references,
+        "spaceinstances": instance_cluster_references,
+        "virtualclusterinstances": instance_cluster_references,
     }
     found = [find for plural, find in by_plural.items() if is_resource(kind, api_group, plural)]
     return [owner_and_access_references, *found] if kind.has_access_entries else found

@@ -1,7 +1,9 @@
 """Privilege escalation prevention for User and Team objects and for the Secrets that hold password hashes.
 
 - Only administrators set groups and roles, and only they write users in a built-in admin group. The last enabled
-  administrator cannot be removed.
+  administrator cannot be removed. Administrators by a group mapping of single sign-on do not count as others, nor do
+  users of an identity provider for those of this server: a provider that is down, or a change there or in the Config,
+  must not lock everyone out.
 - Changing how another user signs in needs the verb `impersonate` on that user.
 - Changing team membership needs membership in the team, or the verb `bind` on it.
 - A password Secret is written only by administrators and by those who may impersonate its user. Otherwise write access
@@ -18,7 +20,7 @@ from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified_resource
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.user import ADMIN_GROUPS, CONTROLLER_USER, TEAM_GROUP_PREFIX, User
+from fairlead.core.user import ADMIN_GROUPS, CONTROLLER_USER, HOST_ACCOUNT_NAMES, TEAM_GROUP_PREFIX, User
 from fairlead.kinds.access.principal_fields import is_disabled
 from fairlead.kinds.access.users import TEAM, USER
 from fairlead.registry.codec import decode
@@ -29,17 +31,17 @@ from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Precondition
 from fairlead.storage.view.view import Entry
 
-RESERVED_GROUP_PREFIXES = ("system:", "service:")
+RESERVED_GROUP_PREFIXES = ("system:", "service:", HOST_ACCOUNT_NAMES)
 """Prefixes of group names that have a meaning to the server."""
-USER_GRANTING_PATHS = ("spec.groups", "spec.ssoGroups", "spec.clusterRoles")
-"""Fields that grant permissions to a user: groups, team membership through SSO groups, roles."""
+USER_GRANTING_PATHS = ("spec.groups", "spec.ssoGroups", "spec.ssoIdentity", "spec.clusterRoles", "spec.issuer")
+"""Fields that grant permissions to a user: groups, what rules compare, roles, the identity provider."""
 SIGN_IN_PATHS = ("spec.passwordRef", "spec.codesRef", "spec.subject")
 """Fields that determine how a user signs in."""
 MEMBERSHIP_PATHS = ("spec.users", "spec.groups", "spec.disabled")
 
 
-def check_users_and_teams(authorize: Authorize, api_group: str) -> Rule:
-    """Checks writes to users and teams."""
+def check_users_and_teams(authorize: Authorize, is_admin_user: Callable[[str], bool], api_group: str) -> Rule:
+    """Checks writes to users and teams. `is_admin_user` also knows the administrators by a group mapping."""
     shapes = {kind.plural: Validator(kind.schema()) for kind in (USER, TEAM)}
 
     @applies_to(lambda kind, verb: is_resource(kind, api_group, *shapes))
@@ -51,11 +53,12 @@ def check_users_and_teams(authorize: Authorize, api_group: str) -> Rule:
             if enforced_problems(problems, change.user):
                 return  # schema validation rejects it
         if change.kind.plural == USER.plural:
-            _check_user(change, authorize)
+            _check_user(change, authorize, is_admin_user)
             _require_remaining_admin(change, registry)
         else:
             _check_team(change, authorize)
         _check_username(change, registry)
+        _check_identity(change, registry)
         for path in _changed_paths(change, ("spec.clusterRoles",)):
             change.warnings.append(f"{path} has no effect on this server; bind the role with a ClusterRoleBinding")
 
@@ -67,13 +70,17 @@ def is_unscoped_admin(user: User) -> bool:
     return user.is_unscoped_admin
 
 
-def _check_user(change: Change, authorize: Authorize) -> None:
+def _check_user(change: Change, authorize: Authorize, is_admin_user: Callable[[str], bool]) -> None:
     if is_unscoped_admin(change.user):
         return
-    if _is_admin(change.old) or _is_admin(change.new):
+    if _is_admin(change.old) or _is_admin(change.new) or is_admin_user(name_of(change.obj)):
         raise _forbidden(change, "only administrators may write users in a built-in admin group; ask one of them")
     for path in _changed_paths(change, USER_GRANTING_PATHS):
         raise _forbidden(change, f"only administrators may set {path}; leave it as it is, or ask one of them")
+    if get_path(change.old or {}, "spec.issuer"):
+        for path in _changed_paths(change, ("spec.subject",)):
+            # Otherwise a user could name another subject, and get its groups when that one signs in.
+            raise _forbidden(change, f"only administrators may set {path} of a user of an identity provider")
     for path in _changed_paths(change, SIGN_IN_PATHS):
         if not _is_self(change) and not authorize(change.user, _impersonation_target(change)).allowed:
             why = f'setting {path} of another user needs the verb "impersonate" on users "{name_of(change.obj)}"'
@@ -116,14 +123,17 @@ def _bind_target(change: Change) -> RequestInfo:
 
 def _require_remaining_admin(change: Change, registry: Registry) -> None:
     """Rejects removing the last enabled administrator: no one could create another one."""
-    if not _is_active_admin(change.old) or _is_active_admin(change.new):
+    is_local = _is_local(change.old)
+    if not _is_active_admin(change.old) or (_is_active_admin(change.new) and _is_local(change.new) >= is_local):
         return
     for entry in _admin_candidates(change, registry):
-        if entry.key[3] != name_of(change.obj) and _is_active_admin(decode(entry)):
+        other = decode(entry)
+        if entry.key[3] != name_of(change.obj) and _is_active_admin(other) and _is_local(other) >= is_local:
             # A concurrent commit must not remove that administrator because it still sees this one.
             change.preconditions.append(Precondition(entry.key, entry.revision))
             return
-    why = f"it is the last administrator who can sign in; add another user to {min(ADMIN_GROUPS)} first"
+    needed = "can sign in without an identity provider" if is_local else "can sign in"
+    why = f"it is the last administrator who {needed}; add another user to {min(ADMIN_GROUPS)} first"
     raise _forbidden(change, why)
 
 
@@ -139,7 +149,13 @@ def _is_active_admin(user: Object | None) -> bool:
     return _is_admin(user) and not is_disabled(user or {}) and "deletionTimestamp" not in metadata(user or {})
 
 
+def _is_local(user: Object | None) -> bool:
+    """Whether the user signs in here, and not with an identity provider."""
+    return not get_path(user or {}, "spec.issuer")
+
+
 def _is_admin(user: Object | None) -> bool:
+    """Whether the user itself has an admin group, whatever the group mappings say."""
     return not ADMIN_GROUPS.isdisjoint(get_path(user or {}, "spec.groups") or ())
 
 
@@ -154,6 +170,21 @@ def _check_username(change: Change, registry: Registry) -> None:
         if entry.key[3] != name and not existing_names.isdisjoint((name, username)):
             problem = Problem.duplicate("spec.username", username)
             raise Invalid.of(change.kind.name, change.kind.group, name, [problem])
+
+
+def _check_identity(change: Change, registry: Registry) -> None:
+    """Rejects a second user with the same subject at the same identity provider."""
+    issuer, subject = change.spec.get("issuer"), change.spec.get("subject")
+    if change.new is None or change.kind.plural != USER.plural or not issuer or not subject:
+        return
+    if not any(_changed_paths(change, ("spec.issuer", "spec.subject"))):
+        return
+    for entry in registry.view.entries(change.kind.group, change.kind.plural):
+        if entry.fields.get("spec.subject") != subject or entry.key[3] == name_of(change.obj):
+            continue
+        if get_path(decode(entry), "spec.issuer") == issuer:
+            problem = Problem.duplicate("spec.subject", subject)
+            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
 
 
 def _changed_paths(change: Change, paths: tuple[str, ...]) -> Iterator[str]:

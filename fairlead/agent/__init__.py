@@ -5,7 +5,6 @@
     config_cache.py     `ConfigCache`: the agent's configuration from the server, cached on disk
     control_plane.py    client for the agent subresources of the server
     reports.py          queue of audit events and token usage for the server
-    local_cluster.py    connection and credential for the agent's own cluster
 
 All decisions use the cached configuration, so the endpoint works while the server is down. `app/agent.py` wires it up;
 `gateway/proxy.py` forwards requests, as for the server's own gateways.

@@ -3,7 +3,10 @@
 auth.py              authenticators and authorizers
 admission.py         the admission chain
 http.py              the request pipeline and the metrics
+https.py             the HTTPS port and its certificate
 audit.py             the audit log
+tls_ports.py         ports for client certificates and front proxies
+host_cluster.py      the kube-apiserver that forwards requests to this server
 flow_control.py      flow control
 runner_hub.py        the connections of runners
 controllers.py       controllers, leader election, store maintenance, connections to clusters
@@ -11,7 +14,10 @@ default_templates.py templates of a new installation
 dynamic_config.py    settings that can change at run time
 workers/             several processes that serve one port
 worker_limits.py     the limits of one process among several
+upgrade.py           migrations of the data at startup; data_migrations.py lists them
 maintenance.py       backup, restore and copy of a store
+doctor.py            checks of an installation on its machine
+support_bundle.py    what a support bundle contains, without secrets
 agent.py             a second composition root: the agent, which serves the direct endpoint of a cluster
 
 Only this package may import all others. The CLI imports it only in commands that run a server or access a store.
@@ -22,7 +28,7 @@ import gc
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,22 +36,26 @@ from pathlib import Path
 import structlog
 
 from fairlead.admission.allow_lists import UNLISTED_CLUSTERS_ANNOTATION, USE_VERB_REQUIRED
+from fairlead.app.admin_access import AdminAccess
 from fairlead.app.admission import BUILTIN_NAMESPACES, SYSTEM_NAMESPACE, build_admission
 from fairlead.app.audit import open_audit_log
 from fairlead.app.auth import PEPPER_FILE, Auth, build_auth
-from fairlead.app.controllers import LeaderElection, StoreStack, build_cluster_services, run_background
+from fairlead.app.controllers import ClusterServices, LeaderElection, StoreStack, build_cluster_services, run_background
 from fairlead.app.default_templates import DEFAULT_TEMPLATES_ANNOTATION, PENDING, ensure_default_templates
 from fairlead.app.dynamic_config import ensure_config
+from fairlead.app.host_cluster import open_host_cluster
 from fairlead.app.http import HandlerDependencies, build_handler
+from fairlead.app.https import load_server_certificates, serve_https
 from fairlead.app.runner_hub import connect_replicas, open_runner_hub
+from fairlead.app.tls_ports import open_tls_ports
+from fairlead.app.upgrade import stop_when_outdated, upgrade_data
 from fairlead.app.worker_limits import build_memory_limiter, history_bytes
 from fairlead.app.workers.context import WorkerContext
-from fairlead.authn.bootstrap import ensure_admin, verify_pepper
+from fairlead.authn.bootstrap import verify_pepper
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.controllers.runtime.leader import LeaderElector, new_identity
 from fairlead.core.clock import SystemClock
 from fairlead.core.concurrency import set_switch_interval
-from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
 from fairlead.core.crypto.key_file import EncryptionKeyFile
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import ensure_private_folder
@@ -60,10 +70,12 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SensitiveFieldIndex
 from fairlead.registry.write_options import server_write_options
-from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
+from fairlead.server.audit.log import AuditLog
+from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.event_loop_watchdog import Watchdog, run_watchdog
 from fairlead.server.http.listeners import free_port
 from fairlead.server.metrics.families import new_commit_histogram
+from fairlead.server.metrics.installation import ServedCertificate
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings, StartError, read_variable
 from fairlead.storage.contract import Store, StoreUnavailable
@@ -73,6 +85,7 @@ from fairlead.storage.open import is_shared, open_store
 from fairlead.storage.reencrypt import reload_keys
 from fairlead.storage.socket import SocketStore
 from fairlead.storage.view.view import View
+from fairlead.subresources.workspaces.hub import RunnerHub
 
 # Garbage collector tuning. A full collection takes up to a microsecond per object and stops everything else. The
 # objects that are loaded at startup are long-lived and free of cycles, so they are frozen: excluded from collection.
@@ -138,11 +151,17 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StartedServer:
-    """A server that accepts requests. `new_key` is the admin's access key if this start created it; shown once."""
+    """A server that accepts requests. `new_key` is the admin's access key if this start created it; shown once.
+
+    `is_key_replaced`: the new key replaces an earlier one, which was requested or had expired. `is_key_rejected`: the
+    key in the administrator's kubeconfig does not authenticate any more.
+    """
 
     url: str
     ca_file: Path | None
     new_key: str | None
+    is_key_replaced: bool = False
+    is_key_rejected: bool = False
 
 
 async def run(
@@ -157,58 +176,87 @@ async def run(
     """
     set_switch_interval()
     if worker is None:  # otherwise, the supervisor has done it
-        check_path_ownership(settings)
+        check_before_start(settings)
     clock, catalog, worker_count = SystemClock(), _build_catalog(settings), worker.count if worker is not None else 1
     async with (
         _connect_coordinator(worker, stop) as coordinator,
         _open_stores(settings, catalog, worker) as stores,
         open_audit_log(settings, catalog, clock, worker_count) as audit,
         open_runner_hub(settings, clock, worker) as hub,
+        open_host_cluster(settings, clock) as host,
+        open_tls_ports(settings, worker, host.authentication) as tls_ports,
     ):
-        certificates = _load_certificates(settings)
+        certificates = load_server_certificates(settings)
         store, commits = stores.encrypted, new_commit_histogram()
         store.on_commit = commits.observe
+        is_newest = await upgrade_data(settings, stores)
         view = await _load_view(stores, catalog, worker_count)
-        auth = build_auth(settings, catalog, view, clock)
+        auth = build_auth(settings, catalog, view, clock, host.authentication)
         await _check_pepper(settings, store, auth)
         chain = build_admission(settings, auth)
         registry = Registry(catalog, store, view, chain, clock)
         chain.bind_registry(registry)
-        election = _build_leader_election(_leader_identity(settings, worker), store, registry, chain)
-        _discard_former_leader(election, worker)
-        await _ensure_default_objects(registry, settings.api_group)
-        port = free_port(settings.listen, settings.port) if worker is None else worker.port
-        base_url = settings.base_url(port)
+        election = _build_leader_election(settings, worker, store, registry, chain)
+        await _ensure_default_objects(registry, settings.api_group, update_roles=is_newest)
+        port, base_url = _choose_port(settings, worker)
         cluster_services = build_cluster_services(settings, registry, port, hub)
         limiter = build_memory_limiter(settings, worker_count)
         deps = HandlerDependencies(
-            *(audit, store, cluster_services.gateways, hub, base_url, commits, Watchdog(), limiter, coordinator)
+            *(audit, store, cluster_services, hub, base_url, commits, Watchdog(), limiter, coordinator),
+            *(ServedCertificate(), lambda: election.is_leader, host.reviews),
         )
-        app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter)
+        app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter, tls_ports.origins())
         async with (
+            stop_when_outdated(settings, stores.raw, stop),
             connect_replicas(settings, registry, hub, worker),
             run_background(settings, stores, registry, election, auth, cluster_services) as start_background,
-            _serve(app, settings, port, certificates, worker),
+            serve_https(app, settings, port, certificates, worker, deps.certificate),
+            tls_ports.serve(app, certificates, deps.certificate),
             run_watchdog(deps.watchdog),
         ):
             # Create the admin's key only once the server accepts requests: it is shown once, so nothing may fail after.
-            new_key = await ensure_admin(store, view, auth.pepper, settings.api_group, clock)
-            freeze_heap()
-            ready(StartedServer(base_url, certificates.ca_file, new_key))
+            access = AdminAccess.build(settings, store, registry, auth, (base_url, certificates.ca_file))
+            await _announce_ready(access, ready, worker)
             if not stop.is_set():  # otherwise the background work would be cancelled while it takes the lease
-                await wait_until_stopped(stop, start_background())
-            view.end_watches()
-            if audit is not None:
-                audit.reader.end_watches()
-            await cluster_services.upstreams.close_all()
-            await hub.close()
+                async with access.serving_requests():
+                    await wait_until_stopped(stop, start_background())
+            await _end_streams(view, audit, cluster_services, hub)
             # Watch streams end regularly before their connections are closed.
             await app.wait_for_streams(min(STREAM_CLOSE_TIMEOUT, settings.shutdown_grace))
         await view.stop()
 
 
-def check_path_ownership(settings: Settings) -> None:
-    """Checks that other users of the machine cannot modify the data folder, the database or the TLS key."""
+def _choose_port(settings: Settings, worker: WorkerContext | None) -> tuple[int, str]:
+    """The port, and the URL for clients."""
+    port = free_port(settings.listen, settings.port) if worker is None else worker.port
+    return port, settings.base_url(port)
+
+
+async def _end_streams(view: View, audit: AuditLog | None, clusters: ClusterServices, hub: RunnerHub) -> None:
+    view.end_watches()
+    if audit is not None:
+        audit.reader.end_watches()
+    await clusters.upstreams.close_all()
+    await hub.close()
+
+
+async def _announce_ready(
+    access: AdminAccess, ready: Callable[[StartedServer], None], worker: WorkerContext | None
+) -> None:
+    new_key, is_replaced = await access.start(worker is None or worker.is_first)
+    freeze_heap()
+    is_rejected = new_key is None and access.is_stored_key_rejected()
+    ready(StartedServer(access.url, access.ca_file, new_key, is_replaced, is_rejected))
+
+
+def check_before_start(settings: Settings) -> None:
+    """Checks the port, and that other users of the machine cannot modify the data folder, the database or the TLS key.
+
+    A first start on a port that is in use must not leave a data folder behind. Later ones check the port after the
+    folder: that another server uses it is the better message.
+    """
+    if not settings.data.exists():
+        free_port(settings.listen, settings.port)
     require_private(ensure_private_folder(settings.data))
     database = settings.store_url.removeprefix("sqlite:")
     if database != settings.store_url and Path(database).parent != settings.data:
@@ -247,12 +295,14 @@ async def _check_pepper(settings: Settings, store: EncryptedStore, auth: Auth) -
 
 
 def _build_leader_election(
-    identity: str | None, store: EncryptedStore, registry: Registry, admit: Admission
+    settings: Settings, worker: WorkerContext | None, store: EncryptedStore, registry: Registry, admit: Admission
 ) -> LeaderElection:
     """The leader election, if this process takes part in one. The leader then writes through a fenced registry."""
+    identity = _leader_identity(settings, worker)
     if identity is None:
         return LeaderElection(registry, None)
     leader = LeaderElector(registry.resource_for(LEASE), SYSTEM_NAMESPACE, registry.clock, identity)
+    _discard_former_leader(leader, worker)
     fenced = Registry(registry.catalog, FencedStore(store, leader.fence), registry.view, admit, registry.clock)
     return LeaderElection(fenced, leader)
 
@@ -264,15 +314,15 @@ def _leader_identity(settings: Settings, worker: WorkerContext | None) -> str | 
     return new_identity() if is_shared(settings.store_url) else None
 
 
-def _discard_former_leader(election: LeaderElection, worker: WorkerContext | None) -> None:
+def _discard_former_leader(leader: LeaderElector, worker: WorkerContext | None) -> None:
     """The first worker on a store that only this server uses need not wait until the lease of a former one expires."""
-    if election.leader is not None and worker is not None and worker.is_first and worker.sockets.store is not None:
-        election.leader.ignore_holder()
+    if worker is not None and worker.is_first and worker.sockets.store is not None:
+        leader.ignore_holder()
 
 
-async def _ensure_default_objects(registry: Registry, api_group: str) -> None:
+async def _ensure_default_objects(registry: Registry, api_group: str, *, update_roles: bool) -> None:
     await _ensure_namespaces(registry)
-    await ensure_default_roles(registry, api_group)
+    await ensure_default_roles(registry, api_group, update=update_roles)
     await ensure_config(registry, api_group)
     await ensure_default_templates(registry, api_group)
 
@@ -287,12 +337,6 @@ async def _ensure_namespaces(registry: Registry) -> None:
             await namespaces.create(body, "", server_write_options())
         except AlreadyExists:
             continue
-
-
-def _load_certificates(settings: Settings) -> Certificates:
-    if settings.tls_cert and settings.tls_key:
-        return load_certificates(settings.tls_cert, settings.tls_key, settings.tls_ca)
-    return ensure_certificates(settings.data / "tls", settings.certificate_names)
 
 
 @asynccontextmanager
@@ -350,10 +394,3 @@ async def _open_store(settings: Settings, worker: WorkerContext | None) -> Store
     if worker is None or worker.sockets.store is None:
         return await open_store(settings.store_url)
     return await SocketStore.connect(worker.sockets.store, worker.revision)
-
-
-def _serve(
-    app: AsgiApp, settings: Settings, port: int, certificates: Certificates, worker: WorkerContext | None
-) -> AbstractAsyncContextManager[int]:
-    files, listener = (certificates.cert_file, certificates.key_file), worker.listener if worker is not None else None
-    return run_http_server(app, BindOptions(settings.listen, port, *files, settings.shutdown_grace, listener))

@@ -26,7 +26,9 @@ from fairlead.admission.quotas import enforce_quotas
 from fairlead.admission.references import warn_missing_references
 from fairlead.admission.runners import protect_runner_endpoint
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
+from fairlead.admission.sign_in_settings import protect_sign_in_settings
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
+from fairlead.admission.trusted_clusters import protect_trusted_clusters
 from fairlead.admission.users import check_users_and_teams, protect_password_secret
 from fairlead.app.auth import Auth
 from fairlead.authn.access_keys import generate_key
@@ -58,11 +60,13 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             manage_project_namespace(prefix, group),
             check_abandon(auth.authorize, group),
             protect_ownership_labels(prefix),
-            check_users_and_teams(auth.authorize, group),
+            check_users_and_teams(auth.authorize, auth.is_admin_user, group),
             issue_access_key(
                 KeyIssuer(auth.pepper, generate_key, is_superset, auth.dynamic_config.access_key_max_ttl), group
             ),
             enforce_key_limits(group, KeyLimits(settings.access_keys_per_owner, settings.access_key_bytes_per_owner)),
+            protect_sign_in_settings(group),
+            protect_trusted_clusters(group, SYSTEM_NAMESPACE, auth.dynamic_config.workload_identity),
             protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),
             store_component_key(group, SYSTEM_NAMESPACE, (RUNNER_COMPONENT, AGENT)),
             prevent_escalation(auth.authorize, auth.rbac),

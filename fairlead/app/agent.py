@@ -20,7 +20,6 @@ import httpx
 from fairlead.agent.config_cache import CacheOptions, ConfigCache
 from fairlead.agent.control_plane import TIMEOUT_SECONDS, ControlPlaneClient
 from fairlead.agent.endpoint import DirectEndpoint, EndpointDependencies
-from fairlead.agent.local_cluster import ClusterEndpointSource, LocalCluster, in_cluster_source, kubeconfig_source
 from fairlead.agent.reports import ReportQueue, TeeSink
 from fairlead.agent.tokens import DirectTokenAuthenticator
 from fairlead.app.http import MANAGEMENT_PATH
@@ -40,10 +39,13 @@ from fairlead.server.audit.log_file import LogRetention, open_sink
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import DEFAULT_POLICY
 from fairlead.server.audit.stage import AuditStage
-from fairlead.server.http.asgi import AsgiApp, BindOptions, run_http_server
+from fairlead.server.http.asgi import AsgiApp
+from fairlead.server.http.http_server import BindOptions, run_http_server
 from fairlead.server.http.listeners import free_port
 from fairlead.server.pipeline import Pipeline, reject_malformed
 from fairlead.settings import StartError
+from fairlead.upstream.in_cluster import ClusterEndpointSource, in_cluster_source
+from fairlead.upstream.local_cluster import LocalCluster, kubeconfig_source
 
 BODY_LIMIT = 3 * 1024 * 1024
 SHUTDOWN_GRACE_SECONDS = 10.0
@@ -127,7 +129,9 @@ def _build_pipeline(audit: AuditStage, endpoint: Handler) -> Handler:
 
 
 def _access_source(settings: AgentSettings) -> ClusterEndpointSource:
-    return kubeconfig_source(settings.kubeconfig) if settings.kubeconfig else in_cluster_source()
+    if settings.kubeconfig:
+        return kubeconfig_source(settings.kubeconfig, "specify the cluster's kubeconfig with --kubeconfig")
+    return in_cluster_source("run the agent in a pod with a service account, or specify a kubeconfig with --kubeconfig")
 
 
 def _load_certificates(settings: AgentSettings) -> Certificates:
@@ -197,7 +201,8 @@ async def _run_background(*work: Callable[[], Coroutine[Any, Any, None]]) -> Asy
 @asynccontextmanager
 async def _serve(settings: AgentSettings, handle: Handler, certificates: Certificates) -> AsyncIterator[int]:
     port = free_port(settings.listen, settings.port)
-    options = BindOptions(settings.listen, port, certificates.cert_file, certificates.key_file, SHUTDOWN_GRACE_SECONDS)
+    files, folder = (certificates.cert_file, certificates.key_file), settings.state_folder
+    options = BindOptions(settings.listen, port, *files, SHUTDOWN_GRACE_SECONDS, folder)
     async with run_http_server(AsgiApp(handle, BODY_LIMIT), options) as bound_port:
         yield bound_port
 

@@ -6,12 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairlead.app.dynamic_config import DynamicConfig
+from fairlead.app.host_cluster import HostAuthentication
+from fairlead.app.tls_ports import request_header_config
 from fairlead.authn import Authenticator
 from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper
 from fairlead.authn.bootstrap import PEPPER_FINGERPRINT, PEPPER_VARIABLE, load_pepper
+from fairlead.authn.client_certificates import ClientCertificateAuthenticator
 from fairlead.authn.credentials import CookieAuthenticator
+from fairlead.authn.first_key import OtherAdminAccess
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import TEAMS, USERS, AdminUserCheck, PrincipalDirectory
+from fairlead.authn.request_headers import RequestHeaderAuthenticator
+from fairlead.authn.sso.policy import SignOnPolicy
 from fairlead.authz.authorizer import AuthorizerChain, administrators, gateway_authorizer
 from fairlead.authz.component_access import AgentAuthorizer, RunnerAuthorizer
 from fairlead.authz.ownership import OwnerAuthorizer
@@ -48,6 +54,8 @@ class Auth:
     authenticators: Sequence[Authenticator]
     dynamic_config: DynamicConfig
     ownership: OwnerAuthorizer
+    sign_on: SignOnPolicy
+    other_admin_access: OtherAdminAccess
 
     def authorize(self, user: User, target: RequestInfo) -> Decision:
         """For admission rules: decides as if the user had sent this request to the management API."""
@@ -58,7 +66,10 @@ class Auth:
         return self.authorizer.is_within_scope(user, replace(target, root=MANAGEMENT))
 
 
-def build_auth(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> Auth:
+def build_auth(
+    settings: Settings, catalog: Catalog, view: View, clock: Clock, host: HostAuthentication | None = None
+) -> Auth:
+    """`host` says how front proxies name users, if that comes from a kube-apiserver."""
     group = settings.api_group
 
     def informer(plural: str) -> Informer:
@@ -66,7 +77,8 @@ def build_auth(settings: Settings, catalog: Catalog, view: View, clock: Clock) -
 
     pepper = _load_pepper(settings.data / PEPPER_FILE, view, group)
     accounts = Informer(view, SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural)
-    principals, last_used = PrincipalDirectory(informer(USERS), informer(TEAMS), accounts), LastUsedTracker(clock)
+    sign_on, last_used = SignOnPolicy(view, group), LastUsedTracker(clock)
+    principals = PrincipalDirectory(informer(USERS), informer(TEAMS), accounts, sign_on)
     keys = AccessKeyAuthenticator(informer(ACCESS_KEYS), principals, pepper, clock, last_used.last_use)
     rbac = RbacAuthorizer.from_view(view)
     projects = informer(PROJECTS)
@@ -90,14 +102,29 @@ def build_auth(settings: Settings, catalog: Catalog, view: View, clock: Clock) -
         generations=(rbac.generation, principals.generation, projects.refresh),
     )
     authorizer.generation()  # builds the RBAC state now rather than in the first request
-    authenticators = (keys, CookieAuthenticator(keys, settings.public_url))
+    certificates = _build_certificate_authenticators(settings, principals, clock, host)
+    authenticators: Sequence[Authenticator] = (*certificates, keys, CookieAuthenticator(keys, settings.public_url))
     entry = matching_entry(names)
-    admin_users = AdminUserCheck(group, view)
+    admin_users = AdminUserCheck(group, view, sign_on)
     dynamic_config = DynamicConfig(settings, view)
     return Auth(
         *(pepper, principals, keys, last_used, rbac, members, authorizer, admin_users, entry, authenticators),
-        *(dynamic_config, ownership),
+        *(dynamic_config, ownership, sign_on),
+        OtherAdminAccess(view, group, principals, dynamic_config.is_password_login_enabled),
     )
+
+
+def _build_certificate_authenticators(
+    settings: Settings, principals: PrincipalDirectory, clock: Clock, host: HostAuthentication | None
+) -> list[Authenticator]:
+    """Those for the ports with client certificates. They come first: there, access keys and cookies do not count."""
+    config, url, found = request_header_config(settings), settings.public_url, list[Authenticator]()
+    if config is not None or host is not None:
+        source = host.config if host is not None else lambda: config
+        found.append(RequestHeaderAuthenticator(source, principals, clock, url))
+    if settings.client_ca is not None:
+        found.append(ClientCertificateAuthenticator(principals, clock, url))
+    return found
 
 
 def _load_pepper(path: Path, view: View, group: str) -> Pepper:

@@ -13,6 +13,7 @@ import structlog
 
 from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.auth import Auth
+from fairlead.app.sso import build_sign_on_controllers
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.link_tokens import LinkTokenIssuer
 from fairlead.authn.signing_keys import SigningKeyStore
@@ -21,6 +22,7 @@ from fairlead.controllers.access.team_membership import TeamMembershipController
 from fairlead.controllers.apps.app_instances import AppInstanceController
 from fairlead.controllers.apps.template_releases import TemplateReleases
 from fairlead.controllers.clusters.clusters import ClusterController
+from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
 from fairlead.controllers.core.event_ttl import EventTtlController
 from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.controllers.core.namespaces import NamespaceController
@@ -55,6 +57,7 @@ from fairlead.subresources.workspaces.runner_dialer import RunnerDialer
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
+from fairlead.upstream.in_cluster import api_server_address, in_cluster_source
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +75,7 @@ class ClusterServices:
 def build_cluster_services(settings: Settings, registry: Registry, port: int, hub: RunnerHub) -> ClusterServices:
     """`port` is the server's own port, which the address policy blocks as the address of a cluster or runner."""
     ports = (port, settings.replica_port) if settings.replica_address else (port,)
-    policy = AddressPolicy(settings.cluster_networks, lambda: [(settings.listen, each) for each in ports])
+    policy = AddressPolicy(_allowed_networks(settings), lambda: [(settings.listen, each) for each in ports])
     # Shorter than the request timeout, so that the error can name the cluster that did not respond.
     head_seconds = max(1, settings.request_timeout - 1)
     limits = Limits(settings.cluster_requests, settings.cluster_websockets, response_header_seconds=head_seconds)
@@ -92,6 +95,12 @@ def build_cluster_services(settings: Settings, registry: Registry, port: int, hu
         return (*_build_cluster_controllers(settings, working, connected, policy), dialer)
 
     return ClusterServices(connected, gateways, controllers)
+
+
+def _allowed_networks(settings: Settings) -> tuple[str, ...]:
+    """The networks of clusters that are allowed besides public ones: with a local cluster, also its own address."""
+    address = api_server_address() if settings.local_cluster else None
+    return (*settings.cluster_networks, address[0]) if address is not None else tuple(settings.cluster_networks)
 
 
 def _build_cluster_controllers(
@@ -141,6 +150,10 @@ class LeaderElection:
     registry: Registry
     leader: LeaderElector | None
 
+    @property
+    def is_leader(self) -> bool:
+        return self.leader is None or self.leader.is_leader
+
 
 def _build_controllers(
     settings: Settings, registry: Registry, auth: Auth, clusters: ClusterServices
@@ -157,11 +170,19 @@ def _build_controllers(
         WorkspaceController(registry, group, settings.namespace_prefix),
         SleepController(registry, group),
         EventTtlController(registry, settings.event_ttl),
-        AccessKeyController(registry, group, settings.access_key_retention, auth.last_used.last_use),
+        AccessKeyController(
+            *(registry, group, settings.access_key_retention, auth.last_used.last_use, auth.other_admin_access)
+        ),
         TeamMembershipController(registry, group),
+        *build_sign_on_controllers(settings, registry, auth),
         RoleAggregationController(registry),
         GarbageCollector(registry),
     )
+
+
+def _build_local_cluster(settings: Settings, registry: Registry) -> LocalClusterConnector:
+    source = in_cluster_source("run the server in a pod with a service account, or remove the setting local_cluster")
+    return LocalClusterConnector(registry, settings.api_group, settings.local_cluster, SYSTEM_NAMESPACE, source)
 
 
 @asynccontextmanager
@@ -181,6 +202,8 @@ async def run_background(
         async with asyncio.TaskGroup() as group:
             controllers = _build_controllers(settings, election.registry, auth, clusters)
             group.create_task(run_controllers(controllers, registry.view, registry.clock))
+            if settings.local_cluster:
+                group.create_task(_build_local_cluster(settings, election.registry).run())
             _start_store_maintenance(group, settings, stores, election)
 
     async def work() -> None:

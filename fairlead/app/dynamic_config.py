@@ -19,6 +19,8 @@ from fairlead.settings import Settings
 from fairlead.settings.values import ON
 from fairlead.storage.view.view import View
 
+NO_WORKLOAD_IDENTITY: Object = {}
+
 
 @dataclass(frozen=True, slots=True)
 class _ConfigValues:
@@ -52,6 +54,11 @@ class DynamicConfig:
         defaults = Lifetimes()
         maximum = int(self._value("auth.directTokenMaxTTLSeconds", defaults.maximum))
         return Lifetimes(min(int(self._value("auth.directTokenTTLSeconds", defaults.default)), maximum), maximum)
+
+    def workload_identity(self) -> Object:
+        """Which tokens of other systems are exchanged for access keys. The same object until the Config changes."""
+        found: Object = self._value("auth.workloadIdentity", NO_WORKLOAD_IDENTITY)
+        return found
 
     def audit_level(self) -> int:
         """The minimum audit level of all requests that the audit policy records."""

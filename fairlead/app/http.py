@@ -5,13 +5,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from fairlead import __version__
 from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.auth import Auth
+from fairlead.app.controllers import ClusterServices
 from fairlead.app.flow_control import FlowServices, build_flow_control
+from fairlead.app.metrics import build_metrics
+from fairlead.app.oauth import OAuthServices
+from fairlead.app.sso import build_sign_on
 from fairlead.app.worker_limits import build_password_hasher
+from fairlead.app.workload_identity import build_token_exchange
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.login_sessions import LoginSessions
@@ -20,10 +24,12 @@ from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.service_accounts import ServiceAccountTokenIssuer, TokenLimits
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.ssh_authority import SshAuthority
+from fairlead.authn.sso.users import SignOnUsers
 from fairlead.authn.token_issuer import DelegationChecks, DirectTokenIssuer, IssuerConfig
 from fairlead.authz.scope import is_superset
-from fairlead.console.build import ASSETS_PATH, CONSOLE_PATH, PAGES_PATH, load_build
-from fairlead.core.call import MANAGEMENT, Call, Handler
+from fairlead.authz.subject_access_reviews import SubjectAccessReviews
+from fairlead.console.build import CONSOLE_PATH, load_build
+from fairlead.core.call import MANAGEMENT, Call, Handler, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.files import read_file
 from fairlead.core.objects import metadata
@@ -34,14 +40,16 @@ from fairlead.registry.informer import Derived
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.server.api.actions import ActionHandler, ActionPath, Actions, object_verbs
+from fairlead.server.api.aggregation import mount_at_root, serve_aggregated
 from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.log import AuditLog
 from fairlead.server.audit.log_reader import AuditLogReader
+from fairlead.server.auth.aggregated_authorization import AggregatedAuthorization
 from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
-from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
+from fairlead.server.auth.login import LoginHandlers
 from fairlead.server.auth.stages import (
     AuthorizeStage,
     Identify,
@@ -49,20 +57,20 @@ from fairlead.server.auth.stages import (
     build_authentication_stage,
     build_identify,
 )
+from fairlead.server.auth.token_exchange import TOKEN_EXCHANGE
 from fairlead.server.console import ConsoleHandler, redirect_browser
-from fairlead.server.discovery.documents import build_documents, platform_documents
-from fairlead.server.discovery.health import HEALTH_PATHS, HealthCheck, HealthHandler
+from fairlead.server.discovery.documents import aggregated_documents, build_documents, platform_documents
+from fairlead.server.discovery.health import HealthCheck, HealthHandler
 from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.http.response import custom_headers_stage
 from fairlead.server.http.unsent import ClientMemoryLimiter
-from fairlead.server.metrics.endpoint import METRICS_PATH, MetricsEndpoint
+from fairlead.server.metrics.endpoint import MetricsEndpoint
 from fairlead.server.metrics.exposition import Histogram
-from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
-from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
+from fairlead.server.metrics.installation import ServedCertificate
 from fairlead.server.pipeline import Before, Stages, build_pipeline
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
-from fairlead.settings.values import ON
+from fairlead.settings.values import OFF, ON
 from fairlead.storage.contract import Store
 from fairlead.subresources.access_reviews import ReviewSources, review_handlers
 from fairlead.subresources.audit_events import AuditEventSources, audit_event_handlers
@@ -81,47 +89,11 @@ from fairlead.subresources.projects import project_handlers
 from fairlead.subresources.resource_access import ResourceAccess
 from fairlead.subresources.resource_counts import ResourceCounter
 from fairlead.subresources.runners import runner_handlers
+from fairlead.subresources.sign_on_review import SignOnReviews, sign_on_review_handlers
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
 from fairlead.subresources.workspaces.credentials import SecretAccess
 from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
 from fairlead.subresources.workspaces.hub import RunnerHub
-
-LABELLED_PATHS = (
-    *HEALTH_PATHS,
-    "/",
-    "/version",
-    METRICS_PATH,
-    "/api",
-    "/apis",
-    "/openapi/v2",
-    "/openapi/v3",
-    LOGIN_ENDPOINT[1],
-    PAGES_PATH,
-    ASSETS_PATH,
-)
-"""Non-resource paths with a label value of their own in the request metrics."""
-
-
-def build_metrics(
-    settings: Settings, registry: Registry, deps: "HandlerDependencies", flow: FlowServices
-) -> tuple[RequestMetrics, MetricsEndpoint]:
-    """The metrics stage, and the metrics endpoint."""
-    view, clusters, audit = registry.view, (settings.api_group, "clusters"), deps.audit
-    requests = RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS))
-    platform = PlatformMetrics(
-        phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(*clusters)],
-        revision=lambda: view.revision,
-        audit_events=lambda: audit.event_count if audit is not None else 0,
-        commits=deps.commit_seconds,
-    )
-    audit_families = (audit.families,) if audit is not None else ()
-    loop_families = partial(event_loop_families, deps.watchdog)
-    fairness_families = partial(flow_families, flow.control, flow.clients.metrics)
-    sources = (lambda: request_families(requests), platform.families, loop_families, fairness_families, *audit_families)
-    endpoint = MetricsEndpoint(sources, deps.coordinator)
-    if deps.coordinator is not None:
-        deps.coordinator.provide_metrics(endpoint.encode_page)
-    return requests, endpoint
 
 
 def build_agent_handlers(
@@ -149,18 +121,28 @@ MANAGEMENT_PATH = "/kubernetes/management"
 
 
 class PasswordLoginServices:
-    """Password login and user profiles, which share the password store and the login throttle."""
+    """Logins and user profiles, which share the login sessions, the password store and the login throttle."""
 
     def __init__(
-        self, settings: Settings, registry: Registry, auth: Auth, coordinator: CoordinatorClient | None
+        self,
+        settings: Settings,
+        registry: Registry,
+        auth: Auth,
+        coordinator: CoordinatorClient | None,
+        base_url: str,
     ) -> None:
         group, run_time = settings.api_group, auth.dynamic_config
         throttle: PasswordThrottle = coordinator or LoginThrottle(registry.clock)
         hasher = build_password_hasher(coordinator.worker_count if coordinator is not None else 1)
         logins = LoginSessions(registry, group, run_time.login_key_ttl)
         passwords = PasswordStore(registry, group, hasher, logins)
-        self.login = LoginHandlers(passwords, logins, throttle, run_time.is_password_login_enabled, settings.public_url)
-        self.profiles = ProfileHandler(registry, group, passwords, throttle, auth.authorize)
+        is_enabled, console = run_time.is_password_login_enabled, settings.console == ON
+        self.sign_on = build_sign_on(settings, registry, auth, logins, base_url)
+        self.login = LoginHandlers(passwords, logins, throttle, is_enabled, settings.public_url, console, self.sign_on)
+        self.profiles = ProfileHandler(registry, group, passwords, throttle, auth.authorize, auth.is_admin_user)
+
+    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
+        return {**self.login.endpoints(), **self.sign_on.endpoints()}
 
 
 class DirectTokenServices:
@@ -181,20 +163,24 @@ class DirectTokenServices:
 class HandlerDependencies:
     """What the pipeline needs besides the registry.
 
-    `store` is for health checks. `hub` has the connections of runners. `commit_seconds` and `watchdog` are exposed by
-    `/metrics`. `memory_limiter` bounds the memory of responses that clients do not read. `coordinator` is None in a
-    server with one process.
+    `store` is for health checks. `clusters` and `hub` have the connections of clusters and runners. `commit_seconds`,
+    `watchdog`, `certificate` and `is_leader` are exposed by `/metrics`. `memory_limiter` bounds the memory of responses
+    that clients do not read. `coordinator` is None in a server with one process, `host_reviews` if no host decides
+    about requests.
     """
 
     audit: AuditLog | None
     store: Store
-    gateways: Handler
+    clusters: ClusterServices
     hub: RunnerHub
     base_url: str
     commit_seconds: Histogram
     watchdog: Watchdog
     memory_limiter: ClientMemoryLimiter
-    coordinator: CoordinatorClient | None = None
+    coordinator: CoordinatorClient | None
+    certificate: ServedCertificate
+    is_leader: Callable[[], bool]
+    host_reviews: SubjectAccessReviews | None
 
 
 def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: HandlerDependencies) -> Handler:
@@ -203,7 +189,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     if audit is not None:
         audit.stage.set_minimum_level(auth.dynamic_config.audit_level)
     login, tokens = (
-        PasswordLoginServices(settings, registry, auth, coordinator),
+        PasswordLoginServices(settings, registry, auth, coordinator, base_url),
         DirectTokenServices(settings, registry, auth, base_url),
     )
     reports = audit.reports if audit is not None else AgentReports(None, registry.clock)
@@ -214,17 +200,13 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     accounts = service_account_handlers(_build_account_tokens(settings, registry, auth, base_url))
     identify = _build_identify(settings, registry, auth)
     flow = build_flow_control(settings, registry, identify, coordinator)
-    access = SecretAccess(auth.principals.find_user, auth.authorize)
-    authority = SshAuthority(registry, SYSTEM_NAMESPACE)
-    services = WorkspaceServices(registry, deps.hub, flow.streams, access, authority, settings.namespace_prefix)
-    workspaces = workspace_handlers(settings.api_group, services)
     handlers = {
         **_build_audit_event_handlers(settings, registry, auth, audit, flow),
         **_build_action_handlers(settings, registry, auth, login),
         **tokens.handlers,
         **agents,
         **accounts,
-        **workspaces,
+        **_build_workspace_handlers(settings, registry, auth, deps, flow),
     }
     actions = Actions(registry.catalog, handlers)
     limits = WatchLimits(settings.watch_timeout_min, settings.watch_queue)
@@ -236,26 +218,72 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
         "": platform_documents(__version__, MANAGEMENT_PATH),
     }
     health = HealthHandler(_health_probes(deps.store, audit))
-    requests, metrics = build_metrics(settings, registry, deps, flow)
+    requests, metrics = build_metrics(settings, registry, auth, deps, flow)
     metrics_endpoints = metrics.endpoints()
-    platform_endpoints = {**login.login.endpoints(), **tokens.endpoints, **metrics_endpoints}
+    oauth = _build_oauth(settings, registry, auth, login.login, deps)
+    platform_endpoints = {**login.endpoints(), **oauth.endpoints(), **tokens.endpoints, **metrics_endpoints}
     endpoints = {"": platform_endpoints, MANAGEMENT: metrics_endpoints}
     console = ConsoleHandler(load_build()) if settings.console == ON else None
-    dispatcher = Dispatcher(verbs, health, roots, endpoints, deps.gateways, console)
+    dispatcher = Dispatcher(verbs, health, roots, endpoints, deps.clusters.gateways, console)
+    route, dispatch = _build_routing(settings, registry, dispatcher)
     stages = Stages(
         audit=audit.stage if audit is not None else None,
-        route=routing_stage(_build_route_config(settings)),
+        route=route,
         authenticate=_build_authentication(
             registry, deps, build_authentication_stage(identify, auth.last_used.record_use)
         ),
         flow=flow.stage,
         serve_public=_list_public_stages(settings, metrics),
         memory=deps.memory_limiter,
-        authorize=AuthorizeStage(auth.authorizer, identify, object_verbs(registry.catalog)),
+        authorize=_build_authorization(settings, registry, auth, identify, deps.host_reviews),
         add_headers=custom_headers_stage(auth.dynamic_config.custom_headers),
         metrics=requests,
     )
-    return build_pipeline(stages, dispatcher, settings.request_timeout, deps.watchdog.record_step)
+    return build_pipeline(stages, dispatch, settings.request_timeout, deps.watchdog.record_step)
+
+
+def _build_workspace_handlers(
+    settings: Settings, registry: Registry, auth: Auth, deps: HandlerDependencies, flow: FlowServices
+) -> Mapping[ActionPath, ActionHandler]:
+    access = SecretAccess(auth.principals.find_user, auth.authorize)
+    authority = SshAuthority(registry, SYSTEM_NAMESPACE)
+    services = WorkspaceServices(registry, deps.hub, flow.streams, access, authority, settings.namespace_prefix)
+    return workspace_handlers(settings.api_group, services)
+
+
+def _build_routing(
+    settings: Settings, registry: Registry, dispatcher: Dispatcher
+) -> tuple[Callable[[Call], None], Handler]:
+    """The routing stage and the dispatcher, also for an aggregation layer if that is enabled."""
+    route = routing_stage(_build_route_config(settings))
+    if settings.aggregated_api == OFF:
+        return route, dispatcher
+    documents = aggregated_documents(registry.catalog, settings.api_group, __version__)
+    return mount_at_root(route, MANAGEMENT_PATH, settings.api_group), serve_aggregated(dispatcher, documents)
+
+
+def _build_authorization(
+    settings: Settings, registry: Registry, auth: Auth, identify: Identify, reviews: SubjectAccessReviews | None
+) -> Before:
+    stage = AuthorizeStage(auth.authorizer, identify, object_verbs(registry.catalog))
+    if settings.aggregated_api == OFF:
+        return stage
+
+    def is_stored(target: RequestInfo) -> bool:
+        kind = registry.catalog.find(target.group, target.version, target.resource)
+        return kind is not None and kind.persisted and not target.subresource
+
+    return AggregatedAuthorization(stage, settings.api_group, registry.clock, is_stored, reviews)
+
+
+def _build_oauth(
+    settings: Settings, registry: Registry, auth: Auth, login: LoginHandlers, deps: HandlerDependencies
+) -> OAuthServices:
+    oauth = OAuthServices(settings, registry, auth, login, deps.store, deps.base_url)
+    oauth.grants[TOKEN_EXCHANGE] = build_token_exchange(
+        settings, registry, auth, deps.clusters.upstreams, deps.base_url
+    )
+    return oauth
 
 
 def _list_public_stages(settings: Settings, metrics: MetricsEndpoint) -> tuple[Before, ...]:
@@ -314,6 +342,9 @@ def _build_action_handlers(
         **health_handlers(group, registry),
         **migration_handlers(group, registry, prefix),
         **project_handlers(group, registry, principals, auth.authorize),
+        **sign_on_review_handlers(
+            group, SignOnReviews(auth.sign_on.settings, SignOnUsers(registry, group), principals)
+        ),
         **rotation_handlers(group, KeyRotator(registry, group, auth.pepper, is_superset)),
         **_build_runner_handlers(settings, registry, auth),
         (group, "users", "profile"): login_services.profiles,

@@ -7,6 +7,7 @@ backup file.
 
 import asyncio
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Iterator
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fairlead import __version__
+from fairlead.app.data_migrations import MIGRATIONS
 from fairlead.core.clock import SystemClock, timestamp
 from fairlead.core.files import FileProblem, MissingFile
 from fairlead.kinds import KINDS
@@ -33,6 +36,8 @@ from fairlead.storage.copy import (
     restore_records,
     take_snapshot,
 )
+from fairlead.storage.data_version import DataVersion, NewerData, check_readable, load_version
+from fairlead.storage.layout_version import RESTORE_ADVICE
 from fairlead.storage.open import is_shared, open_existing_store, open_for_restore, open_snapshot, scheme_of
 
 STDIO = "-"
@@ -56,7 +61,7 @@ async def back_up(url: str, path: str, *, force: bool = False) -> BackupSummary:
     if path == STDIO:
         with _translate_file_errors("the standard output"):
             return await _write_backup(url, sys.stdout.buffer)
-    with _translate_file_errors(path), _atomic_write(Path(path), force) as file:
+    with _translate_file_errors(path), atomic_write(Path(path), force) as file:
         return await _write_backup(url, file)
 
 
@@ -80,10 +85,11 @@ def verify_backup(path: str) -> BackupSummary:
 async def restore_backup(
     path: str, url: str, *, force: bool = False, idle_seconds: float = IDLE_CHECK_SECONDS
 ) -> CopyResult:
-    """`path` may be `-` for the standard input. A file is verified completely before the store is changed."""
-    if path != STDIO:
-        verify_backup(path)
-    with _translate_file_errors(path), _open_backup(path) as file:
+    """`path` may be `-` for the standard input. A backup is verified completely before the store is changed."""
+    with _translate_file_errors(path), _open_backup(path) as source, _seekable(source) as file:
+        start = file.tell()  # of a redirected file, something else may have read the beginning
+        _check_data_version(verify_file(file).data_version, f"{_title_of(path)}: its data", "or use an older backup")
+        file.seek(start)
         backup = BackupReader(file)
         stats = await _fill_store(url, backup.header.revision, _backup_records(backup), idle_seconds if force else None)
     return CopyResult(backup.header.revision, stats, backup.summary.encryption_key_ids if backup.summary else ())
@@ -96,6 +102,8 @@ async def copy_store(
     with _translate_store_errors("the store to copy from"):
         store = await open_existing_store(source)
         try:
+            version, _ = await load_version(store)
+            _check_data_version(version or DataVersion(), "the store to copy from: its data", RESTORE_ADVICE)
             source_state = await take_snapshot(store)
             await _require_idle(source, store, idle_seconds)
             records = _store_records(frozen_records(store, source_state))
@@ -161,7 +169,32 @@ def _open_backup(path: str) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _atomic_write(path: Path, force: bool) -> Iterator[BinaryIO]:
+def _seekable(file: BinaryIO) -> Iterator[BinaryIO]:
+    """The file; a pipe is first copied to a temporary file, which only this process can open."""
+    if file.seekable():
+        yield file
+        return
+    with tempfile.TemporaryFile() as copied:
+        try:
+            shutil.copyfileobj(file, copied)
+            copied.seek(0)
+        except OSError as error:
+            folder = tempfile.gettempdir()
+            advice = "set TMPDIR to a folder with more space"
+            raise StartError(f"cannot copy the backup to {folder}: {error.strerror}; {advice}") from None
+        yield copied
+
+
+def _check_data_version(found: DataVersion, data: str, advice: str) -> None:
+    """Raises StartError for data that this version cannot use: its servers would not start on it."""
+    try:
+        check_readable(found, len(MIGRATIONS), __version__, data, advice)
+    except NewerData as error:
+        raise StartError(str(error)) from None
+
+
+@contextmanager
+def atomic_write(path: Path, force: bool) -> Iterator[BinaryIO]:
     """A temporary file, which atomically replaces `path` once it is synced to disk. Readable by its owner only."""
     if not force and os.path.lexists(path):
         raise FileProblem(f"{path}: the file already exists; name another one, or use --force to replace it")
@@ -192,9 +225,13 @@ def _translate_store_errors(title: str) -> Iterator[None]:
         raise StartError(f"{title}: {error}") from None
 
 
+def _title_of(path: str) -> str:
+    return "the standard input" if path == STDIO else path
+
+
 @contextmanager
 def _translate_file_errors(path: str) -> Iterator[None]:
-    title = "the standard input" if path == STDIO else path
+    title = _title_of(path)
     try:
         yield
     except CorruptBackup as error:

@@ -26,7 +26,7 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import Scope
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.domain.key_lifetime import expires_at, is_sliding, ttl_seconds
-from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
+from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS, is_cli_login, is_sso_login
 from fairlead.kinds.core.service_account import account_uid, is_account_key
 from fairlead.registry.informer import Derived, Informer
 
@@ -35,6 +35,11 @@ KEY_BYTES = 32
 DIGEST_SCHEME = "hmac-sha256"
 """Block size of SHA-256 in bytes."""
 ACCESS_KEYS = "ownedaccesskeys"
+
+MAX_PARENTS = 4
+"""How long the chain of `spec.parent` can be: a key of the CLI, its refresh token, the login."""
+SERVER_ISSUED_TYPES = frozenset({"Login", "OIDCRefreshToken"})
+"""The types of keys whose `spec.parent` counts. Other keys may have the field, which was never checked."""
 
 TOKEN_CACHE_SIZE = 4_096
 """Maximum number of cached tokens."""
@@ -86,6 +91,10 @@ class Credential:
     is_expired: bool
     is_disabled: bool
     """Disabled or being deleted."""
+    is_sso_login: bool
+    """A login by single sign-on: valid only while the provider confirms it."""
+    parent: str
+    """The login in which the server issued this key: the key is valid only as long as that exists."""
     user: User | None = None
     generation: object = None
 
@@ -100,12 +109,19 @@ class Credential:
         if before is not None and before.expiry is not None and before.expiry.wall_time == moment:
             end, expired = before.expiry, expired or before.is_expired
         off = bool(get_path(key, "spec.disabled")) or "deletionTimestamp" in metadata(key)
-        return Credential(key, get_path(key, "spec.key") or "", tuple(_previous_digests(key, clock)), end, expired, off)
+        value, previous = get_path(key, "spec.key") or "", tuple(_previous_digests(key, clock))
+        parent = get_path(key, "spec.parent") if get_path(key, "spec.type") in SERVER_ISSUED_TYPES else None
+        return Credential(key, value, previous, end, expired, off, is_sso_login(key), parent or "")
+
+    @property
+    def is_cli_login(self) -> bool:
+        """Whether this is a login of the command line, whose keys are short-lived (`cli_grants.py`)."""
+        return is_cli_login(self.key)
 
     @property
     def never_expires(self) -> bool:
         """Whether the key stays valid until the object changes, independent of time."""
-        return self.expiry is None and not self.previous_digests
+        return self.expiry is None and not self.previous_digests and not self.is_sso_login and not self.parent
 
     def digests(self) -> Iterator[str]:
         """All digests of the key, current and previous, active or not."""
@@ -119,6 +135,11 @@ class Credential:
         for earlier, end in self.previous_digests:
             found |= hmac.compare_digest(earlier, digest) and not end.is_reached(clock)
         return found
+
+    def exists(self, clock: Clock) -> bool:
+        """Whether the key is neither being deleted nor expired; it may be disabled."""
+        is_ended = self.is_expired or (self.expiry is not None and self.expiry.is_reached(clock))
+        return not is_ended and "deletionTimestamp" not in metadata(self.key)
 
     def is_active(self, clock: Clock, last_use: Callable[[str], LastUse | None]) -> bool:
         """Whether the key is neither disabled, nor being deleted, nor expired. An expired key stays expired."""
@@ -203,7 +224,15 @@ class AccessKeyAuthenticator:
             if user is not None:
                 return user
         token = bearer_token(call)
-        return None if token is None else self._authenticate_uncached(token, mark)
+        if token is None:
+            return None
+        try:
+            return self._authenticate_uncached(token, mark)
+        except Unauthorized:
+            user = self._user_of_open_stream(call)
+            if user is None:
+                raise
+            return user
 
     def authenticate_token(self, token: str) -> User:
         """The user of a token. Raises Unauthorized if the key is unknown or no longer active."""
@@ -229,6 +258,16 @@ class AccessKeyAuthenticator:
         self._sync()
         credential = self._by_name.get(key)
         return None if credential is None else self._resolve_user(credential)
+
+    def _user_of_open_stream(self, call: Call) -> User | None:
+        """The user of a call that was authenticated before, with a key of the command line that has expired meanwhile.
+
+        Such keys last a few minutes. An open stream, such as a terminal, lasts as long as the login.
+        """
+        if call.user is None:
+            return None
+        credential = self._by_name.get((call.user.impersonator or call.user).key)
+        return self._resolve_user(credential) if credential is not None and credential.is_cli_login else None
 
     def _sync(self) -> None:
         for place in self._keys.pop_changed_keys():
@@ -257,8 +296,25 @@ class AccessKeyAuthenticator:
         generation = self._principals.generation()
         if credential.generation != generation:
             credential.user, credential.generation = self._build_user(credential.key), generation
-        in_force = credential.is_active(self._clock, self._last_use)
+        in_force = credential.is_active(self._clock, self._last_use) and self._is_sign_on_current(credential)
         return credential.user if in_force else None
+
+    def _is_sign_on_current(self, credential: Credential) -> bool:
+        """Whether the single sign-on that a key depends on is in force.
+
+        A parent may be disabled, which is how its user has signed out of the browser, but must not be gone or expired.
+        """
+        for _ in range(MAX_PARENTS):
+            if credential.is_sso_login and not self._principals.is_session_current(credential.key, self._clock.now()):
+                return False
+            if not credential.parent:
+                return True
+            parent = self._by_name.get(credential.parent)
+            owner = get_path(credential.key, "spec.user")
+            if parent is None or get_path(parent.key, "spec.user") != owner or not parent.exists(self._clock):
+                return False
+            credential = parent
+        return False
 
     def _build_user(self, key: Object) -> User | None:
         owner = self._resolve_owner(key)

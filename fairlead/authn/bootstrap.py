@@ -1,4 +1,4 @@
-"""Bootstrap on the first start: the user `admin` with one access key, and the pepper.
+"""Bootstrap on the first start: the user `admin` with one access key, and the pepper. The key can be replaced later.
 
 The pepper is the HMAC secret for the digests of access keys. It comes from a file in the data directory or from an
 environment variable. All servers that share a store must use the same one.
@@ -8,14 +8,17 @@ import base64
 import binascii
 import os
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
 import orjson
 
 from fairlead.authn.access_keys import ACCESS_KEYS, USERS, Pepper, generate_key
+from fairlead.authn.first_key import FIRST_KEY_SECONDS
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.files import FileProblem, read_file, write_file
 from fairlead.core.objects import Object
+from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION
 from fairlead.kinds.access.access_key import owner_reference
 from fairlead.storage.contract import RevisionConflict, Store, Write
 from fairlead.storage.fingerprints import compute_fingerprint, load_fingerprint, save_fingerprint
@@ -23,6 +26,7 @@ from fairlead.storage.view.view import View
 
 ADMIN_USER = "admin"
 ADMIN_KEY = "admin-first-key"
+ADMIN_GROUPS = ("system:masters",)
 PEPPER_BYTES = 32
 PEPPER_FINGERPRINT = "pepper"
 """The name of its fingerprint in the store."""
@@ -82,12 +86,8 @@ async def ensure_admin(store: Store, view: View, pepper: Pepper, api_group: str,
     """Creates the user `admin` and a key if there are no users yet. Returns the key only in that case."""
     if view.count(api_group, USERS):
         return None
-    key = generate_key()
-    now = timestamp(clock.now())
-    user = _build_object(api_group, "User", ADMIN_USER, now, {"username": ADMIN_USER, "groups": ["system:masters"]})
-    spec = {"displayName": "First key", "user": ADMIN_USER, "type": "User", "key": pepper.digest(key)}
-    access_key = _build_object(api_group, "OwnedAccessKey", ADMIN_KEY, now, spec)
-    access_key["metadata"]["ownerReferences"] = [owner_reference(user)]
+    key, user = generate_key(), _build_admin(api_group, clock)
+    access_key = _build_first_key(user, pepper.digest(key), api_group, clock)
     changes = [
         Write((api_group, USERS, "", ADMIN_USER), orjson.dumps(user), 0),
         Write((api_group, ACCESS_KEYS, "", ADMIN_KEY), orjson.dumps(access_key), 0),
@@ -97,6 +97,51 @@ async def ensure_admin(store: Store, view: View, pepper: Pepper, api_group: str,
     except RevisionConflict:  # another replica was first
         await view.wait_current()
         return None
+    return key
+
+
+async def reset_admin(store: Store, view: View, pepper: Pepper, api_group: str, clock: Clock) -> str:
+    """Replaces the first key with a new one, and returns it. The user `admin` is created again, enabled and made an
+    administrator if needed: this is the way in when there is no other one."""
+    user_key, key_key = (api_group, USERS, "", ADMIN_USER), (api_group, ACCESS_KEYS, "", ADMIN_KEY)
+    while True:
+        await view.wait_current()
+        found, replaced = view.get(user_key), view.get(key_key)
+        user = _restore_admin(orjson.loads(found.full_body or found.body) if found else {}, api_group, clock)
+        key = generate_key()
+        access_key = _build_first_key(user, pepper.digest(key), api_group, clock)
+        changes = [
+            Write(user_key, orjson.dumps(user), found.revision if found else 0),
+            Write(key_key, orjson.dumps(access_key), replaced.revision if replaced else 0),
+        ]
+        try:
+            await view.wait_for(await store.commit(changes))
+        except RevisionConflict:  # one of them has changed meanwhile
+            continue
+        return key
+
+
+def _restore_admin(user: Object, api_group: str, clock: Clock) -> Object:
+    if not user or "deletionTimestamp" in user["metadata"]:
+        return _build_admin(api_group, clock)
+    spec = {name: value for name, value in (user.get("spec") or {}).items() if name != "disabled"}
+    groups = list(dict.fromkeys((*(spec.get("groups") or ()), *ADMIN_GROUPS)))
+    meta = {name: value for name, value in user["metadata"].items() if name != "resourceVersion"}
+    generation = (meta.get("generation") or 0) + 1
+    return {**user, "metadata": {**meta, "generation": generation}, "spec": {**spec, "groups": groups}}
+
+
+def _build_admin(api_group: str, clock: Clock) -> Object:
+    spec = {"username": ADMIN_USER, "groups": list(ADMIN_GROUPS)}
+    return _build_object(api_group, "User", ADMIN_USER, timestamp(clock.now()), spec)
+
+
+def _build_first_key(user: Object, digest: str, api_group: str, clock: Clock) -> Object:
+    now = clock.now()
+    spec = {"displayName": "First key", "user": ADMIN_USER, "type": "User", "key": digest}
+    key = _build_object(api_group, "OwnedAccessKey", ADMIN_KEY, timestamp(now), spec)
+    key["metadata"]["ownerReferences"] = [owner_reference(user)]
+    key["metadata"]["annotations"] = {FIRST_KEY_ANNOTATION: timestamp(now + timedelta(seconds=FIRST_KEY_SECONDS))}
     return key
 
 

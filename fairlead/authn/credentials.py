@@ -113,6 +113,17 @@ def check_same_origin(call: Call, public_url: str = "") -> None:
     )
 
 
+def check_browser_origin(call: Call, public_url: str = "") -> None:
+    """Raises Forbidden if a browser sends a request that changes something, or opens a WebSocket, for another site.
+
+    For credentials of a connection, which programs use as well: unlike browsers, they send neither header.
+    """
+    if call.method in _SAFE_METHODS and not call.headers.get_all("upgrade"):
+        return
+    if call.headers.get_all("origin") or call.headers.get_all("sec-fetch-site"):
+        check_same_origin(call, public_url)
+
+
 def _accepted_origins(call: Call, public_url: str) -> set[str]:
     """The accepted origins. The Host header can be trusted here: it comes from the browser that this check protects."""
     hosts = call.headers.get_all("host")

@@ -15,7 +15,7 @@ import structlog
 from fairlead.authn.login_sessions import LoginSessions
 from fairlead.authn.password_hash import PasswordHasher, password_problem
 from fairlead.authn.principals import USERS
-from fairlead.core.errors import AlreadyExists, ApiError, Invalid
+from fairlead.core.errors import AlreadyExists, ApiError, Forbidden, Invalid
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.kinds.access.access_key import owner_reference
@@ -61,7 +61,7 @@ class PasswordStore:
 
         Takes the same time in all cases, so that the response time reveals neither users nor their state.
         """
-        stored = self._stored_hash(user) if user is not None else None
+        stored = self._stored_hash(user) if user is not None and not get_path(user, "spec.issuer") else None
         fits = await self._hasher.verify(password, stored)
         blocked = user is None or bool(get_path(user, "spec.disabled")) or "deletionTimestamp" in metadata(user)
         return stored if fits and not blocked else None
@@ -102,10 +102,17 @@ class PasswordStore:
         if wrong is not None:
             raise Invalid.of(self._user_resource.kind.name, self._user_resource.kind.group, name, [wrong])
 
+    def check_local(self, user: Object) -> None:
+        """Raises Forbidden for a user of an identity provider: a password would be a way around the provider."""
+        if get_path(user, "spec.issuer"):
+            why = "the user signs in with an identity provider, and has no password"
+            raise Forbidden.of(USERS, self._user_resource.kind.group, name_of(user), why)
+
     async def set_password(self, name: str, password: str, by: User) -> None:
         """Sets a user's password and revokes its logins, except the one `by` uses. Other access keys stay valid."""
         self.check_strength(name, password)
         user = decode(await self._user_resource.get("", name))
+        self.check_local(user)
         await self._write_secret(user, await self._hasher.hash(password))
         await self._set_password_ref(user)
         ended = await self._logins.revoke_all(name, keep=by.key)

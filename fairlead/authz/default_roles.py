@@ -10,24 +10,21 @@
     system:monitoring      metrics and health checks
     system:auditor         the audit events of all users
 
-Missing roles are created again. A role that users have changed is left alone; an unchanged one is updated with the
-server, so that an upgrade adds the rules for new kinds. An annotation has the digest of the rules that the server
-wrote: if it matches the current rules, the role is unchanged. A role without the annotation is left alone, unless its
-rules are the defaults; then the annotation is added.
+Missing roles are created again. Roles of an earlier version get the permissions that are new in this one, so that an
+upgrade adds the rules for new kinds; `role_updates.py` preserves what users have changed.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 
-import orjson
-
+from fairlead.authz.role_updates import new_default_role, update_role
 from fairlead.core.errors import AlreadyExists, NotFound
-from fairlead.core.objects import Object, deep_copy, metadata
+from fairlead.core.objects import Object, deep_copy
 from fairlead.core.user import AUTHENTICATED
 from fairlead.kinds.access.audit_event import AUDIT_EVENT
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
+from fairlead.kinds.core.empty_kinds import CRD_GROUP, CUSTOM_RESOURCE_DEFINITION
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, TOKEN_SUBRESOURCE
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
 from fairlead.kinds.rbac.roles import ALL_PERMISSIONS, GROUP
@@ -36,8 +33,6 @@ from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 
-RULES_DIGEST_ANNOTATION = "service.sh/default-rules"
-"""Annotation with the digest of the rules that the server wrote."""
 BOOTSTRAP_LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 READ_VERBS = ("get", "list", "watch")
 WRITE_VERBS = ("create", "delete", "deletecollection", "patch", "update")
@@ -48,10 +43,13 @@ DISCOVERY_PATHS = (
 MONITORING_PATHS = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
 
 
-async def ensure_default_roles(registry: Registry, api_group: str) -> None:
-    """Creates missing default roles and bindings, and updates the roles that users have not changed."""
+async def ensure_default_roles(registry: Registry, api_group: str, *, update: bool = True) -> None:
+    """Creates missing default roles and bindings, and updates the roles of an earlier version.
+
+    Without `update`, existing roles stay: a newer version has updated them already.
+    """
     defaults = _default_roles(registry.catalog.kinds, api_group)
-    roles = [_with_digest(_build_object("ClusterRole", name, {"rules": rules})) for name, rules in defaults]
+    roles = [new_default_role(_build_object("ClusterRole", name, {"rules": rules})) for name, rules in defaults]
     for body in (*roles, *_default_bindings()):
         plural, name = f"{body['kind'].lower()}s", body["metadata"]["name"]
         resource = registry.resource(GROUP, plural)
@@ -59,40 +57,9 @@ async def ensure_default_roles(registry: Registry, api_group: str) -> None:
         if entry is None:
             with suppress(AlreadyExists):  # another replica created it first
                 await resource.create(body, "", server_write_options())
-        elif "rules" in body and _is_outdated(decode(entry), body):
+        elif update and "rules" in body and update_role(body, current := decode(entry)) != current:
             with suppress(NotFound):
-                await resource.modify("", name, partial(_update_role, body), server_write_options())
-
-
-def _is_outdated(current: Object, default: Object) -> bool:
-    """Whether a role still has the rules of an earlier version, or has the default rules but no current annotation."""
-    noted = _recorded_digest(current)
-    if current.get("rules") == default["rules"]:
-        return noted != _recorded_digest(default)
-    return noted == _rules_digest(current)
-
-
-def _update_role(default: Object, current: Object) -> Object:
-    return _with_digest({**current, "rules": default["rules"]}) if _is_outdated(current, default) else current
-
-
-def _with_digest(role: Object) -> Object:
-    meta = metadata(role)
-    return {
-        **role,
-        "metadata": {
-            **meta,
-            "annotations": {**(meta.get("annotations") or {}), RULES_DIGEST_ANNOTATION: _rules_digest(role)},
-        },
-    }
-
-
-def _recorded_digest(role: Object) -> str:
-    return str((metadata(role).get("annotations") or {}).get(RULES_DIGEST_ANNOTATION) or "")
-
-
-def _rules_digest(role: Object) -> str:
-    return sha256(orjson.dumps(role.get("rules") or [], option=orjson.OPT_SORT_KEYS)).hexdigest()
+                await resource.modify("", name, partial(update_role, body), server_write_options())
 
 
 def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:
@@ -132,8 +99,8 @@ def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str,
         "system:discovery",
         [
             {"nonResourceURLs": list(DISCOVERY_PATHS), "verbs": ["get"]},
-            # This server has no CRDs, but kubectl lists them.
-            _build_rule("apiextensions.k8s.io", ("customresourcedefinitions",), ("list",)),
+            # The list is always empty. kubectl and Terraform need it to know that.
+            _build_rule(CRD_GROUP, (CUSTOM_RESOURCE_DEFINITION.plural,), READ_VERBS),
         ],
     )
     yield "system:auditor", [_build_rule(api_group, (AUDIT_EVENT.plural,), READ_VERBS)]

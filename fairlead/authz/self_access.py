@@ -25,7 +25,10 @@ _ALLOW_TOKEN = Decision(True, "the user's own direct token")
 _CREATABLE = {KEYS: _ALLOW_KEY, DIRECT_CLUSTER_ENDPOINT_TOKEN.plural: _ALLOW_TOKEN}
 """What users may create for themselves. Admission checks the scope when it is created."""
 LOGOUT = ("post", "/auth/logout")
-"""Verb and path, relative to the platform root."""
+AUTHORIZE_READ, AUTHORIZE_WRITE = ("get", "/auth/authorize"), ("post", "/auth/authorize")
+DEVICE_REQUEST, DEVICE_DECISION = ("post", "/auth/device/request"), ("post", "/auth/device/decision")
+_LOGIN_ENDPOINTS = frozenset({LOGOUT, AUTHORIZE_READ, AUTHORIZE_WRITE, DEVICE_REQUEST, DEVICE_DECISION})
+"""Verb and path, relative to the platform root. Their handlers check which credentials may use them."""
 
 
 class _KeySpec(msgspec.Struct):
@@ -49,7 +52,7 @@ class SelfAuthorizer:
         self._view = view
 
     def __call__(self, user: User, target: RequestInfo) -> Decision | None:
-        if not target.root and (target.verb, target.path) == LOGOUT:
+        if not target.root and (target.verb, target.path) in _LOGIN_ENDPOINTS:
             return _ALLOW_LOGIN
         if target.group != self._group or not is_user(user, (user.name,)):
             return None

@@ -1,6 +1,7 @@
 """The command line. `main` is the console script `fairlead`; `COMMANDS` maps each command to its function or group.
 
-- `server`: commands that start a server (`up`, `serve`, `agent`), and `version`
+- `server`: commands that start or install a server (`up`, `serve`, `agent`, `install`), `doctor`, `completion`, `man`,
+  `version`
 - `access`: login and contexts, access keys, tokens, users, teams, permissions
 - `resources`: clusters, projects, instances, apps, runners, kubeconfigs
 - `workspaces`: what runs in workspaces: tasks, their progress and logs
@@ -15,6 +16,7 @@ import contract lists them.
 """
 
 import functools
+import shlex
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -40,7 +42,12 @@ class CommandEntry:
 COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("up", "fairlead.cli.server.up:command", "Start a server on this machine."),
     CommandEntry("serve", "fairlead.cli.server.serve:command", "Run the server as a service."),
+    CommandEntry("admin", "fairlead.cli.server.admin:group", "Get in again as the administrator, on the server."),
     CommandEntry("agent", "fairlead.cli.server.agent:command", "Run the direct endpoint next to a cluster."),
+    CommandEntry("install", "fairlead.cli.server.install:group", "Install the server or the agent as a service."),
+    CommandEntry("uninstall", "fairlead.cli.server.install:uninstall", "Remove the installed services."),
+    CommandEntry("doctor", "fairlead.cli.server.doctor:command", "Check this machine and its installation."),
+    CommandEntry("support-bundle", "fairlead.cli.server.support_bundle:command", "Write a file for support."),
     CommandEntry("login", "fairlead.cli.access.login:command", "Log in to a server."),
     CommandEntry("logout", "fairlead.cli.access.logout:command", "Log out, and revoke the key of the login."),
     CommandEntry("whoami", "fairlead.cli.access.whoami:command", "Show your user, groups and key."),
@@ -58,9 +65,12 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("key", "fairlead.cli.access.key:group", "Create, rotate and revoke access keys."),
     CommandEntry("user", "fairlead.cli.access.user:group", "Manage users and passwords."),
     CommandEntry("team", "fairlead.cli.access.team:group", "Manage teams and their members."),
+    CommandEntry("trust", "fairlead.cli.access.trust:group", "Trust tokens of CI systems and clusters."),
+    CommandEntry("sso", "fairlead.cli.access.sso:group", "Try the rules of single sign-on."),
     CommandEntry("runner", "fairlead.cli.resources.runner:group", "Manage and run runners, and their keys."),
     CommandEntry("who-can", "fairlead.cli.access.permissions:who_can", "List who may perform an action."),
     CommandEntry("audit", "fairlead.cli.access.audit:group", "Show who did what, and what was denied."),
+    CommandEntry("credential", "fairlead.cli.access.credential:command", "Print a key for kubectl, and refresh it."),
     CommandEntry("token", "fairlead.cli.access.token:group", "Print tokens for kubectl and clusters."),
     CommandEntry(
         "encryption-key", "fairlead.cli.storage.encryption_keys:group", "Manage the keys for encryption at rest."
@@ -70,6 +80,8 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("store", "fairlead.cli.storage.backup:store_group", "Copy a store to another one."),
     CommandEntry("export", "fairlead.cli.storage.export:group", "Export the kinds for other API servers."),
     CommandEntry("demo", "fairlead.cli.resources.demo:command", "Fill a server with a small fleet to look around."),
+    CommandEntry("completion", "fairlead.cli.server.completion:command", "Print a script for shell completion."),
+    CommandEntry("man", "fairlead.cli.server.man:command", "Write the manual pages."),
     CommandEntry("version", "fairlead.cli.server.version:command", "Show the version."),
 )
 """The commands in the order of `--help`."""
@@ -77,7 +89,11 @@ COMMANDS: tuple[CommandEntry, ...] = (
 FORMER_NAMES = {"seal": "encryption-key"}
 """Former names of commands, with the current ones. They work, but are hidden in `--help`."""
 
-CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+KIND_NAMES = {"virtualcluster": "vcluster", "virtualclusters": "vcluster", "accesskey": "key", "accesskeys": "key"}
+"""Kinds whose commands have another name."""
+
+HELP_FLAGS = ["-h", "--help"]
+CONTEXT_SETTINGS = {"help_option_names": HELP_FLAGS, "max_content_width": 100}
 
 
 def main() -> None:
@@ -104,13 +120,37 @@ class LazyGroup(CommandGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, ["version", *args[1:]] if args[:1] == ["--version"] else args)
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if not error.message and getattr(error.param, "opts", None) == ["--project"]:  # it is missing
+                error.message = "`fairlead project list` lists them."
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        if args and args[0] not in self.commands and (suggestion := suggest_kind_first(ctx, args)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean '{suggestion}'?")
         name, command, rest = super().resolve_command(ctx, args)
         if name is None:
             return name, command, rest
         loaded = load_command(name)
         RUNNING_COMMAND.set(loaded)  # the group resets it when the command has ended
         return name, loaded, rest
+
+
+def suggest_kind_first(ctx: Any, args: list[str]) -> str:
+    """`fairlead project create x` for `create project x`, the order of kubectl; empty if there is no such command."""
+    verb, kind = args[0].lower(), args[1].lower() if len(args) > 1 else ""
+    kinds = {each.name for each in COMMANDS}
+    name = next((each for each in (KIND_NAMES.get(kind, kind), kind.removesuffix("s")) if each in kinds), "")
+    if not name or not isinstance(group := load_command(name), TyperGroup):
+        return ""
+    if group.get_command(ctx, verb) is None:
+        return ""
+    from fairlead.cli.ui.output import escape_control
+
+    return escape_control(shlex.join(["fairlead", name, verb, *args[2:]]))
 
 
 def make_app() -> typer.Typer:

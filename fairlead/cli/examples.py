@@ -3,16 +3,23 @@
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "up": ("fairlead up", "fairlead up --port 9443 --data ./data"),
     "serve": ("fairlead serve --config /etc/fairlead.yaml", "fairlead serve --listen 0.0.0.0 --tls-names fairlead.lan"),
+    "admin reset": ("fairlead admin reset", "fairlead admin reset --data ./data --yes"),
     "agent": (
         "fairlead agent --cluster berlin --server https://fairlead.example.com --key-file key --kubeconfig kubeconfig",
     ),
     "login": (
         "fairlead login fairlead.example.com",
+        "fairlead login fairlead.example.com --device",
         "fairlead login 127.0.0.1:8443 --user ada",
         "fairlead login --kubeconfig ~/.local/share/fairlead/admin.kubeconfig",
     ),
     "logout": ("fairlead logout", "fairlead logout --context test"),
     "whoami": ("fairlead whoami", "fairlead whoami -o json"),
+    "sso test": (
+        "fairlead sso test --claims claims.json",
+        "fairlead sso test --claims id-token.txt --connector okta --config new-settings.yaml",
+    ),
+    "sso preview": ("fairlead sso preview new-settings.yaml",),
     "context list": ("fairlead context list",),
     "context use": ("fairlead context use test",),
     "context forget": ("fairlead context forget test",),
@@ -160,6 +167,19 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "team delete": ("fairlead team delete ops",),
     "team add": ("fairlead team add ops bob",),
     "team remove": ("fairlead team remove ops bob",),
+    "trust github": (
+        "fairlead trust github deploy --repository-id 74 --ref refs/heads/main --as user/ci --project web",
+        "fairlead trust github deploy --from-token token.jwt --as user/ci --project web",
+    ),
+    "trust gitlab": ("fairlead trust gitlab deploy --project-id 22 --ref main --as team/builders --project web",),
+    "trust issuer": (
+        "fairlead trust issuer deploy --url https://ci.example.com --claim sub=job-7 --as user/ci --project web",
+    ),
+    "trust cluster": (
+        "fairlead trust cluster berlin --namespace ci --service-account builder --as user/ci --project web",
+    ),
+    "trust list": ("fairlead trust list",),
+    "trust remove": ("fairlead trust remove deploy",),
     "runner create": ("fairlead runner create local",),
     "runner start": (
         "fairlead runner start local --allow-folder ~/src",
@@ -184,6 +204,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "audit show": ("fairlead audit show 7b0c6a0e-5d0c-4d0a-a3f5-0d9b6f0a2c11",),
     "who-can": ("fairlead who-can delete apps", "fairlead who-can get secrets my-secret --project demo"),
+    "credential": ("fairlead credential --context test",),
     "token": ("fairlead token --plain",),
     "token create": ("fairlead token create --ttl 1h --cluster berlin",),
     "token rotate-keys": ("fairlead token rotate-keys",),
@@ -196,5 +217,28 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "store copy": ("fairlead store copy sqlite:data/fairlead.db postgres://fairlead@db.example.com/fairlead",),
     "export crds": ("fairlead export crds > crds.yaml",),
     "demo": ("fairlead demo", "fairlead demo --remove"),
+    "install server": (
+        "fairlead install server",
+        "fairlead install server --credential store=/etc/fairlead/store.secret",
+        "fairlead install server --dry-run",
+    ),
+    "install agent": (
+        "fairlead install agent --cluster berlin --server https://fairlead.example.com --key-file agent.key "
+        "--kubeconfig berlin.kubeconfig",
+    ),
+    "uninstall": ("fairlead uninstall", "fairlead uninstall --purge"),
+    "doctor": (
+        "fairlead doctor",
+        "fairlead doctor --config /etc/fairlead/fairlead.yaml --data /var/lib/fairlead --json",
+    ),
+    "support-bundle": (
+        "fairlead support-bundle support.tar.gz",
+        "fairlead support-bundle support.tar.gz --data /var/lib/fairlead --log fairlead.log",
+    ),
+    "completion": (
+        "source <(fairlead completion bash)",
+        "fairlead completion fish > ~/.config/fish/completions/fairlead.fish",
+    ),
+    "man": ("fairlead man ~/.local/share/man/man1",),
     "version": ("fairlead version", "fairlead version --json"),
 }

@@ -9,6 +9,7 @@ Modules:
     errors.py                 `ClientError` and its subclasses; the text says what to do next
     tls.py                    TLS contexts and certificate fingerprints
     contexts.py               stored logins
+    login_sessions.py         logins with a short-lived key, which is refreshed
     discovery.py              finds API resources by name, kind or short name
     kubeconfig.py             reads and writes kubeconfig files
     kubeconfig_export.py      exports one kubeconfig context for use on another machine

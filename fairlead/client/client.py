@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 MANAGEMENT = "/kubernetes/management"
 DEFAULT_GROUP = "management.service.sh"
+GATEWAY_PATTERN = re.compile(r"/kubernetes/(cluster/[^/?#]+|project/[^/?#]+/(space|virtualcluster)/[^/?#]+)$")
+"""The path of a gateway at the end of a URL, as kubeconfigs have it."""
+
 VERSION = "v1"
 PAGE_SIZE = 500
 TIMEOUT_SECONDS = 65.0
@@ -49,6 +52,8 @@ JSON = "application/json"
 class Client:
     """Client for one server, with an access key. Usable as a context manager, and safe to share between threads.
 
+    `key` can be a function that returns the key for each request, if it is short-lived.
+
     `ca_file` is a PEM file with the CA of the server certificate, `authority` the PEM text itself; without either, the
     system's CA certificates are trusted. `insecure` disables certificate verification, for tests only. `on_warning` is
     called with each warning of a response; by default warnings are ignored. `timeout` is the timeout in seconds.
@@ -57,7 +62,7 @@ class Client:
     def __init__(
         self,
         url: str,
-        key: str = "",
+        key: str | Callable[[], str] = "",
         *,
         ca_file: str | Path | None = None,
         authority: str = "",
@@ -199,6 +204,22 @@ class Client:
             self.on_warning(re.sub(r"\\(.)", r"\1", text))
         return self._decode_object(response.content)
 
+    def send_form(self, path: str, fields: Mapping[str, str]) -> Object:
+        """Posts a form to an endpoint of OAuth. Returns the JSON object of the response, also of an error of OAuth."""
+        import httpx
+
+        try:
+            response = self._http.post(path, data=dict(fields), timeout=self.timeout)
+        except httpx.HTTPError as error:
+            raise connection_error(self.url, error, self._has_custom_ca) from error
+        try:
+            value = json.decode(response.content)
+        except Malformed:
+            value = None
+        if isinstance(value, dict) and (response.is_success or isinstance(value.get("error"), str)):
+            return value
+        raise ApiStatusError.parse(response.status_code, response.content, self.url)
+
     def _stream_events(self, path: str, query: Mapping[str, str], accept: str) -> Iterator[Object]:
         """Yields the events of one watch request. Bookmarks are frequent, so the timeout detects dead connections."""
         for event in self.stream_objects(path, query, accept=accept):
@@ -252,22 +273,28 @@ def _ignore_warning(warning: str) -> None:
     """The default `on_warning`."""
 
 
-def _bearer_auth(key: str) -> Callable[[httpx.Request], httpx.Request]:
+def _bearer_auth(key: str | Callable[[], str]) -> Callable[[httpx.Request], httpx.Request]:
     """Sets the header per request. A default header would show up when the httpx client is printed."""
-    if not key.isascii() or not key.isprintable() or " " in key:
-        raise ClientError("the key has invalid characters; copy it again, without spaces or line breaks")
+    if not callable(key):
+        _check_key(key)
 
     def add_header(request: httpx.Request) -> httpx.Request:
-        request.headers["Authorization"] = f"Bearer {key}"
+        request.headers["Authorization"] = f"Bearer {key() if callable(key) else key}"
         return request
 
     return add_header
 
 
+def _check_key(key: str) -> None:
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ClientError("the key has invalid characters; copy it again, without spaces or line breaks")
+
+
 def normalize_url(url: str) -> str:
-    """The base URL of a server: scheme, host and port. Also accepts a host, and the server URL of a kubeconfig."""
+    """The base URL of a server: scheme, host and port. Also accepts a host, and the server URL of a kubeconfig, which
+    has the path of the management API or of a gateway."""
     advice = "use a URL like https://fairlead.example.com or https://127.0.0.1:8443"
-    text = url.strip().rstrip("/").removesuffix(MANAGEMENT)
+    text = GATEWAY_PATTERN.sub("", url.strip().rstrip("/").removesuffix(MANAGEMENT))
     if text and "://" not in url:
         text = f"https://{text}"
     quoted = "this" if "@" in url else repr(url)  # it may contain a password

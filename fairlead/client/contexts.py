@@ -10,6 +10,9 @@
         authority: |
           -----BEGIN CERTIFICATE-----
 
+A login through the console has `session: NAME` instead of a key: its key is short-lived, and in a file of its own
+(`login_sessions.py`).
+
 `fairlead login` and `logout` write it, other commands call `select_login`. In CI, the environment variables
 FAIRLEAD_URL and FAIRLEAD_KEY replace it. A stored key is never sent to the URL in FAIRLEAD_URL.
 """
@@ -39,16 +42,40 @@ class NotLoggedIn(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """URL, access key and TLS options of a server. `authority`: CA in PEM; empty to trust the system's CAs."""
+    """URL, access key and TLS options of a server. `authority`: CA in PEM; empty to trust the system's CAs.
+
+    `session` is the name of the file with the key and its refresh token; empty if the key does not change. `expires` is
+    when the key expires, in RFC 3339; empty if that is not known, or if each use of the key defers it.
+    """
 
     url: str
     key: str = field(default="", repr=False)
     authority: str = ""
     insecure: bool = False
     group: str = DEFAULT_GROUP
+    session: str = ""
+    expires: str = ""
 
-    def create_client(self) -> Client:
-        return Client(self.url, self.key, authority=self.authority, insecure=self.insecure, group=self.group)
+    def create_client(self, key: str | None = None) -> Client:
+        """A client with the key of the login, which is refreshed while the client is in use, or with another key."""
+        source = (self.current_key if self.session else self.key) if key is None else key
+        return Client(self.url, source, authority=self.authority, insecure=self.insecure, group=self.group)
+
+    def current_key(self) -> str:
+        """A key that is valid now. Refreshes it if needed, which raises ClientError if the login has ended."""
+        if not self.session:
+            return self.key
+        from fairlead.client.login_sessions import current_session
+
+        return current_session(self).key
+
+    def stored_key(self) -> str:
+        """The key as it is stored, without a request. Raises ClientError if it has to be refreshed."""
+        if not self.session:
+            return self.key
+        from fairlead.client.login_sessions import fresh_session
+
+        return fresh_session(self).key
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +158,7 @@ def select_login(name: str | None, environment: Mapping[str, str] = os.environ) 
     if ca_file := environment.get(CA_FILE_ENV):
         login = replace(login, authority=read_ca_file(Path(ca_file)))
     if key := environment.get(KEY_ENV):
-        return SelectedLogin("", replace(login, key=key))
+        return SelectedLogin("", replace(login, key=key, session=""))
     return SelectedLogin(current, login)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from fairlead.client.client import MANAGEMENT, normalize_url, read_ca_file
 from fairlead.client.contexts import Login
+from fairlead.client.errors import ClientError
 from fairlead.core.body_errors import Malformed
 from fairlead.core.files import FileProblem, MissingFile, ensure_private_folder, read_file, write_file
 from fairlead.core.objects import Object, get_path
@@ -103,21 +104,35 @@ def _lock_file(path: Path) -> Iterator[None]:
         lock.unlink(missing_ok=True)
 
 
-def login_from_kubeconfig(path: Path) -> Login:
-    """Reads a login from the current context of a kubeconfig. Its user must have a token."""
+def login_from_kubeconfig(path: Path, context_name: str | None = None) -> Login:
+    """Reads a login from a context of a kubeconfig, by default the current one. Its user must have a token."""
     content = read_file(path)
     if content is None:
         raise MissingFile(f"{path}: no such file; specify a kubeconfig")
     config = parse_kubeconfig(path, content)
-    context = find_entry(config, "contexts", "context", config.get("current-context"))
+    name = config.get("current-context") if context_name is None else context_name
+    if not name:
+        raise FileProblem(f"{path}: no current context; select one with --context ({_context_names(config)})")
+    context = find_entry(config, "contexts", "context", name)
+    if context is None:
+        raise FileProblem(f"{path}: no context {name!r}; select another one with --context ({_context_names(config)})")
     cluster = find_entry(config, "clusters", "cluster", get_path(context, "cluster"))
     token = get_path(find_entry(config, "users", "user", get_path(context, "user")), "token")
     server = get_path(cluster, "server")
     if not isinstance(token, str) or not isinstance(server, str):
-        raise FileProblem(f"{path}: the current context has no server or no token; log in with an access key instead")
-    return Login(
-        normalize_url(server), token, _read_ca_data(path, cluster), bool(get_path(cluster, "insecure-skip-tls-verify"))
-    )
+        missing = "server" if not isinstance(server, str) else "token"
+        advice = "select another one with --context, or log in with an access key instead"
+        raise FileProblem(f"{path}: the context {name!r} has no {missing}; {advice}")
+    try:
+        url = normalize_url(server)
+    except ClientError as problem:
+        raise FileProblem(f"{path}: the server of the context {name!r}: {problem}") from None
+    return Login(url, token, _read_ca_data(path, cluster), bool(get_path(cluster, "insecure-skip-tls-verify")))
+
+
+def _context_names(config: Object) -> str:
+    names = [str(each.get("name")) for each in config.get("contexts") or []]
+    return f"available: {', '.join(names) or 'none'}"
 
 
 def _read_ca_data(path: Path, cluster: Any) -> str:

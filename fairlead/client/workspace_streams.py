@@ -102,7 +102,7 @@ async def open_stream(
         connection = await connect(
             f"wss{login.url.removeprefix('https')}{path}{query}",
             ssl=build_ssl_context(login.authority, login.insecure),
-            additional_headers={"Authorization": f"Bearer {login.key}"},
+            additional_headers={"Authorization": f"Bearer {login.current_key()}"},
             compression=None,
             max_size=MAX_MESSAGE_BYTES,
             ping_interval=PING_SECONDS,

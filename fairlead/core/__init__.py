@@ -12,6 +12,8 @@ concurrency.py         thread pools with fair queueing, slicing of work on the e
 waiting.py             signals between tasks, waits for a revision
 framed_socket.py       frames of bytes between processes of one server, over a Unix socket
 files.py               private, atomically written files; folder_security.py: ownership and permissions
+admin_kubeconfig.py    the kubeconfig of the first administrator; admin_reset.py: requests for a new key of it
+exec_credential.py     the credential for kubectl of a login that refreshes its key
 crypto/                certificates, encryption at rest, token signing
 log.py                 structured logging
 """

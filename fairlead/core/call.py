@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from fairlead.core.errors import ApiError
+from fairlead.core.tls_peer import TlsPeer
 from fairlead.core.user import User
 
 MANAGEMENT = "management"
@@ -205,6 +206,10 @@ async def empty_stream() -> AsyncIterator[bytes]:
         yield chunk
 
 
+DRY_RUN_ANNOTATION = "service.sh/dry-run"
+"""Annotation of the audit event of a dry run. The URI does not say it: a delete may have its options in the body."""
+
+
 class Call(Struct, eq=False):  # several times faster to build than a dataclass
     """One request.
 
@@ -218,6 +223,7 @@ class Call(Struct, eq=False):  # several times faster to build than a dataclass
     headers: Headers
     read_body: Callable[[], Awaitable[bytes]]
     client: str = ""
+    """The peer of the connection, as `address:port`. Behind a proxy, that is the proxy; see `source`."""
     audit_id: str = ""
     raw_target: str = ""
     """Path and query exactly as the client sent them, for forwarding."""
@@ -252,6 +258,20 @@ class Call(Struct, eq=False):  # several times faster to build than a dataclass
     """Set by flow control (`server/flow/stage.py`) when the request is admitted."""
     body_reservation: object = None
     """The memory that `server/http/unsent.py` has reserved for a large body."""
+    forwarded_for: str = ""
+    """The client behind trusted proxies, as `address:0`; empty if the connection does not come from one."""
+    proxies: tuple[str, ...] = ()
+    """The addresses of these proxies, nearest to the client first."""
+    peer: TlsPeer | None = None
+    """The client certificate of the connection, if there is one."""
+    hides_owners: bool = False
+    """Whether PartialObjectMetadata has neither owners nor finalizers: the request is from another API server, whose
+    garbage collector must not act on them."""
+
+    @property
+    def source(self) -> str:
+        """The client, as far as that is known: for audit, throttling and fairness, never to decide about access."""
+        return self.forwarded_for or self.client
 
     def defer_error(self, error: ApiError) -> None:
         """Record an error to be returned later, unless one is recorded already.

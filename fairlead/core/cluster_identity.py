@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairlead.core.errors import Forbidden
-from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, User
+from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, HOST_ACCOUNT_NAMES, User
 
 DEFAULT_PREFIX = "fairlead:"
 ADMIN_GROUP = "service:admins"
 """The group of this server's administrators in a cluster, without the prefix."""
 RESERVED_PREFIX = "system:"
 """Prefix of the names that Kubernetes reserves for its own components."""
+_NEVER_SENT = (RESERVED_PREFIX, HOST_ACCOUNT_NAMES)
 PLATFORM_GROUP_PREFIX = "service:"
 """Prefix of the groups that this server defines for users, teams and administrators."""
 IMPERSONATOR_EXTRA_KEY = "service.sh/impersonator"
@@ -92,6 +93,8 @@ class ClusterIdentityMapper:
             return ""
         if group.startswith(RESERVED_PREFIX):
             return f'groups that begin with "{RESERVED_PREFIX}" are reserved by the cluster; leave it out'
+        if group.startswith(HOST_ACCOUNT_NAMES):
+            return "groups of a front proxy's service accounts are not sent to clusters; leave it out"
         if not self.prefix:
             why = "without cluster_identity_prefix it would be the cluster's group of the same name"
             return f'{why}; name one that begins with "{PLATFORM_GROUP_PREFIX}", or set a prefix'
@@ -114,7 +117,7 @@ def _impersonation_error(title: str, reason: str) -> Forbidden:
 
 def check_not_reserved(name: str) -> None:
     """Raise Forbidden for a user name that must not be sent to clusters."""
-    if not is_header_value(name) or name.startswith(RESERVED_PREFIX):
+    if not is_header_value(name) or name.startswith(_NEVER_SENT):
         why = "is not sent to connected clusters; use an access key of a user or a team"
         raise Forbidden(f"{name!a} {why}")
 
@@ -123,12 +126,10 @@ def cluster_groups(groups: Iterable[str]) -> tuple[str, ...]:
     """The groups to send to clusters, without the prefix.
 
     The admin groups become the group that is bound when a cluster is connected, never `system:masters`, which a
-    cluster cannot revoke. Other `system:` groups are dropped.
+    cluster cannot revoke. Other `system:` groups, and those of a front proxy's service accounts, are dropped.
     """
     known = (ADMIN_GROUP if group in ADMIN_GROUPS else group for group in groups)
-    return tuple(
-        dict.fromkeys(each for each in known if is_header_value(each) and not each.startswith(RESERVED_PREFIX))
-    )
+    return tuple(dict.fromkeys(each for each in known if is_header_value(each) and not each.startswith(_NEVER_SENT)))
 
 
 def merge_extra(extra: Iterable[tuple[str, tuple[str, ...]]]) -> Extra:

@@ -17,6 +17,7 @@ field. `Invalid` carries all of them, so that users can fix a manifest in one pa
     ├── UnsupportedMediaType 415
     ├── Invalid 422               validation failed: all problems are listed
     ├── TooManyRequests 429       with Retry-After
+    ├── HeadersTooLarge 431       the request line and the headers are above their size limit
     ├── Internal 500              a bug in the server
     ├── NotImplementedStatus 501  the agent serves only a part of the API
     ├── BadGateway 502            a remote cluster sent a response that cannot be forwarded
@@ -238,6 +239,10 @@ class Invalid(ApiError):
 
 class TooManyRequests(ApiError):
     code, reason = 429, "TooManyRequests"
+
+
+class HeadersTooLarge(ApiError):
+    code, reason = 431, "RequestHeaderFieldsTooLarge"
 
 
 class Internal(ApiError):

@@ -3,7 +3,8 @@
 The server trusts its data folder: a user who can write to it can become an administrator. So the folder, its
 ancestors and its contents must belong to the user that runs the server or to root, and no other user may write to
 them. A group without other members is acceptable, and so is an ancestor that is world-writable with the sticky bit,
-such as /tmp.
+such as /tmp. In a pod, a volume may be world-writable, because Kubernetes creates volumes like that, and only the pod's
+own containers have it mounted.
 
 `app` runs these checks at startup. Violations raise `FileProblem` with one line per path and the command that fixes
 it.
@@ -49,7 +50,9 @@ def require_tamper_proof(file: Path) -> None:
 
     For a key that is mounted by the platform, which is often readable by other users.
     """
-    problems = [*_ancestor_problems(file.parent), *_path_problems(file, is_secret=False)]
+    parents = dict.fromkeys((*file.absolute().parents, *file.resolve().parents))
+    problems = [problem for each in parents for problem in _path_problems(each, is_secret=False, is_ancestor=True)]
+    problems += _path_problems(file, is_secret=False)
     if problems:
         raise FileProblem("\n".join(dict.fromkeys(problems)))
 
@@ -87,13 +90,18 @@ def _path_problems(path: Path, *, is_secret: bool, is_ancestor: bool = False) ->
         move = "choose a folder elsewhere" if is_ancestor else f"run: chown -R {_current_user()} {_quote_path(path)}"
         yield f"{path}: belongs to {_user_name(found.st_uid)}, who could change files that the server trusts; {move}"
     is_open = _other_user_bits(found)
-    if is_open & 0o022 and not (is_ancestor and found.st_mode & stat.S_ISVTX):
+    is_acceptable = (is_ancestor and found.st_mode & stat.S_ISVTX) or _is_volume_of_pod(path)
+    if is_open & 0o022 and not is_acceptable:
         yield (
             f"{path}: other users may write to it; run: chmod {_chmod_argument(found, is_open & 0o022)} "
             f"{_quote_path(path)}"
         )
     elif is_secret and is_open & 0o044 and not path.is_dir():
         yield f"{path}: other users may read it; run: chmod 600 {_quote_path(path)}"
+
+
+def _is_volume_of_pod(path: Path) -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ and path.is_mount()
 
 
 def _other_user_bits(status: os.stat_result) -> int:

@@ -21,6 +21,29 @@ SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
 """The group of all service accounts. With `:<namespace>` appended, the group of those in that namespace."""
 
+_ACCOUNT_NAMES = "system:serviceaccount"
+"""What the names of service accounts and of their groups begin with."""
+HOST_PREFIX = "host:"
+"""Precedes these names if a front proxy sends them: its service accounts are not those of this server."""
+HOST_ACCOUNT_NAMES = HOST_PREFIX + _ACCOUNT_NAMES
+SERVICE_ACCOUNT_PREFIXES = (SERVICE_ACCOUNT_PREFIX, HOST_PREFIX + SERVICE_ACCOUNT_PREFIX)
+"""Prefixes of the names of all service accounts: those of this server, and those of front proxies."""
+
+
+def rename_host_account(name: str) -> str:
+    """The name of a user or group of a front proxy here."""
+    return HOST_PREFIX + name if name.startswith(_ACCOUNT_NAMES) else name
+
+
+def restore_host_account(name: str) -> str:
+    """The name of a user or group at the front proxy that has sent it."""
+    return name.removeprefix(HOST_PREFIX) if name.startswith(HOST_ACCOUNT_NAMES) else name
+
+
+def is_own_account(name: str) -> bool:
+    """Whether a name is that of a service account of this server, or of a group of them."""
+    return name.startswith(_ACCOUNT_NAMES)
+
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -51,7 +74,7 @@ class User:
         All service accounts of a namespace share one name, because a user who can create one can create many.
         """
         name = self.name if self.impersonator is None else self.impersonator.name
-        return name.rpartition(":")[0] if name.startswith(SERVICE_ACCOUNT_PREFIX) else name
+        return name.rpartition(":")[0] if name.startswith(SERVICE_ACCOUNT_PREFIXES) else name
 
     @property
     def is_unscoped_admin(self) -> bool:

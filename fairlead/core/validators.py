@@ -118,6 +118,13 @@ def format_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+def check_object_name(value: str) -> str | None:
+    """The name of an object, or nothing."""
+    if not value or (DNS_NAME.fullmatch(value) and len(value) <= 63):
+        return None
+    return "must be a name in lower case, such as local, with at most 63 characters"
+
+
 def check_api_group(value: str) -> str | None:
     if DNS_NAME.fullmatch(value) and "." in value and len(value) <= 253:
         return None

@@ -18,6 +18,9 @@ COOLDOWN_LABEL = "service.sh/cooldown-seconds"
 """With this label administrators set a longer interval for a key."""
 MAX_COOLDOWN_SECONDS = 999_999_999
 
+FIRST_KEY_ANNOTATION = "service.sh/expires-unless-replaced"
+"""When the key of the first administrator expires, unless there is another way in by then."""
+
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -44,6 +47,12 @@ def expires_at(key: Object, last_used: datetime | None = None) -> datetime | Non
         uses = (start, parse_rfc3339(get_path(key, "status.lastActivity")), last_used)
         start = max(each for each in uses if each is not None)
     return start + timedelta(seconds=ttl)
+
+
+def temporary_until(key: Object) -> datetime | None:
+    """When the first key expires if there is no other way in; None for any other key."""
+    annotations = metadata(key).get("annotations")
+    return parse_rfc3339(annotations.get(FIRST_KEY_ANNOTATION)) if isinstance(annotations, dict) else None
 
 
 def is_short_sliding(key: Object) -> bool:

@@ -8,7 +8,7 @@ To add a kind, declare a `Kind` and add it to `KINDS`; routes, discovery, OpenAP
 - `clusters`: Cluster, Runner, App, Config
 - `instances`: spaces, virtual clusters, workspaces and their templates, deployed apps
 - `projects`: Project and its subresources, project secrets, migration
-- `core`: kinds of the core group, events.k8s.io and coordination.k8s.io
+- `core`: kinds of the core group, events.k8s.io, coordination.k8s.io and apiextensions.k8s.io
 - `rbac`: roles, bindings, access reviews
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.audit_event import AUDIT_EVENT
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
+from fairlead.kinds.access.sign_on_review import SIGN_ON_REVIEW
 from fairlead.kinds.access.users import TEAM, USER
 from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from fairlead.kinds.clusters.app import APP
@@ -24,11 +25,11 @@ from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.clusters.config import CONFIG
 from fairlead.kinds.clusters.runner import RUNNER
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
+from fairlead.kinds.core.empty_kinds import CUSTOM_RESOURCE_DEFINITION, POD, SERVICE
 from fairlead.kinds.core.event import EVENT
 from fairlead.kinds.core.event_v1 import EVENT_V1
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.namespace import NAMESPACE
-from fairlead.kinds.core.pod_service import POD, SERVICE
 from fairlead.kinds.core.resource_count import RESOURCE_COUNT
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
@@ -72,6 +73,7 @@ KINDS = (
     DIRECT_CLUSTER_ENDPOINT_TOKEN,
     TOKEN_KEY_ROTATION,
     SELF,
+    SIGN_ON_REVIEW,
     EXPLAINED_SELF_REVIEW,
     EXPLAINED_REVIEW,
     SELF_REVIEW_BATCH,
@@ -87,6 +89,7 @@ KINDS = (
     SERVICE_ACCOUNT,
     EVENT_V1,
     LEASE,
+    CUSTOM_RESOURCE_DEFINITION,
     ROLE,
     CLUSTERROLE,
     ROLEBINDING,

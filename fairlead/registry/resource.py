@@ -5,6 +5,7 @@ of the kind, admission, checks of the kind, managedFields, commit. The store com
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -21,7 +22,7 @@ from fairlead.registry.field_ownership import record_ownership
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.patching.apply import ApplyEngine
 from fairlead.registry.patching.managed_fields import APPLY, UPDATE, FieldManager
-from fairlead.registry.patching.merge_schema import build_merge_schemas
+from fairlead.registry.patching.merge_schema import MergeSchemas, build_merge_schemas
 from fairlead.registry.request_body import BodyContext
 from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.storage_errors import translate_storage_errors
@@ -42,7 +43,7 @@ Edit = Callable[[Object], Object]
 
 
 class Resource:
-    """The objects of one kind."""
+    """The objects of one kind. What is derived from its schema takes milliseconds, and is built when it is needed."""
 
     def __init__(self, kind: Kind, store: Store, view: View, admit: Admission, clock: Clock) -> None:
         self.kind = kind
@@ -50,11 +51,23 @@ class Resource:
         self._store = store
         self._admit = admit
         self._clock = clock
-        self.validator = Validator(kind.schema(), zero_nulls=kind.builtin)
-        self.merge_schemas = build_merge_schemas(kind)
-        self._apply_engine = ApplyEngine.for_kind(kind, self.merge_schemas)
-        self._url_fields = write_rules.find_url_fields(kind)
         self._lock_queue = LockQueue()
+
+    @cached_property
+    def validator(self) -> Validator:
+        return Validator(self.kind.schema(), zero_nulls=self.kind.builtin)
+
+    @cached_property
+    def merge_schemas(self) -> MergeSchemas:
+        return build_merge_schemas(self.kind)
+
+    @cached_property
+    def _apply_engine(self) -> ApplyEngine:
+        return ApplyEngine.for_kind(self.kind, self.merge_schemas)
+
+    @cached_property
+    def _url_fields(self) -> write_rules.UrlFields:
+        return write_rules.find_url_fields(self.kind)
 
     def get_cached(self, namespace: str, name: str) -> Entry | None:
         """The object as it is in the view now."""

@@ -53,6 +53,13 @@ def partial_object_metadata(obj: Object) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata(obj)}
 
 
+def partial_metadata_without_owners(obj: Object) -> Object:
+    """The same without what a garbage collector acts on: the one of another API server would look for owners there."""
+    partial = partial_object_metadata(obj)
+    shown = {name: value for name, value in metadata(obj).items() if name not in ("ownerReferences", "finalizers")}
+    return {**partial, "metadata": shown}
+
+
 def _column_definition(column: Column, kind: Kind) -> Object:
     return {
         "name": column.name,

@@ -5,7 +5,8 @@ the walk stops after `MAX_PROBLEMS` per top-level field, plus one that shows tha
 because problems of the status are ignored where the status is not written, and must not hide those of the spec.
 
 Limits are ratcheted: a value that exceeds one is accepted if the stored object had the same value, or a longer one. So
-objects stored before a limit existed can still be updated, and shortened step by step.
+objects stored before a limit existed can still be updated, and shortened step by step. Unknown fields that are stored
+stay: replicas of two versions use one store during an upgrade, and the older one must not remove what the newer wrote.
 
 The formats that are checked (base64, date-time) are also here, because the compiled validator uses the same functions.
 """
@@ -34,6 +35,7 @@ from fairlead.registry.freeform_limits import (
     normalize_numbers,
 )
 from fairlead.registry.schema import Schema
+from fairlead.registry.stored_items import ABSENT, StoredItems, is_same
 
 
 def _is_base64(text: str) -> bool:
@@ -92,9 +94,6 @@ PathNode = tuple[Any, str | int] | None
 """The path to a value as a linked list: the node of its parent, and its name or index there. None for the object
 itself."""
 
-_ABSENT = object()
-"""The previous value where there was none."""
-
 
 @dataclass(slots=True)
 class ValidationResult:
@@ -109,11 +108,15 @@ class ValidationResult:
 class SchemaWalk:
     """One walk over an object. `has_ratcheted` is set if it accepted a value only because the stored object had it."""
 
-    __slots__ = ("_limit_freeform", "_max_problems", "_reject_nulls", "_zero_nulls", "has_ratcheted", "result")
+    __slots__ = (
+        *("_is_in_list", "_limit_freeform", "_max_problems", "_reject_nulls", "_zero_nulls"),
+        *("has_ratcheted", "result"),
+    )
 
     def __init__(self, *, limit_freeform: bool, reject_nulls: bool = False, zero_nulls: bool = False) -> None:
         self.result = ValidationResult()
         self.has_ratcheted = False
+        self._is_in_list = False
         self._limit_freeform = limit_freeform
         self._reject_nulls = reject_nulls
         self._zero_nulls = zero_nulls
@@ -121,7 +124,7 @@ class SchemaWalk:
 
     def run(self, obj: Object, schema: Schema, before: Object | None) -> ValidationResult:
         """Walks the whole object. `before` is the stored object, None for a new one."""
-        self._check_object(obj, schema, None, _ABSENT if before is None else before)
+        self._check_object(obj, schema, None, ABSENT if before is None else before)
         return self.result
 
     @property
@@ -165,13 +168,13 @@ class SchemaWalk:
             expected = properties.get(name, additional)
             if expected is None:
                 if not schema.get(PRESERVE_UNKNOWN):
-                    self._prune_field(value, name, node)
+                    self._check_unknown_field(value, name, node, old)
             elif self._is_pruned(value, name, expected, name in properties):
                 del value[name]
             else:
                 if node is None:
                     self._max_problems = len(self.result.problems) + MAX_PROBLEMS + 1
-                self._check_value(value[name], expected, (node, name), old.get(name, _ABSENT))
+                self._check_value(value[name], expected, (node, name), old.get(name, ABSENT))
                 if self._is_full and node is not None:
                     return
         for name, expected in properties.items():
@@ -206,10 +209,17 @@ class SchemaWalk:
             for index, each in enumerate(value):
                 self._report_all(each, (node, index))
 
-    def _prune_field(self, value: Object, name: str, node: PathNode) -> None:
-        """Removes an unknown field, and reports it."""
-        del value[name]
-        self._report_field(name, node)
+    def _check_unknown_field(self, value: Object, name: str, node: PathNode, old: Object) -> None:
+        """Removes an unknown field, and reports it. A field that is stored was written by a newer version of the
+        server, as during an upgrade: it stays, and is reported only if the request changes it, which has no effect."""
+        is_changed = name not in old or not is_same(value[name], old[name])
+        if is_changed:
+            self._report_field(name, node)
+        if name not in old or (self._is_in_list and is_changed):
+            del value[name]
+            return
+        self.has_ratcheted = True
+        value[name] = deepcopy(old[name])
 
     def _report_field(self, name: str, node: PathNode) -> None:
         """Reports an unknown field, unless there are too many."""
@@ -257,7 +267,8 @@ class SchemaWalk:
             self._add_problem(Problem.too_many(format_path(node), len(value), most))
             return
         plain = _plain_string_limit(items)
-        old = before if isinstance(before, list) else ()
+        stored = StoredItems(before, schema)
+        was_in_list, self._is_in_list = self._is_in_list, True
         for index, item in enumerate(value):
             if type(item) is str and len(item) <= plain:
                 continue  # fast path: nearly all entries of long lists
@@ -265,9 +276,10 @@ class SchemaWalk:
                 value[index] = item = _zero_value(items)
             if type(item) is float and not self._zero_nulls:
                 value[index] = item = to_json_number(item)
-            self._check_value(item, items, (node, index), old[index] if index < len(old) else _ABSENT)
+            self._check_value(item, items, (node, index), stored.find(item, index))
             if self._is_full:
-                return
+                break
+        self._is_in_list = was_in_list
 
     def _check_string(self, value: str, schema: Schema, node: PathNode, before: Any) -> None:
         """Checks a string. Messages do not quote it: it may be a password that was pasted into a base64 field."""

@@ -41,6 +41,9 @@ class RunnerApi(Protocol):
 
     async def put_lease(self, lease: Object) -> Object: ...
 
+    def limit_requests(self, seconds: float) -> None:
+        """Later requests fail after this time. The process cannot end before them: threads are not cancelled."""
+
     async def patch_workspace(self, workspace: Object, patch: Object) -> Object: ...
 
     async def record_event(self, workspace: Object, reason: str, message: str, type: str) -> None: ...
@@ -61,6 +64,7 @@ class ClientSource:
         self._build_client = build_client
         self._read_key = read_key
         self._current: tuple[str, Client] | None = None
+        self._seconds = REQUEST_SECONDS
         self._lock = threading.Lock()
 
     def get(self) -> Client:
@@ -68,10 +72,12 @@ class ClientSource:
         key = self._read_key()
         with self._lock:
             if self._current is None or self._current[0] != key:
-                client = self._build_client(key)
-                client.timeout = REQUEST_SECONDS
-                self._current = (key, client)
+                self._current = (key, self._build_client(key))
+            self._current[1].timeout = self._seconds
             return self._current[1]
+
+    def limit_requests(self, seconds: float) -> None:
+        self._seconds = seconds
 
     def create(self) -> Client:
         """A client of the caller's own."""
@@ -110,6 +116,9 @@ class ClientApi:
 
     async def put_lease(self, lease: Object) -> Object:
         return await self._call(lambda client: client.send("PUT", self._lease_path(), lease))
+
+    def limit_requests(self, seconds: float) -> None:
+        self._clients.limit_requests(seconds)
 
     async def patch_workspace(self, workspace: Object, patch: Object) -> Object:
         meta = metadata(workspace)

@@ -2,8 +2,9 @@
 
 The holder of the Lease is `<machine>_<boot>`: the ID of the state folder, and a random ID of the process. A new process
 on the same state folder takes over at once, because the lock of the folder shows that the earlier process has ended. A
-process on another folder waits until the Lease has expired. A process that finds another holder has been replaced, for
-example while its machine was suspended: it stops acting and ends, and what it started goes on running.
+process on another folder waits until the Lease is released, which a process does when it is stopped, or has expired. A
+process that finds another holder has been replaced, for example while its machine was suspended: it stops acting and
+ends, and what it started goes on running.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ log = structlog.get_logger(__name__)
 RENEW_SECONDS = 10.0
 EXPIRE_SECONDS = 60.0
 RETRY_SECONDS = 2.0
+RELEASE_SECONDS = 5.0
+"""How long a process that ends tries to release its Lease. Otherwise the Lease expires."""
 
 
 class Replaced(Exception):
@@ -88,6 +91,30 @@ class Heartbeat:
         so learns whether it has been replaced. Raises Replaced or ClientError."""
         if self._clock.monotonic() - self._renewed_at > 2 * RENEW_SECONDS:
             await self._renew()
+
+    async def release(self) -> None:
+        """To be called when nothing acts any more. A process on another state folder can then take over at once.
+
+        The time of the renewal stays: the server notices the silence of the runner as after any other end.
+        """
+        self._api.limit_requests(RELEASE_SECONDS)
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await self._release()
+        except (ClientError, TimeoutError) as error:
+            log.info("the Lease could not be released; it will expire", reason=str(error) or "timed out")
+
+    async def _release(self) -> None:
+        while True:
+            lease = await self._api.get_lease()
+            if lease is None or _holder(lease) != self._identity.holder:
+                return
+            try:
+                await self._api.put_lease({**lease, "spec": {**lease["spec"], "holderIdentity": ""}})
+                return
+            except ApiStatusError as error:
+                if error.code != 409:  # a renewal that was under way
+                    raise
 
     async def _renew(self) -> None:
         async with self._renewing:

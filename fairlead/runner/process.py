@@ -20,6 +20,7 @@ from fairlead.client import Client, ClientError
 from fairlead.client.client import read_ca_file
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
+from fairlead.core.findings import Finding
 from fairlead.core.validators import format_host
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.links.listening import Listening
@@ -28,7 +29,7 @@ from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.activity.monitor import ActivityMonitor
 from fairlead.runner.api import ClientApi, ClientSource, RunnerApi
 from fairlead.runner.disk import DiskGuard, report_disk
-from fairlead.runner.engines.contract import Engine, EngineError, Finding
+from fairlead.runner.engines.contract import Engine, EngineError
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
 from fairlead.runner.link import LinkTarget, find_target, serve_link
@@ -86,27 +87,40 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
         heartbeat = Heartbeat(api, identity, clock)
         if not await _finish_before(stop, heartbeat.acquire()):
             return
-        if not await _finish_before(stop, _require_same_server(api, settings.state_folder)):
-            return
-        services = RunnerServices(
-            api=api,
-            fence=heartbeat,
-            journal=Journal(settings.state_folder / "workspaces"),
-            logs=TaskLogs(settings.state_folder / "logs"),
-            engines=engines,
-            slots=TaskSlots(),
-            clock=clock,
-            host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
-            activity=ActivityLedger(clock),
-            disk=DiskGuard(settings.state_folder, settings.min_free_bytes),
-        )
-        target = _listen(settings, api) if settings.listen else find_target(settings)
-        ready(_describe_start(settings, identity, target))
-        ssh = create_ssh_actions(services, settings)
         try:
-            await _work(services, heartbeat, LinkSetup(target, identity, ssh.actions()), stop)
+            if await _finish_before(stop, _require_same_server(api, settings.state_folder)):
+                services = RunnerServices(
+                    api=api,
+                    fence=heartbeat,
+                    journal=Journal(settings.state_folder / "workspaces"),
+                    logs=TaskLogs(settings.state_folder / "logs"),
+                    engines=engines,
+                    slots=TaskSlots(),
+                    clock=clock,
+                    host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
+                    activity=ActivityLedger(clock),
+                    disk=DiskGuard(settings.state_folder, settings.min_free_bytes),
+                )
+                await _serve(settings, services, heartbeat, identity, stop, ready)
         finally:
-            await ssh.close()
+            await heartbeat.release()
+
+
+async def _serve(
+    settings: RunnerSettings,
+    services: RunnerServices,
+    heartbeat: Heartbeat,
+    identity: RunnerIdentity,
+    stop: asyncio.Event,
+    ready: Callable[[StartedRunner], None],
+) -> None:
+    target = _listen(settings, services.api) if settings.listen else find_target(settings)
+    ready(_describe_start(settings, identity, target))
+    ssh = create_ssh_actions(services, settings)
+    try:
+        await _work(services, heartbeat, LinkSetup(target, identity, ssh.actions()), stop)
+    finally:
+        await ssh.close()
 
 
 async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup, stop: asyncio.Event) -> None:

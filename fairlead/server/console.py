@@ -35,7 +35,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 PERMISSIONS_POLICY = ", ".join(
     f"{feature}=()"
-    for feature in ("camera", "microphone", "geolocation", "payment", "usb", "serial", "bluetooth", "display-capture")
+    for feature in ("camera", "microphone", "geolocation", "payment", "usb", "serial", "display-capture")
 )
 PAGE_HEADERS = (
     ("cache-control", "no-cache"),

@@ -17,10 +17,11 @@ from types import coroutine
 from typing import Any, TypeVar
 
 from fairlead.core.call import Call, Handler, Reply
-from fairlead.core.errors import BadRequest
+from fairlead.core.errors import BadRequest, HeadersTooLarge
 from fairlead.server.api.errors import render_error
 from fairlead.server.audit.stage import AuditStage
 from fairlead.server.flow.stage import FlowStage
+from fairlead.server.http.request import HEADERS_TOO_LARGE
 from fairlead.server.http.response import compress
 from fairlead.server.http.unsent import ClientMemoryLimiter
 from fairlead.server.metrics.stage import RequestMetrics
@@ -84,6 +85,8 @@ def _list_enabled(*stages: T | None) -> tuple[T, ...]:
 
 def reject_malformed(call: Call) -> None:
     if call.malformed_reason:
+        if call.malformed_reason == HEADERS_TOO_LARGE:
+            raise HeadersTooLarge(HEADERS_TOO_LARGE)
         raise BadRequest(call.malformed_reason)
 
 

@@ -8,7 +8,10 @@ Precedence: flag, environment, file, default. Unknown settings are errors: a mis
 
 To rename a setting, add its former name to `aliases` of its annotation, and a row to docs/upgrading.md.
 
+    credentials.py   secrets from the service manager
     declarations.py  declares the settings
+    connections.py   the descriptions of those for certificates and proxies
+    contradictions.py  finds those of them that contradict each other
     defaults.py      defaults that depend on the environment
     sources.py       reads flags, the environment and the file
     values.py        parses values
@@ -19,6 +22,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, get_args
 
+from fairlead.settings.contradictions import find_connection_problems
+from fairlead.settings.credentials import read_credentials
 from fairlead.settings.declarations import Settings
 from fairlead.settings.sources import RawValues, SettingSources, StartError, flag, resolve_aliases
 from fairlead.settings.values import PARSERS, SettingInfo, absolute_path
@@ -33,6 +38,7 @@ __all__ = [
     "StartError",
     "flag",
     "load",
+    "load_credentials",
     "read_variable",
     "variable",
 ]
@@ -95,6 +101,11 @@ def load(
     return settings
 
 
+def load_credentials(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the service manager hands over as files. Raises StartError and FileProblem."""
+    return read_credentials(environment, {*SETTINGS, *OTHER_VARIABLES} - {CONFIG}, ENVIRONMENT_PREFIX)
+
+
 def _find_contradictions(settings: Settings) -> Iterator[str]:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         yield "tls_cert and tls_key must be set together; set both, or neither for a generated certificate"
@@ -103,6 +114,7 @@ def _find_contradictions(settings: Settings) -> Iterator[str]:
     elif settings.tls_names and settings.tls_cert:
         yield "tls_names only apply to the generated certificate; leave them out, or leave out tls_cert and tls_key"
     yield from _find_replica_problems(settings)
+    yield from find_connection_problems(settings)
     if 0 < settings.audit_max_days < settings.audit_min_days:
         yield "audit_max_days is less than audit_min_days; raise it, or lower audit_min_days"
 

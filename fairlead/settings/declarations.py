@@ -17,18 +17,17 @@ from fairlead.core.validators import (
     check_metadata_key,
     check_namespace_prefix,
     check_network,
+    check_object_name,
     check_role_name,
     format_host,
 )
+from fairlead.settings import connections
 from fairlead.settings.defaults import default_data_folder
 from fairlead.settings.values import OFF, ON_OFF, SettingInfo
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
 MAX_WORKERS, MAX_DEFAULT_WORKERS = 64, 8
-
-
-GENERATED_CERTIFICATE = "generated, in <data>/tls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,39 +93,27 @@ class Settings:
         ),
     ] = 8444
 
-    tls_cert: Annotated[
-        Path | None,
-        SettingInfo(
-            "TLS",
-            "PEM file with the server certificate and its intermediate certificates",
-            computed_default=GENERATED_CERTIFICATE,
-        ),
-    ] = None
-    tls_key: Annotated[
-        Path | None,
-        SettingInfo(
-            "TLS",
-            "PEM file with the private key of tls_cert, without a passphrase",
-            computed_default=GENERATED_CERTIFICATE,
-        ),
-    ] = None
-    tls_ca: Annotated[
-        Path | None,
-        SettingInfo(
-            "TLS",
-            "PEM file with the CA certificate that clients need to trust tls_cert",
-            computed_default="CAs of the client's system",
-        ),
-    ] = None
-    tls_names: Annotated[
-        tuple[str, ...],
-        SettingInfo(
-            "TLS",
-            "Additional DNS names and IP addresses for the generated certificate, comma-separated",
-            check=check_host_name,
-            computed_default="none",
-        ),
-    ] = ()
+    tls_cert: connections.TlsCert = None
+    tls_key: connections.TlsKey = None
+    tls_ca: connections.TlsCa = None
+    tls_names: connections.TlsNames = ()
+
+    client_ca: connections.ClientCa = None
+    client_cert_port: connections.ClientCertPort = 8445
+    requestheader_client_ca: connections.RequestheaderClientCa = None
+    requestheader_port: connections.RequestheaderPort = 8446
+    requestheader_allowed_names: connections.RequestheaderAllowedNames = ()
+    requestheader_username_headers: connections.RequestheaderUsernameHeaders = ("X-Remote-User",)
+    requestheader_group_headers: connections.RequestheaderGroupHeaders = ("X-Remote-Group",)
+    requestheader_extra_headers_prefix: connections.RequestheaderExtraHeadersPrefix = ("X-Remote-Extra-",)
+    requestheader_uid_headers: connections.RequestheaderUidHeaders = ()
+    requestheader_link_users: connections.RequestheaderLinkUsers = "off"
+    aggregated_api: connections.AggregatedApi = "off"
+    aggregated_api_authorization: connections.AggregatedApiAuthorization = "own"
+    host_kubeconfig: connections.HostKubeconfig = None
+
+    trusted_proxies: connections.TrustedProxies = ()
+    proxy_protocol_networks: connections.ProxyProtocolNetworks = ()
 
     api_group: Annotated[str, SettingInfo("API", "API group of the management kinds", check=check_api_group)] = (
         "management.service.sh"
@@ -141,11 +128,11 @@ class Settings:
     login_key_ttl: Annotated[
         int, SettingInfo("Identity", "Lifetime of a login in seconds; 0 for no expiration", minimum=0)
     ] = 20 * 24 * 3600
+    cli_key_ttl: Annotated[
+        int, SettingInfo("Identity", "Lifetime of the command line's keys in seconds", minimum=5, maximum=3600)
+    ] = 600
     access_key_max_ttl: Annotated[
-        int,
-        SettingInfo(
-            "Identity", "Maximum lifetime in seconds that users can give an access key; 0 for no limit", minimum=0
-        ),
+        int, SettingInfo("Identity", "Maximum lifetime of users' access keys in seconds; 0 for no limit", minimum=0)
     ] = 0
     access_key_retention: Annotated[
         int,
@@ -181,6 +168,15 @@ class Settings:
             computed_default="none; loopback and private networks with fairlead up",
         ),
     ] = ()
+    local_cluster: Annotated[
+        str,
+        SettingInfo(
+            "Clusters",
+            "Name under which the cluster that the server runs in is connected, with its pod's service account",
+            check=check_object_name,
+            computed_default="none: it is not connected",
+        ),
+    ] = ""
     chart_repositories: Annotated[
         tuple[str, ...],
         SettingInfo(

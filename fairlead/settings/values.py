@@ -13,6 +13,8 @@ from typing import Any
 
 ON, OFF = "on", "off"
 ON_OFF = (ON, OFF)
+OWN, HOST = "own", "host"
+"""Who decides about requests that a kube-apiserver, the host, forwards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class SettingInfo:
 
 
 def _parse_string(raw: Any, info: SettingInfo) -> str:
-    if info.choices == ON_OFF and isinstance(raw, bool):  # YAML 1.1 parses on and off as booleans
+    if ON in info.choices and isinstance(raw, bool):  # YAML 1.1 parses on and off as booleans
         raw = ON if raw else OFF
     if not isinstance(raw, str):
         raise ValueError(f"{raw!r} is not a string; put it in quotes")

@@ -11,7 +11,7 @@ corruption, not tampering.
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import BinaryIO
 
 import msgspec
@@ -20,6 +20,7 @@ from fairlead.core.crypto.encryption import is_encrypted, key_id_of
 from fairlead.storage.commit import pack_key, unpack_key
 from fairlead.storage.contract import Key, StoreUnavailable
 from fairlead.storage.copy import RECORD_LENGTHS, UNFINISHED_KEY, UNFINISHED_MESSAGE, ContentDigest, Snapshot
+from fairlead.storage.data_version import VERSION_KEY, DataVersion, decode_version
 
 MAGIC = b"fairlead-backup "
 VERSION = 1
@@ -53,6 +54,7 @@ class BackupSummary(msgspec.Struct, frozen=True):
     digest: str
     size_bytes: int
     encryption_key_ids: tuple[str, ...]
+    data_version: DataVersion
 
 
 class CorruptBackup(Exception):
@@ -62,18 +64,21 @@ class CorruptBackup(Exception):
 async def write_backup(snapshot: Snapshot, created: str, store: str, out: BinaryIO) -> BackupSummary:
     header = BackupHeader(snapshot.revision, created, store)
     line = MAGIC + msgspec.json.encode(header) + b"\n"
-    content, size, keys = ContentDigest(), out.write(line), set[str]()
+    content, size, keys, version = ContentDigest(), out.write(line), set[str](), DataVersion()
     async with aclosing(snapshot.records) as records:
         async for record in records:
             if record.key == UNFINISHED_KEY:
                 raise StoreUnavailable(UNFINISHED_MESSAGE)
             if is_encrypted(record.value):
                 keys.add(key_id_of(record.value))
+            if record.key == VERSION_KEY:
+                with suppress(StoreUnavailable):  # a store that is damaged can be backed up, too
+                    version = decode_version(record.value)
             size += out.write(content.add(record.key, record.value))
     end = Trailer(content.count, _compute_digest(line, content))
     encoded = msgspec.json.encode(end)
     size += out.write(RECORD_LENGTHS.pack(0, len(encoded)) + encoded)
-    return BackupSummary(header, end.count, end.digest, size, tuple(sorted(keys)))
+    return BackupSummary(header, end.count, end.digest, size, tuple(sorted(keys)), version)
 
 
 class BackupReader:
@@ -88,7 +93,7 @@ class BackupReader:
 
     def records(self) -> Iterator[tuple[Key, bytes]]:
         """Raises CorruptBackup. The digest is checked last, so no record can be trusted before the end."""
-        content, keys, last = ContentDigest(), set[str](), b""
+        content, keys, last, version = ContentDigest(), set[str](), b"", DataVersion()
         while True:
             key_size, value_size = RECORD_LENGTHS.unpack(self._read_exactly(RECORD_LENGTHS.size))
             packed, value = self._read_exactly(key_size), self._read_exactly(value_size)
@@ -100,13 +105,16 @@ class BackupReader:
             content.add(key, value)
             if is_encrypted(value):
                 keys.add(key_id_of(value))
+            if key == VERSION_KEY:
+                version = _parse_version(value)
             yield key, value
         end = _parse_trailer(value)
         if self._file.read(1):
             raise CorruptBackup("there is data after its trailer")
         if (end.count, end.digest) != (content.count, _compute_digest(self._line, content)):
             raise CorruptBackup("its digest does not match its content")
-        self.summary = BackupSummary(self.header, end.count, end.digest, self._size, tuple(sorted(keys)))
+        found = tuple(sorted(keys))
+        self.summary = BackupSummary(self.header, end.count, end.digest, self._size, found, version)
 
     def _read_exactly(self, size: int) -> bytes:
         if size > MAX_FIELD_BYTES:
@@ -151,6 +159,13 @@ def _parse_key(packed: bytes) -> Key:
     if pack_key(key) != packed:
         raise CorruptBackup("a key in it is corrupt")
     return key
+
+
+def _parse_version(value: bytes) -> DataVersion:
+    try:
+        return decode_version(value)
+    except StoreUnavailable as error:
+        raise CorruptBackup("the record of the data version in it is not readable") from error
 
 
 def _parse_trailer(value: bytes) -> Trailer:

@@ -3,6 +3,10 @@
 `app` puts it around the store that it has opened. Each value is bound to its key, so an encrypted value cannot be
 moved to another object. Plain values, for example from an older database, are readable; `reencrypt.py` encrypts them.
 
+What is encrypted stays encrypted, also if this version sees no credential in it: during an upgrade, a newer version may
+have written one in a field that only that version knows, and writes of this one preserve the field. A write is based on
+a value that was read here, so the keys of such values are remembered when they are read.
+
 A value that cannot be decrypted raises StoreUnavailable with the object and the key id. `load_keyring` checks all
 values before the server starts, because a server could not recover from this later. `publish_active_key` ensures that
 all replicas encrypt with keys that the others have.
@@ -28,7 +32,7 @@ from fairlead.storage.contract import (
     StoreUnavailable,
     Write,
 )
-from fairlead.storage.fingerprints import compute_fingerprint, load_fingerprint, save_fingerprint
+from fairlead.storage.fingerprints import Fingerprint, compute_fingerprint, load_fingerprint, save_fingerprint
 from fairlead.storage.wrapper import StoreWrapper
 
 SCAN_PAGE_SIZE = 1_000
@@ -54,6 +58,8 @@ class EncryptedStore(StoreWrapper):
         super().__init__(store)
         self.keyring = keyring
         self.is_sensitive = is_sensitive
+        self._other_encrypted: dict[Key, int] = {}
+        """The keys of encrypted values that are not sensitive for this version, with their revisions. Usually none."""
         self.on_commit: Callable[[float], None] = _ignore_duration
         """Called with the duration of each commit in seconds."""
         self.reload_keys: Callable[[], bool] = _has_no_other_keys
@@ -71,7 +77,10 @@ class EncryptedStore(StoreWrapper):
     async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
         begun = time.perf_counter()
         try:
-            return await self.inner.commit([*map(self._encrypt, writes)], preconditions)
+            # All writes of the commit: it may move an object to another key.
+            encrypt_all = any(change.key in self._other_encrypted for change in writes)
+            changes = [self._encrypt(change, always=encrypt_all) for change in writes]
+            return await self.inner.commit(changes, preconditions)
         finally:
             self.on_commit(time.perf_counter() - begun)
 
@@ -79,25 +88,33 @@ class EncryptedStore(StoreWrapper):
         async for batch in self.inner.watch(prefix, since):
             yield [self._decrypt_event(event) for event in batch]
 
-    def _encrypt(self, change: Write) -> Write:
+    def _encrypt(self, change: Write, *, always: bool) -> Write:
         value = change.value
         # Also encrypt plain values that look like an envelope, so that whatever looks encrypted when it is read
         # really is.
-        if value is None or not (is_encrypted(value) or self.is_sensitive(change.key, value)):
+        if value is None or not (always or is_encrypted(value) or self.is_sensitive(change.key, value)):
             return change
         return Write(change.key, self.keyring.encrypt(value, pack_key(change.key)), change.expected_revision)
 
     def _decrypt_record(self, record: Record) -> Record:
         if not is_encrypted(record.value):
             return record
-        return Record(record.key, self._decrypt(record.key, record.value), record.revision)
+        return Record(record.key, self._decrypt(record.key, record.value, record.revision), record.revision)
 
     def _decrypt_event(self, event: Event) -> Event:
+        if event.value is None and self._other_encrypted.get(event.key, event.revision) < event.revision:
+            del self._other_encrypted[event.key]
         if event.value is None or not is_encrypted(event.value):
             return event
-        return Event(event.key, self._decrypt(event.key, event.value), event.revision)
+        return Event(event.key, self._decrypt(event.key, event.value, event.revision), event.revision)
 
-    def _decrypt(self, key: Key, value: bytes) -> bytes:
+    def _decrypt(self, key: Key, value: bytes, revision: int) -> bytes:
+        plain = self._decrypt_value(key, value)
+        if not (is_encrypted(plain) or self.is_sensitive(key, plain)):
+            self._other_encrypted[key] = max(revision, self._other_encrypted.get(key, 0))
+        return plain
+
+    def _decrypt_value(self, key: Key, value: bytes) -> bytes:
         try:
             return decrypt_value(self.keyring, key, value)
         except StoreUnavailable as error:
@@ -147,18 +164,24 @@ async def _check_no_key_in_use(store: Store, source: str) -> None:
         raise FileProblem(f"{source}: missing, and other servers of this store encrypt with key {stored.id}; {advice}")
 
 
+async def check_active_key(store: Store, keyring: Keyring) -> tuple[Fingerprint | None, int]:
+    """The fingerprint that other replicas have published, and its revision. Raises FileProblem if we lack the key that
+    they use."""
+    stored, revision = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
+    if stored is not None and stored not in [
+        compute_fingerprint(ACTIVE_KEY_FINGERPRINT, key.secret, key.id) for key in keyring.keys
+    ]:
+        which = "differs here" if stored.id in [key.id for key in keyring.keys] else "is missing here"
+        advice = "all servers need the same keys: copy them from a server that has it"
+        raise FileProblem(f"{keyring.source}: other servers encrypt with key {stored.id}, which {which}; {advice}")
+    return stored, revision
+
+
 async def publish_active_key(store: Store, keyring: Keyring) -> None:
-    """Publish the fingerprint of our active key to other replicas. Raises FileProblem if we lack the key that they
-    use."""
+    """Publish the fingerprint of our active key to other replicas. Raises like `check_active_key`."""
     active = keyring.keys[0]
     while True:
-        stored, revision = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
-        if stored is not None and stored not in [
-            compute_fingerprint(ACTIVE_KEY_FINGERPRINT, key.secret, key.id) for key in keyring.keys
-        ]:
-            which = "differs here" if stored.id in [key.id for key in keyring.keys] else "is missing here"
-            advice = "all servers need the same keys: copy them from a server that has it"
-            raise FileProblem(f"{keyring.source}: other servers encrypt with key {stored.id}, which {which}; {advice}")
+        stored, revision = await check_active_key(store, keyring)
         if stored is not None and stored.id == active.id:
             return
         try:

@@ -1,18 +1,19 @@
 """Opens a store by its URL. To add a store, add an entry to SCHEMES.
 
-Database drivers are imported only by the stores that need them. A URL may contain a password, so no message quotes
-it.
+Database drivers are imported only by the stores that need them, as they are optional dependencies. A URL may contain a
+password, so no message quotes it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from fairlead.storage.contract import FIRST_REVISION, Store
+from fairlead import __version__
+from fairlead.storage.contract import FIRST_REVISION, Key, Record, Store, StoreUnavailable
 from fairlead.storage.copy import Snapshot, check_complete, take_snapshot
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
-from fairlead.storage.sqlite.reader import check_file_exists, open_file_snapshot
+from fairlead.storage.sqlite.reader import check_file_exists, open_file_snapshot, read_file_record
 
 
 async def _open_memory(rest: str, first: int) -> Store:
@@ -35,26 +36,44 @@ async def _check_sqlite_exists(path: str) -> None:
     check_file_exists(_sqlite_path(path))
 
 
+@contextmanager
+def _optional_driver(module: str, extra: str) -> Iterator[None]:
+    """Says how to install the driver if it is missing. `extra` is a name in `optional-dependencies`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise StoreUnavailable(
+            f"the driver of this store, {module}, is not installed; install the package with the extra {extra}, for "
+            f"example with: pipx install --force './fairlead-{__version__}-py3-none-any.whl[{extra}]'"
+        ) from error
+
+
 async def _open_postgres(rest: str, first: int) -> Store:
-    from fairlead.storage.postgres import PostgresStore
+    with _optional_driver("asyncpg", "postgres"):
+        from fairlead.storage.postgres import PostgresStore
 
     return await PostgresStore.open(f"postgres:{rest}", first)
 
 
 async def _check_postgres_exists(rest: str) -> None:
-    from fairlead.storage.postgres import check_store_exists
+    with _optional_driver("asyncpg", "postgres"):
+        from fairlead.storage.postgres import check_store_exists
 
     await check_store_exists(f"postgres:{rest}")
 
 
 async def _open_etcd(rest: str, first: int) -> Store:
-    from fairlead.storage.etcd import EtcdStore, parse_address
+    with _optional_driver("grpc", "etcd"):
+        from fairlead.storage.etcd import EtcdStore, parse_address
 
     return await EtcdStore.open(parse_address(rest), first)
 
 
 async def _check_etcd_exists(rest: str) -> None:
-    from fairlead.storage.etcd import check_store_exists, parse_address
+    with _optional_driver("grpc", "etcd"):
+        from fairlead.storage.etcd import check_store_exists, parse_address
 
     await check_store_exists(parse_address(rest))
 
@@ -75,6 +94,8 @@ class StoreScheme:
     """Whether several servers can use it at the same time. Otherwise it belongs to one process."""
     snapshot: Callable[[str], AbstractAsyncContextManager[Snapshot]] | None = None
     """Takes a snapshot while a server has the store open, if that is possible."""
+    read: Callable[[str, Key], Awaitable[Record | None]] | None = None
+    """Reads a record while a server has the store open, if that is possible."""
 
 
 SCHEMES: dict[str, StoreScheme] = {
@@ -85,6 +106,7 @@ SCHEMES: dict[str, StoreScheme] = {
         _check_sqlite_exists,
         is_shared=False,
         snapshot=lambda path: open_file_snapshot(_sqlite_path(path)),
+        read=lambda path, key: read_file_record(_sqlite_path(path), key),
     ),
     "postgres": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, _check_postgres_exists, is_shared=True),
     "postgresql": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, _check_postgres_exists, is_shared=True),
@@ -141,6 +163,20 @@ async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
     store = await open_existing_store(url)
     try:
         yield await take_snapshot(store)
+    finally:
+        await store.close()
+
+
+async def read_stored(url: str, key: Key) -> Record | None:
+    """A record of the store, also while servers use it. Raises ValueError and StoreUnavailable like `open_store`."""
+    known, rest = _parse_url(url)
+    if known.read is not None:
+        return await known.read(rest, key)
+    if not known.is_shared:
+        raise ValueError(f"a {scheme_of(url)} store can only be read by the server that uses it")
+    store = await open_existing_store(url)
+    try:
+        return await store.read(key)
     finally:
         await store.close()
 

@@ -34,13 +34,14 @@ _EDITABLE_FIELDS = ("displayName", "email", "icon")
 
 @dataclass(frozen=True, slots=True)
 class ProfileHandler:
-    """The handler of both verbs. `authorize` checks further permissions."""
+    """The handler of both verbs. `authorize` checks further permissions; `is_admin_user` tells who is protected."""
 
     registry: Registry
     api_group: str
     passwords: PasswordStore
     throttle: PasswordThrottle
     authorize: Authorize
+    is_admin_user: Callable[[str], bool]
 
     async def __call__(self, request: ActionRequest) -> Object:
         users = self.registry.resource(self.api_group, USERS)
@@ -72,7 +73,7 @@ class ProfileHandler:
     def _can_act_for(self, requester: User, user: Object) -> bool:
         if requester.is_admin:
             return True
-        if ADMIN_GROUPS.intersection(get_path(user, "spec.groups") or ()):
+        if ADMIN_GROUPS.intersection(get_path(user, "spec.groups") or ()) or self.is_admin_user(name_of(user)):
             return False
         target = RequestInfo("impersonate", "", MANAGEMENT, version="v1", resource="users", name=name_of(user))
         return requester.scope is None and self.authorize(requester, target).allowed
@@ -82,6 +83,7 @@ class ProfileHandler:
     ) -> None:
         if request.user.scope is not None:
             raise Forbidden("an access key with a scope cannot set a password; use one without, or sign in")
+        self.passwords.check_local(user)
         self.passwords.check_strength(request.name, password)
         current = request.body.get("currentPassword")
         if needs_current and not self.passwords.has_password(user):
@@ -93,7 +95,7 @@ class ProfileHandler:
                 request, Problem.required("currentPassword", "the current password is required to set a new one")
             )
         username = get_path(user, "spec.username") or request.name
-        async with self.throttle.attempt(username, request.call.client) as attempt:
+        async with self.throttle.attempt(username, request.call.source) as attempt:
             if await self.passwords.verify(user, current) is not None:
                 attempt.succeed()
         if not attempt.succeeded:

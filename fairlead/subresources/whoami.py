@@ -120,6 +120,7 @@ class WhoAmI:
 
     def _identity_fields(self, user: User) -> Object:
         fields = {"subject": user.name, "uid": user.uid, "groups": list(user.groups)}
+        fields["impersonator"] = user.impersonator.name if user.impersonator else ""
         fields["instanceID"] = self._installation.id
         non_empty: Object = {name: value for name, value in fields.items() if value}
         return {**non_empty, "projectNamespacePrefix": self._installation.namespace_prefix}

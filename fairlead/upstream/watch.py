@@ -159,7 +159,7 @@ class RemoteWatch:
         headers = [("accept", LIST_ACCEPT)]
         response = await sender.send(Request("GET", f"{self._path}?{urlencode(query)}", headers), seconds=LIST_SECONDS)
         try:
-            return _decode_object(await _read_success(response))
+            return decode_object(await _read_success(response))
         except ResponseTooLarge:
             self._page_size = max(1, self._page_size // 4)
             raise
@@ -182,8 +182,8 @@ class RemoteWatch:
         has_events, began = False, clock()
         try:
             self._listener.on_watch_state(True)
-            async for line in _iter_lines(response):
-                self._handle_event(_decode_object(line))
+            async for line in iter_lines(response):
+                self._handle_event(decode_object(line))
                 has_events = True
         finally:
             if clock() - began >= MIN_WATCH_SECONDS:
@@ -223,7 +223,7 @@ async def _read_success(response: Response) -> bytes:
     raise response_error(response.status, content)
 
 
-async def _iter_lines(response: Response) -> AsyncIterator[bytes]:
+async def iter_lines(response: Response) -> AsyncIterator[bytes]:
     """Splits the body into lines. Linear in its size, however small the chunks of a line are."""
     line = bytearray()
     while chunk := await _read_chunk(response):
@@ -251,7 +251,7 @@ async def _read_chunk(response: Response) -> bytes:
         raise ResourceVersionExpired from None
 
 
-def _decode_object(content: bytes) -> Object:
+def decode_object(content: bytes) -> Object:
     try:
         value = decode(content)
     except Malformed:

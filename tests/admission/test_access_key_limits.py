@@ -18,6 +18,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from fairlead.storage.view.view import View
 from tests.harness.auth import ADA, BOB, ROOT, AuthFixture, open_auth
+from tests.harness.registry import open_registry
 
 KIND = "OwnedAccessKey"
 LOCK_KEY = write_locks.lock_key(GROUP, "keys:user:ada")
@@ -120,16 +121,30 @@ async def test_logins_have_a_limit_of_their_own_and_the_server_is_exempt() -> No
         await auth.create_key("own")
         for number in range(MAX_LOGINS + 1):
             await auth.create_key(f"login-{number}", CONTROLLER_USER, user="ada", type=LOGIN_TYPE)
-        with pytest.raises(Forbidden, match=f"has {MAX_LOGINS + 1} logins, and the limit is {MAX_LOGINS}; delete"):
-            await auth.create_key("sly", type=LOGIN_TYPE)
+        with pytest.raises(Forbidden, match="has 1 access keys, and the limit is 1;"):
+            await auth.create_key("another")
+
+
+async def test_the_limit_of_logins_does_not_depend_on_the_other_rules_of_access_keys() -> None:
+    """The server issues logins; if another rule allowed users to do so, this one would still bound them."""
+    async with open_registry(rules=(enforce_key_limits(GROUP, KeyLimits(1, 1 << 20)),)) as api:
+        spec = {"user": "ada", "type": LOGIN_TYPE}
+        for number in range(MAX_LOGINS):
+            await api.submit(KIND, api.build_object(KIND, f"login-{number}", spec=spec), WriteOptions(ADA, "tests"))
+        with pytest.raises(Forbidden) as error:
+            await api.submit(KIND, api.build_object(KIND, "another", spec=spec), WriteOptions(ADA, "tests"))
+        assert error.value.message == (
+            f'ownedaccesskeys.{GROUP} "another" is forbidden: user "ada" has {MAX_LOGINS} logins, and the limit is '
+            f"{MAX_LOGINS}; delete those that are not needed"
+        )
 
 
 async def test_changing_the_type_of_a_key_does_not_bypass_the_limit() -> None:
     async with open_auth_with_limits(1) as auth:
         await auth.create_key("own")
-        await auth.create_key("sly", type=LOGIN_TYPE)
-        with pytest.raises(Forbidden, match="has 1 access keys, and the limit is 1;"):
-            await auth.update_spec(KIND, "sly", ADA, type="User")
+        await auth.create_key("login", CONTROLLER_USER, user="ada", type=LOGIN_TYPE)
+        with pytest.raises(Forbidden, match=r"only the server changes spec\.type"):
+            await auth.update_spec(KIND, "login", ADA, type="User")
 
 
 async def test_expired_keys_are_deleted_to_make_room_oldest_first() -> None:

@@ -59,8 +59,9 @@ ACCOUNT = User("system:serviceaccount:demo:ci", ("system:serviceaccounts", "syst
 
 
 async def test_a_service_account_can_be_the_owner_of_what_it_creates(api_with_rule: RegistryFixture) -> None:
-    created = await create_object(api_with_rule, ACCOUNT, "SpaceInstance", "s", owner={"user": ACCOUNT.name})
-    assert created["spec"]["owner"] == {"user": ACCOUNT.name}
+    for number, user in enumerate((ACCOUNT, User(f"host:{ACCOUNT.name}", ("system:authenticated",)))):
+        created = await create_object(api_with_rule, user, "SpaceInstance", f"s{number}", owner={"user": user.name})
+        assert created["spec"]["owner"] == {"user": user.name}
     for owner in ({"user": "system:serviceaccount:demo:other"}, {"user": "ada"}, {"user": ACCOUNT.name, "team": "red"}):
         with pytest.raises(Forbidden, match="makeowner"):
             await create_object(api_with_rule, ACCOUNT, "SpaceInstance", "t", owner=owner)

@@ -128,6 +128,16 @@ async def test_a_name_that_exists_causes_no_warning(server: RegistryFixture, pat
     assert await warnings_of(server, kind, correct) == []
 
 
+@pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
+async def test_the_cluster_of_an_instance_is_checked_when_it_changes(server: RegistryFixture, kind: str) -> None:
+    [warning] = await warnings_of(server, kind, {"clusterRef": {"cluster": "berlim"}})
+    effect = "nothing is deployed until it is connected"
+    assert warning == f'spec.clusterRef.cluster: there is no cluster "berlim"; {effect}; did you mean "berlin"?'
+    options = WriteOptions(ROOT)
+    await server.patch(kind, "new", lambda obj: obj["spec"].update(displayName="New"), options)
+    assert options.warnings == []
+
+
 async def test_entries_of_access_cause_no_warning(server: RegistryFixture) -> None:
     spec = {"access": [{"users": ["alic"], "teams": ["corre"], "verbs": ["updat"]}]}
     assert await warnings_of(server, "App", spec) == []
@@ -143,6 +153,7 @@ async def test_only_names_that_a_change_adds_are_reported(server: RegistryFixtur
 
 async def test_a_warning_does_not_reveal_whether_an_object_exists(server: RegistryFixture) -> None:
     assert await warnings_of(server, "App", {"owner": {"user": "nobody"}}, ADA) == []
+    assert await warnings_of(server, "SpaceInstance", {"clusterRef": {"cluster": "nowhere"}}, ADA) == []
 
 
 async def test_scopes_name_objects_that_the_requester_can_read(server: RegistryFixture) -> None:

@@ -139,6 +139,22 @@ async def test_a_user_with_the_group_name_in_another_field_does_not_count(auth: 
     assert await is_forbidden(auth.api.delete("User", "root", user=ROOT), "last administrator")
 
 
+async def test_users_of_an_identity_provider_do_not_replace_the_last_administrator_of_this_server(
+    auth: AuthFixture,
+) -> None:
+    """A provider that is down, or a change there, must not lock everyone out."""
+    issuer = "https://login.example.com"
+    await auth.create_user("mapped", issuer=issuer, subject="1", ssoGroups=["okta:administrators"])
+    await auth.create_user("direct", issuer=issuer, subject="2", groups=["service:admins"])
+    reason = "the last administrator who can sign in without an identity provider"
+    assert await is_forbidden(auth.api.delete("User", "root", user=ROOT), reason)
+    assert await is_forbidden(auth.update_spec("User", "root", ROOT, issuer=issuer, subject="3"), reason)
+    await auth.create_user("second", groups=["service:admins"])
+    assert await auth.update_spec("User", "root", ROOT, issuer=issuer, subject="3")
+    assert (await auth.api.delete("User", "direct", user=ROOT)).is_removed
+    assert await is_forbidden(auth.api.delete("User", "second", user=ROOT), reason)
+
+
 async def test_two_administrators_cannot_delete_each_other_at_the_same_time(auth: AuthFixture) -> None:
     await auth.create_user("second", groups=["service:admins"])
     users = auth.api.resource("User")
@@ -214,7 +230,13 @@ async def test_enabling_a_team_requires_bind(auth: AuthFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", [{"clusterRoles": [{"name": "admin"}]}, {"groups": ["system:masters"]}, {"groups": ["service:admins"]}]
+    "spec",
+    [
+        {"clusterRoles": [{"name": "admin"}]},
+        {"groups": ["system:masters"]},
+        {"groups": ["service:admins"]},
+        {"groups": ["host:system:serviceaccounts"]},
+    ],
 )
 async def test_only_administrators_set_roles_and_reserved_groups_of_teams(auth: AuthFixture, spec: Object) -> None:
     await auth.create_team("core", users=["ada"])

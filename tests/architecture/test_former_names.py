@@ -14,7 +14,7 @@ from fairlead.settings import ALIASES, OTHER_VARIABLE_ALIASES, flag, variable
 ROOT = Path(__file__).resolve().parents[2]
 UPGRADING = ROOT / "docs" / "upgrading.md"
 DOCUMENTS = [
-    *sorted(set((ROOT / "docs").glob("*.md")) - {UPGRADING}),
+    *sorted(set((ROOT / "docs").rglob("*.md")) - {UPGRADING}),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
 ]
 SOURCES = sorted((ROOT / "fairlead").rglob("*.py"))

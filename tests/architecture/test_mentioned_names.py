@@ -4,6 +4,7 @@ developers. A rename that forgets a text fails here."""
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "fairlead"
 SOURCES = [path for folder in ("fairlead", "tests", "bench", "scripts") for path in (ROOT / folder).rglob("*.py")]
 FOLDERS = {ROOT / "docs", *(folder for path in SOURCES for folder in path.parents)}
-DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+DOCUMENTS = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
 DOCUMENTS.remove(ROOT / "docs" / "upgrading.md")  # it lists names that are gone
 DEVELOPER_DOCUMENTS = (ROOT / "docs" / "request-path.md", ROOT / "CONTRIBUTING.md")
 
-EXAMPLES = frozenset({"fairlead/kinds/clusters/region.py", "tests/kinds/test_region.py", "fairlead/storage/x.py"})
+EXAMPLES = frozenset(
+    {"fairlead/kinds/clusters/region.py", "tests/kinds/test_region.py", "fairlead/storage/x.py", "ci_platform.py"}
+)
 """Files that the documents tell the reader to create."""
 FOREIGN_NAMES = frozenset({"SYS_ADMIN", "LINUX_IMMUTABLE"})
 
@@ -30,12 +33,14 @@ CODE_NAME = re.compile(
 """A class, with or without an attribute, a constant, or a function whose name has several words."""
 
 
+TEST_NAMES = frozenset(path.name for path in SOURCES if path.is_relative_to(ROOT / "tests"))
+
+
 def missing_files(text: str, folders: Iterable[Path]) -> Iterator[str]:
     """The mentioned modules that exist in none of the folders. A name without a folder may be anywhere in the tests."""
     folders = tuple(folders)
-    test_names = {path.name for path in SOURCES if path.is_relative_to(ROOT / "tests")}
     for mention in {*MODULE.findall(text)} - EXAMPLES:
-        if mention not in test_names and not any((folder / mention).exists() for folder in folders):
+        if mention not in TEST_NAMES and not any((folder / mention).exists() for folder in folders):
             yield mention
 
 
@@ -61,6 +66,7 @@ def missing_modules(docstring: str, existing: frozenset[str]) -> Iterator[str]:
         )
 
 
+@cache
 def code_words() -> frozenset[str]:
     return frozenset(word for path in SOURCES for word in re.findall(r"\w+", path.read_text()))
 

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "fairlead").rglob("*.py"))
-DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
+DOCUMENTS = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
 DOCUMENTS.remove(ROOT / "docs" / "upgrading.md")  # it lists names that are gone
 DEVELOPMENT_FILES = [
     *(ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run", "SECURITY.md")),

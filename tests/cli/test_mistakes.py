@@ -148,7 +148,13 @@ def test_a_home_that_cannot_be_written_is_named(cli: CliFixture) -> None:
         (("project", "show", "one", "--context", "none"), 1, "no login named 'none' (available: test)"),
         (("project", "lst"), 2, "Did you mean 'list'?"),
         (("space", "list", "--projct", "one"), 2, "--project"),
-        (("space", "create", "s"), 2, "Missing option '--project'"),
+        (("space", "create", "s"), 2, "Missing option '--project'. `fairlead project list` lists them."),
+        (("create", "project", "x"), 2, "No such command 'create'. Did you mean 'fairlead project create x'?"),
+        (("list", "projects"), 2, "Did you mean 'fairlead project list'?"),
+        (("create", "virtualcluster", "v"), 2, "Did you mean 'fairlead vcluster create v'?"),
+        (("frobnicate", "project", "x"), 2, "No such command 'frobnicate'.\n"),
+        (("hlep",), 2, "No such command 'hlep'."),
+        (("cluster", "add", "Berlin"), 2, "'Berlin' is not a name for a cluster; use lower-case letters"),
         (("project", "create"), 2, "Missing argument 'NAME'"),
         (("project", "create", "a", "b"), 2, "unexpected extra argument"),
         (("key", "create", "--ttl", "5x"), 2, "'5x' is not a duration; use the format 30d"),
@@ -167,6 +173,7 @@ def test_a_message_names_what_is_wrong(cli: CliFixture, arguments: tuple[str, ..
         (("project", "create", "p1", "--member", "User:none"), '--member: there is no user "none"'),
         (("project", "create", "p2", "--owner", "none"), '--owner: there is no user "none"'),
         (("key", "create", "--project", "none"), '--project: there is no project "none" that you can read'),
+        (("space", "create", "w", "--project", "one", "--cluster", "none"), '--cluster: there is no cluster "none"'),
         (("vcluster", "import", "v", "--project", "one", "--cluster", "none"), '--cluster: there is no cluster "none"'),
     ],
 )
@@ -200,6 +207,8 @@ def test_each_cause_of_an_invalid_manifest_is_on_a_line_of_its_own(cli: CliFixtu
     file = cli.home / "app.yaml"
     file.write_text(f"{APP.format(name='bad', title='Bad')}  one: 1\n  two: 2\n")
     lines = cli.run("apply", "-f", str(file)).err.splitlines()
+    plain = "unknown fields spec.one, spec.two; check the spelling and the indentation"
+    assert lines[0].startswith(f"fairlead: {file}") and lines[0].endswith(plain)
     assert "  .spec.one: field not declared in schema" in lines
     assert "  .spec.two: field not declared in schema" in lines
 

@@ -125,7 +125,15 @@ def test_the_picture_shows_what_up_prints_today(
         if line.startswith("Ctrl-C"):
             break
     stop_process(process)
-    of_this_server = ("Fairlead ", "console ", "access key ", "kubeconfig ", "export ", "kubectl apply ")
+    of_this_server = (
+        "Fairlead ",
+        "console ",
+        "access key ",
+        "kubeconfig ",
+        "export ",
+        "kubectl apply ",
+        "fairlead admin reset",
+    )
     assert {each for each in printed if each and not each.startswith(of_this_server)} - drawn == set()
     assert KEY_ADVICE.split()[0] in " ".join(drawn)
     assert "http" not in picture.replace("http://www.w3.org/", "").replace("https://127.0.0.1:8443", "")

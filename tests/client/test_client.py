@@ -226,6 +226,9 @@ def test_a_malformed_key_is_rejected(key: str) -> None:
         ("https://fairlead.example.com/", "https://fairlead.example.com"),
         ("https://127.0.0.1:8443/kubernetes/management", "https://127.0.0.1:8443"),
         ("https://[::1]:8443", "https://[::1]:8443"),
+        ("https://127.0.0.1:8443/kubernetes/cluster/berlin", "https://127.0.0.1:8443"),
+        ("https://127.0.0.1:8443/kubernetes/project/shop/space/dev/", "https://127.0.0.1:8443"),
+        ("127.0.0.1:8443/kubernetes/project/shop/virtualcluster/dev", "https://127.0.0.1:8443"),
     ],
 )
 def test_server_urls_are_normalized(text: str, url: str) -> None:
@@ -238,6 +241,10 @@ def test_server_urls_are_normalized(text: str, url: str) -> None:
         "fairlead.example.com/path",
         "https://",
         "https://a/b",
+        "https://a/b/kubernetes/cluster/c",
+        "https://a/kubernetes/cluster",
+        "https://a/kubernetes/project/p/other/s",
+        "https://a?x=/kubernetes/cluster/c",
         "https://a?x=y",
         "https://u:secret@a",
         "https://a:x",

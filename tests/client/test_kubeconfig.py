@@ -147,10 +147,30 @@ def test_a_ca_file_is_found_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     assert login_from_kubeconfig(tmp_path / "config").authority == authority.read_text()
 
 
-def test_a_kubeconfig_without_a_token_is_rejected(tmp_path: Path) -> None:
+def test_a_login_can_be_read_from_the_context_of_a_gateway(tmp_path: Path) -> None:
+    path, login = tmp_path / "config", Login("https://a.test:8443", "k", PEM)
+    merge_into_file(path, KubeconfigEntry("management", cluster_entry(login), {"token": "m"}))
+    gateway = cluster_entry(login, "/kubernetes/project/shop/space/dev")
+    merge_into_file(path, KubeconfigEntry("dev", gateway, {"token": "k"}))
+    assert login_from_kubeconfig(path) == login
+    assert login_from_kubeconfig(path, "management").key == "m"
+
+
+def test_errors_name_the_file_and_the_context(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
-    with pytest.raises(FileProblem, match="no server or no token; log in with an access key instead"):
+    with pytest.raises(FileProblem, match="config: the context 'other' has no token; select another one with --conte"):
         login_from_kubeconfig(path)
+    with pytest.raises(FileProblem, match=r"config: no context 'x'; .*--context \(available: other\)"):
+        login_from_kubeconfig(path, "x")
     with pytest.raises(FileProblem, match="no such file"):
         login_from_kubeconfig(tmp_path / "none")
+    path.write_text("{}")
+    with pytest.raises(FileProblem, match=r"config: no current context; .* \(available: none\)"):
+        login_from_kubeconfig(path)
+    merge_into_file(path, KubeconfigEntry("web", {"server": "https://a.test/web"}, {"token": "k"}))
+    with pytest.raises(FileProblem, match=r"config: the server of the context 'web': 'https://a\.test/web' is not a"):
+        login_from_kubeconfig(path)
+    merge_into_file(path, KubeconfigEntry("web", {}, {"token": "k"}))
+    with pytest.raises(FileProblem, match="the context 'web' has no server"):
+        login_from_kubeconfig(path)

@@ -14,6 +14,7 @@ KINDS = {
     "events": ("ev", "v1", "true", "Event"),
     "namespaces": ("ns", "v1", "false", "Namespace"),
     "secrets": ("", "v1", "true", "Secret"),
+    "customresourcedefinitions": ("crd,crds", "apiextensions.k8s.io/v1", "false", "CustomResourceDefinition"),
     "leases": ("", "coordination.k8s.io/v1", "true", "Lease"),
     "apps": ("", VERSION, "false", "App"),
     "clusters": ("", VERSION, "false", "Cluster"),
@@ -53,6 +54,27 @@ def test_cluster_info_prints_the_url_of_the_server(kubectl: Kubectl) -> None:
     assert kubectl.get_names("services", "--all-namespaces") == []
     error = kubectl.expect_failure("create", "service", "clusterip", "web", "--tcp=80")
     assert "does not allow this method" in error
+
+
+CRD = """\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+"""
+
+
+def test_there_are_no_custom_resource_definitions(kubectl: Kubectl) -> None:
+    assert "No resources found" in kubectl.expect_warnings("get", "crd")
+    assert "not found" in kubectl.expect_failure("get", "crd", "widgets.example.com")
+    for command in (("apply",), ("create",), ("apply", "--server-side")):
+        error = kubectl.expect_failure(*command, "-f", "-", body=CRD)
+        assert "MethodNotAllowed" in error and "the server does not allow this method" in error
+    assert "KIND:       CustomResourceDefinition" in kubectl("explain", "crd")
 
 
 def test_get_all_lists_the_instances_of_a_project(kubectl: Kubectl) -> None:

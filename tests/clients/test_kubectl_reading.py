@@ -90,9 +90,9 @@ def test_jsonpath_and_custom_columns_reach_into_objects(kubectl_with_objects: Ku
 
 def test_all_namespaces_adds_a_column(kubectl_with_objects: Kubectl) -> None:
     header, *rows = kubectl_with_objects.get_rows("ws", "-A")
-    assert header == ["NAMESPACE", "NAME", "PHASE", "CONTAINER", "REASON", "OWNER", "TEMPLATE", "RUNNER", "AGE"]
-    # Without phase, container and reason, which are set later, or never without runners.
-    columns = [[*row[:2], *row[5:-1]] for row in rows]
+    assert header == ["NAMESPACE", "NAME", "STATUS", "REASON", "OWNER", "TEMPLATE", "RUNNER", "AGE"]
+    # Without status and reason, which are set later, or never without runners.
+    columns = [[*row[:2], *row[4:-1]] for row in rows]
     assert columns == [[BLUE, "one", "ada", "python", ""], [BLUE, "two", "ops", "go", "r1"]]
     assert kubectl_with_objects.get_names("ws", "-n", BLUE) == ["one", "two"]
     assert kubectl_with_objects.get_names("ws") == []

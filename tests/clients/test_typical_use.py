@@ -189,7 +189,7 @@ def report_as_runner(curl: Curl, kubectl: Kubectl) -> None:
     runner.expect_error(403, "DELETE", f"namespaces/{WEB}/{WORKSPACES}/dev")
     runner.expect_error(403, "GET", "projects/web")
     row = dict(zip(*kubectl.get_rows(WORKSPACES, "dev", "-n", WEB), strict=True))
-    assert (row["PHASE"], row["TEMPLATE"], row["RUNNER"]) == ("Ready", "python", "one")
+    assert (row["STATUS"], row["TEMPLATE"], row["RUNNER"]) == ("Running", "python", "one")
 
 
 def verify_direct_token(curl: Curl) -> None:

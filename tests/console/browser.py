@@ -30,7 +30,7 @@ __all__ = ["Browser", "JavaScriptError", "Page", "Request", "Role", "Target", "o
 
 NAVIGATION_ERRORS = ("Cannot find context", "context was destroyed", "Could not find object", "navigated")
 """The document of a request to the browser is not there any more."""
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 POLL_SECONDS = 0.03
 DEFAULT_SIZE = (1280, 800)
 SET_VISIBILITY = """(() => {

@@ -63,11 +63,17 @@ class ConsoleServer:
 @contextmanager
 def running_console(folder: Path, certificates: Certificates, **settings: str | int) -> Iterator[ConsoleServer]:
     """A server without objects, except for the user admin with a password."""
+    with restarted_console(folder, certificates, **settings) as console:
+        set_password(console, ADMIN)  # which ends all logins
+        yield console
+
+
+@contextmanager
+def restarted_console(folder: Path, certificates: Certificates, **settings: str | int) -> Iterator[ConsoleServer]:
+    """A server on a folder that another one has left. Its logins are still valid."""
     tls = {"tls_cert": str(certificates.cert_file), "tls_key": str(certificates.key_file)}
     with running_server(folder, **tls, tls_ca=str(certificates.ca_file), **settings) as server:
-        console = ConsoleServer(server)
-        set_password(console, ADMIN)
-        yield console
+        yield ConsoleServer(server)
 
 
 def fill_with_demo(console: ConsoleServer, folder: Path) -> None:

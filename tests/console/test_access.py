@@ -1,16 +1,28 @@
 """Access in the console: May I?, access keys with a scope, users and teams."""
 
 import json
+from typing import Any
 
 import httpx
 
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
-from tests.console.servers import ADMIN, GROUP, OUTSIDER, OWNER, PROJECT, VIEWER, ConsoleServer, create_user
+from tests.console.servers import (
+    ADMIN,
+    GROUP,
+    LOGIN_COOKIE,
+    OUTSIDER,
+    OWNER,
+    PROJECT,
+    VIEWER,
+    ConsoleServer,
+    create_user,
+)
 
 NAMESPACE = f"service-p-{PROJECT}"
 HOSTILE = "<img src=x onerror=alert(1)>"
 KEY = "ownedaccesskeys"
+READ_ONLY = {"allowServiceCli": True, "rules": [{"verbs": ["get", "list", "watch"]}]}
 
 
 def create_team(server: ConsoleServer, name: str, *users: str) -> None:
@@ -19,9 +31,9 @@ def create_team(server: ConsoleServer, name: str, *users: str) -> None:
     server.create(f"{GROUP}/teams", team)
 
 
-def create_key(server: ConsoleServer, name: str, user: str) -> str:
-    """Creates a key without a scope and returns its value."""
-    spec = {"user": user, "ttl": 3600}
+def create_key(server: ConsoleServer, name: str, user: str, **fields: Any) -> str:
+    """Creates a key, without a scope unless there is one in the fields, and returns its value."""
+    spec = {"user": user, "ttl": 3600, **fields}
     key = {"apiVersion": "management.service.sh/v1", "kind": "OwnedAccessKey", "metadata": {"name": name}}
     return str(server.create(f"{GROUP}/{KEY}", {**key, "spec": spec})["spec"]["key"])
 
@@ -71,7 +83,7 @@ def test_a_key_for_one_project_is_described_in_words(page: Page, sign_in: SignIn
     sign_in(page, OWNER)
     page.goto(f"{KEY}/~new")
     page.fill("Display name", "Build server")
-    page.check("Only these")
+    page.check("Only some projects, spaces or clusters")
     page.eval("document.querySelector('.entry-row span input').focus()")
     page.type(PROJECT)
     page.wait_for_text(f'read the project "{PROJECT}"', within=".scope-words")
@@ -93,7 +105,7 @@ def test_a_key_is_rotated_and_disabled(page: Page, sign_in: SignIn, server: Cons
     old = create_key(server, "rotated", ADMIN)
     sign_in(page, ADMIN)
     page.goto(f"{KEY}/rotated")
-    click_action(page, "Rotate …")
+    click_action(page, "Rotate…")
     page.fill("The old value stays valid for", "no time: revoke it at once")
     page.click(role("button", "Rotate"))
     page.wait_for_text("This is shown only once")
@@ -109,6 +121,54 @@ def test_a_key_is_rotated_and_disabled(page: Page, sign_in: SignIn, server: Cons
     click_action(page, "Enable")
     page.wait_gone(".notice")
     assert request_with(server, new, "GET", path).status_code == 200
+
+
+def test_the_list_of_keys_marks_expired_and_disabled_ones(page: Page, sign_in: SignIn, server: ConsoleServer) -> None:
+    create_key(server, "list-valid", ADMIN)
+    create_key(server, "list-disabled", ADMIN, disabled=True)
+    sign_in(page, ADMIN)
+    page.goto(f"{KEY}?q=list-")
+    page.wait_for_text("list-valid", ".vtable-body")
+    create_key(server, "list-expired", ADMIN, ttl=1)  # the list is live: the row changes when the key expires
+
+    def rows() -> dict[str, str]:
+        return {text.split()[0]: text for text in page.texts(".vtable-body .vtable-row")}
+
+    page.wait_until(lambda: "Expired" in rows().get("list-expired", ""), "the key is shown as expired")
+    assert "Disabled" in rows()["list-disabled"]
+    assert "Active" in rows()["list-valid"] and "in 5" in rows()["list-valid"]  # minutes
+    page.goto(f"users/{ADMIN}")
+    page.wait_for_text("list-expired expired", ".grid")
+    page.wait_for_text("list-disabled disabled, expires in", ".grid")
+
+
+def test_may_i_answers_for_the_scoped_key_of_the_session(page: Page, server: ConsoleServer) -> None:
+    page.allow_errors("403")
+    page.set_cookie(LOGIN_COOKIE, create_key(server, "narrow", ADMIN, scope=READ_ONLY))
+    question = f"resource=projects&group=management.service.sh&name={PROJECT}"
+    page.goto(f"access?verb=delete&{question}")
+    page.wait_for_text('This session uses the access key "narrow", whose scope restricts it.', ".notice")
+    page.wait_for_text(f'May I, with the key "narrow", delete projects "{PROJECT}"?', ".answer")
+    page.wait_for_text("No, denied", ".answer")
+    page.wait_for_text("The scope of the access key denies it", ".answer")
+    page.wait_for_text("read everything", ".scope-words")
+    assert page.count(role("link", "Bind a role to the user or a team")) == 0
+    page.goto(f"access?verb=get&{question}")
+    page.wait_for_text("Yes, allowed", ".answer")
+
+
+def test_a_request_that_a_scope_denied_leads_to_the_question_about_the_key(
+    page: Page, sign_in: SignIn, server: ConsoleServer
+) -> None:
+    value = create_key(server, "scoped-bot", ADMIN, scope=READ_ONLY)
+    assert request_with(server, value, "DELETE", f"{GROUP}/projects/kept-by-scope").status_code == 403
+    sign_in(page, ADMIN)
+    page.goto("audit?what=denied&name=kept-by-scope")
+    page.click(role("link", "projects/kept-by-scope"))
+    page.click(role("link", "Open in May I?"))
+    page.wait_for_text('May the key "scoped-bot" delete projects "kept-by-scope"?', ".answer")
+    page.wait_for_text("No, denied", ".answer")
+    page.wait_for_text("The scope of the access key denies it", ".answer")
 
 
 def test_a_viewer_reads_why_not_and_whom_to_ask(page: Page, sign_in: SignIn) -> None:
@@ -163,6 +223,25 @@ def test_a_denied_request_leads_to_its_decision(page: Page, sign_in: SignIn) -> 
     page.wait_for_text("No, denied")
 
 
+def test_a_denied_request_of_another_user_leads_to_the_members_of_the_project(
+    page: Page, sign_in: SignIn, server: ConsoleServer
+) -> None:
+    cookie = {"Cookie": f"{LOGIN_COOKIE}={server.log_in(VIEWER)}", "Origin": server.url}
+    with server.server.client(None) as client:
+        space = f"{GROUP}/namespaces/{NAMESPACE}/spaceinstances/denied"
+        assert client.delete(space, headers=cookie).status_code == 403
+    sign_in(page, ADMIN)
+    page.goto(f"audit?what=denied&user={VIEWER}")
+    page.click(role("link", "spaceinstances/denied"))
+    page.wait_for_text(f"{VIEWER} was not allowed to delete spaceinstances/denied", "h1")
+    page.click(role("link", "Open in May I?"))
+    page.wait_for_text(f'May {VIEWER} delete spaceinstances "denied"', ".answer")
+    page.wait_for_text("No, denied", ".answer")
+    page.wait_for(role("link", "Bind a role to the user or a team"))
+    page.click(role("link", f"Change the role in the members of the project {PROJECT}"))
+    page.wait_for(role("combobox", f"Role: {VIEWER}"))
+
+
 def test_members_of_a_team_are_added_and_removed(page: Page, sign_in: SignIn, server: ConsoleServer) -> None:
     create_team(server, "rowers", VIEWER)
     sign_in(page, ADMIN)
@@ -191,7 +270,7 @@ def test_the_page_of_a_user_lists_projects_and_keys(page: Page, sign_in: SignIn,
     page.goto(f"users/{VIEWER}")
     page.wait_for(role("link", "laptop"))
     page.wait_for_text("viewer", within=".grid")
-    click_action(page, "Set password …")
+    click_action(page, "Set password…")
     page.fill("New password", "short")
     page.press("Enter")
     page.allow_errors("422", "400")
@@ -220,8 +299,8 @@ def test_a_user_without_rights_cannot_set_passwords_of_others(page: Page, sign_i
     page.allow_errors("403")
     sign_in(page, OUTSIDER)
     page.goto(f"users/{OUTSIDER}")
-    click_action(page, "Set password …")  # the own password is changed on the page of the account
+    click_action(page, "Set password…")  # the own password is changed on the page of the account
     page.wait_until(lambda: page.path.endswith("/account"), "the page of the account is shown")
     page.goto(f"users/{ADMIN}")
     page.wait_for(".error")
-    assert page.count(role("button", "Set password …")) == 0
+    assert page.count(role("button", "Set password…")) == 0

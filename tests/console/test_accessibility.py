@@ -5,39 +5,24 @@ from typing import Any
 
 import pytest
 
-from tests.console.browser import Page
+from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
 from tests.console.servers import ADMIN, PROJECT
 
+WORKSPACE = f"devpodworkspaceinstances/service-p-{PROJECT}/cart"
+QUESTION = f"access?verb=delete&resource=projects&group=management.service.sh&name={PROJECT}"
 PATHS = (
-    *(
-        "",
-        "account",
-        "about",
-        "kinds",
-        "settings",
-        "audit",
-        "access",
-        "clusters",
-        "clusters/~connect",
-        "clusters/frankfurt",
-    ),
-    *("projects", "projects/~new", f"projects/{PROJECT}", f"projects/{PROJECT}?view=members"),
-    *(
-        f"projects/{PROJECT}?view=yaml",
-        f"projects/{PROJECT}?view=events",
-        "spaceinstances/~new",
-        "apps",
-        "apps/ingress",
-    ),
-    *(
-        "devpodworkspaceinstances",
-        f"devpodworkspaceinstances/service-p-{PROJECT}/cart",
-        "users",
-        "ownedaccesskeys/~new",
-    ),
-    *("ownedaccesskeys/storefront-ci", "events", "no/such/page"),
+    *("", "account", "about", "kinds", "settings", "audit", "audit?what=all", "access", QUESTION, "no/such/page"),
+    *("clusters", "clusters/~connect", "clusters/frankfurt", "clusters/singapore", "runners", "events"),
+    *(f"projects{path}" for path in ("", "/~new", f"/{PROJECT}", "?q=nothing-has-this-name")),
+    *(f"projects/{PROJECT}?view={view}" for view in ("members", "form", "yaml", "events")),
+    *("spaceinstances", f"spaceinstances/~new?project={PROJECT}", "virtualclusterinstances/~new", "appinstances/~new"),
+    *("apps", "apps/ingress", "spacetemplates/team-space", "projectsecrets/~new", "sharedsecrets"),
+    *("devpodworkspaceinstances", "devpodworkspaceinstances/~new", WORKSPACE),
+    *(f"{WORKSPACE}?view={view}" for view in ("log", "terminal", "ports", "yaml")),
+    *("users", "users/admin", "teams", "ownedaccesskeys", "ownedaccesskeys/~new", "ownedaccesskeys/storefront-ci"),
 )
+OVERLAYS = {"the palette": ("Control+k",), "the shortcuts": ("?",)}
 AXE = Path(__file__).parents[2] / ".tools" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 SERIOUS = ("serious", "critical")
 RUN = """axe.run(document, {resultTypes: ["violations"], runOnly: ["wcag2a", "wcag2aa", "wcag21aa"]}).then((result) =>
@@ -57,6 +42,7 @@ def find_problems(page: Page, axe: str) -> list[Any]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_no_page_has_a_serious_problem(page: Page, sign_in: SignIn, axe: str, theme: str) -> None:
     page.set_theme(theme)
@@ -66,19 +52,43 @@ def test_no_page_has_a_serious_problem(page: Page, sign_in: SignIn, axe: str, th
     sign_in(page, ADMIN)
     for path in PATHS:
         page.goto(path)
-        page.wait_for("main .content")
-        page.wait_idle(0.5)
+        page.wait_for("main .content", timeout=30)
+        page.wait_idle(0.5, timeout=30)
         problems[path] = find_problems(page, axe)
     assert {path: found for path, found in problems.items() if found} == {}
 
 
 @pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_above_a_page_has_a_serious_problem(page: Page, sign_in: SignIn, axe: str, theme: str) -> None:
+    page.set_theme(theme)
+    sign_in(page, ADMIN)
+    page.goto(f"projects/{PROJECT}")
+    page.wait_for(role("button", "Delete…"))
+    problems = {}
+    for what, keys in OVERLAYS.items():
+        page.press(*keys)
+        page.wait_for("dialog[open]")
+        page.wait_idle(0.5)
+        problems[what] = find_problems(page, axe)
+        page.press("Escape")
+        page.wait_gone("dialog[open]")
+    page.click(role("button", "Delete…"))
+    page.wait_for("dialog[open]")
+    page.wait_idle(0.5)
+    problems["the question before a deletion"] = find_problems(page, axe)
+    assert {what: found for what, found in problems.items() if found} == {}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_no_page_scrolls_sideways_on_a_phone(page: Page, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
     page.set_size(360, 740)
     wide = "document.querySelector('main').scrollWidth - document.querySelector('main').clientWidth"
     for path in PATHS:
         page.goto(path)
-        page.wait_for("main .content")
-        page.wait_idle(0.3)
+        page.wait_for("main .content", timeout=30)
+        page.wait_idle(0.3, timeout=30)
         assert page.eval(wide) <= 0, path

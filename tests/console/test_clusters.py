@@ -185,7 +185,7 @@ def test_the_page_of_a_cluster_lists_checks_and_who_may_use_it(page: Page, sign_
     page.goto("clusters/berlin")
     page.wait_for('[data-check="connection"][data-state="ready"]')
     page.wait_for_text("/kubernetes/cluster/berlin")
-    page.click(role("button", "List users and teams"))
+    page.click(role("button", "List who can"))
     page.wait_for_text(VIEWER, within=".cluster")
 
 
@@ -201,6 +201,14 @@ def test_objects_of_a_cluster_can_be_browsed(page: Page, sign_in: SignIn, fleet:
     page.click(role("link", "greeting"))
     page.wait_for_text(HOSTILE)
     assert page.path.endswith("/console/clusters/berlin/~browse/configmaps/default/greeting")
+
+
+def test_a_namespace_leads_to_the_objects_in_it(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    sign_in(page, ADMIN)
+    page.goto("clusters/berlin/~browse/namespaces/default")
+    page.click(role("button", "Browse objects"))
+    page.wait_until(lambda: page.path.endswith("/clusters/berlin/~browse?ns=default"), "the kinds are shown")
+    page.wait_for("a[href$='/~browse/configmaps/default']")
 
 
 def test_changes_in_a_cluster_appear_by_themselves(page: Page, sign_in: SignIn, fleet: Fleet) -> None:

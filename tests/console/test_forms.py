@@ -149,7 +149,10 @@ def test_a_project_with_members_and_quotas_is_created_by_keyboard(signed_in: Pag
     signed_in.type("admin")
     while signed_in.focused() != "DisclosureTriangle Quotas":
         signed_in.press("Tab")
-    signed_in.press("Enter", "Tab", "Enter")
+    signed_in.press("Enter")
+    while signed_in.focused() != "button + Add to project":
+        signed_in.press("Tab")
+    signed_in.press("Enter")
     signed_in.type("spaceinstances")
     signed_in.press("Tab")
     signed_in.type("7")
@@ -168,6 +171,20 @@ def test_the_form_of_a_project_fits_one_screen(signed_in: Page) -> None:
     assert signed_in.eval(
         "document.querySelector('main').scrollHeight <= document.querySelector('main').clientHeight + 60"
     )
+
+
+def test_the_form_of_a_project_offers_roles_keys_of_quotas_and_clusters(signed_in: Page) -> None:
+    open_form(signed_in, "projects/~new")
+    signed_in.click(role("button", "+ Add to members"))
+    signed_in.click(role("DisclosureTriangle", "Quotas"))
+    signed_in.click(role("button", "+ Add to project"))
+    offered = "[...{}.list.options].map((option) => option.value)"
+    assert "spaceinstances.active" in signed_in.eval(offered.format("document.querySelector('.key')"))
+    role_input = "[...document.querySelectorAll('.entry label')].find((l) => l.innerText === 'Cluster role').control"
+    assert signed_in.eval(offered.format(role_input)) == ["admin", "user", "viewer"]
+    signed_in.click(role("button", "+ Add to allowed clusters"))
+    signed_in.wait_until(lambda: "frankfurt" in signed_in.eval(offered.format("document.activeElement")), "clusters")
+    assert signed_in.eval("document.scrollingElement.scrollHeight <= innerHeight")  # only the page scrolls
 
 
 def test_a_rejected_value_is_reported_at_its_field(signed_in: Page) -> None:

@@ -199,6 +199,24 @@ def test_ten_thousand_rows_need_at_most_a_hundred_elements(long_list: Page) -> N
     assert long_list.text(COUNT) == "1 of 10,000 config maps"
 
 
+def test_scrolling_moves_only_the_rows_that_come_into_view(long_list: Page) -> None:
+    scroll = """(async (top) => {
+      const frame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+      let moved = 0;
+      const count = (list) => { for (const each of list) moved += each.addedNodes.length; };
+      const observer = new MutationObserver(count);
+      observer.observe(document.querySelector(".vtable-body"), { childList: true });
+      document.querySelector(".vtable").scrollTop = top;
+      await frame();
+      count(observer.takeRecords());
+      observer.disconnect();
+      return moved;
+    })"""
+    long_list.eval(f"{scroll}(32000)")
+    for top in (32000 + 3 * 32, 32000 - 2 * 32):
+        assert 0 < long_list.eval(f"{scroll}({top})") <= 6
+
+
 def test_columns_are_sorted_by_value_not_by_text(long_list: Page) -> None:
     long_list.click("[data-column=data] button")
     long_list.click("[data-column=data] button")

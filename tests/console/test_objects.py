@@ -130,6 +130,8 @@ def test_changes_of_others_are_shown_and_merged_and_conflicts_are_decided(admin:
     admin.click(role("button", "Review changes"))
     admin.click(role("button", "Save"))
     admin.wait_for_text("Saved.", "main")
+    notice = "document.querySelector('.notice.done').getBoundingClientRect()"
+    assert admin.eval(f"{notice}.top >= document.querySelector('main').getBoundingClientRect().top")
     data = server.send("GET", f"{CONFIGMAPS}/shared")["data"]
     assert (data["a"], data["b"], data["g"], data["h"]) == ("mine", "1", "theirs", "theirs")
 
@@ -217,7 +219,7 @@ def test_a_project_says_what_is_in_it_and_asks_for_its_name(admin: Page, server:
     server.create(f"{GROUP}/namespaces/service-p-typed/projectsecrets", manifest("ProjectSecret", "inside"))
     admin.goto("projects/typed")
     admin.click(DELETE)
-    admin.wait_for_text("1 project secret", "dialog")
+    admin.wait_for_text("1 project secret: inside", "dialog")
     assert admin.count("dialog button.danger:enabled") == 0
     admin.fill("Type typed to confirm", "typed")
     admin.click("dialog button.danger:enabled")

@@ -21,6 +21,7 @@ def test_the_page_loads_over_http2_without_errors_and_violations(page: Page) -> 
 def test_a_page_below_another_loads_the_same_files(page: Page) -> None:
     page.goto("a/b/c?x=/y")
     page.wait_for("dialog input")
+    page.wait_idle(1.0)
     assert {request.status for request in page.requests if request.path.startswith("/console/assets/")} == {200}
 
 
@@ -70,7 +71,8 @@ def test_the_page_loads_behind_a_proxy_that_adds_a_path(browser: Browser, server
                 page.goto(start)
                 page.wait_for("dialog input")
                 assert page.path.startswith("/x/y/console/")
-                assert {each.status for each in page.requests if "/assets/" in each.path} <= {200, 304}
+                answered = [each for each in page.requests if each.status]  # the next page cancels the others
+                assert {each.status for each in answered if "/assets/" in each.path} <= {200, 304}
             assert [each for each in page.requests if each.path.startswith("/console/assets/")]
             assert page.csp_violations == []
         finally:

@@ -30,8 +30,8 @@ OPEN = """(async () => {
   show(terminal);
   await new Promise((resolve) => setTimeout(resolve, 200));
 })()"""
-LONG_TASKS = """(() => { window.tasks = []; new PerformanceObserver((list) => tasks.push(...list.getEntries()
-  .map((each) => each.duration))).observe({ type: "longtask" }); })()"""
+COUNT_FRAMES = """(() => { window.frames_shown = 0;
+  const count = () => { window.frames_shown += 1; requestAnimationFrame(count); }; count(); })()"""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,8 @@ def test_a_shell_in_a_workspace_gets_keys_and_the_size_and_says_how_it_ended(pag
     page.type("cat\n")
     page.type("abc")
     page.press("Control+c")
+    page.type("echo interrupted$((1+1))\n")  # what is typed before the signal has arrived is discarded
+    wait_for_line(page, "interrupted2")
     page.type("exit 5\n")
     page.wait_for_text("The session has ended with exit code 5.")
     page.eval("terminal.status.querySelector('button').click()")
@@ -99,14 +101,15 @@ def test_a_refused_session_says_why(page: Page) -> None:
     page.wait_for_text("not found", ".terminal-status")
 
 
+@pytest.mark.long
 def test_ten_megabytes_do_not_freeze_the_page(page: Page) -> None:
-    page.eval(LONG_TASKS)
+    page.eval(COUNT_FRAMES)
     program = "[print('The quick brown fox jumps over the lazy dog', n) for n in range(200000)]; print('END')"
     page.eval(shell(f'{sys.executable} -c "{program}"; sleep 100'))
     page.wait_until(lambda: "END" in [line.rstrip() for line in page.texts(".terminal-line")], "all is shown", 30)
     assert page.eval("terminal.screen.history.length") <= 5500
     assert page.count(".terminal-line") <= page.eval("terminal.screen.rows") + 1
-    assert page.eval("Math.max(0, ...tasks)") < 400
+    assert page.eval("frames_shown") > 10  # the page was drawn meanwhile, so it can be used
 
 
 def test_a_selection_survives_output_and_is_copied_without_blanks(page: Page) -> None:
@@ -123,6 +126,18 @@ def test_a_selection_survives_output_and_is_copied_without_blanks(page: Page) ->
     assert page.eval("getComputedStyle(document.querySelector('.terminal-line .bold')).color") != page.eval(
         "getComputedStyle(terminal.view).color"
     )
+
+
+def test_typing_after_a_selection_reaches_the_program(page: Page) -> None:
+    page.eval("window.typed = ''; terminal.onInput = (text) => { window.typed += text; }; terminal.write('word')")
+    wait_for_line(page, "word")
+    x, y = page.eval("(({ x, y }) => [x + 10, y + 8])(terminal.view.getBoundingClientRect())")
+    for count in (1, 2):
+        for kind in ("mousePressed", "mouseReleased"):
+            page.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=count)
+    assert page.eval("getSelection().toString().trim()") == "word"
+    page.type("ls")
+    assert page.eval("window.typed") == "ls"
 
 
 def test_keys_reach_the_program_as_a_terminal_sends_them_and_the_keyboard_gets_out(page: Page) -> None:
@@ -144,6 +159,7 @@ def test_keys_reach_the_program_as_a_terminal_sends_them_and_the_keyboard_gets_o
     assert page.eval("document.activeElement === terminal.input") is False
 
 
+@pytest.mark.long
 def test_a_log_of_a_million_lines_stays_bounded_and_is_filtered(page: Page) -> None:
     page.eval("window.log = new LogView(scope); show(log)")
     page.eval(

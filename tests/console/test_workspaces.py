@@ -134,6 +134,18 @@ def test_a_workspace_without_a_source_is_created_and_not_started(
     assert not server.send("GET", f"{WORKSPACES}/blank")["metadata"].get("annotations")
 
 
+def test_no_project_is_chosen_for_the_user(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto("devpodworkspaceinstances/~new")
+    page.wait_for_text("Choose a project first", ".choices")
+    page.fill("Name", "nowhere")
+    page.click(role("button", "Create"))
+    assert page.eval("document.querySelector('form select').matches(':invalid')")
+    assert page.path.endswith("/~new")
+    page.fill("Project", "Storefront")
+    page.wait_for_text("Workspace in a container", ".choices")
+
+
 def test_the_log_has_the_lines_of_the_task(page: Page, workspace_path: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
     page.goto(f"{workspace_path}?view=log")
@@ -157,11 +169,11 @@ def test_a_failed_task_says_why_and_leads_to_its_log(
 def test_a_shell_in_the_terminal_runs_commands(page: Page, workspace_path: str, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
     page.goto(f"{workspace_path}?view=terminal")
-    click_action(page, "Open a terminal")
     page.wait_for_text("Connected")
     page.type("echo $GREETING $((6*7)); cat README\n")
     page.wait_for_text("hello 42", ".terminal")
     page.wait_for_text("read me", ".terminal")
+    assert page.eval("document.querySelector('.terminal-frame').offsetHeight > innerHeight / 2")
 
 
 def test_ports_have_the_command_that_forwards_them(page: Page, workspace_path: str, sign_in: SignIn) -> None:
@@ -187,6 +199,11 @@ def test_a_workspace_is_held_awake_stopped_and_started(page: Page, workspace_pat
     click_action(page, "Stop")
     page.wait_for_text("It is stopped.", ".workspace-now", timeout=20)
     page.wait_for_text("Stop: succeeded")
+    page.wait_for_text("Stopped", ".object-head")
+    page.goto(f"{workspace_path}?view=terminal")
+    page.wait_for_text("A workspace that sleeps wakes up for it.")
+    assert page.count(role("button", "Open a terminal")) == 1  # nothing is started without being asked for
+    page.goto(workspace_path)
     click_action(page, "Start")
     page.wait_for_text("It runs", ".workspace-now", timeout=20)
 
@@ -195,11 +212,11 @@ def test_a_reset_is_confirmed_first(page: Page, server: ConsoleServer, workspace
     sign_in(page, ADMIN)
     page.goto(workspace_path)
     before = count_tasks(server)
-    click_action(page, "Reset …")
+    click_action(page, "Reset…")
     page.wait_for_text("all changes that were not pushed")
     page.press("Escape")
     assert count_tasks(server) == before
-    click_action(page, "Reset …")
+    click_action(page, "Reset…")
     page.click(role("button", "Delete and start again"))
     page.wait_until(lambda: count_tasks(server) == before + 1, "the reset has begun")
     page.wait_for_text("It runs", ".workspace-now", timeout=20)
@@ -212,7 +229,7 @@ def test_who_may_only_read_a_workspace_sees_why_the_actions_are_disabled(
     sign_in(page, VIEWER)
     page.goto(workspace_path)
     page.wait_for_text("You may see this workspace, but not use it.")
-    for name in ("Stop", "Recreate …", "Reset …"):
+    for name in ("Stop", "Recreate…", "Reset…"):
         assert page.attribute(role("button", name), "aria-disabled") == "true"
         assert page.attribute(role("button", name), "title")
     assert HOSTILE in page.text("h1")

@@ -24,12 +24,17 @@ def test_the_name_and_all_groups_but_those_of_kubernetes_get_the_prefix(prefix: 
 
 def test_administrators_get_one_group_and_no_system_groups() -> None:
     assert cluster_groups(("system:masters", "a", "service:admins", "system:nodes", "a")) == ("service:admins", "a")
-    assert cluster_groups(("a\nb", "ä", "", " x")) == ()
+    assert cluster_groups(("a\nb", "ä", "", " x", "host:system:serviceaccounts:a")) == ()
+
+
+def test_groups_of_a_front_proxys_service_accounts_cannot_be_impersonated_at_clusters() -> None:
+    with pytest.raises(Forbidden, match="service accounts are not sent to clusters"):
+        ClusterIdentityMapper("fairlead:").check_impersonation(ADA, ["host:system:serviceaccounts"])
 
 
 @pytest.mark.parametrize("prefix", ["fairlead:", ""])
 def test_system_names_are_rejected_with_any_prefix(prefix: str) -> None:
-    for name in ("system:admin", "system:serviceaccount:a:b", "", "ä", "a\nb"):
+    for name in ("system:admin", "system:serviceaccount:a:b", "host:system:serviceaccount:a:b", "", "ä", "a\nb"):
         with pytest.raises(Forbidden, match="is not sent to connected clusters"):
             ClusterIdentityMapper(prefix).map_user(User(name))
 

@@ -198,3 +198,28 @@ def test_a_path_with_a_space_is_quoted_in_the_command(folder: Path) -> None:
     path = folder / "my seal.key"
     write_file(path, b"", mode=0o604)
     assert find_problems(folder) == [f"{path}: other users may read it; run: chmod 600 '{path}'"]
+
+
+def test_a_volume_of_a_pod_may_be_world_writable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.chmod(0o2777)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert find_problems(folder) == [f"{folder}: other users may write to it; run: chmod o-w {folder}"]
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == folder)
+    require_private(folder)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
+    assert len(find_problems(folder)) == 1
+
+
+def test_a_key_in_a_volume_of_a_secret_is_accepted(tmp_path: Path) -> None:
+    # As the kubelet mounts them: a sticky folder, a folder for each version, and two levels of symbolic links.
+    volume = tmp_path / "tls"
+    version = volume / "..2026_01_01"
+    version.mkdir(parents=True)
+    (version / "tls.key").write_text("")
+    (volume / "..data").symlink_to(version.name)
+    (volume / "tls.key").symlink_to("..data/tls.key")
+    volume.chmod(0o3777)
+    require_tamper_proof(volume / "tls.key")
+    version.chmod(0o777)
+    with pytest.raises(FileProblem, match="2026_01_01: other users may write"):
+        require_tamper_proof(volume / "tls.key")

@@ -14,3 +14,8 @@ def test_an_administrator_has_all_permissions_unless_the_key_has_a_scope(group: 
 def test_the_server_itself_has_all_permissions_and_other_users_do_not() -> None:
     assert CONTROLLER_USER.is_unscoped_admin
     assert not User("eve", ("service:admin", "system:authenticated")).is_unscoped_admin
+
+
+def test_service_accounts_of_a_namespace_share_one_name_in_flow_control() -> None:
+    for prefix in ("system:serviceaccount:", "host:system:serviceaccount:"):
+        assert User(f"{prefix}a:ci").flow_distinguisher == f"{prefix}a"

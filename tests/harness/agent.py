@@ -10,7 +10,6 @@ import orjson
 from fairlead.agent.config_cache import CacheOptions, ConfigCache
 from fairlead.agent.control_plane import ControlPlaneError
 from fairlead.agent.endpoint import DirectEndpoint, EndpointDependencies
-from fairlead.agent.local_cluster import LIMITS, resolve_host
 from fairlead.agent.reports import ReportQueue
 from fairlead.agent.tokens import DirectTokenAuthenticator
 from fairlead.authn.direct_tokens import SCOPED_AUDIENCE
@@ -19,6 +18,7 @@ from fairlead.core.objects import Object
 from fairlead.server.api.routing import parse_api_path
 from fairlead.server.pipeline import Pipeline
 from fairlead.upstream.kubeconfig import parse_kubeconfig
+from fairlead.upstream.local_cluster import LIMITS, resolve_host
 from fairlead.upstream.upstream import Upstream
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.calls import call

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from fairlead.core.crypto.certificates import Certificates
 
@@ -110,11 +110,15 @@ def _handler(fake: FakeServer) -> type[BaseHTTPRequestHandler]:
         def handle_one(self) -> None:
             parts = urlsplit(self.path)
             length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else None
             headers = {name.lower(): value for name, value in self.headers.items()}
+            content = self.rfile.read(length)
+            if headers.get("content-type") == "application/x-www-form-urlencoded":
+                body: Any = dict(parse_qsl(content.decode()))
+            else:
+                body = json.loads(content) if length else None
             query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-            code, content = fake.respond(Request(self.command, parts.path, query, headers, body))
-            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            code, reply = fake.respond(Request(self.command, parts.path, query, headers, body))
+            data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))

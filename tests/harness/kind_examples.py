@@ -88,7 +88,7 @@ _FIELDS: dict[str, Object] = {
             "endpoint": "runner.example.com:8443",
             "unusable": False,
         },
-        "status": {"phase": "Initialized", "reason": "Reported", "message": "the runner has reported"},
+        "status": {"phase": "Initialized", "reason": "Reported", "conditions": [{"type": "Ready", "status": "True"}]},
     },
     "SpaceInstance": {
         "spec": {
@@ -165,7 +165,6 @@ _FIELDS: dict[str, Object] = {
             "clusterRoles": [{"name": "auditor"}],
             "passwordRef": {"secretName": "ada-password", "secretNamespace": "service-system", "key": "password"},
             "tokenGeneration": 2,
-            "disabled": False,
         },
         "status": {"teams": ["core"]},
     },
@@ -200,6 +199,7 @@ _FIELDS: dict[str, Object] = {
     "ServiceAccount": {"secrets": [{"name": "a"}], "imagePullSecrets": [{"name": "b"}]},
     "Pod": {"spec": {"restartPolicy": "Never"}, "status": {"phase": "Pending"}},
     "Service": {"spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {}}},
+    "CustomResourceDefinition": {"spec": {"scope": "Cluster"}, "status": {"storedVersions": ["v1"]}},
     "Namespace": {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
     "ConfigMap": {"data": {"a": "1"}, "binaryData": {"b": "AAE="}},
     "Secret": {"data": {"a": "MQ=="}, "type": "Opaque"},
@@ -209,8 +209,7 @@ _FIELDS: dict[str, Object] = {
         "message": "it began\n",
         "type": "Normal",
         "count": 3,
-        "firstTimestamp": "2026-01-02T03:04:05Z",
-        "lastTimestamp": "2026-01-02T03:05:05Z",
+        **{"firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:05:05Z"},
         "source": {"component": "tester", "host": "h1"},
     },
     "Lease": {"spec": {"holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0}},
@@ -252,6 +251,7 @@ _FIELDS: dict[str, Object] = {
         "metadata": {},
         "status": {"keyID": "2026-01-02-0123456789abcdef", "retiredUntil": "2026-04-02T03:04:05Z"},
     },
+    "SignOnReview": {"metadata": {}, "spec": {"connector": "okta", "claims": {"sub": "1"}}},
     "Self": {
         "metadata": {},
         "spec": {"accessKey": "laptop"},

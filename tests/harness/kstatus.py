@@ -1,22 +1,27 @@
 """The status of an object for generic tools: `kstatus`, which Flux uses, and `kubectl wait`."""
 
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.registry.conditions import TRUE, find_condition, is_true
+from fairlead.registry.conditions import TRUE, conditions_of, find_condition
+
+TERMINATING, IN_PROGRESS, FAILED, CURRENT = "Terminating", "InProgress", "Failed", "Current"
+_BY_CONDITION = {"Reconciling": IN_PROGRESS, "Stalled": FAILED}
+_BY_READY = {"True": CURRENT, "False": IN_PROGRESS, "Unknown": IN_PROGRESS}
 
 
 def kstatus(obj: Object) -> str:
-    """Returns Terminating, InProgress, Failed or Current. An object without conditions is Current."""
-    if "deletionTimestamp" in metadata(obj):
-        return "Terminating"
-    status, observed = obj.get("status"), get_path(obj, "status.observedGeneration")
-    if observed is not None and observed != metadata(obj).get("generation"):
-        return "InProgress"
-    if is_true(status, "Reconciling"):
-        return "InProgress"
-    if is_true(status, "Stalled"):
-        return "Failed"
-    ready = find_condition(status, "Ready")
-    return "Current" if ready is None or ready.get("status") == TRUE else "InProgress"
+    """The rules for kinds that kstatus does not know: the deletion, the generation of the whole status, the first
+    condition Reconciling or Stalled that is True, and Ready. An object without any of them is Current."""
+    meta, status = metadata(obj), obj.get("status")
+    if meta.get("deletionTimestamp"):
+        return TERMINATING
+    generation, observed = meta.get("generation"), get_path(obj, "status.observedGeneration")
+    if generation is not None and observed is not None and observed != generation:
+        return IN_PROGRESS
+    for each in conditions_of(status):
+        if each.get("status") == TRUE and each.get("type") in _BY_CONDITION:
+            return _BY_CONDITION[str(each["type"])]
+    ready = find_condition(status, "Ready") or {}
+    return _BY_READY.get(str(ready.get("status")), CURRENT)
 
 
 def is_wait_over(obj: Object, type: str = "Ready") -> bool:

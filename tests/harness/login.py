@@ -3,7 +3,7 @@
 Password hashes are cheap and counted. Only tests advance the clock.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,7 +18,8 @@ from fairlead.authn.login_sessions import LoginSessions
 from fairlead.authn.login_throttle import LoginThrottle
 from fairlead.authn.password_hash import Cost, PasswordHasher
 from fairlead.authn.password_store import PasswordStore
-from fairlead.authn.principals import PrincipalDirectory
+from fairlead.authn.principals import AdminUserCheck, PrincipalDirectory
+from fairlead.authn.sso.policy import SignOnPolicy
 from fairlead.authz.authorizer import administrators, first_decision
 from fairlead.authz.scope.subset import is_superset
 from fairlead.core.call import Call, Decision, Reply, RequestInfo
@@ -26,7 +27,9 @@ from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import TEAM, USER
+from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME
 from fairlead.kinds.core.config_data import SECRET
+from fairlead.kinds.core.event import EVENT
 from fairlead.kinds.core.namespace import NAMESPACE
 from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.informer import Informer
@@ -36,6 +39,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.auth.login import LoginHandlers
 from fairlead.server.pipeline import Pipeline
+from fairlead.storage.contract import Store
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.profile import ProfileHandler
@@ -61,8 +65,10 @@ class CountingHasher(PasswordHasher):
 class LoginFixture:
     """The handlers of `/auth` and `users/<name>/profile`, and requests to them."""
 
-    def __init__(self, registry: Registry, clock: ManualClock, pepper: Pepper) -> None:
+    def __init__(self, registry: Registry, clock: ManualClock, pepper: Pepper, store: Store) -> None:
         self.registry = registry
+        self.store = store
+        self.pepper = pepper
         self.clock = clock
         self.hasher = CountingHasher(CHEAP_COST)
         self.logins = LoginSessions(registry, GROUP, lambda: TTL)
@@ -70,8 +76,11 @@ class LoginFixture:
         self.throttle = LoginThrottle(clock)
         self.handlers = LoginHandlers(self.passwords, self.logins, self.throttle)
         self.grants: set[tuple[str, str]] = set()
-        self.profiles = ProfileHandler(registry, GROUP, self.passwords, self.throttle, self.decide)
-        principals = PrincipalDirectory(Informer(registry.view, GROUP, USERS), Informer(registry.view, GROUP, TEAMS))
+        sign_on = SignOnPolicy(registry.view, GROUP)
+        is_admin_user = AdminUserCheck(GROUP, registry.view, sign_on)
+        self.profiles = ProfileHandler(registry, GROUP, self.passwords, self.throttle, self.decide, is_admin_user)
+        users, teams = Informer(registry.view, GROUP, USERS), Informer(registry.view, GROUP, TEAMS)
+        principals = PrincipalDirectory(users, teams, sign_on=sign_on)
         keys = Informer(registry.view, GROUP, ACCESS_KEYS)
         self.keys = AccessKeyAuthenticator(keys, principals, pepper, clock, lambda key: None)
         self.cookies = CookieAuthenticator(self.keys)
@@ -99,6 +108,15 @@ class LoginFixture:
         )
         value: str = orjson.loads(created)["spec"]["key"]
         return value
+
+    async def add_connector(self, id: str, rules: Sequence[Object] = ()) -> None:
+        """Configures a provider for single sign-on, with group mappings."""
+        oidc = {"issuerURL": f"https://{id}.example.com", "clientId": "fairlead"}
+        raw = orjson.dumps({"auth": {"connectors": [{"id": id, "oidc": oidc}], "groupMappings": list(rules)}}).decode()
+        body = {"apiVersion": f"{GROUP}/v1", "kind": CONFIG.name, "metadata": {"name": CONFIG_NAME}}
+        await self.registry.resource(GROUP, CONFIG.plural).create(
+            {**body, "spec": {"raw": raw}}, "", WriteOptions(CONTROLLER_USER, "tests")
+        )
 
     def key_names(self) -> list[str]:
         return [entry.key[3] for entry in self.registry.view.entries(GROUP, ACCESS_KEYS)]
@@ -143,7 +161,7 @@ class LoginFixture:
 @asynccontextmanager
 async def open_login() -> AsyncIterator[LoginFixture]:
     clock, store, pepper = ManualClock(), MemoryStore(), Pepper(bytes(range(32)))
-    catalog = Catalog((USER, TEAM, OWNED_ACCESS_KEY, SECRET, NAMESPACE))
+    catalog = Catalog((USER, TEAM, OWNED_ACCESS_KEY, SECRET, NAMESPACE, EVENT, CONFIG))
     view = View(store, entry_builder(catalog))
     await view.start()
     chain = AdmissionChain(
@@ -154,7 +172,7 @@ async def open_login() -> AsyncIterator[LoginFixture]:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "service-system"}}
     await registry.resource("", "namespaces").create(namespace, "", WriteOptions(CONTROLLER_USER, "tests"))
     try:
-        yield LoginFixture(registry, clock, pepper)
+        yield LoginFixture(registry, clock, pepper, store)
     finally:
         await view.stop()
         await store.close()

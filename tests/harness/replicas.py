@@ -56,13 +56,21 @@ class Replicas:
     settings: dict[str, str | int] = field(default_factory=dict)
     """More settings of each of them."""
 
-    def start(self) -> Server:
+    def start(self, module: str = "fairlead") -> Server:
         self.started += 1
         data = self.folder / f"replica{self.started}"
         if self.servers:
             self._same_certificate(data)
         server = self.stack.enter_context(
-            running_server(data, store=self.store, log_level="info", log_format="json", **self.secrets, **self.settings)
+            running_server(
+                data,
+                module,
+                store=self.store,
+                log_level="info",
+                log_format="json",
+                **self.secrets,
+                **self.settings,
+            )
         )
         if self.servers:
             server = replace(server, key=self.servers[0].key)

@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from tests.harness.fork_server import ForkedProcess, fork_program
+
 ROOT = Path(__file__).resolve().parents[2]
 MANAGEMENT = "/kubernetes/management"
 CONFIGMAPS = f"{MANAGEMENT}/api/v1/namespaces/default/configmaps"
@@ -35,7 +37,7 @@ TIMEOUT_SECONDS = 20.0
 class Server:
     """A running server and what its clients need."""
 
-    process: "subprocess.Popen[bytes]"
+    process: ForkedProcess
     url: str
     key: str
     ca_file: str
@@ -107,8 +109,8 @@ def build_tls_context(ca_file: str, protocols: tuple[str, ...] = ()) -> ssl.SSLC
     return context
 
 
-def server_command(folder: Path, *arguments: str) -> Sequence[str]:
-    return sys.executable, "-m", "fairlead", "up", "--data", str(folder), "--port", "0", *arguments
+def server_command(folder: Path, *arguments: str, module: str = "fairlead") -> Sequence[str]:
+    return sys.executable, "-m", module, "up", "--data", str(folder), "--port", "0", *arguments
 
 
 def server_environment(**variables: str | int) -> dict[str, str]:
@@ -119,27 +121,19 @@ def server_environment(**variables: str | int) -> dict[str, str]:
 
 
 @contextmanager
-def running_server(folder: Path, **variables: str | int) -> Iterator[Server]:
-    """A server on the folder, which may be one that another server has left."""
+def running_server(folder: Path, module: str = "fairlead", /, **variables: str | int) -> Iterator[Server]:
+    """A server on the folder, which may be one that another server has left. `module` is the program that it runs."""
     log = folder.parent / f"{folder.name}.log"
+    arguments = server_command(folder, "--json", module=module)[3:]
     with log.open("ab") as errors:
-        process = subprocess.Popen(
-            server_command(folder, "--json"),
-            cwd=ROOT,
-            env=server_environment(**variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
+        process = fork_program(module, arguments, server_environment(**variables), errors)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, log.read_text()
         ready: dict[str, Any] = json.loads(line)
         yield Server(process, ready["url"], ready["accessKey"], ready["caFile"], log)
     finally:
-        process.kill()
-        process.communicate()
+        process.close()
 
 
 @contextmanager
@@ -175,18 +169,18 @@ def configmap(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-def expect_startup_error(folder: Path, *arguments: str, **variables: str | int) -> str:
+def expect_startup_error(folder: Path, *arguments: str, module: str = "fairlead", **variables: str | int) -> str:
     """Returns the only line that a failing start prints."""
     result = subprocess.run(
-        server_command(folder, *arguments),
+        server_command(folder, *arguments, module=module),
         cwd=ROOT,
         env=server_environment(**variables),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_SECONDS,
+        timeout=2 * TIMEOUT_SECONDS,
         check=False,
     )
-    assert (result.returncode, result.stdout) == (1, "")
+    assert (result.returncode, result.stdout) == (1, ""), result.stderr
     assert result.stderr.startswith("fairlead: ") and result.stderr.count("\n") == 1, result.stderr
     return result.stderr

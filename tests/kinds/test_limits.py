@@ -107,6 +107,8 @@ def test_a_stored_oversized_value_can_stay_but_not_grow(kind: Kind) -> None:
     schema = kind.schema()
     validator = Validator(schema)
     for path, large in iter_oversized(schema):
+        if len(large) > limits.SERVER_WRITTEN_ITEMS:  # clients do not send these, and a million items take seconds
+            continue
         stored = build_value(schema, path, large)
         assert validator.validate(build_value(schema, path, large), stored).problems == [], path
         larger = large + large[:1] if not isinstance(large, dict) else {**large, "one more": next(iter(large.values()))}

@@ -91,7 +91,7 @@ def build_canary_value(schema: Mapping[str, Any], label: str, canaries: Canaries
     if schema.get("format") == "date-time":
         return "2026-01-02T03:04:05Z"
     if schema.get("type") == "object":
-        return {"k": build_canary_value(schema["additionalProperties"], label, canaries)}
+        return {"k": build_canary_value(schema.get("additionalProperties") or {"type": "string"}, label, canaries)}
     text = canaries.create(label)
     return base64.b64encode(text.encode()).decode() if schema.get("format") == "byte" else text
 

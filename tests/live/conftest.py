@@ -1,4 +1,4 @@
-"""Runs suites whose guarantees must hold across worker processes on one worker and on two."""
+"""Runs suites whose guarantees must hold across worker processes on two workers; `make test-long` also on one."""
 
 from collections.abc import Iterator
 
@@ -21,12 +21,14 @@ SUITES = (
     "test_shutdown",
     "test_slow_watchers",
     "test_watch",
+    "test_workload_identity",
 )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.module.__name__.rpartition(".")[2] in SUITES:
-        metafunc.parametrize("workers", (1, 2), ids=("1-worker", "2-workers"), indirect=True, scope="module")
+        counts = (pytest.param(1, marks=pytest.mark.long), 2)
+        metafunc.parametrize("workers", counts, ids=("1-worker", "2-workers"), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module", autouse=True)

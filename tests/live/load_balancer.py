@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Self
 from urllib.parse import urlsplit
 
 CHUNK = 65_536
@@ -13,7 +14,7 @@ class LoadBalancer:
     """`with LoadBalancer(urls) as balancer` listens on `balancer.url`."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        self._targets = [(parts.hostname or "", parts.port or 0) for parts in map(urlsplit, urls)]
+        self._targets = [parse_address(url) for url in urls]
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -22,7 +23,7 @@ class LoadBalancer:
     def url(self) -> str:
         return f"https://127.0.0.1:{self._listener.getsockname()[1]}"
 
-    def __enter__(self) -> "LoadBalancer":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -56,6 +57,11 @@ class LoadBalancer:
             except OSError:
                 continue
         return None
+
+
+def parse_address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 0
 
 
 def forward(source: socket.socket, target: socket.socket) -> None:

@@ -71,6 +71,7 @@ def is_readable(client: httpx.Client, name: str) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_encryption_keys_are_rotated_while_two_replicas_write_and_read(replicas_with_key_files: Replicas) -> None:
     group, stop = replicas_with_key_files, threading.Event()
     names: list[str] = []

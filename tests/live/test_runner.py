@@ -224,7 +224,7 @@ def run_command(*command: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_a_second_process_on_the_same_folder_does_not_start(tmp_path: Path) -> None:
+def test_a_second_process_starts_on_another_folder_and_after_the_first_was_stopped(tmp_path: Path) -> None:
     with (
         running_server(tmp_path / "data") as server,
         server.client() as admin,
@@ -236,6 +236,13 @@ def test_a_second_process_on_the_same_folder_does_not_start(tmp_path: Path) -> N
         key = (runner.folder / "key").read_text()
         assert key not in " ".join(Path(f"/proc/{runner.processes[-1].pid}/cmdline").read_text().split("\0"))
         assert key not in runner.read_log()
+        lease = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/service-system/leases/runner-local"
+        assert admin.get(lease).json()["spec"]["holderIdentity"]
+        assert runner.stop() == 0
+        assert admin.get(lease).json()["spec"].get("holderIdentity", "") == ""
+        runner.flags = ("--state", str(tmp_path / "other"))
+        runner.start()
+        assert admin.get(lease).json()["spec"]["holderIdentity"]
 
 
 def test_the_doctor_says_what_is_missing(tmp_path: Path) -> None:

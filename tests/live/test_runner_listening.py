@@ -34,12 +34,14 @@ class ListeningRunner:
 
 @contextmanager
 def listening_runner(server: Server, key: str, folder: Path, address: str = "127.0.0.1:0") -> Iterator[ListeningRunner]:
+    """All have the same state, by which they are one machine: another one would wait for the Lease of the former."""
+    state = server.log.parent / "runner-state"
     folder.mkdir(exist_ok=True)
     (folder / "key").write_text(key)
     (folder / "key").chmod(0o600)
     command = [
         *(sys.executable, "-m", "fairlead", "runner", "start", "local", "--server", server.url, "--json"),
-        *("--ca-file", server.ca_file, "--key-file", str(folder / "key"), "--state", str(folder / "state")),
+        *("--ca-file", server.ca_file, "--key-file", str(folder / "key"), "--state", str(state)),
         *("--engine", "process", "--listen", address),
     ]
     with open(folder / "log", "ab") as log:

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from fairlead.cli.server.admin_kubeconfig import read_key
+from fairlead.core.admin_kubeconfig import read_key
 from tests.harness.server_process import (
     CONFIGMAPS,
     ROOT,

@@ -14,6 +14,7 @@ from tests.harness.eventually import wait_until
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 
+SETTLED_COUNTS = 5
 VERSIONS = pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
 NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
 
@@ -133,10 +134,11 @@ def test_many_watches_get_all_events_in_order(server: Server, configmaps_path: s
 
 @VERSIONS
 def test_closed_watches_leave_no_open_connections(server: Server, configmaps_path: str, http2: bool) -> None:
-    before, current = -1, server.count_descriptors()
-    while current != before or current >= 60:  # connections of earlier tests may still be closing
+    counts = [server.count_descriptors()]
+    while len(counts) < SETTLED_COUNTS or len(set(counts[-SETTLED_COUNTS:])) > 1:  # earlier tests may still be closing
         time.sleep(0.3)
-        before, current = current, server.count_descriptors()
+        counts.append(server.count_descriptors())
+    before = counts[-1]
     clients = [server.client(http2=http2) for _ in range(20)]
     streams = [
         client.send(client.build_request("GET", configmaps_path, params={"watch": "1"}), stream=True)

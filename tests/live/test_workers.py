@@ -227,8 +227,8 @@ def test_a_worker_whose_event_loop_is_stuck_is_replaced(tmp_path: Path, monkeypa
         "import fairlead.app.workers.slots as slots; slots.STUCK_CHECKS = 3; from fairlead.cli import main; main()"
     )
 
-    def command(folder: Path, *arguments: str) -> list[str]:
-        return [sys.executable, "-c", patched, *server_command(folder, *arguments)[3:]]
+    def command(folder: Path, *arguments: str, module: str) -> list[str]:
+        return [sys.executable, "-c", patched, *server_command(folder, *arguments, module=module)[3:]]
 
     monkeypatch.setattr(server_process, "server_command", command)
     with running_workers(tmp_path / "data") as server:

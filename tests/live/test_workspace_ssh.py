@@ -130,7 +130,7 @@ def find_port() -> int:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("name", [WITH_SSHD, WITHOUT_SSHD])
+@pytest.mark.parametrize("name", [pytest.param(WITH_SSHD, marks=pytest.mark.long), WITHOUT_SSHD])
 def test_ssh_scp_and_forwarding_work_and_a_killed_client_leaves_nothing(
     user: SshUser, name: str, tmp_path: Path
 ) -> None:

@@ -51,7 +51,8 @@ class Network:
 
 
 class ControlPlane:
-    """A context manager. `flags` are for kube-apiserver; with a `network` it can have a node (`node.py`)."""
+    """A context manager. `flags` are for kube-apiserver, `controller_flags` for kube-controller-manager; with a
+    `network` it can have a node (`node.py`)."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class ControlPlane:
         network: Network | None = None,
         port: int = 0,
         controllers: str = CONTROLLERS,
+        controller_flags: Sequence[str] = (),
     ) -> None:
         self.binaries = binaries
         self.folder = folder
@@ -68,6 +70,7 @@ class ControlPlane:
         self.network = network
         self.port = port or free_port()
         self.controllers = controllers
+        self.controller_flags = controller_flags
         self.authority: CertificateAuthority = get_authority("reference CA")
         self._etcd_port = free_port()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -196,6 +199,7 @@ class ControlPlane:
             f"--service-account-private-key-file={self.folder / 'sa.key'}",
             f"--root-ca-file={self.folder / 'ca.crt'}",
             f"--flex-volume-plugin-dir={self.folder / 'plugins'}",
+            *self.controller_flags,
         )
         if self.network is not None:
             flags = (f"--kubeconfig={config}", "--leader-elect=false", "--secure-port=0")

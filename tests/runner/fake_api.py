@@ -18,6 +18,7 @@ class FakeApi:
         self.lease: Object | None = None
         self.runner: Object = {}
         self.is_reachable = True
+        self.request_seconds = 0.0
         self.patches = 0
         self.credentials: Object = {}
         self.credentials_error: ApiStatusError | None = None
@@ -91,6 +92,9 @@ class FakeApi:
     async def get_lease(self) -> Object | None:
         self._require_connection()
         return deep_copy(self.lease) if self.lease is not None else None
+
+    def limit_requests(self, seconds: float) -> None:
+        self.request_seconds = seconds
 
     async def put_lease(self, lease: Object) -> Object:
         self._require_connection()

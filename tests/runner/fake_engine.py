@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import uuid4
 
+from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
     ByteStream,
@@ -17,7 +18,6 @@ from fairlead.runner.engines.contract import (
     EngineError,
     EngineStatus,
     ExecOptions,
-    Finding,
     ListeningPort,
     Process,
     Reason,

@@ -8,7 +8,7 @@ import pytest
 from fairlead.cli.resources.runner_process import RunnerOptions, build_unit
 from fairlead.cli.resources.runner_process import build_settings as read_options
 from fairlead.core.files import FileProblem, ensure_private_folder
-from fairlead.runner.engines.contract import Finding
+from fairlead.core.findings import Finding
 from fairlead.runner.journal import Journal, TaskRecord, WorkspaceRecord
 from fairlead.runner.process import lock_folder, runner_status
 from fairlead.runner.registry import choose_engine, load_engines

@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
+from fairlead.core.objects import Object
 from fairlead.runner import decisions
-from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
+from fairlead.runner.heartbeat import RELEASE_SECONDS, Heartbeat, Replaced, RunnerIdentity
 from tests.harness.eventually import eventually
 from tests.harness.virtual_time import LoopClock
 from tests.runner.conftest import RunnerFixture
@@ -226,6 +227,66 @@ async def test_a_process_on_another_machine_waits_until_the_first_is_silent() ->
     await asyncio.sleep(15)
     assert waiting.done()
     assert api.lease is not None and api.lease["spec"]["holderIdentity"] == "n_1"
+
+
+async def test_a_process_on_another_machine_takes_over_at_once_after_a_clean_stop() -> None:
+    api = FakeApi()
+    first, second = build_heartbeat(api, "m", "1"), build_heartbeat(api, "n", "1")
+    await first.acquire()
+    assert api.lease is not None
+    renewed = api.lease["spec"]["renewTime"]
+    await asyncio.sleep(1)
+    await first.release()
+    assert (api.lease["spec"]["holderIdentity"], api.lease["spec"]["renewTime"]) == ("", renewed)
+    began = asyncio.get_running_loop().time()
+    await second.acquire()
+    assert asyncio.get_running_loop().time() == began
+    assert (api.lease["spec"]["holderIdentity"], api.lease["spec"]["leaseTransitions"]) == ("n_1", 1)
+
+
+async def test_a_process_that_was_replaced_releases_nothing() -> None:
+    api = FakeApi()
+    first, second = build_heartbeat(api, "m", "1"), build_heartbeat(api, "m", "2")
+    await first.acquire()
+    await second.acquire()
+    await first.release()
+    assert api.lease is not None and api.lease["spec"]["holderIdentity"] == "m_2"
+
+
+async def test_a_release_wins_over_a_renewal_that_was_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = FakeApi()
+    heartbeat = build_heartbeat(api, "m", "1")
+    await heartbeat.acquire()
+    get_lease, reads = api.get_lease, 0
+
+    async def read_before_a_renewal() -> Object | None:
+        nonlocal reads
+        lease, reads = await get_lease(), reads + 1
+        if reads == 1:
+            await heartbeat.require_current()
+        return lease
+
+    monkeypatch.setattr(api, "get_lease", read_before_a_renewal)
+    await asyncio.sleep(100)  # so long that the next write renews the Lease first
+    await heartbeat.release()
+    assert api.lease is not None and (api.lease["spec"]["holderIdentity"], reads) == ("", 2)
+
+
+async def test_a_stop_does_not_wait_for_a_server_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = FakeApi()
+    heartbeat = build_heartbeat(api, "m", "1")
+    await heartbeat.acquire()
+    api.is_reachable = False
+    await heartbeat.release()
+
+    async def hang() -> Object | None:
+        await asyncio.Event().wait()
+        return None
+
+    monkeypatch.setattr(api, "get_lease", hang)
+    await heartbeat.release()
+    assert api.request_seconds == RELEASE_SECONDS, "the process would wait for the thread of the request"
+    assert api.lease is not None and api.lease["spec"]["holderIdentity"] == "m_1"
 
 
 async def test_a_process_that_was_suspended_learns_that_it_was_replaced_before_it_writes() -> None:

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -46,7 +48,66 @@ def test_an_unreachable_database_is_not_reported_as_no_vulnerabilities(
     assert packages is not None or "no route to host" in output
 
 
-@pytest.mark.parametrize(("arguments", "expected"), [((), 0), (("--strict",), 3)])
-def test_a_skipped_package_fails_only_a_strict_audit(tmp_path: Path, arguments: tuple[str, ...], expected: int) -> None:
+@pytest.mark.parametrize(("arguments", "expected"), [((), 3), (("--lenient",), 0)])
+def test_a_package_that_was_not_looked_up_fails_the_audit_unless_it_is_lenient(
+    tmp_path: Path, arguments: tuple[str, ...], expected: int
+) -> None:
     code, output = run_audit(tmp_path, [SAFE, SKIPPED], *arguments)
     assert code == expected and "private" in output
+
+
+class FakeDatabase(BaseHTTPRequestHandler):
+    """An OSV database that knows one vulnerable version."""
+
+    def do_POST(self) -> None:
+        query = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        vulnerabilities = [VULNERABILITY] if (query["package"]["name"], query["version"]) == ("jinja2", "2.4.1") else []
+        body = json.dumps({"vulns": vulnerabilities}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+VULNERABILITY = {
+    "id": "PYSEC-2014-8",
+    "modified": "2021-07-05T00:01:22Z",
+    "published": "2014-05-19T14:55:00Z",
+    "details": "For the tests.",
+    "affected": [
+        {
+            "package": {"name": "jinja2", "ecosystem": "PyPI"},
+            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.7.3"}]}],
+        }
+    ],
+}
+
+
+@pytest.mark.long  # installs pip-audit from the package index
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("version", "expected"), [("2.4.1", 1), ("3.1.6", 0)])
+def test_the_real_program_finds_a_known_vulnerability(tmp_path: Path, version: str, expected: int) -> None:
+    lock = tmp_path / "bad.lock"
+    lock.write_text(f"jinja2=={version} --hash=sha256:{'0' * 64}\n")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FakeDatabase)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        code, output = run_real_audit(lock, f"http://127.0.0.1:{server.server_address[1]}/v1/query")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert code == expected, output
+    assert ("PYSEC-2014-8, fixed in 2.7.3" in output) == (expected == 1)
+    unreachable = f"http://127.0.0.1:{server.server_address[1]}/v1/query"
+    code, output = run_real_audit(lock, unreachable)
+    assert code == 3 and "NOT AUDITED" in output
+
+
+def run_real_audit(lock: Path, url: str) -> tuple[int, str]:
+    command = [sys.executable, str(SCRIPT), "--lock", str(lock), "--osv-url", url]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+    return result.returncode, result.stdout + result.stderr

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ROOT / "requirements"
 PIN = re.compile(r"(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>[^ ;]+)(?P<marker> ;[^\\]*)? \\")
 DIGEST = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
-REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?>=(?P<minimum>[0-9.]+)")
+REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?>=(?P<minimum>[0-9.]+)(,<[0-9.]+)?")
 
 
 def read_pins(lock: str) -> dict[str, str]:
@@ -31,16 +31,17 @@ def parse_version(version: str) -> tuple[int, ...]:
 def read_requirements() -> dict[str, list[str]]:
     """The requirements of pyproject.toml, by lock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    runtime = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
-    return {"runtime": runtime, "test": [*runtime, *project["project"]["optional-dependencies"]["test"]]}
+    extras, build = project["project"]["optional-dependencies"], project["build-system"]["requires"]
+    runtime = [*project["project"]["dependencies"], *extras["postgres"], *extras["etcd"]]
+    return {"runtime": runtime, "build": build, "test": [*runtime, *build, *extras["test"]]}
 
 
-@pytest.mark.parametrize("lock", ["runtime", "test"])
+@pytest.mark.parametrize("lock", ["runtime", "build", "test"])
 def test_a_lock_has_every_requirement_of_the_project(lock: str) -> None:
     locked = read_pins(lock)
     for requirement in read_requirements()[lock]:
         match = REQUIREMENT.fullmatch(requirement)
-        assert match is not None, f"{requirement}: the test understands only name>=version"
+        assert match is not None, f"{requirement}: the test understands only name>=version and name>=version,<version"
         name = normalize_name(match["name"])
         assert name in locked, f"{name} is not in {lock}.lock; run: make lock"
         assert parse_version(locked[name]) >= parse_version(match["minimum"]), (
@@ -48,12 +49,16 @@ def test_a_lock_has_every_requirement_of_the_project(lock: str) -> None:
         )
 
 
-def test_the_test_lock_contains_the_runtime_lock() -> None:
-    runtime, test = read_pins("runtime"), read_pins("test")
-    assert runtime.items() <= test.items()
+@pytest.mark.parametrize("lock", ["runtime", "build"])
+def test_the_test_lock_contains_the_other_locks_of_an_installation(lock: str) -> None:
+    assert read_pins(lock).items() <= read_pins("test").items()
 
 
-@pytest.mark.parametrize("lock", ["runtime", "test", "audit"])
+def test_the_runtime_lock_has_nothing_that_only_builds_the_package() -> None:
+    assert "hatchling" in read_pins("build") and "hatchling" not in read_pins("runtime")
+
+
+@pytest.mark.parametrize("lock", ["runtime", "build", "test", "audit", "sbom"])
 def test_every_line_of_a_lock_is_a_version_or_a_digest(lock: str) -> None:
     header, *lines = (LOCKS / f"{lock}.lock").read_text().splitlines()
     assert header.startswith("# Written by scripts/lock.sh")

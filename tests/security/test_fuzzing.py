@@ -1,6 +1,7 @@
-"""Fuzzing: ten thousand malformed requests to one server, and checks of its state afterwards.
+"""Fuzzing: thousands of malformed requests to one server, and checks of its state afterwards.
 
-HOSTILE_SEED and HOSTILE_REQUESTS set the seed and the number of requests. A failure names its seed.
+HOSTILE_SEED and HOSTILE_REQUESTS set the seed and the number of requests; `make test-long` sends ten thousand. A
+failure names its seed.
 """
 
 import asyncio
@@ -20,9 +21,11 @@ from tests.security import api_resources, fuzz_run
 from tests.security.conftest import assert_healthy
 
 SEED = os.environ.get("HOSTILE_SEED", "fairlead")
-COUNT = int(os.environ.get("HOSTILE_REQUESTS", "10000"))
+COUNTS = (int(os.environ.get("HOSTILE_REQUESTS", "3000")), pytest.param(10_000, marks=pytest.mark.long))
 MAX_MEMORY_GROWTH = 96 * 1024 * 1024
 """Two threads search the audit log, and each keeps a window of 8 MiB and the pages that it builds."""
+READER_DESCRIPTORS = 2
+"""The second thread that reads the database opens it, and its WAL, when it is needed for the first time."""
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
@@ -35,10 +38,11 @@ class FuzzedServer:
     snapshot: dict[str, str]
     memory: int
     descriptors: int
+    count: int
 
 
-@pytest.fixture(scope="module")
-def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedServer]:
+@pytest.fixture(scope="module", params=COUNTS)
+def fuzzed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedServer]:
     folder = tmp_path_factory.mktemp("fuzz") / "data"
     with running_server(folder) as server:
         with server.client() as client:
@@ -46,13 +50,13 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedServer]:
             api_resources.create_objects(client, catalog)
             snapshot = api_resources.wait_for_stable_snapshot(client, catalog)
         memory, descriptors = server.resident_bytes(), server.count_descriptors()
-        result = asyncio.run(fuzz_run.run_fuzzing(server, catalog, SEED, COUNT))
-        yield FuzzedServer(server, folder, catalog, result, snapshot, memory, descriptors)
+        result = asyncio.run(fuzz_run.run_fuzzing(server, catalog, SEED, request.param))
+        yield FuzzedServer(server, folder, catalog, result, snapshot, memory, descriptors, request.param)
 
 
 def test_no_response_is_missing_malformed_a_leak_or_a_server_error(fuzzed: FuzzedServer) -> None:
     assert not fuzzed.result.findings, f"{fuzzed.result.report()}\n{fuzzed.server.log.read_text()[-3000:]}"
-    assert fuzzed.result.request_count == COUNT
+    assert fuzzed.result.request_count == fuzzed.count
 
 
 def test_watches_deliver_no_unexpected_events(fuzzed: FuzzedServer) -> None:
@@ -63,7 +67,7 @@ def test_the_requests_reach_every_kind_of_response(fuzzed: FuzzedServer) -> None
     """Otherwise the other tests would prove little."""
     statuses = fuzzed.result.statuses
     assert {200, 201, 400, 401, 404, 405, 406, 409, 415, 422, 431} <= statuses.keys()
-    assert statuses[200] + statuses[201] + statuses[409] + statuses[422] > COUNT / 5
+    assert statuses[200] + statuses[201] + statuses[409] + statuses[422] > fuzzed.count / 5
 
 
 def test_the_server_stays_healthy(fuzzed: FuzzedServer) -> None:
@@ -97,9 +101,10 @@ def test_memory_hardly_grows(fuzzed: FuzzedServer) -> None:
 
 def test_all_file_descriptors_are_closed(fuzzed: FuzzedServer) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    while fuzzed.server.count_descriptors() > fuzzed.descriptors and time.monotonic() < deadline:
+    limit = fuzzed.descriptors + READER_DESCRIPTORS
+    while fuzzed.server.count_descriptors() > limit and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert fuzzed.server.count_descriptors() <= fuzzed.descriptors
+    assert fuzzed.server.count_descriptors() <= limit
 
 
 def test_the_server_restarts_with_the_same_objects(fuzzed: FuzzedServer) -> None:

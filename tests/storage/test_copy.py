@@ -204,6 +204,11 @@ async def test_two_concurrent_restores_do_not_mix(tmp_path: Path) -> None:
         restore_records(store, iter_records(other)),
         return_exceptions=True,
     )
-    assert sorted(isinstance(result, (StoreUnavailable, StoreNotEmpty)) for result in results) == [False, True]
-    assert await contents(store) in (RECORDS, other)
+    # One can replace the other's marker just in time for both to fail. Then the store says so: no server starts on it.
+    failed = [isinstance(result, (StoreUnavailable, StoreNotEmpty)) for result in results]
+    if all(failed):
+        assert await store.read(UNFINISHED_KEY) is not None
+    else:
+        assert sorted(failed) == [False, True]
+        assert await contents(store) == (RECORDS if failed[1] else other)
     await store.close()

@@ -64,6 +64,31 @@ async def test_plain_values_are_read_as_they_are_and_encrypted_when_written(
     assert is_encrypted(await read_raw(inner, SECRET))
 
 
+@pytest.mark.parametrize("how", ["read", "scan", "watch"])
+async def test_what_a_newer_version_has_encrypted_stays_encrypted(
+    inner: Store, encrypted: EncryptedStore, how: str
+) -> None:
+    """It knows a sensitive field in a kind that has none here."""
+    newer = EncryptedStore(inner, KEYRING, lambda key, value: True)
+    revision = await newer.commit([Write(PLAIN, b"newer", 0)])
+    if how == "read":
+        await encrypted.read(PLAIN)
+    elif how == "scan":
+        await encrypted.scan(())
+    else:
+        await anext(encrypted.watch((), FIRST_REVISION))
+    revision = await encrypted.commit([Write(PLAIN, b"newer, changed", revision)])
+    assert is_encrypted(await read_raw(inner, PLAIN))
+    moved: Key = (*PLAIN[:3], "moved")
+    await encrypted.commit([Write(PLAIN, None, revision), Write(moved, b"newer, changed", 0)])
+    assert is_encrypted(await read_raw(inner, moved))
+    assert await encrypted.read(moved) == Record(moved, b"newer, changed", await inner.revision())
+    await anext(encrypted.watch((), revision))  # with the deletion
+    await encrypted.commit([Write(PLAIN, b"plain", 0), Write((*PLAIN[:3], "other"), b"plain", 0)])
+    assert not is_encrypted(await read_raw(inner, PLAIN))
+    assert not is_encrypted(await read_raw(inner, (*PLAIN[:3], "other")))
+
+
 async def test_a_plain_value_that_looks_encrypted_is_returned_unchanged(
     inner: Store, encrypted: EncryptedStore
 ) -> None:

@@ -1,13 +1,16 @@
 """storage/open.py: store URLs."""
 
+import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from fairlead.storage.contract import Write
+from fairlead.storage.contract import Record, Store, StoreUnavailable, Write
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.open import SCHEMES, is_shared, open_store
+from fairlead.storage.open import SCHEMES, is_shared, open_existing_store, open_store, read_stored
 from fairlead.storage.sqlite import SqliteStore
+from tests.harness.durable_stores import ADDRESSES
 
 
 async def test_memory_is_a_valid_url() -> None:
@@ -59,3 +62,36 @@ async def test_an_invalid_url_is_rejected_with_the_correct_form(url: str) -> Non
 )
 def test_some_stores_can_be_shared_by_several_servers(url: str, shared: bool) -> None:
     assert is_shared(url) is shared
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "extra"),
+    [("postgres://127.0.0.1:1/none", "asyncpg", "postgres"), ("etcd://127.0.0.1:1/none", "grpc", "etcd")],
+)
+@pytest.mark.parametrize("open_any", [open_store, open_existing_store])
+async def test_without_its_optional_driver_a_store_says_what_to_install(
+    url: str, module: str, extra: str, open_any: Callable[[str], Awaitable[Store]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in sys.modules if each.startswith(f"fairlead.storage.{extra}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(
+        StoreUnavailable,
+        match=rf"{module}, is not installed; .* pipx install --force './fairlead-\S+\.whl\[{extra}\]'$",
+    ):
+        await open_any(url)
+
+
+@pytest.mark.parametrize("backend", ADDRESSES)
+async def test_a_record_can_be_read_while_a_server_uses_the_store(backend: str, tmp_path: Path) -> None:
+    url = await ADDRESSES[backend](tmp_path / "store")
+    store = await open_store(url)
+    revision = await store.commit([Write(("a",), b"1", 0), Write(("b",), b"2", 0)])
+    assert await read_stored(url, ("b",)) == Record(("b",), b"2", revision)
+    assert await read_stored(url, ("c",)) is None
+    await store.close()
+
+
+async def test_a_store_in_memory_cannot_be_read_by_others() -> None:
+    with pytest.raises(ValueError, match="can only be read by the server that uses it"):
+        await read_stored("memory:", ("a",))

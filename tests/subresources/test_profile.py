@@ -201,6 +201,17 @@ async def test_impersonate_does_not_allow_setting_the_password_of_an_administrat
     assert await can_log_in(login, "chief", PASSWORD)
 
 
+async def test_impersonate_does_not_allow_changing_an_administrator_by_a_group_mapping(login: LoginFixture) -> None:
+    await login.add_connector("corp", [{"connector": "corp", "value": "chiefs", "groups": ["service:admins"]}])
+    linked = {"issuer": "https://corp.example.com", "subject": "7"}
+    await login.add_user("member", None, ssoGroups=["corp:staff"], **{**linked, "subject": "8"})
+    await login.add_user("chief", None, ssoGroups=["corp:chiefs"], **linked)
+    login.grants = {("bob", "chief"), ("bob", "member")}
+    await update_profile(login, BOB, "member", displayName="Member")
+    with pytest.raises(Forbidden):
+        await update_profile(login, BOB, "chief", displayName="Chief")
+
+
 async def test_a_machine_with_the_name_of_a_user_is_not_that_user(login: LoginFixture) -> None:
     await login.add_user("robot", None)
     machine = User("robot", ("system:authenticated", "service:authenticated"))

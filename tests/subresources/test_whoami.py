@@ -191,11 +191,11 @@ async def test_a_machine_with_the_name_of_a_user_is_not_that_user() -> None:
     assert "accessKey" not in status
 
 
-async def test_an_impersonated_request_returns_the_user_and_the_key_in_use() -> None:
+async def test_an_impersonated_request_returns_the_user_the_impersonator_and_the_key_in_use() -> None:
     impersonated = User("ada", ADA.groups, impersonator=User("root", ("system:masters",), key="robot-key"))
     async with open_whoami_api() as api:
         status = await api.status(impersonated)
-    assert (status["user"]["name"], status["accessKey"]) == ("ada", "robot-key")
+    assert (status["user"]["name"], status["accessKey"], status["impersonator"]) == ("ada", "robot-key", "root")
 
 
 # --- another key

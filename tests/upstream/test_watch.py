@@ -362,7 +362,7 @@ def build_response(*chunks: bytes) -> Response:
 async def test_a_line_is_not_scanned_again_for_each_of_its_chunks() -> None:
     """Thirty thousand chunks of one byte after two million bytes: copying the line for each of them takes minutes."""
     response = build_response(b" " * 2_000_000)
-    lines = aiter(watch._iter_lines(response))
+    lines = aiter(watch.iter_lines(response))
     line = asyncio.ensure_future(anext(lines))
     async with asyncio.timeout(20):
         for _ in range(30_000):

@@ -5,7 +5,6 @@ loop is stuck is found by its heartbeat.
 """
 
 import socket
-from contextlib import suppress
 from dataclasses import dataclass
 
 from fairlead.app.workers.child_process import ChildProcess
@@ -60,14 +59,20 @@ class Slot:
         """Empties the slot until another process is started."""
         self.child, self.is_ready, self.start_at = None, False, start_at
 
+    def close_listener(self) -> None:
+        """Leaves no new connections to the worker, which stops."""
+        if self.listener is not None:
+            self.listener.close()
+            self.listener = None
+
     def _stop_listening(self) -> None:
         """Leaves new connections to the other workers. The next worker listens again when it is ready.
 
-        Only while the slot is empty: a worker would not notice.
+        Only while the slot is empty: a worker would not notice. And only if it listens: Linux remembers the shutdown of
+        a socket that does not, and would shut down every connection that it accepts later.
         """
-        if self.listener is not None:
-            with suppress(OSError):  # it did not listen
-                self.listener.shutdown(socket.SHUT_RDWR)
+        if self.listener is not None and self.listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            self.listener.shutdown(socket.SHUT_RDWR)
 
     def is_stuck(self, heartbeat: int) -> bool:
         """Compares the heartbeat with that of the last check. Called once a second."""

@@ -25,7 +25,7 @@ from types import FrameType
 
 import structlog
 
-from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer, check_path_ownership
+from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer, check_before_start
 from fairlead.app.workers.child_process import STOP_SIGNALS, Message, Serve, fork_child
 from fairlead.app.workers.context import WorkerContext, WorkerSockets
 from fairlead.app.workers.folder_lock import locked_folder
@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 def supervise(settings: Settings, on_ready: Callable[[StartedServer], None]) -> None:
     """Runs a server with several workers until the first SIGINT or SIGTERM. Raises StartError."""
-    check_path_ownership(settings)
+    check_before_start(settings)
     with locked_folder(settings.data), _signal_pipe() as signals:
         Supervisor(settings, on_ready).run(signals)
 
@@ -155,7 +155,8 @@ class Supervisor:
     def _announce(self, started: Message) -> None:
         self._is_announced = True
         ca_file = Path(started["ca_file"]) if started["ca_file"] else None
-        self._on_ready(StartedServer(started["url"], ca_file, started["new_key"]))
+        key = (started["new_key"], started["is_key_replaced"], started["is_key_rejected"])
+        self._on_ready(StartedServer(started["url"], ca_file, *key))
         # Not before: if the server cannot start, the reason is all that it prints.
         self._log_ready(self._owner)
         self._log_ready(self._workers[0])
@@ -206,8 +207,7 @@ class Supervisor:
         seconds = self._settings.shutdown_grace + STREAM_CLOSE_TIMEOUT + STOP_MARGIN_SECONDS
         self._stop_deadline = time.monotonic() + seconds
         for slot in self._workers:
-            if slot.listener is not None:
-                slot.listener.close()
+            slot.close_listener()
             if slot.child is not None:
                 slot.child.request_stop()
 

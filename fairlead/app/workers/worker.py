@@ -14,6 +14,8 @@ async def run_worker(
 ) -> None:
     def ready(started: StartedServer) -> None:
         ca_file = str(started.ca_file) if started.ca_file else None
-        send({"ready": {"url": started.url, "ca_file": ca_file, "new_key": started.new_key}})
+        key = {"new_key": started.new_key, "is_key_replaced": started.is_key_replaced}
+        rejected = {"is_key_rejected": started.is_key_rejected}
+        send({"ready": {"url": started.url, "ca_file": ca_file, **key, **rejected}})
 
     await run(settings, stop, ready, worker)

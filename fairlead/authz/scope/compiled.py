@@ -24,6 +24,7 @@ from fairlead.core.scope import ANY, Scope
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
+from fairlead.kinds.core.empty_kinds import CUSTOM_RESOURCE_DEFINITION
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
 from fairlead.registry.kind import Catalog
@@ -41,8 +42,8 @@ GATEWAY_RESOURCES = {SPACE: "spaceinstances", VIRTUAL_CLUSTER: "virtualclusterin
 """The kind of instance behind each type of gateway."""
 
 
-CUSTOM_RESOURCES = ("apiextensions.k8s.io", "customresourcedefinitions")
-"""This server has no CRDs and returns an empty list. Clients request it as part of discovery."""
+CUSTOM_RESOURCES = CUSTOM_RESOURCE_DEFINITION.stored_resource
+"""This server has no CRDs, and the list is empty. Clients request it as part of discovery."""
 
 DISCOVERY_PATHS = frozenset({"/", "/api", "/apis", "/version", "/openapi/v2", "/openapi/v3"})
 DISCOVERY_PREFIXES = ("/api/", "/apis/", "/openapi/v3/")
@@ -136,7 +137,7 @@ class CompiledScope:
                 for kind in access_review_resources(group)
             },
             resource_counts(group): lambda user, target: self._allows_cli and is_list(target),
-            CUSTOM_RESOURCES: lambda user, target: not self._is_empty and target.verb == "list" and not target.name,
+            CUSTOM_RESOURCES: lambda user, target: not self._is_empty and target.verb in READ_VERBS,
         }
 
     def allows(self, user: User, target: RequestInfo) -> bool:

@@ -36,6 +36,7 @@ WATCH_SECONDS = 240
 """How long one watch lasts. The next one continues where it ended."""
 SILENCE_SECONDS = WATCH_SECONDS + 30.0
 DECISION, REASON, ACCESS_KEY = "authorization.k8s.io/decision", "authorization.k8s.io/reason", "service.sh/access-key"
+DRY_RUN = "service.sh/dry-run"
 FORBID, FORBIDDEN_CODE = "forbid", 403
 COLUMNS = ("TIME", "USER", "VERB", "OBJECT", "CODE", "DECISION", "AUDIT ID")
 WIDE_COLUMNS = (*COLUMNS, "KEY", "SOURCE", "USER AGENT", "REASON")
@@ -204,7 +205,7 @@ def event_row(event: Object, output: ObjectOutput) -> Sequence[str]:
     row = (
         f"{str(event.get('stageTimestamp') or '-')[:19]}Z",
         describe_user(event),
-        str(event.get("verb") or "-"),
+        describe_verb(event) or "-",
         describe_object(event),
         str(get_path(event, "responseStatus.code") or "-"),
         str(annotations.get(DECISION) or "-"),
@@ -219,6 +220,12 @@ def event_row(event: Object, output: ObjectOutput) -> Sequence[str]:
         str(event.get("userAgent") or "-"),
         str(annotations.get(REASON, "-")),
     )
+
+
+def describe_verb(event: Object) -> str:
+    """The verb, and that a dry run stored nothing."""
+    mark = " (dry run)" if (event.get("annotations") or {}).get(DRY_RUN) else ""
+    return f"{event.get('verb') or ''}{mark}"
 
 
 def describe_user(event: Object) -> str:
@@ -270,7 +277,7 @@ def show_command(options: ShowOptions) -> None:
 def explain_event(event: Object) -> Iterator[tuple[str, str]]:
     """The request in words. Rows without a value are left out."""
     annotations, status = event.get("annotations") or {}, event.get("responseStatus") or {}
-    yield "request", f"{describe_user(event)}: {event.get('verb')} {describe_object(event)}"
+    yield "request", f"{describe_user(event)}: {describe_verb(event)} {describe_object(event)}"
     yield "path", str(event.get("requestURI") or "")
     yield "received", str(event.get("requestReceivedTimestamp") or "")
     yield "stage", _describe_stage(event)

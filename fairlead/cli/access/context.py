@@ -22,6 +22,7 @@ from fairlead.client.contexts import (
     save_contexts,
     select_login,
 )
+from fairlead.client.login_sessions import delete_session
 
 NameArgument = Annotated[
     str, typer.Argument(help="Name of the login, as `fairlead context list` shows it.", autocompletion=complete_logins)
@@ -69,12 +70,14 @@ def use(name: NameArgument) -> None:
 def forget(name: NameArgument, yes: YesFlag = False) -> None:
     """Delete a stored login. Its key stays valid: `fairlead logout --context NAME` revokes it too."""
     with report_errors():
-        select_login(name)
+        login = select_login(name).login
         if not yes:
             prompts.confirm(f"Delete the login {name}, with its key?")
         path = contexts_path()
         stored = load_contexts(path)
         save_contexts(path, stored.without_login(name))
+        if login.session:
+            delete_session(login.session)
         print_note(f"deleted the login {name!r}; its key stays valid until it is revoked")
         if stored.current == name:
             print_note("no login is current now; set one with `fairlead context use NAME`")

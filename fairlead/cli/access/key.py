@@ -4,24 +4,26 @@
 """
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from fairlead.cli.access import key_create, permissions
-from fairlead.cli.access.key_create import print_key_value
+from fairlead.cli.access.key_create import write_key_value
+from fairlead.cli.access.key_expiry import expiry_time, find_expiry
 from fairlead.cli.access.scope_flags import describe_scope
 from fairlead.cli.access.whoami import identity
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import print_object
-from fairlead.cli.ui.durations import age, coarse_duration, format_duration, parse_duration, parse_time
+from fairlead.cli.ui.durations import age, coarse_duration, format_duration, parse_duration
 from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, OutputFlag, YesFlag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.list import Listing, ListOptions, print_objects
 from fairlead.cli.ui.output import TABLE, Output, print_note
+from fairlead.cli.ui.secret_file import OutputFileFlag, open_secret_output
 from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -37,32 +39,23 @@ def key_owner(key: Object) -> tuple[str, str]:
     return "none", ""
 
 
-def expiry_time(key: Object) -> datetime | None:
-    """When the key expires; None for never. With ttlAfterLastActivity, each use extends the lifetime."""
-    ttl = get_path(key, "spec.ttl")
-    created = parse_time(get_path(key, "metadata.creationTimestamp"))
-    used = parse_time(get_path(key, "status.lastActivity")) if get_path(key, "spec.ttlAfterLastActivity") else None
-    start = max((each for each in (created, used) if each), default=None)
-    return start + timedelta(seconds=int(ttl)) if ttl and start else None
-
-
 def key_state(key: Object, now: datetime) -> str:
+    """Whether requests with the key are accepted. Expired keys stay expired, so that word comes first."""
     end = expiry_time(key)
-    if get_path(key, "spec.disabled"):
-        return "disabled"
-    return EXPIRED if get_path(key, "status.expired") or (end and end <= now) else "active"
+    if get_path(key, "status.expired") or (end and end <= now):
+        return EXPIRED
+    return "disabled" if get_path(key, "spec.disabled") else "active"
 
 
 def table_row(key: Object, now: datetime) -> tuple[str, ...]:
     kind, name = key_owner(key)
-    end = expiry_time(key)
     scope = describe_scope(get_path(key, "spec.scope"), name)
     return (
         name_of(key),
         name if kind == "user" else f"{kind} {name}",
         str(get_path(key, "spec.type") or "-"),
         key_state(key, now),
-        "never" if end is None else _format_expiry(end, now),
+        _format_expiry(key, now),
         _format_age(get_path(key, "status.lastActivity"), now),
         "all" if get_path(key, "spec.scope") is None else scope[0] + (f" (+{len(scope) - 1})" if scope[1:] else ""),
         str(get_path(key, "spec.displayName") or "-"),
@@ -81,7 +74,7 @@ def describe_rows(key: Object, now: datetime) -> list[tuple[str, str]]:
         ("groups", ", ".join(get_path(key, "spec.groups") or ())),
         ("type", str(get_path(key, "spec.type") or "")),
         ("state", key_state(key, now)),
-        ("expires", _describe_expiry(key)),
+        ("expires", _describe_expiry(key, now)),
         ("last used", _format_age(get_path(key, "status.lastActivity"), now)),
         ("created", _format_age(get_path(key, "metadata.creationTimestamp"), now)),
         ("scope", scope[0]),
@@ -90,9 +83,13 @@ def describe_rows(key: Object, now: datetime) -> list[tuple[str, str]]:
     return [pair for pair in pairs if pair[1]]
 
 
-def _format_expiry(end: datetime, now: datetime) -> str:
+def _format_expiry(key: Object, now: datetime) -> str:
+    end, is_conditional = find_expiry(key)
+    if end is None:
+        return "never"
     remaining = int((end - now).total_seconds())
-    return f"in {coarse_duration(remaining)}" if end > now else f"{coarse_duration(-remaining)} ago"
+    text = f"in {coarse_duration(remaining)}" if remaining > 0 else f"{coarse_duration(-remaining)} ago"
+    return f"{text}, unless replaced" if is_conditional and remaining > 0 else text
 
 
 def _format_age(text: object, now: datetime) -> str:
@@ -100,16 +97,20 @@ def _format_age(text: object, now: datetime) -> str:
     return elapsed if elapsed == "-" else f"{elapsed} ago"
 
 
-def _describe_expiry(key: Object) -> str:
-    end = expiry_time(key)
+def _describe_expiry(key: Object, now: datetime) -> str:
+    end, is_conditional = find_expiry(key)
     if end is None:
         return "never"
-    time = end.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return (
-        f"{time}, {format_duration(get_path(key, 'spec.ttl'))} after its last use"
-        if get_path(key, "spec.ttlAfterLastActivity")
-        else time
-    )
+    time = _format_time(end)
+    if is_conditional:
+        return f"{time}, unless there is another way in by then" if end > now else time
+    if get_path(key, "spec.ttlAfterLastActivity") and end == expiry_time(key):
+        return f"{time}, {format_duration(get_path(key, 'spec.ttl'))} after its last use"
+    return time
+
+
+def _format_time(time: datetime) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 KEYS = "ownedaccesskeys"
@@ -203,12 +204,13 @@ def rotate(
     ] = None,
     context: ContextFlag = None,
     output: OutputFlag = Output.TABLE,
+    output_file: OutputFileFlag = None,
 ) -> None:
     """Rotate a key and print the new value. Name, scope and lifetime do not change.
 
     With `--overlap`, clients that use the old value have time to switch.
     """
-    with open_session(context) as session:
+    with open_session(context) as session, open_secret_output(output_file) as write:
         in_use = session.client.whoami().get("accessKey") == name
         spec = {} if overlap is None else {"overlapSeconds": overlap}
         with name_flags(session.client):
@@ -216,7 +218,7 @@ def rotate(
         value = get_path(rotated, "spec.key")
         # Before it is printed, which may fail: the login has no other key.
         is_saved = in_use and value and session.save_key(value)
-        print_key_value(rotated, output)
+        write_key_value(rotated, output, write, output_file)
         if is_saved:
             print_note(f"the login {session.name!r} now uses the new value")
         print_note(

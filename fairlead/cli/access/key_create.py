@@ -1,6 +1,6 @@
 """`fairlead key create`: creates an access key, optionally restricted by a scope."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.access.scope_flags import build_scope
+from fairlead.cli.ui.completion import SCOPE_COMPLETERS, complete_names
 from fairlead.cli.ui.describe import drop_none
 from fairlead.cli.ui.durations import parse_duration
 from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, OutputFlag, options_from
-from fairlead.cli.ui.output import Output, print_data, print_note
+from fairlead.cli.ui.output import Output, encode_data, print_note
+from fairlead.cli.ui.secret_file import OutputFileFlag, open_secret_output
 from fairlead.cli.ui.session import open_session
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.contexts import KEY_ENV
@@ -23,10 +25,20 @@ KEYS = "ownedaccesskeys"
 TTL_FLAG = "--ttl"
 SCOPE_PANEL = "Scope: without any of these, the key has all permissions of its owner"
 
+UNLIMITED_WARNING = (
+    f"warning: this key never expires and has all permissions of its owner; limit the next one with {TTL_FLAG}, and "
+    "with a scope: --project, --space, --virtual-cluster, --cluster or --scope-file"
+)
+
 
 def _scope_flag(flag: str, help: str, metavar: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option(
-        flag, help=help, metavar=metavar, rich_help_panel=SCOPE_PANEL, show_default=False
+        flag,
+        help=help,
+        metavar=metavar,
+        rich_help_panel=SCOPE_PANEL,
+        show_default=False,
+        autocompletion=SCOPE_COMPLETERS.get(flag),
     )
     return option
 
@@ -88,9 +100,18 @@ class KeyCreateOptions:
     name: Annotated[str | None, typer.Option("--name", help="Name of the key.", show_default="generated")] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
-    user: Annotated[str | None, typer.Option("--user", help="Owner of the key.", show_default="you")] = None
+    user: Annotated[
+        str | None,
+        typer.Option("--user", help="Owner of the key.", show_default="you", autocompletion=complete_names("users")),
+    ] = None
     team: Annotated[
-        str | None, typer.Option("--team", help="Team that owns the key, instead of a user.", show_default=False)
+        str | None,
+        typer.Option(
+            "--team",
+            help="Team that owns the key, instead of a user.",
+            show_default=False,
+            autocompletion=complete_names("teams"),
+        ),
     ] = None
     type: Annotated[
         str | None, typer.Option("--type", help="User, Login or Other.", metavar="TYPE", show_default="User")
@@ -99,22 +120,26 @@ class KeyCreateOptions:
     scope: ScopeOptions = ScopeOptions()
     context: ContextFlag = None
     output: OutputFlag = Output.TABLE
+    output_file: OutputFileFlag = None
 
 
 @options_from(KeyCreateOptions)
 def command(options: KeyCreateOptions) -> None:
     """Create an access key and print its value. The value is shown only once.
 
-    The value goes to stdout and everything else to stderr: `KEY=$(fairlead key create --ttl 12h)`
+    The value goes to stdout and everything else to stderr: `KEY=$(fairlead key create --ttl 12h)`. `--output-file`
+    writes it to a file that only you can read.
     """
-    with open_session(options.context) as session:
+    with open_session(options.context) as session, open_secret_output(options.output_file) as write:
         body = build_body(options)
         try:
             with options.scope.name_flags(session.client):
                 created = session.client.create(KEYS, body)
         except ApiStatusError as problem:
             raise ClientError(f"{problem}{_advice(problem, options)}") from None
-        print_key_value(created, options.output)
+        write_key_value(created, options.output, write, options.output_file)
+        if not get_path(created, "spec.ttl") and get_path(created, "spec.scope") is None:
+            print_note(UNLIMITED_WARNING)
         if options.output is Output.TABLE and not options.lifetime.disabled:
             # The login has the text of the CA certificate, not its file.
             ca_flag = " --ca-file CA.CRT" if session.login.authority else ""
@@ -149,13 +174,13 @@ def build_body(options: KeyCreateOptions) -> Object:
     }
 
 
-def print_key_value(key: Object, output: Output) -> None:
-    """Prints the value of a new key: alone on stdout, or with the whole object."""
+def write_key_value(key: Object, output: Output, write: Callable[[bytes], None], file: Path | None) -> None:
+    """Writes the value of a new key to stdout or to the file: alone, or with the whole object."""
     value = get_path(key, "spec.key")
     if not isinstance(value, str) or not value:
         raise ClientError(f"the server created {name_of(key)} but did not return its value; rotate it to get one")
-    if output is Output.TABLE:
-        print(value, flush=True)
+    write(f"{value}\n".encode() if output is Output.TABLE else encode_data(key, output))
+    if file is None or file == Path("-"):
+        print_note(f"this is the value of the key {name_of(key)}; it is shown only once")
     else:
-        print_data(key, output)
-    print_note(f"this is the value of the key {name_of(key)}; it is shown only once")
+        print_note(f"the value of the key {name_of(key)} is in {file}; it is not shown again")

@@ -1,36 +1,30 @@
-"""`fairlead login`: verifies an access key and stores it for the other commands.
+"""`fairlead login`: logs in, and stores the login for the other commands.
 
-The key comes from the terminal, stdin, FAIRLEAD_KEY, a kubeconfig, or the server in exchange for a password. Nothing is
-sent before the server's certificate is trusted, by a CA or because the user has confirmed its fingerprint.
+By default the user allows the login in the console (`browser_login.py`), and the command gets a key that it refreshes.
+Otherwise the key comes from the terminal, stdin, FAIRLEAD_KEY, a kubeconfig, or the server in exchange for a password.
+Nothing is sent before the server's certificate is trusted, by a CA or because the user has confirmed its fingerprint.
 """
 
 import os
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated
+import webbrowser
+from dataclasses import replace
 from urllib.parse import urlsplit
 
-import typer
-
-from fairlead.cli.access.logout import revoke_login_key
+from fairlead.cli.access.browser_login import console_url, has_browser, log_in_with_browser, log_in_with_code
+from fairlead.cli.access.key_expiry import expiry_time
+from fairlead.cli.access.login_target import LoginOptions, LoginTarget, check_options, select_target
+from fairlead.cli.access.logout import revoke_login
 from fairlead.cli.access.whoami import identity
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.flags import options_from
 from fairlead.cli.ui.output import print_note
-from fairlead.cli.ui.session import UsageError, find_local_kubeconfig, local_server_hint, report_errors
-from fairlead.client import DEFAULT_GROUP, ApiStatusError, CertificateError, ClientError, Unreachable
-from fairlead.client.client import normalize_url, read_ca_file
-from fairlead.client.contexts import (
-    CA_FILE_ENV,
-    KEY_ENV,
-    Login,
-    contexts_path,
-    default_context_name,
-    load_contexts,
-    save_contexts,
-)
-from fairlead.client.kubeconfig import login_from_kubeconfig
+from fairlead.cli.ui.session import report_errors
+from fairlead.client import ApiStatusError, CertificateError, ClientError, Unreachable
+from fairlead.client.client import normalize_url
+from fairlead.client.contexts import KEY_ENV, URL_ENV, Login, contexts_path, load_contexts, save_contexts
+from fairlead.client.login_sessions import LoginSession, delete_session, load_session, save_session
 from fairlead.client.tls import fetch_certificate, fingerprint
+from fairlead.core.objects import Object, get_path
 
 DEFAULT_PORT = 8443
 """The port that a server listens on, unless it is configured otherwise."""
@@ -38,121 +32,67 @@ DEFAULT_PORT = 8443
 PASSWORD_LOGIN_PATH = "/auth/password/login"
 
 
-@dataclass(frozen=True, slots=True)
-class TlsOptions:
-    ca_file: Annotated[
-        Path | None,
-        typer.Option("--ca-file", help="PEM file with the CA of the server's certificate.", show_default=False),
-    ] = None
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Do not verify the server's certificate. Never use it over a network.")
-    ] = False
-
-
-@dataclass(frozen=True, slots=True)
-class LoginOptions:
-    url: Annotated[
-        str | None,
-        typer.Argument(help="Address of the server, like fairlead.example.com or 127.0.0.1:8443.", show_default=False),
-    ] = None
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            help="Access key. Ends up in the shell history; prefer --key-stdin or the prompt.",
-            show_default=False,
-        ),
-    ] = None
-    key_stdin: Annotated[bool, typer.Option("--key-stdin", help="Read the access key from stdin.")] = False
-    user: Annotated[
-        str | None,
-        typer.Option("--user", help="Log in with this user's password instead of a key.", show_default=False),
-    ] = None
-    password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="With --user: read the password from stdin.")
-    ] = False
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            "--kubeconfig",
-            help="Use address, CA and key of this kubeconfig's current context.",
-            show_default=False,
-        ),
-    ] = None
-    tls: TlsOptions = TlsOptions()
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the stored login.", show_default="the server's host")
-    ] = None
-    group: Annotated[
-        str, typer.Option("--api-group", help="The server's setting api_group, if it is not the default.")
-    ] = DEFAULT_GROUP
-
-
 @options_from(LoginOptions)
 def command(options: LoginOptions) -> None:
     """Log in to a server, and store the login for the other commands.
 
-    Without flags, prompts for an access key. After `fairlead up` on this machine:
-    `fairlead login --kubeconfig ~/.local/share/fairlead/admin.kubeconfig`
+    Without flags, opens the console in a browser, or shows a code for it. Without an address, renews the current login.
+    After `fairlead up` on this machine: `fairlead login --kubeconfig ~/.local/share/fairlead/admin.kubeconfig`
     """
     with report_errors():
-        _check_options(options)
-        login = _verify_certificate(_login_target(options))
+        check_options(options)
+        target = select_target(options)
+        login, name = _verify_certificate(target), target.name
+        console = _find_console(login, options)
+        if console is not None:
+            _save_session(name, login, _log_in_through_console(login, console, options))
+            return
         login = (
             _login_with_password(login, options)
             if options.user
-            else replace(login, key=login.key or _read_key(options))
+            else replace(login, key=login.key or _read_key(login, options))
         )
         who = _check_key(login)
-        name = options.name or default_context_name(login.url, load_contexts(contexts_path()))
-        _save_login(name, login, who)
+        _save_login(name, replace(login, expires=_read_expiry(login, who)), " ".join(identity(who)))
 
 
-def _check_options(options: LoginOptions) -> None:
-    methods = [
-        name
-        for name, value in (
-            ("--key", options.key),
-            ("--key-stdin", options.key_stdin),
-            ("--user", options.user),
-            ("--kubeconfig", options.kubeconfig),
-        )
-        if value
-    ]
-    if len(methods) > 1:
-        raise UsageError(f"{' and '.join(methods)} are different ways to log in; choose one")
-    if options.password_stdin and not options.user:
-        raise UsageError("--password-stdin requires a user; set it with --user")
-    if options.tls.ca_file and options.tls.insecure:
-        raise UsageError("--ca-file verifies the certificate and --insecure does not; choose one")
-    if not options.url and not options.kubeconfig:
-        local = find_local_kubeconfig()
-        hint = f"; {local_server_hint(local)}" if local else ""
-        raise UsageError(f"set the URL of the server, like `fairlead login 127.0.0.1:8443`{hint}")
+def _find_console(login: Login, options: LoginOptions) -> str | None:
+    """The URL of the console, if the login is through it; None if it is with a key or a password."""
+    has_key = options.key or options.key_stdin or options.key_prompt or options.user or options.kubeconfig
+    if has_key or (not options.device and (_environment_key(login) or not prompts.is_interactive())):
+        return None
+    console = console_url(login)
+    if console is None and options.device:
+        raise ClientError(f"{login.url} does not support --device; log in with a key or with --user")
+    return console
 
 
-def _login_target(options: LoginOptions) -> Login:
+def _log_in_through_console(login: Login, console: str, options: LoginOptions) -> LoginSession:
+    if options.device or not has_browser():
+        return log_in_with_code(login, console)
+    return log_in_with_browser(login, console, webbrowser.open)
+
+
+def _verify_certificate(target: LoginTarget) -> Login:
+    """Verifies the server's certificate. On a terminal, the user can replace the CA of an earlier login.
+
+    A certificate that was accepted by its fingerprint expires, and a CA can be replaced: a stored one must not be in
+    the way then. But it may also be another server that has got the address, so nothing is replaced without a question.
+    """
     try:
-        return _login_from_options(options)
-    except ClientError as problem:
-        raise UsageError(str(problem)) from None
+        return _verify_or_ask(target.login)
+    except CertificateError as problem:
+        if not (target.has_stored_ca and problem.unknown_authority and prompts.is_interactive()):
+            raise
+        login = replace(target.login, authority="")
+        print_note(f"The certificate of {login.url} is not signed by the CA of the earlier login.")
+        verified = _verify_or_ask(login)
+        if not verified.authority and not prompts.ask_yes_no("Trust the CAs of this machine instead?"):
+            raise
+        return verified
 
 
-def _login_from_options(options: LoginOptions) -> Login:
-    """The server's URL and CA from the flags, with the key if a kubeconfig has one."""
-    login = login_from_kubeconfig(options.kubeconfig) if options.kubeconfig else Login(normalize_url(options.url or ""))
-    if options.url and options.kubeconfig:
-        login = replace(login, url=normalize_url(options.url))
-    ca_file = options.tls.ca_file or (Path(os.environ[CA_FILE_ENV]) if os.environ.get(CA_FILE_ENV) else None)
-    if ca_file and not options.tls.insecure:
-        login = replace(login, authority=read_ca_file(ca_file))
-    if options.tls.insecure:
-        print_note(f"warning: connections to {login.url} can be intercepted and modified (--insecure)")
-        login = replace(login, authority="", insecure=True)
-    return replace(login, group=options.group)
-
-
-def _verify_certificate(login: Login) -> Login:
+def _verify_or_ask(login: Login) -> Login:
     """Verifies the server's certificate. On a terminal, the user can accept an unknown CA by its fingerprint."""
     try:
         with replace(login, key="").create_client() as client:
@@ -169,19 +109,27 @@ def _verify_certificate(login: Login) -> Login:
         print_note("On the server: openssl x509 -noout -fingerprint -sha256 -in DATA/tls/server.crt")
         if not prompts.ask_yes_no("Do the fingerprints match?"):
             raise
-        return _verify_certificate(replace(login, authority=certificate))
+        return _verify_or_ask(replace(login, authority=certificate))
     return login
 
 
-def _read_key(options: LoginOptions) -> str:
+def _environment_key(login: Login) -> str:
+    """The key in FAIRLEAD_KEY. With FAIRLEAD_URL, it is for that server only, and sent to no other."""
+    key, url = os.environ.get(KEY_ENV, ""), os.environ.get(URL_ENV)
+    return key if key and (not url or normalize_url(url) == login.url) else ""
+
+
+def _read_key(login: Login, options: LoginOptions) -> str:
     if options.key:
         print_note("warning: the key is now in the shell history; use --key-stdin to avoid that")
         return options.key
     if options.key_stdin:
         return prompts.read_secret_from_stdin("key").strip()
-    if key := os.environ.get(KEY_ENV):
+    if key := _environment_key(login):
         return key
-    return prompts.prompt_secret("access key", f"use --key-stdin or {KEY_ENV}, or log in with --user").strip()
+    if os.environ.get(KEY_ENV):
+        print_note(f"{KEY_ENV} is not used: it is for the server in {URL_ENV}, which is not {login.url}")
+    return prompts.prompt_secret("access key", f"use --device, --key-stdin or {KEY_ENV}, or log in with --user").strip()
 
 
 def _login_with_password(login: Login, options: LoginOptions) -> Login:
@@ -200,16 +148,37 @@ def _login_with_password(login: Login, options: LoginOptions) -> Login:
     return replace(login, key=key)
 
 
-def _check_key(login: Login) -> str:
-    """The identity that the server returns for the key."""
+def _check_key(login: Login) -> Object:
+    """Who the key authenticates as. Raises ClientError if the server does not accept the key."""
     with login.create_client() as client:
         try:
-            return " ".join(identity(client.whoami()))
+            return client.whoami()
         except ApiStatusError as problem:
             if problem.code != 401:
                 raise
             advice = "check that it is complete; if it is disabled or has expired, get it enabled or use another key"
             raise ClientError(f"{login.url} does not accept this key ({problem.message}); {advice}") from None
+
+
+def _read_expiry(login: Login, who: Object) -> str:
+    """When the key in use expires; empty if that is not fixed or not known: a key with a scope may not read itself."""
+    try:
+        with login.create_client() as client:
+            key = client.get("ownedaccesskeys", str(who.get("accessKey") or ""))
+    except ApiStatusError:
+        return ""
+    end = expiry_time(key)
+    return "" if end is None or get_path(key, "spec.ttlAfterLastActivity") else end.isoformat()
+
+
+def _save_session(name: str, login: Login, session: LoginSession) -> None:
+    """Stores a login through the console. The session that it replaces is read before its file is overwritten."""
+    who = _check_key(replace(login, key=session.key))
+    previous = load_contexts(contexts_path()).contexts.get(name)
+    if previous is not None and previous.session and load_session(previous.session) is not None:
+        _revoke_previous(previous)
+    save_session(name, session)
+    _save_login(name, replace(login, key="", session=name), " ".join(identity(who)))
 
 
 def _save_login(name: str, login: Login, identity_text: str) -> None:
@@ -218,13 +187,17 @@ def _save_login(name: str, login: Login, identity_text: str) -> None:
     previous = stored.contexts.get(name)
     save_contexts(path, stored.with_login(name, login))
     print_note(f"logged in to {login.url} as {identity_text}; the login is stored as {name!r} in {path}")
-    if previous and previous.key not in ("", login.key) and previous.url == login.url:
-        _revoke_previous_key(previous)
+    if previous is None or previous.url != login.url or previous.session == login.session != "":
+        return
+    if previous.session or previous.key not in ("", login.key):
+        _revoke_previous(previous)
+        if previous.session:
+            delete_session(previous.session)
 
 
-def _revoke_previous_key(previous: Login) -> None:
-    """Revokes the key that was issued for the replaced login."""
+def _revoke_previous(previous: Login) -> None:
+    """Revokes what was issued for the replaced login."""
     try:
-        print_note(f"previous login: {revoke_login_key(previous)}")
+        print_note(f"previous login: {revoke_login(previous)}")
     except ClientError as problem:
         print_note(f"warning: the key of the previous login was not revoked ({problem})")

@@ -12,6 +12,7 @@ from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import UsageError, report_errors, resolve_login
 from fairlead.client import ApiStatusError, ClientError
 from fairlead.client.contexts import Login, contexts_path, load_contexts, save_contexts
+from fairlead.client.login_sessions import delete_session, revoke_session
 
 KEYS = "ownedaccesskeys"
 LOGIN_TYPE = "Login"
@@ -29,11 +30,13 @@ def command(
         if not selected.name:
             raise UsageError("this login comes from the environment; unset FAIRLEAD_URL and FAIRLEAD_KEY instead")
         try:
-            print_note(revoke_all_logins(selected.login) if everywhere else revoke_login_key(selected.login))
+            print_note(revoke_all_logins(selected.login) if everywhere else revoke_login(selected.login))
         except ClientError as problem:
             print_note(f"warning: the key was not revoked on the server ({problem})")
         path = contexts_path()
         save_contexts(path, load_contexts(path).without_login(selected.name))
+        if selected.login.session:
+            delete_session(selected.login.session)
         print_note(f"deleted the login {selected.name!r}")
 
 
@@ -41,6 +44,11 @@ def revoke_all_logins(login: Login) -> str:
     """Revokes all logins of the user. Returns the message of the server."""
     with login.create_client() as client:
         return str(client.send("POST", "/auth/logout", query={"all": "true"}).get("message") or "")
+
+
+def revoke_login(login: Login) -> str:
+    """Revokes what was issued for the login: its session, or its key. Returns a message about the result."""
+    return revoke_session(login) if login.session else revoke_login_key(login)
 
 
 def revoke_login_key(login: Login) -> str:

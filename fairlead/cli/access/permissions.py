@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.flags import ContextFlag, NamespaceFlag, OutputFlag, ProjectNamespaceFlag, options_from
 from fairlead.cli.ui.output import Output, build_list, print_data, print_note, print_table
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
@@ -186,7 +187,10 @@ class TargetOptions:
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    key: Annotated[str, typer.Argument(help="Name of the key.", metavar="KEYNAME")]
+    key: Annotated[
+        str,
+        typer.Argument(help="Name of the key.", metavar="KEYNAME", autocompletion=complete_names("ownedaccesskeys")),
+    ]
     verb: Annotated[str, typer.Option("--verb", help="Verb: get, list, create, ...", show_default=False)]
     resource: Annotated[
         str | None,

@@ -1,10 +1,9 @@
 """`fairlead token`: prints the login's key as an ExecCredential for kubectl, and manages direct tokens.
 
-`fairlead kubeconfig --exec` writes a kubeconfig that runs `fairlead token`, which works offline. `token create` and
+Kubeconfigs of earlier versions run `fairlead token`; newer ones run `fairlead credential`. `token create` and
 `token rotate-keys` issue direct tokens for clusters and rotate their signing key.
 """
 
-import json
 import os
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -19,9 +18,9 @@ from fairlead.cli.ui.groups import CommandGroup
 from fairlead.cli.ui.output import Output, print_data, print_note
 from fairlead.cli.ui.session import open_session, report_errors, resolve_login
 from fairlead.client import ClientError
+from fairlead.core.exec_credential import render_credential
 from fairlead.core.objects import get_path
 
-CREDENTIAL_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
 
 group = typer.Typer(cls=CommandGroup, invoke_without_command=True)
@@ -37,20 +36,8 @@ def command(
     if ctx.invoked_subcommand is not None:
         return
     with report_errors():
-        key = resolve_login(context).login.key
-        if plain:
-            print(key)
-        else:
-            print(json.dumps({"apiVersion": _credential_version(), "kind": "ExecCredential", "status": {"token": key}}))
-
-
-def _credential_version() -> str:
-    """The API version that kubectl requested; it rejects any other."""
-    try:
-        requested = get_path(json.loads(os.environ.get("KUBERNETES_EXEC_INFO", "")), "apiVersion")
-    except ValueError:
-        requested = None
-    return requested if requested in CREDENTIAL_VERSIONS else CREDENTIAL_VERSIONS[0]
+        key = resolve_login(context).login.current_key()
+        print(key if plain else render_credential(key, None, os.environ))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """`fairlead apply`: creates or changes objects of any kind with server-side apply."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from fairlead.client.discovery import ApiResource, find_kind
 from fairlead.core.objects import Object, get_path, name_of
 
 FIELD_MANAGER = "fairlead-apply"
+UNKNOWN_FIELD = re.compile(r"(\S+): field not declared in schema")
 SERVER_FIELDS = ("generation", "managedFields", "resourceVersion")
 
 
@@ -65,13 +67,22 @@ def _apply(
         after = session.client.send("PATCH", path, body, query=_build_query(options), media_type=APPLY_PATCH)
     except ApiStatusError as problem:
         advice = "; --force-conflicts takes them over" if problem.reason == "Conflict" else ""
-        exit_with_error(f"{manifest.origin}: {manifest.label}: {problem}{advice}")
+        exit_with_error(f"{manifest.origin}: {manifest.label}: {_describe_unknown_fields(problem)}{problem}{advice}")
         return None
     except (ClientError, UsageError) as problem:
         exit_with_error(f"{manifest.origin}: {manifest.label}: {problem}")
         return None
     _print_result(manifest, _describe_change(before, after) + (" (dry run)" if options.dry_run else ""), options.output)
     return after
+
+
+def _describe_unknown_fields(problem: ApiStatusError) -> str:
+    """A line before the message of the server, which is that of Kubernetes; empty if no field is unknown."""
+    fields = [each.removeprefix(".") for each in UNKNOWN_FIELD.findall(problem.message)]
+    if not fields:
+        return ""
+    noun = "unknown field" if len(fields) == 1 else "unknown fields"
+    return f"{noun} {', '.join(fields)}; check the spelling and the indentation\n"
 
 
 def _build_query(options: ApplyOptions) -> dict[str, str]:

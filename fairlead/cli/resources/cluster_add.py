@@ -4,6 +4,7 @@ The kubeconfig is stored in a Secret, encrypted at rest, and the Cluster refers 
 ready, both are kept: the server keeps probing, and the cause can often be fixed in the remote cluster.
 """
 
+import re
 import shlex
 from base64 import b64encode
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from fairlead.cli.ui.flags import (
     options_from,
 )
 from fairlead.cli.ui.output import TABLE, print_note
-from fairlead.cli.ui.session import exit_with_error, open_session
+from fairlead.cli.ui.session import UsageError, exit_with_error, open_session
 from fairlead.cli.ui.wait import changed_conditions, object_ref, show_progress, watch_object
 from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded
 from fairlead.client.client import MERGE_PATCH, is_loopback
@@ -40,6 +41,9 @@ CLUSTERS = "clusters"
 SECRETS = "secrets"
 SYSTEM_NAMESPACE = "service-system"
 KUBECONFIG_KEY = "config"
+NAME_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""A DNS subdomain, as names of Clusters and Secrets are."""
+MAX_NAME_LENGTH = 253
 CLUSTER_LABEL = "service.sh/cluster-kubeconfig"
 """Label on Secrets that this command creates: the name of the cluster. Other Secrets are never changed."""
 
@@ -91,6 +95,7 @@ class ClusterAddOptions:
 def command(options: ClusterAddOptions) -> None:
     """Connect a cluster, with the credentials of a kubeconfig context."""
     with open_session(options.context) as session:
+        _check_name(options.name)
         config = _export_kubeconfig(options)
         warn_loopback(config, session.client)
         cluster = _create_cluster(session.client, options, config)
@@ -103,6 +108,17 @@ def command(options: ClusterAddOptions) -> None:
                 raise _report_unhealthy(cluster)
         print_created(cluster, options.output, message)
         print_note(f"`fairlead kubeconfig --cluster {options.name}` writes a kubectl context for it")
+
+
+def _check_name(name: str) -> None:
+    """Checks the name before the Secret is created, whose errors would be about the Secret."""
+    if len(secret_name(name)) > MAX_NAME_LENGTH or not NAME_PATTERN.fullmatch(name):
+        near = name.lower().replace("_", "-")
+        example = f", such as {near}" if near != name and NAME_PATTERN.fullmatch(near) else ""
+        raise UsageError(
+            f"{name!r} is not a name for a cluster; use lower-case letters, digits, - and .{example}, at most "
+            f"{MAX_NAME_LENGTH - len(secret_name(''))} characters, the first and the last a letter or digit"
+        )
 
 
 def _export_kubeconfig(options: ClusterAddOptions) -> ExportedKubeconfig:

@@ -3,7 +3,8 @@
 Instances are namespaced in projects and may be created from a template with parameters.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -16,7 +17,14 @@ from fairlead.cli.ui.flags import options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import COMMON_DETAILS, CreateOptions, Deletion, Resource
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session, project_namespace
-from fairlead.cli.ui.wait import changed_conditions, failed_conditions, object_ref, show_progress, watch_object
+from fairlead.cli.ui.wait import (
+    ObjectRef,
+    changed_conditions,
+    failed_conditions,
+    object_ref,
+    show_progress,
+    watch_object,
+)
 from fairlead.client import Client, ClientError, DeadlineExceeded
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -28,6 +36,9 @@ COMMANDS = {
 }
 """The commands that show and delete an instance, by plural."""
 FINAL_PHASES = ("Ready", "Sleeping", "Failed")
+
+MISSING_CLUSTER_SECONDS = 5.0
+"""How long to wait for a cluster that does not exist: the manifest with it may just be applied."""
 
 ParameterFlag = Annotated[
     list[str] | None,
@@ -222,13 +233,14 @@ def wait_for_instance(session: Session, resource: Resource, created: Object, opt
     label = f"the {resource.noun} {options.name}"
     created = wait_until_final(session.client, resource, created, options.timeout)
     print_created(created, options.output, f"{label} is {replace_fields(describe_phase(created))}")
-    if has_failed(created):
+    if has_failed(created) or is_cluster_missing(created):
         raise _report_failed(resource, created, options)
 
 
 def _report_failed(resource: Resource, instance: Object, options: CreateInstanceOptions) -> typer.Exit:
     """Prints what has failed and what to do, and returns the exception to raise."""
-    error = exit_with_error(f"the {resource.noun} {options.name} has failed:")
+    state = "has failed" if has_failed(instance) else "cannot be deployed"
+    error = exit_with_error(f"the {resource.noun} {options.name} {state}:")
     for line in failed_conditions(instance) or [describe_phase(instance)]:
         print_note(f"  {replace_fields(line)}")
     show, delete = COMMANDS[resource.plural]
@@ -240,11 +252,14 @@ def _report_failed(resource: Resource, instance: Object, options: CreateInstance
 
 
 def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: int) -> Object:
-    """Waits until an instance is ready or has failed, for at most `timeout` seconds. Shows each new condition."""
+    """Waits until an instance is ready or has failed, for at most `timeout` seconds. Shows each new condition.
+
+    Also returns an instance whose cluster does not exist.
+    """
     ref, last = object_ref(client, resource.plural, obj), obj
     try:
         with show_progress(f"waiting for {ref.name}") as update:
-            for state in watch_object(client, ref, timeout):
+            for state in _watch_with_cluster(client, ref, timeout):
                 for line in changed_conditions(last, state):
                     update(f"{ref.name}: {replace_fields(line)}")
                 if is_final(state):
@@ -252,6 +267,8 @@ def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: i
                 if describe_phase(state) != describe_phase(last) or last is obj:
                     update(f"{ref.name} is {replace_fields(describe_phase(state))}")
                 last = state
+    except _ClusterMissing:
+        return last
     except DeadlineExceeded:
         phase, waited = replace_fields(describe_phase(last)), format_duration(timeout)
         raise ClientError(
@@ -259,6 +276,35 @@ def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: i
             "--timeout to wait longer"
         ) from None
     raise ClientError(f"the {resource.noun} {ref.name} was deleted while waiting; create it again")
+
+
+class _ClusterMissing(Exception):
+    """The cluster of an instance has not existed for some seconds."""
+
+
+def _watch_with_cluster(client: Client, ref: ObjectRef, timeout: float) -> Iterator[Object]:
+    """Yields the versions of an instance, until it is deleted. Raises _ClusterMissing or DeadlineExceeded."""
+    end, is_missing = time.monotonic() + timeout, False
+    while True:
+        remaining = end - time.monotonic()
+        seconds = min(remaining, MISSING_CLUSTER_SECONDS) if is_missing else remaining
+        try:
+            for state in watch_object(client, ref, seconds):
+                yield state
+                if is_cluster_missing(state) != is_missing:
+                    is_missing = not is_missing
+                    break
+            else:
+                return
+        except DeadlineExceeded:
+            if not is_missing or remaining < MISSING_CLUSTER_SECONDS:
+                raise
+            raise _ClusterMissing from None
+
+
+def is_cluster_missing(instance: Object) -> bool:
+    """Whether the server has found no cluster of the name in the spec."""
+    return phase_of(instance) == "Pending" and get_path(instance, "status.reason") == "ClusterNotFound"
 
 
 def is_final(instance: Object) -> bool:

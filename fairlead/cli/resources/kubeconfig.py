@@ -1,7 +1,8 @@
 """`fairlead kubeconfig`: adds a kubectl context for the server's own API or for a gateway to a cluster.
 
-`fairlead space kubeconfig` uses it too. The key is embedded in the file, so that any client can use it. With `--exec`,
-kubectl runs `fairlead token` instead, and later logins and key rotations take effect automatically.
+`fairlead space kubeconfig` uses it too. For a login through the console, kubectl runs `fairlead credential`, so the
+file holds no secret. A key that does not change is embedded, so that any client can use it; with `--exec`, kubectl runs
+`fairlead credential` instead, and later logins and key rotations take effect automatically.
 
 A gateway is a path on the server that proxies the API of a cluster. The target is looked up first, so that a mistyped
 name fails here and not in kubectl. A scoped key may be able to use a cluster without reading it; the lookup is then
@@ -17,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.completion import SCOPE_COMPLETERS, complete_names
 from fairlead.cli.ui.field_flags import require_project
 from fairlead.cli.ui.flags import ContextFlag, options_from
 from fairlead.cli.ui.output import print_note
@@ -92,9 +93,13 @@ class KubeconfigOptions:
         typer.Option("--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-TARGET]"),
     ] = None
     use_exec: Annotated[
-        bool,
-        typer.Option("--exec/--embed", help="Let kubectl run `fairlead token`, or embed the key in the file."),
-    ] = False
+        bool | None,
+        typer.Option(
+            "--exec/--embed",
+            help="Let kubectl run `fairlead credential`, or embed the key in the file.",
+            show_default="exec for a login through the console, else embed",
+        ),
+    ] = None
     file: Annotated[
         Path | None,
         typer.Option(
@@ -130,7 +135,13 @@ class KubeconfigTargetOptions:
     ] = None
     space: Annotated[
         str | None,
-        typer.Option("--space", help="Space for the context.", metavar="P/S", show_default=False),
+        typer.Option(
+            "--space",
+            help="Space for the context.",
+            metavar="P/S",
+            show_default=False,
+            autocompletion=SCOPE_COMPLETERS["--space"],
+        ),
     ] = None
     virtual_cluster: Annotated[
         str | None,
@@ -139,6 +150,7 @@ class KubeconfigTargetOptions:
             help="Virtual cluster for the context.",
             metavar="P/V",
             show_default=False,
+            autocompletion=SCOPE_COMPLETERS["--virtual-cluster"],
         ),
     ] = None
     kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
@@ -196,19 +208,24 @@ def write_context(session: Session, target: ApiTarget, options: KubeconfigOption
 def _build_entry(session: Session, target: ApiTarget, options: KubeconfigOptions) -> KubeconfigEntry:
     parts = ("fairlead", session.name, target.label)
     name = options.context_name or replace_separators("-".join(part for part in parts if part))
-    user = {"exec": _exec_config(session.name)} if options.use_exec else {"token": session.login.key}
+    use_exec = bool(session.login.session) if options.use_exec is None else options.use_exec
+    if session.login.session and not use_exec:
+        advice = "omit --embed, or create a key with `fairlead key create` and log in with it"
+        raise UsageError(f"the key of this login lasts a few minutes and cannot be embedded; {advice}")
+    user = {"exec": _exec_config(session.name, session.login.url)} if use_exec else {"token": session.login.key}
     return KubeconfigEntry(name, cluster_entry(session.login, target.path), user, target.namespace)
 
 
-def _exec_config(login: str) -> Object:
+def _exec_config(login: str, server: str) -> Object:
     executable = shutil.which("fairlead")
     command_line = [executable] if executable else [sys.executable, "-m", "fairlead"]
     context = ["--context", login] if login else []
     return {
         "apiVersion": EXEC_VERSION,
         "command": command_line[0],
-        "args": [*command_line[1:], "token", *context],
-        "interactiveMode": "Never",
+        "args": [*command_line[1:], "credential", *context, "--server", server],
+        "interactiveMode": "IfAvailable",
+        "installHint": "install Fairlead, and log in with `fairlead login`",
         "provideClusterInfo": False,
     }
 

@@ -20,12 +20,13 @@ import typer
 
 from fairlead.cli.resources.runner_login import Connection, connect_with_login, default_state_folder
 from fairlead.cli.server.event_loop import exit_with_error, run_until_signal
+from fairlead.cli.ui.findings import describe_finding
 from fairlead.cli.ui.flags import ContextFlag, options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import DEFAULT_GROUP, ClientError
 
 if TYPE_CHECKING:
-    from fairlead.runner.engines.contract import Finding
+    from fairlead.core.findings import Finding
     from fairlead.runner.process import StartedRunner
     from fairlead.runner.settings import RunnerSettings
 
@@ -212,12 +213,6 @@ def doctor(options: RunnerOptions) -> None:
         raise typer.Exit(1)
 
 
-def describe_finding(finding: "Finding") -> list[str]:
-    state = "ok" if not finding.problem else "PROBLEM" if finding.is_fatal else "warning"
-    lines = [f"{state:8} {finding.subject}" + (f": {finding.problem}" if finding.problem else "")]
-    return [*lines, f"         fix: {finding.remedy}"] if finding.problem and finding.remedy else lines
-
-
 @options_from(RunnerInstallOptions)
 def install(options: RunnerInstallOptions) -> None:
     """Print a systemd unit that runs this runner, or install it with --write.
@@ -312,7 +307,10 @@ Wants=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
+Type=notify
 ExecStart={command}
+# Ready when it has reached the server, which may be down longer than this machine.
+TimeoutStartSec=infinity
 Restart=always
 RestartSec=2
 # What the runner has started goes on running when it is stopped or updated.

@@ -1,7 +1,7 @@
-"""Commands that start a server, and `version`.
+"""Commands that start, install or check a server, and `version`.
 
-- `up`, `serve`, `agent`, `version`: the commands
+- `up`, `serve`, `agent`, `admin`, `install`, `doctor`, `support_bundle`, `version`: the commands
+- `units`: the systemd units of the server and of the agent
 - `event_loop`: event loop, signals and startup errors
 - `setting_flags`: flags generated from the settings
-- `admin_kubeconfig`: the kubeconfig of the first administrator
 """

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import typer
 
 from fairlead.core.files import FileProblem
-from fairlead.settings import Settings, StartError, load
+from fairlead.settings import Settings, StartError, load, load_credentials
 
 StartedT = TypeVar("StartedT")
 SettingsT = TypeVar("SettingsT")
@@ -27,6 +27,8 @@ def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] |
     from fairlead.core.log import configure_logging
 
     try:
+        # Not visible in /proc, unlike variables that the process was started with.
+        os.environ.update(load_credentials(os.environ))
         settings = load(flags, os.environ, defaults)
     except (StartError, FileProblem) as error:
         raise exit_with_error(error) from None
@@ -40,11 +42,17 @@ def run_until_signal(
     """Runs the server until the first SIGINT or SIGTERM, and returns after a graceful shutdown."""
     import uvloop
 
+    from fairlead.core.service_manager import notify_ready
+
+    def announce(started: StartedT) -> None:
+        on_ready(started)
+        notify_ready()
+
     stop = asyncio.Event()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             _stop_on_signals(runner.get_loop(), stop)
-            runner.run(run(settings, stop, on_ready))
+            runner.run(run(settings, stop, announce))
             # At exit Python restores the default handlers, which would kill the process; ignored signals stay ignored.
             for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairlead.cli.server.admin_kubeconfig import write_admin_kubeconfig
 from fairlead.cli.server.event_loop import load_settings
 from fairlead.cli.server.setting_flags import settings_signature
 from fairlead.cli.server.start import start_server
+from fairlead.core.admin_kubeconfig import write_admin_kubeconfig
 
 if TYPE_CHECKING:
     from fairlead.app import StartedServer
@@ -32,5 +32,11 @@ def announce(started: "StartedServer", kubeconfig: Path) -> None:
     key = write_admin_kubeconfig(kubeconfig, started.url, started.ca_file, started.new_key)
     log = structlog.get_logger()
     if key is None:
-        log.warning("no kubeconfig", missing=str(kubeconfig), advice="use another access key that is still valid")
+        advice = "use another access key, or run `fairlead admin reset`"
+        log.warning("no kubeconfig", missing=str(kubeconfig), advice=advice)
+    elif started.is_key_rejected:
+        advice = "use another access key, or run `fairlead admin reset`"
+        log.warning(
+            "the access key in the kubeconfig does not work any more", kubeconfig=str(kubeconfig), advice=advice
+        )
     log.info("ready", url=started.url, kubeconfig=str(kubeconfig) if key else None, first_start=bool(started.new_key))

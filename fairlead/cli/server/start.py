@@ -19,8 +19,13 @@ def start_server(settings: Settings, on_ready: "Callable[[StartedServer], None]"
         run_until_signal(run, settings, on_ready)
         return
     from fairlead.app.workers.supervisor import supervise
+    from fairlead.core.service_manager import notify_ready
+
+    def announce(started: "StartedServer") -> None:
+        on_ready(started)
+        notify_ready()
 
     try:
-        supervise(settings, on_ready)
+        supervise(settings, announce)
     except (StartError, FileProblem) as error:
         raise exit_with_error(error) from None

@@ -110,10 +110,12 @@ def verify(
 
     with report_errors():
         backup = maintenance.verify_backup(file)
+    needed = backup.data_version.minimum_release
+    release = f"Fairlead {needed} or newer, " if needed else ""
     typer.echo(
         f"{file}: valid; {format_record_count(backup.count)} of a {backup.header.store} store at revision "
         f"{backup.header.revision}, created {backup.header.made}, digest {backup.digest}\n"
-        f"A restore requires {required_secrets(backup.encryption_key_ids)}"
+        f"A restore requires {release}{required_secrets(backup.encryption_key_ids)}"
     )
 
 
@@ -126,6 +128,7 @@ def restore(
 ) -> None:
     """Restore a backup into an empty store. Stop its servers first.
 
+    The backup is verified first. One of a newer version whose data this version cannot use is rejected.
     Objects keep their uids. Their resourceVersions become larger than any that a client has seen, so that clients
     list again. Access keys stay valid with the same pepper, and credentials can be decrypted with the same keys.
     """

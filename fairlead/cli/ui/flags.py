@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from fairlead.cli.ui.completion import complete_logins, complete_names
+from fairlead.cli.ui.completion import complete_logins, complete_names, complete_namespaces
 from fairlead.cli.ui.durations import parse_timeout
 from fairlead.cli.ui.output import ObjectOutput, Output, parse_output
 
@@ -58,7 +58,15 @@ TimeoutFlag = Annotated[
     ),
 ]
 NamespaceFlag = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace of the request.", metavar="NS", show_default=False)
+    str | None,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace of the request.",
+        metavar="NS",
+        show_default=False,
+        autocompletion=complete_namespaces,
+    ),
 ]
 ProjectNamespaceFlag = Annotated[
     str | None,

@@ -100,10 +100,14 @@ def print_value(value: Any, output: ObjectOutput) -> None:
 
 def print_data(value: Any, output: Output) -> None:
     """Prints a value as JSON or YAML, without managedFields, like kubectl."""
+    write_data(encode_data(value, output))
+
+
+def encode_data(value: Any, output: Output) -> bytes:
     from fairlead.core import yaml
 
     stripped = _without_managed_fields(value)
-    write_data(yaml.encode(stripped) if output is Output.YAML else json.encode_pretty(stripped))
+    return yaml.encode(stripped) if output is Output.YAML else json.encode_pretty(stripped)
 
 
 def build_list(items: Sequence[Object]) -> Object:

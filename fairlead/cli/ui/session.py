@@ -9,10 +9,12 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
 
+from fairlead.cli.ui.durations import age, parse_time
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.contexts import (
@@ -61,13 +63,27 @@ def open_session(context: str | None) -> Iterator[Session]:
             try:
                 yield Session(client, selected.login, selected.name)
             except ApiStatusError as problem:
-                if problem.code != 401 or selected.name:
+                if problem.code != 401:
                     raise
-                # `fairlead login` would not help: the variable takes precedence over stored logins.
-                advice = f"set {KEY_ENV} to a key that is neither disabled nor expired"
-                raise ClientError(
-                    f"{client.url} does not accept the key in {KEY_ENV} ({problem.message}); {advice}"
-                ) from None
+                raise ClientError(_explain_rejection(selected, problem)) from None
+
+
+def _explain_rejection(selected: SelectedLogin, problem: ApiStatusError) -> str:
+    """Why the server does not accept the key of a login, as far as it is known, and what to do."""
+    login, name = selected.login, selected.name
+    if not name:
+        # `fairlead login` would not help: the variable takes precedence over stored logins.
+        advice = f"set {KEY_ENV} to a key that is neither disabled nor expired"
+        return f"{login.url} does not accept the key in {KEY_ENV} ({problem.message}); {advice}"
+    is_current = name == load_contexts(contexts_path()).current
+    command = "fairlead login" if is_current else f"fairlead login --context {shlex.quote(name)}"
+    now = datetime.now(UTC)
+    expires = parse_time(login.expires)
+    if expires is not None and expires <= now:
+        reason = f"the key of the login {name!r} expired {age(login.expires, now)} ago"
+    else:
+        reason = problem.message
+    return f"{reason}; log in again with `{command}`"
 
 
 def project_namespace(session: Session, project: str) -> str:

@@ -8,18 +8,24 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
+import structlog
+
 from fairlead.authn.access_keys import LastUse
+from fairlead.authn.cli_grants import TTL_ANNOTATION
+from fairlead.authn.workload_keys import is_exchanged_key
 from fairlead.controllers.runtime.loop import same_key
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import Conflict, NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
-from fairlead.domain.key_lifetime import cooldown_seconds, expires_at, is_sliding
+from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION, cooldown_seconds, expires_at, is_sliding, temporary_until
 from fairlead.kinds.core.service_account import account_uid, is_account_key, parse_account_username
 from fairlead.registry.codec import decode
 from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Key
+
+log = structlog.get_logger(__name__)
 
 ACCESS_KEYS = "ownedaccesskeys"
 MAX_REQUEUE_SECONDS = 60.0
@@ -31,9 +37,18 @@ class AccessKeyController:
     keys_for = staticmethod(same_key)
 
     def __init__(
-        self, registry: Registry, api_group: str, retention: float, last_use: Callable[[str], LastUse | None]
+        self,
+        registry: Registry,
+        api_group: str,
+        retention: float,
+        last_use: Callable[[str], LastUse | None],
+        has_other_access: Callable[[str], bool] = lambda key: True,
     ) -> None:
-        """`retention`: seconds that an expired key is kept. `last_use`: uses that are not in the status yet."""
+        """`retention`: seconds that an expired key is kept. `last_use`: uses that are not in the status yet.
+
+        `has_other_access`: whether an administrator can get in without the first key, which then does not expire.
+        """
+        self._has_other_access = has_other_access
         self.watches = ((api_group, ACCESS_KEYS),)
         self._registry = registry
         self._keys = registry.resource(api_group, ACCESS_KEYS)
@@ -50,8 +65,13 @@ class AccessKeyController:
                 return None
             if is_account_key(found):
                 return await self._delete_invalid_token(found)
+            if is_exchanged_key(found):
+                return await self._delete_exchanged(found)
             if get_path(found, "status.expired"):
                 return await self._delete_expired(found)
+            if self._is_replaced(found):
+                await self._make_permanent(found)
+                return None  # it is queued again
             return _earliest(await self._mark_expired(found), await self._remove_rotated_values(found))
         return None
 
@@ -72,6 +92,17 @@ class AccessKeyController:
             await self._keys.delete(
                 "", meta["name"], DeleteOptions(meta["uid"], meta["resourceVersion"]), server_write_options()
             )
+        return None
+
+    async def _delete_exchanged(self, key: Object) -> float | None:
+        """Deletes a key of workload identity when it has expired. Without retention: each CI job gets new ones."""
+        now, expiry = self._registry.clock.now(), expires_at(key)
+        if expiry is None or now < expiry:
+            return MAX_REQUEUE_SECONDS if expiry is None else min((expiry - now).total_seconds(), MAX_REQUEUE_SECONDS)
+        meta = metadata(key)
+        with suppress(Conflict):  # it was changed, and so is queued again
+            options = DeleteOptions(meta["uid"], meta["resourceVersion"])
+            await self._keys.delete("", meta["name"], options, server_write_options())
         return None
 
     async def _mark_expired(self, key: Object) -> float | None:
@@ -95,11 +126,31 @@ class AccessKeyController:
         if was_marked:
             retention = timedelta(seconds=self._retention)
             message = f"the key has expired and is no longer accepted; it will be deleted in {retention}"
+            if temporary_until(key) is not None:
+                message = "the first key has expired; replace it with `fairlead admin reset` on the server's machine"
+                log.warning(message, key=name_of(key))
             await record_event(self._registry, key, "Expired", message)
         return None
 
+    def _is_replaced(self, key: Object) -> bool:
+        """Whether this is the first key, its day is over, and there is another way in."""
+        until = temporary_until(key)
+        return until is not None and until <= self._registry.clock.now() and self._has_other_access(name_of(key))
+
+    async def _make_permanent(self, key: Object) -> None:
+        """Removes the expiry of the first key: from now on it is like any other key."""
+
+        def edit(current: Object) -> Object:
+            new = deep_copy(current)
+            (metadata(new).get("annotations") or {}).pop(FIRST_KEY_ANNOTATION, None)
+            return new
+
+        await self._keys.modify("", name_of(key), edit, server_write_options())
+
     def _expiry_time(self, key: Object) -> datetime | None:
         """When to mark the key as expired. Sliding keys get a margin: a use may be reported late by another process."""
+        if (until := temporary_until(key)) is not None:
+            return until
         use = self._last_use(name_of(key))
         end = expires_at(key, use.wall_time if use is not None else None)
         return end + timedelta(seconds=2 * cooldown_seconds(key)) if end is not None and is_sliding(key) else end
@@ -120,11 +171,18 @@ class AccessKeyController:
         return None
 
     async def _delete_expired(self, key: Object) -> float | None:
-        """Deletes an expired key after its retention, with uid and resourceVersion as preconditions."""
+        """Deletes an expired key after its retention, with uid and resourceVersion as preconditions.
+
+        A login of the command line whose code was never redeemed is of no interest, so it is deleted at once. The first
+        key is kept, because `fairlead up` replaces it if it has expired, and not if it was deleted.
+        """
+        if temporary_until(key) is not None:
+            return None
         now = self._registry.clock.now()
+        retention = 0.0 if TTL_ANNOTATION in (metadata(key).get("annotations") or {}) else self._retention
         age = (now - (parse_rfc3339(get_path(key, "status.expired")) or now)).total_seconds()
-        if age < self._retention:
-            return self._retention - max(0.0, age)
+        if age < retention:
+            return retention - max(0.0, age)
         meta = metadata(key)
         options = DeleteOptions(meta["uid"], meta["resourceVersion"])
         with suppress(Conflict):  # it was changed, and so is queued again

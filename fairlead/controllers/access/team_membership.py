@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
+from fairlead.authn.sso.policy import SignOnPolicy
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path
+from fairlead.kinds.clusters.config import CONFIG
 from fairlead.registry.informer import Informer
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
@@ -21,15 +23,16 @@ class TeamMembershipController:
     name, workers = "team-membership", 1
 
     def __init__(self, registry: Registry, api_group: str) -> None:
-        self.watches = ((api_group, USERS), (api_group, TEAMS))
+        self.watches = ((api_group, USERS), (api_group, TEAMS), (api_group, CONFIG.plural))
         self._registry = registry
         self._group = api_group
         self._users = Informer(registry.view, api_group, USERS)
         self._teams = Informer(registry.view, api_group, TEAMS)
-        self._principals = PrincipalDirectory(self._users, self._teams)
+        sign_on = SignOnPolicy(registry.view, api_group)
+        self._principals = PrincipalDirectory(self._users, self._teams, sign_on=sign_on)
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """One fixed key for all users and teams."""
+        """One fixed key for all users and teams, and for the rules in the Config."""
         return ((self._group, TEAMS, "", "*"),)
 
     async def reconcile(self, key: Key) -> float | None:

@@ -151,7 +151,7 @@ class ClusterController:
 
     def _kubeconfig_ref(self, cluster: Object) -> KubeconfigRef | None:
         """The secret with the kubeconfig; None if the cluster is not to be probed."""
-        if get_path(cluster, "spec.networkPeer") or get_path(cluster, "spec.local"):
+        if get_path(cluster, "spec.networkPeer"):
             return None
         return cluster_kubeconfig_ref(cluster, self._system_namespace)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.core.user import SERVICE_ACCOUNT_PREFIX
+from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES
 from fairlead.domain.spaces import SPACE_SYNCED
 from fairlead.kinds.instances.templates import CONFINED, TRUST_ANNOTATION, TRUSTED, UNMARKED
 from fairlead.registry.codec import decode
@@ -119,7 +119,7 @@ def check_owner(registry: Registry, api_group: str, instance: Object) -> None:
         if not name:
             continue
         entry = registry.resource(api_group, plural).get_cached("", name)
-        owner = decode(entry) if entry is not None and not name.startswith(SERVICE_ACCOUNT_PREFIX) else None
+        owner = decode(entry) if entry is not None and not name.startswith(SERVICE_ACCOUNT_PREFIXES) else None
         advice = "change spec.owner, or name an administrator's template in spec.templateRef"
         if owner is None or "deletionTimestamp" in metadata(owner):
             message = (

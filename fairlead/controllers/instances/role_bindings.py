@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fairlead.controllers.instances.remote_names import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.core.cluster_identity import RESERVED_PREFIX, ClusterIdentityMapper
 from fairlead.core.objects import Object, get_path
-from fairlead.core.user import SERVICE_ACCOUNT_PREFIX, TEAM_GROUP_PREFIX, USER_GROUP_PREFIX
+from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, USER_GROUP_PREFIX
 
 RBAC = "rbac.authorization.k8s.io"
 DEFAULT_ROLE, DEFAULT_CLUSTER_ROLE = "admin", "cluster-admin"
@@ -68,7 +68,7 @@ def _owners_of(*owned: Object) -> Iterator[Principal]:
     # `*` is not an owner. Our service accounts are skipped, too: the cluster may have an account of its own with the
     # same name.
     candidates = ((kind, name) for kind, name in owners if name and name != ALL_USERS)
-    yield from (Principal(kind, name) for kind, name in candidates if not name.startswith(SERVICE_ACCOUNT_PREFIX))
+    yield from (Principal(kind, name) for kind, name in candidates if not name.startswith(SERVICE_ACCOUNT_PREFIXES))
 
 
 def _entitled_principals(instance: Object, project: Object) -> Iterator[Principal]:

@@ -7,8 +7,10 @@ the key itself is returned once, when it is created or rotated.
 from collections.abc import Iterable
 from typing import Any
 
+from fairlead.core.clock import timestamp as format_timestamp
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.domain.key_lifetime import MAX_TTL_SECONDS, OWNER_FIELDS
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.key_lifetime import MAX_TTL_SECONDS, OWNER_FIELDS, expires_at, temporary_until
 from fairlead.kinds.access.principal_fields import is_disabled
 from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.kinds.answered import create_only_kind
@@ -30,13 +32,15 @@ from fairlead.registry.schema import (
 
 TYPES = ("", "User", "Login", "Other", "Reset", "OIDCRefreshToken", "NetworkPeer", "Workspace")
 MAX_OVERLAP_SECONDS = 7 * 24 * 3600
+CLI_CLIENT = "fairlead-cli"
+"""`spec.oidcProvider.clientId` of the logins of the command line."""
 
 
 def _password_field(description: str) -> Schema:
     return string(description, format="password", max_length=limits.CREDENTIAL)
 
 
-_IDENTITY_REFRESH = timestamp("When the identity was last refreshed.")
+_IDENTITY_REFRESH = timestamp("When the identity was last refreshed. Absent if it cannot be refreshed.")
 
 SPEC = obj(
     "Principal, lifetime and scope of the key.",
@@ -80,7 +84,10 @@ SPEC = obj(
         redirectUri=string("Redirect URI of the client.", max_length=limits.URL),
         scopes=string("Scopes that the client requested.", max_length=limits.EXPRESSION),
     ),
-    parent=string("DEPRECATED, stored as sent. The key that this one shares its single sign-on with."),
+    parent=string(
+        "The login by single sign-on in which the command line was logged in; the key ends with it. Set by the server. "
+        "In other keys DEPRECATED, stored as sent."
+    ),
     oidcLogin=obj(
         "DEPRECATED: use identity. Tokens of a single sign-on.",
         idToken=_password_field("ID token. Never returned."),
@@ -94,6 +101,14 @@ STATUS = obj(
     "Observed state of the key. Written by the server.",
     lastActivity=timestamp("When the key was last used, accurate to about a minute."),
     expired=timestamp("When the server marked the key as expired. An expired key never works again."),
+    identity=obj(
+        "The state of a login by single sign-on.",
+        stale=boolean(
+            "The last check with the identity provider failed, so groups may be outdated. Defaults to false."
+        ),
+        reason=string("Why the last check failed."),
+        lastAttempt=timestamp("When the server last tried to check the login with the identity provider."),
+    ),
     previous=array(
         obj(
             required=("key", "until"),
@@ -125,13 +140,13 @@ KEY_ROTATION = create_only_kind(
 """Request body of `ownedaccesskeys/<name>/rotate`; the response is the access key."""
 
 
-_DEPRECATED = {"parent": "nothing reads it any more", "oidcLogin": "use spec.identity"}
+_DEPRECATED = {"parent": "the server sets it where it is needed", "oidcLogin": "use spec.identity"}
 
 
 def warn_deprecated(change: Change) -> None:
     """Adds a warning for each deprecated field that is set."""
     for field, advice in _DEPRECATED.items():
-        if change.spec.get(field) and not change.subresource:
+        if change.spec.get(field) and not change.subresource and change.user != CONTROLLER_USER:
             change.warnings.append(f"spec.{field} is deprecated: {advice}")
     if get_path(change.spec, "scope.rules") and not change.subresource:
         change.warnings.append("spec.scope.rules is deprecated: name projects, spaces and virtualClusters instead")
@@ -161,6 +176,34 @@ def key_owner(key: Object) -> Any:
     """The principal of the key, for tables."""
     principals = (get_path(key, f"spec.{name}") for name in OWNER_FIELDS)
     return next((each for each in principals if each), None)
+
+
+def key_state(key: Object) -> str:
+    """Whether requests with the key are accepted, for tables. Expired keys stay expired, so that word comes first."""
+    if get_path(key, "status.expired"):
+        return "Expired"
+    return "Disabled" if is_disabled(key) else "Active"
+
+
+def key_expiry(key: Object) -> str:
+    """When the key expires or has expired, for tables. The first key expires only if there is no other way in."""
+    if expired := get_path(key, "status.expired"):
+        return str(expired)
+    end, temporary = expires_at(key), temporary_until(key)
+    if temporary is not None and (end is None or temporary < end):
+        return f"{format_timestamp(temporary)}, unless replaced"
+    return "never" if end is None else format_timestamp(end)
+
+
+def is_sso_login(key: Object) -> bool:
+    """Whether a key is a login by single sign-on."""
+    return get_path(key, "spec.type") == "Login" and bool(get_path(key, "spec.identity.connector"))
+
+
+def is_cli_login(key: Object) -> bool:
+    """Whether a key is a login of the command line."""
+    client = get_path(key, "spec.oidcProvider.clientId")
+    return bool(get_path(key, "spec.type") == "Login" and client == CLI_CLIENT)
 
 
 def owner_reference(owner: Object) -> Object:
@@ -200,11 +243,16 @@ OWNED_ACCESS_KEY = Kind(
         Column("Display Name", "spec.displayName", description="Human-readable name."),
         Column("Owner", key_owner, description="User, team or subject that the key authenticates as."),
         Column("Type", "spec.type", description="Type of the key."),
+        Column("State", key_state, description="Active, Disabled or Expired."),
+        Column(
+            "Expires",
+            key_expiry,
+            description="When the key expires or has expired. With ttlAfterLastActivity, each use defers it.",
+        ),
         Column("Scoped", _is_scoped, type="boolean", description="Whether a scope restricts the key."),
-        Column("Disabled", is_disabled, type="boolean", description="Whether the key is disabled."),
         Column("Last Used", "status.lastActivity", type="date", description="How long ago the key was last used."),
         Column("TTL", "spec.ttl", type="integer", description="Lifetime in seconds; 0 means no expiry.", wide=True),
-        Column("Expired", "status.expired", type="date", description="How long ago the key expired.", wide=True),
+        Column("Disabled", is_disabled, type="boolean", description="Whether the key is disabled.", wide=True),
     ),
     selectable=("spec.user", "spec.team", "spec.type", "spec.disabled"),
     read_selectable_field=_selector_value,

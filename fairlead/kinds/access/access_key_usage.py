@@ -1,4 +1,4 @@
-"""Access keys as usage entries: their owner, category, size and expiry, and an index by digest.
+"""Access keys as usage entries: their owner, category, size and expiry, and indexes by digest and by session.
 
 `admission/access_key_limits.py` counts keys with it, and `authn/login_sessions.py` finds a user's older logins.
 """
@@ -21,12 +21,22 @@ MAX_LOGINS = 50
 store, and must not lock its user out."""
 
 
+SESSION_CLAIM = "sid"
+"""The claim with the id of the session at the provider, which logout requests name."""
+
+
+class _Identity(msgspec.Struct):
+    connector: str | None = None
+    extraClaims: dict[str, str] | None = None
+
+
 class _Spec(msgspec.Struct):
     user: str | None = None
     team: str | None = None
     subject: str | None = None
     type: str | None = None
     key: str | None = None
+    identity: _Identity | None = None
 
 
 class _Previous(msgspec.Struct):
@@ -87,3 +97,16 @@ def _read_digests(entry: Entry) -> Sequence[UsageEntry]:
     key = _decode(entry.full_body or entry.body)
     values = (key.spec or _Spec()).key, *(each.key for each in (key.status or _Status()).previous or ())
     return tuple(UsageEntry(value) for value in dict.fromkeys(values) if value)
+
+
+def login_session_index(view: View, api_group: str) -> OwnerUsageIndex:
+    """The logins by single sign-on, by connector and id of the session at the provider."""
+    return OwnerUsageIndex(view, api_group, OWNED_ACCESS_KEY.plural, _read_sessions)
+
+
+def _read_sessions(entry: Entry) -> Sequence[UsageEntry]:
+    spec = _decode(entry.body).spec or _Spec()
+    identity = spec.identity or _Identity()
+    session = (identity.extraClaims or {}).get(SESSION_CLAIM)
+    is_login = bool(session) and spec.type == LOGIN_TYPE
+    return (UsageEntry((identity.connector or "", session)),) if is_login else ()

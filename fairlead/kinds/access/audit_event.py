@@ -6,6 +6,7 @@ audit.k8s.io/v1 Event, without the bodies.
 
 from typing import Any
 
+from fairlead.core.call import DRY_RUN_ANNOTATION
 from fairlead.core.objects import Object, get_path
 from fairlead.registry.kind import Column, Kind, Sensitivity
 from fairlead.registry.schema import Schema, array, integer, mapping, micro_timestamp, obj, string
@@ -51,6 +52,12 @@ def _user_name(event: Object) -> str:
     acted_as = get_path(event, "impersonatedUser.username")
     name = get_path(event, "user.username") or "<none>"
     return f"{name} as {acted_as}" if acted_as else str(name)
+
+
+def _verb(event: Object) -> str:
+    """A dry run looks like a change otherwise."""
+    mark = " (dry run)" if (event.get("annotations") or {}).get(DRY_RUN_ANNOTATION) else ""
+    return f"{event.get('verb') or ''}{mark}"
 
 
 def _access_key(event: Object) -> str:
@@ -120,7 +127,7 @@ AUDIT_EVENT = Kind(
     columns=(
         Column("Time", _time, description="When the latest stage of the request was recorded."),
         Column("User", _user_name, description="Who sent the request."),
-        Column("Verb", "verb", description="Verb of the request."),
+        Column("Verb", _verb, description="Verb of the request, and whether it was a dry run."),
         Column("Object", object_path, description="Namespace, resource and name of the object, or the path."),
         Column("Code", "responseStatus.code", type="integer", description="HTTP status code of the response."),
         Column("Decision", _annotation(DECISION), description="Whether the request was allowed."),

@@ -19,7 +19,7 @@ from fairlead.kinds.access.principal_fields import (
 from fairlead.kinds.fields import CATEGORY, DISPLAY_NAME, owned_spec, owner_problems
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.schema import array, boolean, integer, obj, open_object, string
+from fairlead.registry.schema import array, boolean, integer, mapping, obj, open_object, string
 
 _ICON = string(
     "URL of an image, or the image itself as a data URL. The console shows https URLs only.",
@@ -30,7 +30,11 @@ USER_SPEC = owned_spec(
     "Identity and groups of the user.",
     username=string("Name for signing in. Defaults to the object's name. Immutable."),
     email=string("Email address of the user."),
-    subject=string("Subject of the user at an identity provider."),
+    subject=string("Subject of the user at an identity provider. Identifies the user together with issuer."),
+    issuer=string(
+        "Issuer URL of the identity provider. The user signs in there, and only there, with this subject.",
+        max_length=limits.URL,
+    ),
     icon=_ICON,
     groups=array(
         string(),
@@ -39,8 +43,14 @@ USER_SPEC = owned_spec(
     ),
     ssoGroups=array(
         string(),
-        "Groups of the user at an identity provider. A team can include their users as members.",
+        "Groups of the user at an identity provider, as connector:group. A team can include their users as members.",
         max_items=limits.GROUPS,
+    ),
+    ssoIdentity=obj(
+        "What the identity provider says about the user, for the rules in the Config. Written at each sign-in.",
+        email=string("Email address at the provider."),
+        emailVerified=boolean("Whether the provider has verified the email address. Defaults to false."),
+        claims=mapping(array(string(), max_items=limits.GROUPS), "Claims that rules compare, with their values."),
     ),
     clusterRoles=ROLE_TEMPLATE_REFS,
     passwordRef=secret_ref("Secret with the password hash. Set through the profile."),

@@ -58,6 +58,7 @@ SELF = Kind(
             subject=string("The user name that authorization uses."),
             uid=string("UID of the user."),
             groups=array(string(), "The groups that authorization uses.", max_items=limits.SERVER_WRITTEN_ITEMS),
+            impersonator=string("Name of the user who impersonates the identity; absent without impersonation."),
             instanceID=string("ID of this installation."),
             projectNamespacePrefix=string("Prefix of the names of project namespaces."),
         ),

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object, get_path, name_of
+from fairlead.kinds.clusters.config_sign_on import SIGN_ON_FIELDS, sign_on_errors
+from fairlead.kinds.clusters.trust_rules import WORKLOAD_IDENTITY, trust_errors
 from fairlead.kinds.fields import CATEGORY
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
@@ -42,15 +44,18 @@ def _seconds(description: str, minimum: int = 0) -> Schema:
 SETTINGS_FIELDS = {
     "auth": obj(
         "Logins and user-created credentials.",
+        required=(),
         accessKeyMaxTTLSeconds=_seconds("Maximum lifetime of an access key in seconds. 0 means no limit."),
         loginAccessKeyTTLSeconds=_seconds("Lifetime of a login in seconds. 0 means no expiry."),
         directTokenTTLSeconds=_seconds("Default lifetime of a direct token in seconds.", 1),
         directTokenMaxTTLSeconds=_seconds("Maximum lifetime of a direct token in seconds.", 1),
         password=obj("Password login.", disabled=boolean("Disable password login. Defaults to false.")),
+        workloadIdentity=WORKLOAD_IDENTITY,
         customHttpHeaders=mapping(
             string(max_length=2 * MAX_HEADER_LENGTH),
             "Headers added to every response, such as Strict-Transport-Security.",
         ),
+        **SIGN_ON_FIELDS,
     ),
     "audit": obj(
         "The audit log.",
@@ -80,9 +85,11 @@ def parse_settings(raw: str) -> tuple[Object, list[Problem]]:
 
 
 def _value_errors(value: Object) -> Iterator[str]:
+    yield from sign_on_errors(value)
     default, maximum = (get_path(value, f"auth.directToken{name}Seconds") for name in ("TTL", "MaxTTL"))
     if default is not None and maximum is not None and default > maximum:
         yield f"auth.directTokenTTLSeconds: {default} is more than auth.directTokenMaxTTLSeconds, {maximum}; lower it"
+    yield from trust_errors(get_path(value, "auth.workloadIdentity") or {})
     headers = get_path(value, "auth.customHttpHeaders") or {}
     if len(headers) > MAX_HEADERS:
         yield f"auth.customHttpHeaders: has {len(headers)} headers; at most {MAX_HEADERS} are allowed"
@@ -97,6 +104,8 @@ def _value_errors(value: Object) -> Iterator[str]:
 
 
 def _unknown_setting_message(path: str) -> str:
+    if path.lower().endswith(".clientsecret"):
+        return f"{path}: secrets do not belong in the Config; put it in a Secret and name that in clientSecretRef"
     (nearest,) = difflib.get_close_matches(path, list(_setting_paths(SETTINGS_FIELDS)), n=1, cutoff=0.0)
     return f"unknown setting {path}; did you mean {nearest}? Otherwise remove it"
 
@@ -104,8 +113,10 @@ def _unknown_setting_message(path: str) -> str:
 def _setting_paths(fields: dict[str, Schema], prefix: str = "") -> Iterator[str]:
     """The dotted paths of all settings."""
     for name, schema in fields.items():
-        inner = schema.get("properties")
-        yield from _setting_paths(inner, f"{prefix}{name}.") if inner else (f"{prefix}{name}",)
+        is_list = "properties" in schema.get("items", {})
+        inner = schema["items"]["properties"] if is_list else schema.get("properties")
+        path = f"{prefix}{name}{'[]' if is_list else ''}"
+        yield from _setting_paths(inner, f"{path}.") if inner else (path,)
 
 
 def _problem(reason: str) -> Problem:

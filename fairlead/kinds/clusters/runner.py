@@ -23,6 +23,7 @@ from fairlead.kinds.fields import (
     owner_problems,
 )
 from fairlead.registry import limits
+from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import Schema, array, boolean, enum, obj, open_object, string, with_description
 
@@ -189,10 +190,17 @@ SILENT = "Silent"
 
 def silence_message(runner: Object) -> str:
     """Since when the runner is silent; empty if it is not. The controller of runners maintains the condition."""
-    conditions: list[Object] = get_path(runner, "status.conditions") or []
-    ready = next((each for each in conditions if each.get("type") == "Ready"), {})
+    ready = find_condition(get_path(runner, "status"), "Ready") or {}
     is_silent = (ready.get("status"), ready.get("reason")) == ("Unknown", SILENT)
     return str(ready.get("message") or SILENT) if is_silent else ""
+
+
+def describe_status(runner: Object) -> Any:
+    """Whether it responds, for tables: `Silent`, `Ready`, `NotReady`, or empty until the first report."""
+    ready = find_condition(get_path(runner, "status"), "Ready") or {}
+    return (
+        SILENT if silence_message(runner) else {"True": "Ready", "False": "NotReady"}.get(str(ready.get("status")), "")
+    )
 
 
 def is_unusable(runner: Object) -> Any:
@@ -211,6 +219,7 @@ RUNNER = Kind(
     name_is_label=True,
     columns=(
         Column("Phase", "status.phase", description="Initialized, Failed, or empty until the first report."),
+        Column("Status", describe_status, description="Ready, NotReady, Silent, or empty until the first report."),
         Column("Endpoint", "spec.endpoint", description="Address for direct connections."),
         Column("Unusable", is_unusable, type="boolean", description="Whether scheduling to it is disabled."),
         Column("Cluster", "spec.clusterRef.cluster", description="Cluster that it is deployed into.", wide=True),

@@ -1,7 +1,7 @@
-"""Kinds of Kubernetes' core group, events.k8s.io and coordination.k8s.io.
+"""Kinds of Kubernetes' core group, events.k8s.io, coordination.k8s.io and apiextensions.k8s.io.
 
 - `namespace`, `config_data` (ConfigMap and Secret), `service_account`
 - `event`, `event_v1`: the same Events in both API groups
 - `lease`: Lease
-- `pod_service`: Pod and Service, which are always empty
+- `empty_kinds`: Pod, Service and CustomResourceDefinition, which are always empty
 """

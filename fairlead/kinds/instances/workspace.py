@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fairlead.core.clock import timestamp as format_timestamp
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.sleep_mode import ACTIVE, IDLE, UNKNOWN
 from fairlead.kinds.fields import (
@@ -114,6 +114,27 @@ def current_reason(workspace: Object) -> Any:
     return applied.get("reason") or "" if applied.get("status") == "False" else ""
 
 
+_TASKS_UNDER_WAY = {"UpRunning": "Starting", "StopRunning": "Stopping", "DeleteRunning": "Terminating"}
+_CONTAINER_WORDS = {"Running": "Running", "Stopped": "Stopped", "Busy": "Busy", "NotFound": "NotStarted"}
+
+
+def workspace_status(workspace: Object) -> str:
+    """What the workspace does, in one word. The phase does not say it: `Ready` means that a runner has taken it."""
+    status = workspace.get("status") or {}
+    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    ready, task = conditions.get("Ready") or {}, conditions.get("TaskSucceeded") or {}
+    phase, container = str(status.get("phase") or "Pending"), str(status.get("lastWorkspaceStatus") or "")
+    if "deletionTimestamp" in metadata(workspace):
+        return "Terminating"
+    if ready.get("reason") == "RunnerSilent":
+        return "Unknown"
+    if task.get("status") == "Unknown":
+        return _TASKS_UNDER_WAY.get(str(task.get("reason")), "Busy")
+    if phase == "Ready" and status.get("reason") == "Recovery":
+        return "Degraded"
+    return _CONTAINER_WORDS.get(container, phase) if phase == "Ready" else phase
+
+
 def sleep_time(workspace: Object) -> Any:
     """When the workspace falls asleep, if nothing happens before; empty if that is not known."""
     seconds = get_path(workspace, "status.sleepModeConfig.status.scheduledSleep")
@@ -154,12 +175,13 @@ WORKSPACE = Kind(
     categories=(CATEGORY, "all"),
     status_subresource=True,
     columns=(
-        Column("Phase", "status.phase", description="Pending, Ready, Sleeping or Failed."),
-        Column("Container", "status.lastWorkspaceStatus", description="NotFound, Stopped, Busy or Running."),
+        Column("Status", workspace_status, description="What it does: Running, Stopped, Sleeping, Failed and so on."),
         Column("Reason", current_reason, description="Why it is not ready, the task under way, or what waits for it."),
         Column("Owner", owner_name, description="Owning user or team."),
         Column("Template", "spec.templateRef.name", description="Template of the workspace."),
         Column("Runner", "spec.runnerRef.runner", description="Runner of the workspace."),
+        Column("Phase", "status.phase", description="Pending, Ready, Sleeping or Failed.", wide=True),
+        Column("Container", "status.lastWorkspaceStatus", description="NotFound, Stopped, Busy or Running.", wide=True),
         Column("Sleeps At", sleep_time, description="When it falls asleep, unless it is used.", wide=True),
         Column("Memory", "status.usage.memory", description="Memory that it uses.", wide=True),
         Column("Disk", "status.usage.disk", description="Disk space that it uses.", wide=True),

@@ -130,9 +130,15 @@ SPEC = owned_spec(
     requirePreset=open_object("Whether workspaces must be created from a preset."),
     quotas=obj(
         "Limits for objects of the project. Lowering a quota deletes nothing.",
-        project=with_description(STRING_MAP, 'Limits for the whole project, such as `virtualclusterinstances: "10"`.'),
+        project=with_description(
+            STRING_MAP,
+            "Limits for the whole project. Keys are `spaceinstances`, `virtualclusterinstances` and "
+            "`devpodworkspaceinstances`; with the suffix `.active`, such as `spaceinstances.active`, those that are "
+            'sleeping do not count. Values are quantities, such as `"10"`.',
+        ),
         user=with_description(
-            STRING_MAP, "Limits for each user and each team. Usage of a team does not count for its members."
+            STRING_MAP,
+            "Limits for each user and each team, with the same keys. Usage of a team does not count for its members.",
         ),
     ),
     namespacePattern=obj(

@@ -16,6 +16,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from fairlead.core.findings import Finding
+
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # --- what is wanted ---------------------------------------------------------------------------------------------------
@@ -153,18 +155,6 @@ class Reason(StrEnum):
     DISK_FULL = "DiskFull"
     NOT_RUNNING = "NotRunning"
     ENGINE_UNAVAILABLE = "EngineUnavailable"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One result of `Engine.check`. Without a problem, the subject is in order."""
-
-    subject: str
-    problem: str = ""
-    remedy: str = ""
-    """The command or setting that solves the problem."""
-    is_fatal: bool = True
-    """The engine cannot run workspaces until the problem is solved."""
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,13 @@ from fairlead.core import json, yaml
 from fairlead.core.concurrency import LARGE_JSON_BYTES, LARGE_YAML_BYTES
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Kind
-from fairlead.registry.table import empty_table, partial_object_metadata, render_row, table_columns
+from fairlead.registry.table import (
+    empty_table,
+    partial_metadata_without_owners,
+    partial_object_metadata,
+    render_row,
+    table_columns,
+)
 from fairlead.server.api.content import JSON, YAML, Representation, render
 
 _YAML_DOCUMENT_END = b"...\n"
@@ -24,13 +30,18 @@ _YAML_DOCUMENT_END = b"...\n"
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """How to render a response. `include_object` and `now` are for Tables."""
+    """How to render a response. `include_object` and `now` are for Tables, `hides_owners` for metadata."""
 
     kind: Kind
     representation: Representation
     pretty: bool
     include_object: str
     now: datetime
+    hides_owners: bool = False
+
+    @property
+    def convert_metadata(self) -> Callable[[Object], Object]:
+        return partial_metadata_without_owners if self.hides_owners else partial_object_metadata
 
     @property
     def is_raw_json(self) -> bool:
@@ -48,7 +59,7 @@ def render_object(body: bytes, presentation: Presentation) -> bytes:
         obj = orjson.loads(body)
         return render_list([body], {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, presentation)
     if presentation.representation.as_kind == "PartialObjectMetadata":
-        body = orjson.dumps(partial_object_metadata(orjson.loads(body)))
+        body = orjson.dumps(presentation.convert_metadata(orjson.loads(body)))
     return render(body, presentation.representation.media_type, presentation.pretty)
 
 
@@ -70,7 +81,7 @@ def render_list(bodies: Sequence[bytes], metadata: Object, presentation: Present
             return render(
                 orjson.dumps({**head, "items": None}), presentation.representation.media_type, presentation.pretty
             )
-        return _write_list(head, "items", map(partial_object_metadata, objects), presentation)
+        return _write_list(head, "items", map(presentation.convert_metadata, objects), presentation)
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": metadata}
     return _write_list(head, "items", map(_without_type_meta, objects) if kind.builtin else objects, presentation)
 

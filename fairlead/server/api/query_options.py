@@ -1,10 +1,11 @@
 """Parses query parameters into options. Error messages match those of Kubernetes."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairlead.core.call import Call
+from fairlead.core.call import DRY_RUN_ANNOTATION, Call
 from fairlead.core.errors import BadRequest, Invalid, Problem, quote_value, truncate
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -150,7 +151,7 @@ def write_options(call: Call, user: User, *, is_apply: bool = False) -> WriteOpt
     return WriteOptions(
         user,
         call.parameter("fieldManager") or default_field_manager(call),
-        dry_run="dryRun" in call.query,
+        dry_run=_note_dry_run(call, call.query.get("dryRun")),
         field_validation=call.parameter("fieldValidation") or "Warn",
         subresource=call.target.subresource,
         is_patch=call.target.verb == "patch",
@@ -192,7 +193,15 @@ def delete_options(call: Call, body: Any, user: User) -> tuple[DeleteOptions, Wr
         policy = "Orphan" if orphan else "Background"
     uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
     options = DeleteOptions(uid, version, policy or "", sent.get("gracePeriodSeconds"), orphan is False)
-    return options, WriteOptions(user, dry_run="All" in dry_run, warnings=call.warnings)
+    return options, WriteOptions(user, dry_run=_note_dry_run(call, dry_run), warnings=call.warnings)
+
+
+def _note_dry_run(call: Call, values: Sequence[str] | None) -> bool:
+    """Whether it is a dry run, which the audit event then says."""
+    if not values:
+        return False
+    call.annotations[DRY_RUN_ANNOTATION] = "All"  # the only value that is valid
+    return True
 
 
 def _delete_query(call: Call) -> Object:

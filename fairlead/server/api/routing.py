@@ -6,7 +6,7 @@ that follows after authorization.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from fairlead.authz.scope import gateway_target
@@ -17,7 +17,9 @@ from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, quote_value
 from fairlead.registry import limits
 from fairlead.registry.names import path_segment_errors
+from fairlead.server.api.endpoint_paths import endpoint_pattern
 from fairlead.server.discovery.document import Document, build_reply, find_document
+from fairlead.server.discovery.documents import DEFAULT_PREFIX
 from fairlead.server.discovery.health import HEALTH_PATHS, TEXT
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -225,12 +227,8 @@ def _check_query(query: Mapping[str, list[str]]) -> None:
         raise BadRequest(f"invalid timeout specified in the request URL - {quote_value(timeout)} must be {unit}")
 
 
-def _resource_like_paths(roots: Mapping[str, Mapping[str, Document]]) -> Iterator[str]:
-    """Paths of documents that parse as resources. A few exist for clients that expect them on every server."""
-    for root, documents in roots.items():
-        for path in documents:
-            if parse_api_path("GET", path, {}, root).resource:
-                yield from (path, f"{path}/")
+API_PATHS = re.compile(r"/(apis?|openapi)(/|$)")
+"""What clients request first, also with the URL of the server instead of that of its API."""
 
 
 class Dispatcher:
@@ -255,7 +253,6 @@ class Dispatcher:
         self._endpoints = endpoints
         self._gateways = gateways
         self._console = console
-        self._resource_like_paths = frozenset(_resource_like_paths(roots))
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
@@ -267,9 +264,12 @@ class Dispatcher:
             return self._console(call)
         if call.is_websocket and target.verb == "watch":
             raise BadRequest("watch over WebSocket is not supported; send the request without the Upgrade header")
-        if target.resource and target.path not in self._resource_like_paths:
+        if target.resource:
             return self._verbs(call)
-        endpoint = self._endpoints[target.root].get((target.verb, target.path))
+        endpoints = self._endpoints[target.root]
+        endpoint = endpoints.get((target.verb, target.path))
+        if endpoint is None:
+            endpoint = endpoints.get((target.verb, endpoint_pattern(target.path)))
         if endpoint is not None:
             return endpoint(call)
         document = find_document(self._roots[target.root], target.path)
@@ -279,6 +279,10 @@ class Dispatcher:
 
     async def _serve_document(self, call: Call, document: Document | None) -> Reply:
         target = call.target
+        if document is None and not target.root and target.verb == "get" and API_PATHS.match(target.path):
+            # kubectl shows no message of an error that ends discovery, but warnings.
+            call.warnings.append(f"add {DEFAULT_PREFIX} to the URL of the server")
+            raise NotFound(f"there is no API at {quote_value(target.path)}; {call.warnings[-1]}")
         if document is None and target.path.startswith("/api/"):
             raise NotFound("the server could not find the requested resource")
         if document is None:

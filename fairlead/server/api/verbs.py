@@ -168,7 +168,9 @@ class Verbs:
     async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
         representation = negotiate(call.headers.get("accept", ""))
         query = query_options.watch_query(call, resource.kind)
-        request = WatchRequest(resource, namespace, query, representation.as_kind, call.object_filter, call.recheck)
+        request = WatchRequest(
+            *(resource, namespace, query, representation.as_kind, call.object_filter, call.recheck, call.hides_owners)
+        )
         stream = await self._watches.open(request, _require_user(call))
         return Reply(200, stream=stream)
 
@@ -219,7 +221,8 @@ class Verbs:
     async def _delete_collection(self, call: Call, resource: Resource, namespace: str) -> Reply:
         delete_options, options = query_options.delete_options(call, await _read_delete_body(call), _require_user(call))
         kind = resource.kind
-        page = await list_entries(resource.view, kind, namespace, query_options.list_query(call, kind))
+        query = self._with_object_filter(call, query_options.list_query(call, kind))
+        page = await list_entries(resource.view, kind, namespace, query)
         for count, entry in enumerate(page.entries):
             if count % DELETES_PER_YIELD == DELETES_PER_YIELD - 1:
                 await asyncio.sleep(0)  # a dry run does not await the store, and so never yields
@@ -263,7 +266,8 @@ class Verbs:
     def _presentation(self, call: Call, kind: Kind) -> Presentation:
         representation = negotiate(call.headers.get("accept", ""))
         include = query_options.include_object(call) if representation.as_kind == "Table" else ""
-        return Presentation(kind, representation, wants_pretty(call), include, self._registry.clock.now())
+        now = self._registry.clock.now()
+        return Presentation(kind, representation, wants_pretty(call), include, now, call.hides_owners)
 
 
 def _check_representation(call: Call, kind: Kind) -> None:

@@ -23,7 +23,7 @@ from fairlead.core.user import User
 from fairlead.registry.kind import Kind
 from fairlead.registry.list import wait_for_version
 from fairlead.registry.resource import Resource
-from fairlead.registry.table import partial_object_metadata, render_table
+from fairlead.registry.table import partial_metadata_without_owners, partial_object_metadata, render_table
 from fairlead.registry.watch import WatchEvent, WatchSession, encode_added_events, encode_event
 from fairlead.server.api.errors import status_of
 from fairlead.server.api.query_options import WatchQuery
@@ -57,6 +57,8 @@ class WatchRequest:
     as_kind: str = ""
     object_filter: ObjectFilter | None = None
     recheck: Callable[[], None] = lambda: None
+    hides_owners: bool = False
+    """Whether metadata is sent without owners and finalizers."""
 
 
 class WatchService:
@@ -94,7 +96,7 @@ class WatchStream:
         self._clock = clock
         self._pace = pace
         self._is_transformed = bool(request.as_kind)
-        self._encode = _build_encoder(self._kind, request.as_kind, request.query.include_object, clock.now)
+        self._encode = _build_encoder(request, clock.now)
         # Not only when the stream starts: by then the client may have seen the response, and made the next change.
         self._since = session.current_revision() if request.query.version is None else request.query.version
         self._bookmark_at = self._recheck_at = 0.0
@@ -192,13 +194,15 @@ class WatchStream:
         return encode_event("BOOKMARK", orjson.dumps(obj))
 
 
-def _build_encoder(kind: Kind, as_kind: str, include: str, now: Callable[[], datetime]) -> EventEncoder:
+def _build_encoder(request: WatchRequest, now: Callable[[], datetime]) -> EventEncoder:
     """Encodes events as they are, or with their objects converted to a Table or metadata only."""
-    if not as_kind:
+    kind, include = request.resource.kind, request.query.include_object
+    if not request.as_kind:
         return attrgetter("line")
-    if as_kind == "Table":
+    if request.as_kind == "Table":
         return lambda event: encode_event(event.type, orjson.dumps(_event_table(kind, event, include, now())))
-    return lambda event: encode_event(event.type, orjson.dumps(partial_object_metadata(orjson.loads(event.body))))
+    convert = partial_metadata_without_owners if request.hides_owners else partial_object_metadata
+    return lambda event: encode_event(event.type, orjson.dumps(convert(orjson.loads(event.body))))
 
 
 def _event_table(kind: Kind, event: WatchEvent, include: str, now: datetime) -> Object:

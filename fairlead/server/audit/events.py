@@ -58,7 +58,7 @@ def build_event(request: AuditedRequest, stage: str, kinds: Sequence[Kind], now:
         "requestURI": request_uri(call.path, call.query, kinds),
         "verb": verb_of(call),
         "user": {},
-        "sourceIPs": [client_ip(call.client)],
+        "sourceIPs": [client_ip(call.source), *call.proxies],
         "userAgent": sanitize(call.headers.get("user-agent", "")),
     }
     if call.user is not None:

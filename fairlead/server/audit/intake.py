@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import Call, RequestInfo, RequestShape
+from fairlead.core.call import DRY_RUN_ANNOTATION, Call, RequestInfo, RequestShape
 from fairlead.core.clock import Clock, micro_timestamp
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Catalog
@@ -194,7 +194,7 @@ class LogRouter:
 
     def _select_unauthenticated_log(self, call: Call, code: int) -> AuditLogWriter | None:
         quota = self._login_quota if call.path.startswith(LOGIN_PREFIX) else self._address_quota
-        source = source_network(client_ip(call.client))
+        source = source_network(client_ip(call.source))
         # Does not wait for space in the queue: if this log is stuck, only signed-in users may wait for theirs.
         if not self._unauthenticated.is_full and quota.try_acquire(source):
             return self._unauthenticated
@@ -216,7 +216,7 @@ class LogRouter:
         target = call.target
         if target.gateway is not None or not target.resource:
             return False  # the effect on a remote cluster is unknown, and non-resource paths have no dry run
-        if call.query and call.query.get("dryRun") == ["All"]:
+        if DRY_RUN_ANNOTATION in call.annotations:
             return True
         shape = target.cached_shape or target.compute_shape()
         is_review = self._reviews.get(shape)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 import orjson
 
+from fairlead.core.call import DRY_RUN_ANNOTATION
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
 from fairlead.core.errors import BadRequest, quote_value
 from fairlead.core.objects import Object
@@ -21,10 +22,10 @@ SERVED_FIELDS = (
 """The fields of a line that readers get. Never the bodies."""
 
 SINCE, UNTIL = "since", "until"
-LOG_FIELD, DECISION_FIELD = "log", "decision"
+LOG_FIELD, DECISION_FIELD, DRY_RUN_FIELD = "log", "decision", "dryRun"
 LOG_NAMES = ("authenticated", "unauthenticated", "agents")
 """The values of the field `log`, in the order of `Found.log`."""
-VIRTUAL_FIELDS = (DECISION_FIELD, LOG_FIELD, SINCE, UNTIL)
+VIRTUAL_FIELDS = (DECISION_FIELD, DRY_RUN_FIELD, LOG_FIELD, SINCE, UNTIL)
 """What a field selector can name in addition to the fields of the kind."""
 
 _DURATION = re.compile(r"(?=.)(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?", re.ASCII)
@@ -90,6 +91,7 @@ FIELDS: Mapping[str, Callable[[LoggedEvent], str]] = {
     "objectRef.apiGroup": lambda event: (event.objectRef or _NO_REFERENCE).apiGroup,
     "responseStatus.code": lambda event: str(event.responseStatus.code) if event.responseStatus is not None else "",
     DECISION_FIELD: lambda event: event.annotations.get(DECISION_ANNOTATION, ""),
+    DRY_RUN_FIELD: lambda event: event.annotations.get(DRY_RUN_ANNOTATION, ""),
 }
 """The fields that a selector can compare, as text. A missing field is empty."""
 

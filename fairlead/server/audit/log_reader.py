@@ -87,8 +87,13 @@ class Subscription:
         self._lines.extend(lines)
         self._bytes += sum(len(each.line) for each in lines)
         if len(self._lines) > MAX_QUEUED_EVENTS or self._bytes > MAX_QUEUED_BYTES:
-            self._is_overflowed = True
-            self._lines.clear()
+            self.expire()
+        self._ready.set()
+
+    def expire(self) -> None:
+        """Ends the watch with an error, because it has missed events."""
+        self._is_overflowed = True
+        self._lines.clear()
         self._ready.set()
 
     def end(self) -> None:
@@ -201,7 +206,9 @@ class AuditLogReader:
         watched = list(self._subscriptions)
         try:
             batch, selected = await POOL.run(MAX_FOLLOW_BYTES, self._read_selected, [each.query for each in watched])
-        except Expired:  # the files were removed: continue with what is there now
+        except Expired:  # the files were removed, perhaps with events that no watch has got
+            for subscription in self._subscriptions:
+                subscription.expire()
             self._positions = await POOL.run(MAX_FOLLOW_BYTES, self._end_positions)
             return
         # Watches that were added in the meantime start here, so they get these lines, too.

@@ -96,8 +96,9 @@ class SegmentedLog:
         for rotated_at, path in self._retention.list_files():
             if path.name.endswith(".part") or rotated_at == last:
                 continue  # while it is compressed, a file exists twice
-            last = rotated_at
             fingerprint = self._fingerprint_of(path)
+            if fingerprint:
+                last = rotated_at
             if fingerprint and fingerprint not in seen:
                 seen.add(fingerprint)
                 yield Segment(fingerprint, path, rotated_at)
@@ -107,7 +108,8 @@ class SegmentedLog:
         name = path.name.removesuffix(".gz")
         found = self._fingerprints.get(name)
         if found is None:
-            found = _read_fingerprint(path)
+            # It may have been compressed since it was listed.
+            found = _read_fingerprint(path) or _read_fingerprint(path.with_name(f"{name}.gz"))
             if found:
                 self._fingerprints[name] = found
         return found

@@ -90,7 +90,7 @@ class MetadataEvent(Struct, eq=False):
         line = cached[1] % (
             call.audit_id,
             path if is_uri else request_uri(path, call.query, self.kinds),
-            _source_fields(call.client, agent),
+            _source_fields(call.source, call.proxies, agent),
             f',"name":{_json_string(target.name)}' if target.name else "",
             _created_fields(target, created) if created else "",
             request.received_at.isoformat("T", "microseconds"),
@@ -117,9 +117,10 @@ def _json_string(value: str) -> str:
 
 
 @lru_cache(maxsize=4_096)
-def _source_fields(client: str, agent: str) -> str:
-    """Client address and user agent. Both stay the same for a connection."""
-    return f'"sourceIPs":[{_json_string(client_ip(client))}],"userAgent":{_json_string(agent)}'
+def _source_fields(client: str, proxies: tuple[str, ...], agent: str) -> str:
+    """Client address, proxies and user agent. They stay the same for a connection of one client."""
+    addresses = ",".join(map(_json_string, (client_ip(client), *proxies)))
+    return f'"sourceIPs":[{addresses}],"userAgent":{_json_string(agent)}'
 
 
 def _build_template(request: AuditedRequest, stage: str) -> str:

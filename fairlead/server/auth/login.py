@@ -8,6 +8,7 @@ their password there.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import orjson
 import structlog
@@ -16,6 +17,7 @@ from fairlead.authn.credentials import LEGACY_COOKIE, check_same_origin, clear_c
 from fairlead.authn.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
 from fairlead.authn.login_throttle import PasswordThrottle
 from fairlead.authn.password_store import PasswordStore
+from fairlead.authn.sso.service import ProviderLogout
 from fairlead.authz.name_index import is_user
 from fairlead.authz.self_access import LOGOUT
 from fairlead.core import json
@@ -45,6 +47,19 @@ class Credentials:
     password: str = field(repr=False)
 
 
+class SignOnMethods(Protocol):
+    """Single sign-on, as far as the list of methods and the logout need it. Implemented in `sso.py`."""
+
+    def list_methods(self) -> list[Object]:
+        """The connectors, for the sign-in page."""
+
+    def prepare_logout(self, key: str, return_url: str) -> ProviderLogout | None:
+        """The logout of a login at its provider; None if it has none. Raises BadRequest for a foreign `return_url`."""
+
+    async def logout_url(self, logout: ProviderLogout) -> str:
+        """The address that ends the session at the provider. Empty if there is none, or it cannot be asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoginHandlers:
     """The login handlers. `public_url` is the origin of our own pages if the server is behind a proxy."""
@@ -54,6 +69,9 @@ class LoginHandlers:
     throttle: PasswordThrottle
     is_enabled: Callable[[], bool] = lambda: True
     public_url: str = ""
+    cli_login: bool = False
+    """Whether the command line can log in through the console."""
+    sign_on: SignOnMethods | None = None
 
     def endpoints(self) -> Mapping[tuple[str, str], Handler]:
         """Handlers by verb and path below the platform root."""
@@ -65,7 +83,10 @@ class LoginHandlers:
 
     async def list_methods(self, call: Call) -> Reply:
         """The login methods of this server."""
-        return _no_store_reply({"methods": {"sso": [], "password": {"enabled": self.is_enabled()}}})
+        cli = {"enabled": self.cli_login, "url": self.public_url}
+        connectors = self.sign_on.list_methods() if self.sign_on is not None else []
+        methods = {"sso": connectors, "password": {"enabled": self.is_enabled()}, "cli": cli}
+        return _no_store_reply({"methods": methods})
 
     async def sign_in(self, call: Call) -> Reply:
         """Verifies user name and password; returns an access key in the body, or only as a cookie (`?cookie=true`)."""
@@ -87,12 +108,12 @@ class LoginHandlers:
     async def _log_in(self, call: Call, credentials: Credentials) -> tuple[Object, IssuedKey]:
         user = await self.passwords.find_by_username(credentials.username)
         # Throttled by the submitted name, whether it exists or not: otherwise the delay would reveal valid names.
-        async with self.throttle.attempt(credentials.username, call.client) as attempt:
+        async with self.throttle.attempt(credentials.username, call.source) as attempt:
             verified = await self.passwords.verify(user, credentials.password)
             if verified is not None:
                 attempt.succeed()
         if user is None or verified is None:
-            log.info("a login failed", user=name_of(user) if user else "", client=call.client, audit_id=call.audit_id)
+            log.info("a login failed", user=name_of(user) if user else "", client=call.source, audit_id=call.audit_id)
             raise Unauthorized(WRONG_CREDENTIALS)
         name = name_of(user)
         key = await self.sessions.create(name, call.headers.get("user-agent", ""))
@@ -107,14 +128,22 @@ class LoginHandlers:
     async def sign_out(self, call: Call) -> Reply:
         """Revokes the login of the request, and clears the cookie. Access keys from other sources stay valid.
 
-        With `?all=true`, revokes all logins of the user.
+        With `?all=true`, revokes all logins of the user. If the login was by single sign-on, `providerLogoutURL` in the
+        response is the address that ends the session at the provider, too.
         """
+        key = call.user.key if call.user is not None else ""
+        sign_on, return_url = self.sign_on, call.parameter("postLogoutURL")
+        logout = sign_on.prepare_logout(key, return_url) if sign_on is not None else None
         if parse_bool_param(call.parameter("all"), present="all" in call.query):
             message = await self._revoke_all(call.user)
         else:
             revoked = await self.sessions.revoke(call.user.key) if call.user is not None else False
             message = "signed out" if revoked else "this access key was not created by a login and stays valid"
-        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
+        # Last: a slow provider, or a client that does not wait for it, must not prevent the logout here.
+        provider_url = await sign_on.logout_url(logout) if sign_on is not None and logout is not None else ""
+        status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
+        if provider_url:
+            status["providerLogoutURL"] = provider_url
         return _no_store_reply(status, ("set-cookie", clear_cookie_header()), _CLEAR_FORMER_COOKIE)
 
     async def _revoke_all(self, user: User | None) -> str:

@@ -14,8 +14,13 @@ from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import ApiError, Expired, Unauthorized
 from fairlead.core.user import User
 from fairlead.registry.selectors import selected_name
+from fairlead.server.api.endpoint_paths import endpoint_pattern
 from fairlead.server.auth.impersonation import HEADER_PREFIX, Impersonation, requested_groups
 from fairlead.server.auth.login import LOGIN_ENDPOINT, METHODS_ENDPOINT
+from fairlead.server.auth.oauth import TOKEN_ENDPOINT
+from fairlead.server.auth.oauth_cli import REVOKE_ENDPOINT
+from fairlead.server.auth.oauth_device import DEVICE_ENDPOINT
+from fairlead.server.auth.sso import SIGN_ON_ENDPOINTS
 from fairlead.server.discovery.health import HEALTH_PATHS
 
 PUBLIC_PATHS = frozenset({"/version", *HEALTH_PATHS})
@@ -25,6 +30,10 @@ PUBLIC_ENDPOINTS = frozenset(
     {
         LOGIN_ENDPOINT,
         METHODS_ENDPOINT,
+        TOKEN_ENDPOINT,
+        DEVICE_ENDPOINT,
+        REVOKE_ENDPOINT,
+        *SIGN_ON_ENDPOINTS,
         ("get", "/.well-known/openid-configuration"),
         ("get", "/openid/v1/jwks"),
     }
@@ -114,7 +123,7 @@ class AuthorizeStage:
         self, authorizer: AuthorizerChain, identify: Identify, object_verbs: Mapping[ActionPath, str] | None = None
     ) -> None:
         """`object_verbs` has the actions that require a verb on the object instead of one on the subresource."""
-        self._authorizer = authorizer
+        self.authorizer = authorizer
         self._identify = identify
         self._object_verbs = object_verbs or {}
 
@@ -129,7 +138,7 @@ class AuthorizeStage:
             raise Unauthorized
 
     def _authorize(self, call: Call, user: User) -> None:
-        target, permissions = self._authorization_target(call), self._authorizer
+        target, permissions = self.find_target(call), self.authorizer
         decision = call.decision = permissions.authorize(user, target)
         if decision.allowed:
             return
@@ -139,22 +148,27 @@ class AuthorizeStage:
 
     def require(self, call: Call, target: RequestInfo) -> None:
         user = _require_user(call)
-        decision = self._authorizer.authorize(user, target)
+        decision = self.authorizer.authorize(user, target)
         if not decision.allowed:
             raise forbidden_error(user, target, decision)
 
     def recheck(self, call: Call) -> None:
+        user, target = self.recheck_identity(call), self.find_target(call)
+        decision = self.authorizer.authorize(user, target)
+        if decision.allowed:
+            return
+        if call.object_filter is None or self.authorizer.filter_for(user, target) is None:
+            raise forbidden_error(user, target, decision)
+
+    def recheck_identity(self, call: Call) -> User:
+        """The user of a call, who must still be the same."""
         user = _require_user(call)
         if self._identify(call) != user:
             raise Expired("your identity or the scope of your access key has changed; list again and watch from there")
-        target = self._authorization_target(call)
-        decision = self._authorizer.authorize(user, target)
-        if decision.allowed:
-            return
-        if call.object_filter is None or self._authorizer.filter_for(user, target) is None:
-            raise forbidden_error(user, target, decision)
+        return user
 
-    def _authorization_target(self, call: Call) -> RequestInfo:
+    def find_target(self, call: Call) -> RequestInfo:
+        """What the user has to be allowed to do for this call."""
         target = call.target
         if target.subresource and target.gateway is None:
             verb = self._object_verbs.get((target.group, target.resource, target.subresource))
@@ -184,6 +198,8 @@ def is_public(call: Call) -> bool:
         return target.verb == "get"
     if target.resource or target.gateway is not None or call.headers.has_prefix(HEADER_PREFIX):
         return False
-    if target.root == "" and (target.verb, target.path) in PUBLIC_ENDPOINTS:
-        return True
+    if target.root == "":
+        paths = target.path, endpoint_pattern(target.path)
+        if any((target.verb, path) in PUBLIC_ENDPOINTS for path in paths):
+            return True
     return target.verb == "get" and target.path in PUBLIC_PATHS

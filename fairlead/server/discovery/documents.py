@@ -21,8 +21,6 @@ from fairlead.server.discovery.resources import KindsByGroupVersion, Subresource
 
 DEFAULT_PREFIX = "/kubernetes/management"
 
-_CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
 
 def build_documents(
     catalog: Catalog,
@@ -48,7 +46,23 @@ def build_documents(
         **_discovery_documents(groups, subresources, address),
         **_openapi_v3_documents(described, prefix),
         "/openapi/v2": _openapi_v2_document(described, prefix),
-        _CRD_PATH: _json_document(resources.empty_crd_list()),
+    }
+
+
+def aggregated_documents(catalog: Catalog, group: str, version: str) -> dict[str, Document]:
+    """path -> document, for an aggregation layer: only about one group, and without a prefix."""
+    groups = {group: resources.group_kinds(catalog)[group]}
+    described = {
+        group_version_path(group, each): openapi_v3.build_openapi(
+            build_resources(kinds, ()), version=version, prefix="", types=patch_types
+        )
+        for each, kinds in groups[group].items()
+    }
+    return {
+        "/apis": _discovery_document(groups, (), resources.api_group_list(groups)),
+        **_group_documents(groups, ()),
+        **_openapi_v3_documents(described, ""),
+        "/openapi/v2": _openapi_v2_document(described, ""),
     }
 
 
@@ -68,8 +82,15 @@ def _discovery_documents(
         "/api": _discovery_document(core, extra, resources.api_versions(groups, address)),
         "/apis": _discovery_document(named, extra, resources.api_group_list(groups)),
     }
-    for group, versions in named.items():
-        found[f"/apis/{group}"] = Document(_json_and_yaml(resources.api_group(group, versions)))
+    return found | _group_documents(groups, extra)
+
+
+def _group_documents(groups: KindsByGroupVersion, extra: Sequence[Subresource]) -> dict[str, Document]:
+    found = {
+        f"/apis/{group}": Document(_json_and_yaml(resources.api_group(group, versions)))
+        for group, versions in groups.items()
+        if group
+    }
     for group, versions in groups.items():
         for version, kinds in versions.items():
             listed = resources.api_resource_list(group, version, build_resources(kinds, extra))

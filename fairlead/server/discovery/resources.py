@@ -245,15 +245,6 @@ def root_paths(groups: KindsByGroupVersion) -> Value:
     return {"paths": sorted(paths)}
 
 
-def empty_crd_list() -> Value:
-    """An empty CustomResourceDefinitionList. The rest of its group is not served.
-
-    kubectl requests it before it creates an object of a kind without PATCH (reviews, tokens), and fails on 404.
-    """
-    listed: Value = {"kind": "CustomResourceDefinitionList", "apiVersion": "apiextensions.k8s.io/v1"}
-    return {**listed, "metadata": {"resourceVersion": "1"}, "items": []}
-
-
 def version_info(version: str) -> Value:
     """The response to /version in Kubernetes' format: the API's release, with our own version as build metadata.
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fairlead.authn.login_throttle import client_network
 from fairlead.core.call import Call
 from fairlead.core.concurrency import Account
-from fairlead.core.user import SERVICE_ACCOUNT_PREFIX, TEAM_GROUP_PREFIX, User
+from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, User
 from fairlead.registry.limits import SELECTOR_TERMS
 from fairlead.server.api.content import PLAIN_JSON
 from fairlead.server.flow.fair_queue import Flow
@@ -138,7 +138,7 @@ class ClientCache:
     def for_call(self, call: Call) -> Client:
         user = call.user
         if user is None:
-            return self._by_address.get(call.client.rpartition(":")[0]) or self._add_anonymous(call.client)
+            return self._by_address.get(call.source.rpartition(":")[0]) or self._add_anonymous(call.source)
         if user.impersonator is not None:
             user = user.impersonator
         return self._by_user.get(user.name) or self._add_user(user)
@@ -149,7 +149,7 @@ class ClientCache:
 
     def _add_user(self, user: User) -> Client:
         name, level, schema = user.flow_distinguisher, INTERACTIVE, USERS
-        if user.name.startswith(SERVICE_ACCOUNT_PREFIX):
+        if user.name.startswith(SERVICE_ACCOUNT_PREFIXES):
             schema = SERVICE_ACCOUNTS
         elif name.startswith(TEAM_GROUP_PREFIX):
             schema = TEAMS

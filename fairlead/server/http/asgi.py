@@ -1,30 +1,27 @@
 """The ASGI application: turns requests into a `Call`, and a `Reply` into a response, stream or WebSocket.
 
-No other module talks to the HTTP server. granian runs embedded in this process and event loop. Its threads handle TLS,
-HTTP/1.1 and HTTP/2; Python runs one coroutine per request. We use its ASGI interface. RSGI, its own one, is slightly
-faster, but exposes neither the raw path nor the WebSocket subprotocols, which the gateways need, and it buffers streams
-in memory without back pressure. With ASGI, `send` waits until the client has read.
+`http_server.py` runs the HTTP server, which runs one coroutine for each request. We use its ASGI interface. RSGI, its
+own one, is slightly faster, but exposes neither the raw path nor the WebSocket subprotocols, which the gateways need,
+and it buffers streams in memory without back pressure. With ASGI, `send` waits until the client has read.
 """
 
 import asyncio
 import os
-import resource
-import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings, HTTP2Settings
-from granian.net import SocketHolder  # type: ignore[attr-defined]  # its stubs are incomplete
-from granian.server.embed import Server
-
 from fairlead.core.call import Call, Handler, Reply, empty_stream
 from fairlead.server.http.disconnect import close_connection
-from fairlead.server.http.request import Receive, RequestBody, RequestHeaders
+from fairlead.server.http.origins import Origins, format_address
+from fairlead.server.http.request import (
+    HEADERS_TOO_LARGE,
+    Receive,
+    RequestBody,
+    RequestHeaders,
+    are_headers_too_large,
+)
 from fairlead.server.http.response import build_headers
 from fairlead.server.http.slow_clients import StallDetector
 from fairlead.server.http.unsent import (
@@ -37,18 +34,6 @@ from fairlead.server.http.unsent import (
 )
 from fairlead.server.http.websocket import Send, run_websocket
 
-MAX_HEADER_BYTES = 64 * 1024
-HEADER_TIMEOUT_MILLISECONDS = 10_000
-MAX_CONNECTIONS = 65_536
-"""More than there are file descriptors, so that idle connections never block new ones."""
-BACKLOG = 1024
-"""Connections that wait in the kernel to be accepted."""
-MAX_STREAMS = 100
-"""Concurrent streams per HTTP/2 connection, the same as kube-apiserver. Clients open another connection for more."""
-HTTP2_WINDOW_BYTES = 256 * 1024
-"""Flow control window of an HTTP/2 connection: bytes a client may send before the application reads them."""
-SEND_BUFFER_BYTES = 64 * 1024
-"""Bytes of one HTTP/2 response that the HTTP server buffers."""
 FLUSH_SECONDS = 0.25
 """How long granian gets to send the end of the last streams before it is stopped."""
 AUDIT_ID_BATCH_SIZE = 256
@@ -63,26 +48,19 @@ AsgiScope = dict[str, Any]
 """The connection scope of ASGI."""
 
 
-@dataclass(frozen=True, slots=True)
-class BindOptions:
-    """Listen address, certificate, and how long in-flight requests may take to finish at shutdown.
-
-    `listener` is a socket that is already bound to the address; None to open one.
-    """
-
-    address: str
-    port: int
-    cert_file: Path
-    key_file: Path
-    grace_seconds: float
-    listener: socket.socket | None = None
-
-
 class AsgiApp:
-    """The ASGI application. `limiter` bounds the memory of responses that clients have not read."""
+    """The ASGI application. `limiter` bounds the memory of responses that clients have not read. `origins` knows where
+    requests come from."""
 
-    def __init__(self, handle: Handler, body_limit: int, limiter: ClientMemoryLimiter | None = None) -> None:
+    def __init__(
+        self,
+        handle: Handler,
+        body_limit: int,
+        limiter: ClientMemoryLimiter | None = None,
+        origins: Origins | None = None,
+    ) -> None:
         self._handle = handle
+        self._origins = origins or Origins()
         self._limiter = limiter or ClientMemoryLimiter()
         self._whole_responses = self._limiter.whole_responses
         self._body_limit = body_limit
@@ -93,14 +71,14 @@ class AsgiApp:
         if scope["type"] == "websocket":
             await self._serve_websocket(scope, receive, send)
             return
-        headers, version = RequestHeaders(scope["headers"]), scope["http_version"]
+        call, headers = self._read_request(scope, scope["method"])
+        version = scope["http_version"]
         is_http1 = version != "2"
-        call = _build_call(scope, scope["method"], headers)
         has_body = headers.has_body
         if has_body or not is_http1:  # in HTTP/2, a body needs no header
             body = RequestBody(headers, receive, self._body_limit, is_http1)
             call.read_body, call.stream_body = body.read, body.stream
-        call.malformed_reason = headers.find_ambiguity(call.method, call.path, version)
+        call.malformed_reason = call.malformed_reason or headers.find_ambiguity(call.method, call.path, version)
         if self._whole_responses.unread_since and is_http1:
             self._whole_responses.unread_since.pop(call.client, None)
         reply = await self._handle(call)
@@ -121,6 +99,27 @@ class AsgiApp:
         finally:
             for close in reply.on_close:
                 close()
+
+    def _read_request(self, scope: AsgiScope, method: str) -> tuple[Call, RequestHeaders]:
+        """The request, still without a body."""
+        origins, query, (host, port) = self._origins, scope["query_string"].decode("latin-1"), scope["client"]
+        target = scope["raw_path"].decode("latin-1") + ("?" + query if query else "")
+        connection = origins.connections.get(host)
+        headers = origins.read_headers(scope, connection)
+        call = Call(
+            method,
+            scope["path"],
+            parse_qs(query, keep_blank_values=True) if query else {},
+            headers,
+            _read_no_body,
+            format_address(host, port) if connection is None else format_address(connection.host, connection.port),
+            _next_audit_id(),
+            target,
+        )
+        origins.describe(call, headers, host, connection)
+        if are_headers_too_large(target, scope["headers"]):
+            call.malformed_reason = HEADERS_TOO_LARGE
+        return call, headers
 
     async def _send_stream(self, receive: Receive, send: Send, call: Call, reply: Reply) -> None:
         # granian sends the response head with the first chunk. A watch may be quiet for long, so send an empty one.
@@ -160,9 +159,8 @@ class AsgiApp:
     async def _serve_websocket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Runs a WebSocket handshake through the same pipeline. If rejected, it gets an ordinary HTTP response."""
         await receive()
-        headers = RequestHeaders(scope["headers"])
-        call = _build_call(scope, "GET", headers)
-        call.malformed_reason = headers.find_ambiguity("GET", call.path, scope["http_version"])
+        call, headers = self._read_request(scope, "GET")
+        call.malformed_reason = call.malformed_reason or headers.find_ambiguity("GET", call.path, scope["http_version"])
         call.is_websocket = True
         offered = (name.strip() for name in ",".join(headers.get_all("sec-websocket-protocol")).split(","))
         call.subprotocols = tuple(name for name in offered if name)
@@ -181,22 +179,6 @@ class AsgiApp:
 
 async def _read_no_body() -> bytes:
     return b""
-
-
-def _build_call(scope: AsgiScope, method: str, headers: RequestHeaders) -> Call:
-    """The request, still without a body."""
-    query = scope["query_string"].decode("latin-1")
-    host, port = scope["client"]
-    return Call(
-        method,
-        scope["path"],
-        parse_qs(query, keep_blank_values=True) if query else {},
-        headers,
-        _read_no_body,
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-        _next_audit_id(),
-        scope["raw_path"].decode("latin-1") + ("?" + query if query else ""),
-    )
 
 
 async def _send_stream(receive: Receive, send: Send, call: Call, reply: Reply, limiter: ClientMemoryLimiter) -> None:
@@ -262,6 +244,8 @@ class _StreamSender:
                 await self._send_large_chunk(chunk)
             self.is_sending = False
             self.chunks_sent += 1
+            if self.chunks_sent % CHUNKS_PER_YIELD == 0:
+                await asyncio.sleep(0)
             if self._limiter.has_reservations:
                 await self._limiter.wait_for_room(self._call)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -304,76 +288,3 @@ def _generate_audit_ids() -> Iterator[str]:
 
 
 _next_audit_id = _generate_audit_ids().__next__
-
-
-def raise_descriptor_limit() -> None:
-    """Raises the soft limit of open files to the hard limit: every connection needs a descriptor."""
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
-
-
-@asynccontextmanager
-async def run_http_server(
-    app: AsgiApp, options: BindOptions, interface: Interfaces = Interfaces.ASGINL
-) -> AsyncIterator[int]:
-    """Serves HTTPS while the context is open, and yields the port. On exit, in-flight requests finish first.
-
-    Only the benchmarks pass another `interface`, for comparison.
-    """
-    raise_descriptor_limit()
-    server = Server(
-        app,
-        interface=interface,
-        address=options.address,
-        port=options.port,
-        http=HTTPModes.auto,
-        websockets=True,
-        backlog=BACKLOG,
-        backpressure=MAX_CONNECTIONS,
-        log_enabled=False,
-        ssl_cert=options.cert_file,
-        ssl_key=options.key_file,
-        http1_settings=HTTP1Settings(max_buffer_size=MAX_HEADER_BYTES, header_read_timeout=HEADER_TIMEOUT_MILLISECONDS),
-        http2_settings=HTTP2Settings(
-            initial_connection_window_size=HTTP2_WINDOW_BYTES,
-            initial_stream_window_size=HTTP2_WINDOW_BYTES,
-            max_concurrent_streams=MAX_STREAMS,
-            max_headers_size=MAX_HEADER_BYTES,
-            max_send_buffer_size=SEND_BUFFER_BYTES,
-        ),
-    )
-    if options.listener is not None:
-        _listen_on(server, options.listener)
-    serving = asyncio.create_task(server.serve(), name="http")
-    try:
-        if options.listener is None:
-            await _wait_until_accepting(options.address, options.port, serving)
-        yield options.port
-    finally:
-        server.stop()  # type: ignore[no-untyped-call]  # granian leaves it unannotated
-        await asyncio.wait((serving,), timeout=options.grace_seconds)
-
-
-def _listen_on(server: Any, listener: socket.socket) -> None:
-    """Has the HTTP server accept connections from a socket that it has not opened. It has no public way to do that."""
-    listener.listen(BACKLOG)
-
-    def use_listener() -> None:
-        new_holder: Any = SocketHolder
-        server._shd = new_holder(os.dup(listener.fileno()), False, BACKLOG)
-
-    server._init_shared_socket = use_listener
-
-
-async def _wait_until_accepting(address: str, port: int, serving: "asyncio.Task[None]") -> None:
-    """Returns once the server accepts connections."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
-    while not serving.done():
-        try:
-            _, writer = await asyncio.open_connection(reachable, port)
-        except OSError:
-            await asyncio.sleep(0.01)
-            continue
-        writer.close()
-        return
-    await serving

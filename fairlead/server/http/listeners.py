@@ -13,7 +13,7 @@ from fairlead.settings import StartError
 
 
 def free_port(address: str, port: int) -> int:
-    """Returns the port to bind, raising StartError if it is in use. granian sets SO_REUSEPORT and would not notice."""
+    """Returns the port to bind, raising StartError if it is in use: with SO_REUSEPORT, it would be shared."""
     try:
         return _bind_once(address, port)
     except OSError as error:
@@ -35,8 +35,24 @@ def bind_listener(address: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted connections inherit it
         listener.bind((address, port))
         listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise _listen_error(address, port, error) from None
+    return listener
+
+
+def open_listener(address: str, port: int, backlog: int) -> socket.socket:
+    """A socket that listens on the port.
+
+    One that is only bound does not reserve it: with SO_REUSEADDR, processes of other users can bind it and listen.
+    Raises StartError.
+    """
+    listener = bind_listener(address, port)
+    try:
+        listener.listen(backlog)
     except OSError as error:
         listener.close()
         raise _listen_error(address, port, error) from None

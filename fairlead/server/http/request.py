@@ -8,6 +8,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 from fairlead.core.errors import BadRequest, Timeout, TooLarge
@@ -25,6 +26,10 @@ from fairlead.core.errors import BadRequest, Timeout, TooLarge
 # - The host of a request target in absolute form: ignored. Routing uses neither it nor the Host header, which only
 #   serves to check the origin of browser requests.
 
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Request line and headers. The HTTP server has this limit, too, but checks it after each read, which may be large."""
+HEADERS_TOO_LARGE = f"the request line and the headers have more than {MAX_HEADER_BYTES} bytes"
 
 KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
@@ -54,6 +59,11 @@ def find_ambiguity(
     if first_values.get(b"host") not in _valid_hosts:
         return _check_host(first_values.get(b"host", b""), version)
     return ""
+
+
+def are_headers_too_large(target: str, pairs: HeaderPairs) -> bool:
+    separators = 4 * len(pairs)
+    return len(target) + separators + sum(map(len, chain.from_iterable(pairs))) > MAX_HEADER_BYTES
 
 
 def _check_host(host: bytes, version: str) -> str:
@@ -108,6 +118,13 @@ class RequestHeaders:
         values = [value for header, value in self._pairs if header == name]
         return [value.decode() for value in values] if all(map(bytes.isascii, values)) else []
 
+    def get_all_raw(self, key: str) -> list[str]:
+        """All values, also if one is not ASCII: each byte is one character."""
+        name = key.encode()
+        if name not in self._first_values:
+            return []
+        return [value.decode("latin-1") for header, value in self._pairs if header == name]
+
     def find_single(self, name: bytes) -> bytes | None:
         value, pairs = self._first_values.get(name), self._pairs
         if len(self._first_values) != len(pairs) and sum(header == name for header, _ in pairs) > 1:
@@ -117,6 +134,15 @@ class RequestHeaders:
     def keys(self) -> Iterable[str]:
         # One decode for all names: a header name cannot contain a line break.
         return b"\n".join(self._first_values).decode("latin-1").split("\n") if self._first_values else ()
+
+    @property
+    def pairs(self) -> HeaderPairs:
+        """Names and values, as they were sent."""
+        return self._pairs
+
+    def joined_names(self) -> bytes:
+        """All names, for a substring test."""
+        return b"\n".join(self._first_values)
 
     def has_prefix(self, prefix: str) -> bool:
         # One substring test first: every request runs this, and hardly any has such a header.

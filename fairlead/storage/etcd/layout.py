@@ -16,15 +16,23 @@ import msgspec
 from fairlead.storage.commit import pack_key, prefix_range, unpack_key
 from fairlead.storage.contract import FIRST_REVISION, Key, StoreUnavailable
 from fairlead.storage.etcd.messages import NO_REVISION, KeyValue
+from fairlead.storage.layout_version import check_layout, parse_needs
 
 VERSION = 1
 
 
+RELEASE = "0.1.0"
+"""The first release that knows this version."""
+
+
 class Format(msgspec.Struct, frozen=True):
-    """The value of `format`. `first` is our first revision, which is larger in a restored store."""
+    """The value of `format`. `first` is our first revision, which is larger in a restored store. Programs that know
+    at least the version `minimum`, and so this release and later ones, can use the store."""
 
     version: int = VERSION
     first: int = FIRST_REVISION
+    minimum: int = VERSION
+    release: str = RELEASE
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +88,13 @@ class Layout:
         """Parse the `format` record. Raises StoreUnavailable if it is not ours."""
         try:
             format = msgspec.json.decode(record.value, type=Format)
+            needs = parse_needs(record.value)
         except msgspec.DecodeError as error:
             key = record.key.decode(errors="replace")
             raise StoreUnavailable(
                 f"{server}: {key} was written by another program; use a prefix for Fairlead only"
             ) from error
-        if format.version > VERSION:
-            raise StoreUnavailable(f"{server}: written by a newer version of Fairlead; install that version again")
+        check_layout(server, format.version, VERSION, needs)
         return cls(keys, record.create_revision, format.first)
 
     def from_etcd_revision(self, revision: int) -> int:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from fairlead.storage.commit import prepare_commit
 from fairlead.storage.contract import (
@@ -292,7 +293,8 @@ async def _open_layout(client: EtcdClient, keys: KeySpace, first: int) -> tuple[
 async def _raise_revisions(client: EtcdClient, format: KeyValue, layout: Layout, head: KeyValue, first: int) -> Layout:
     """Renumber the store so that its newest revision is `first`."""
     begins = first - (head.mod_revision - layout.base)
-    put = op_put(format.key, msgspec.json.encode(Format(first=begins)))
+    renumbered = replace(msgspec.json.decode(format.value, type=Format), first=begins)
+    put = op_put(format.key, msgspec.json.encode(renumbered))
     unchanged = [
         compare_mod_revision(format.key, format.mod_revision),
         compare_mod_revision(layout.keys.head, head.mod_revision),

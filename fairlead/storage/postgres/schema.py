@@ -2,7 +2,7 @@
 
 MIGRATIONS is the history of the schema: each entry upgrades it by one version, and none is ever changed once
 released. If several replicas start at the same time, a lock lets one of them migrate. Older replicas may still run
-during an upgrade, so a migration only adds to what they use.
+during an upgrade, so a migration only adds to what they use. The comment of the table `store` says who can use it.
 
 Compaction runs in small transactions, so that commits are not delayed. The compacted revision is published before
 rows are deleted, so that a query that misses a row sees in the same statement that its revision was compacted.
@@ -10,10 +10,13 @@ Several replicas may compact at the same time; the row in `store` serializes the
 """
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import asyncpg
+import msgspec
 
 from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable
+from fairlead.storage.layout_version import LayoutNeeds, check_layout, parse_needs
 from fairlead.storage.postgres.connection import Connection, PostgresAddress, connect
 
 LOCK_CLASS = 0x46414952
@@ -101,10 +104,20 @@ SCHEMA_V1 = f"""
     END $$;
 """
 
-MIGRATIONS = (SCHEMA_V1,)
+
+@dataclass(frozen=True, slots=True)
+class SchemaMigration:
+    """One step of the schema, and who can use the schema afterwards."""
+
+    sql: str
+    needs: LayoutNeeds
+
+
+MIGRATIONS = (SchemaMigration(SCHEMA_V1, LayoutNeeds(1, "0.1.0")),)
 
 RAISE_REVISION = f"UPDATE store SET compacted = $1 WHERE $1 > (SELECT now.revision FROM ({SELECT_STATE}) AS now)"
 
+SELECT_NEEDS = "SELECT obj_description('store'::regclass)"
 FIND_SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
 FIND_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p', 'v', 'm')"
 
@@ -115,14 +128,14 @@ async def migrate(connection: Connection, address: PostgresAddress, first: int =
         await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", LOCK_CLASS, address.schema)
         version = await _schema_version(connection, address)
         if version > len(MIGRATIONS):
-            raise StoreUnavailable(
-                f"{address.name}: written by a newer version of Fairlead (schema {version}, this one knows "
-                f"{len(MIGRATIONS)}); install that version again, or restore a backup from before the upgrade"
-            )
+            needs = parse_needs(await connection.fetchval(SELECT_NEEDS))
+            check_layout(address.name, version, len(MIGRATIONS), needs)
         for step in MIGRATIONS[version:]:
-            await connection.execute(step)
+            await connection.execute(step.sql)
         if version < len(MIGRATIONS):
             await connection.execute("UPDATE store SET version = $1", len(MIGRATIONS))
+            needs_text = msgspec.json.encode(MIGRATIONS[-1].needs).decode()
+            await connection.execute(f"COMMENT ON TABLE store IS '{needs_text}'")
         if first > FIRST_REVISION:
             # Take the write lock: a commit reads the newest revision before it writes.
             await connection.execute(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable
+from fairlead.storage.layout_version import LayoutNeeds, check_layout
 
 SCHEMA_VERSION = 1
+SCHEMA_RELEASE = "0.1.0"
+"""The first release that knows this version."""
 APPLICATION_ID = 0x46414952
 """Written to the file's header, to recognize our databases."""
 
@@ -45,6 +48,7 @@ SCHEMA = f"""
     CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
     INSERT INTO meta VALUES
         ('schema', {SCHEMA_VERSION}),
+        ('release', '{SCHEMA_RELEASE}'),    -- for the message of older programs; a text despite the type of the column
         ('compacted', {FIRST_REVISION}),    -- the oldest readable revision
         ('swept', 0);                       -- up to this id, compacted rows are deleted
     PRAGMA application_id = {APPLICATION_ID};
@@ -208,9 +212,6 @@ def has_schema(name: str, connection: sqlite3.Connection) -> bool:
     if owner != APPLICATION_ID:
         raise StoreUnavailable(f"{name}: this is another program's database; use another path")
     (version,) = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-    if version > SCHEMA_VERSION:
-        raise StoreUnavailable(
-            f"{name}: written by a newer version of Fairlead (schema {version}, this one knows {SCHEMA_VERSION}); "
-            "install that version again, or restore a backup from before the upgrade"
-        )
+    release = connection.execute("SELECT value FROM meta WHERE name = 'release'").fetchone()
+    check_layout(name, version, SCHEMA_VERSION, LayoutNeeds(version, str(release[0]) if release else ""))
     return True

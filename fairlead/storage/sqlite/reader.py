@@ -125,6 +125,18 @@ async def open_file_snapshot(path: str) -> AsyncIterator[Snapshot]:
         connection.close()
 
 
+async def read_file_record(path: str, key: Key) -> Record | None:
+    """One record of a file that a server may have open. Raises StoreUnavailable with advice."""
+    connection = await asyncio.to_thread(_connect_existing, path)
+    try:
+        snapshot = await asyncio.to_thread(_begin_snapshot, path, connection)
+        return await asyncio.to_thread(read_record, connection, key, snapshot.revision)
+    except sqlite3.Error as error:
+        raise StoreUnavailable(explain_error(path, error)) from error
+    finally:
+        connection.close()
+
+
 def check_file_exists(path: str) -> None:
     """Raises StoreUnavailable if there is no database. SQLite treats an empty file as a new database."""
     if not os.path.isfile(path) or not os.path.getsize(path):

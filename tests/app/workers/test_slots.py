@@ -83,6 +83,29 @@ def test_connections_do_not_wait_for_a_process_that_could_not_start(
     assert not can_connect(listener)
 
 
+def test_a_listener_works_after_a_process_that_could_not_start_twice(
+    child: ChildProcess, listener: socket.socket
+) -> None:
+    slot = Slot(1, "worker-1", listener)
+    for _ in range(2):
+        slot.occupy(child, 0.0)
+        slot.release(0.1)
+    listener.listen()
+    with socket.create_connection(listener.getsockname()) as client:
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.sendall(b"hello")
+            assert client.recv(5) == b"hello"
+
+
+def test_a_process_may_end_after_its_listener_was_closed(child: ChildProcess, listener: socket.socket) -> None:
+    slot = Slot(1, "worker-1", listener)
+    slot.occupy(child, 0.0)
+    slot.close_listener()
+    slot.release(0.1)
+    assert listener.fileno() == -1
+
+
 def test_a_process_without_heartbeats_is_stuck_only_after_many_checks(child: ChildProcess) -> None:
     slot = Slot(1, "worker-1")
     slot.occupy(child, 0.0)

@@ -7,11 +7,13 @@ user is `ada`, a member of team `core`.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
+from fairlead.kinds.core.empty_kinds import CUSTOM_RESOURCE_DEFINITION
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Catalog, Kind, Sensitivity
 
 PREFIX = "service-p-"
@@ -32,6 +34,7 @@ REVIEW_ROWS = {
     "selfsubjectaccessreviewbatches": "self access review",
     "resourcecounts": "resource counts",
 }
+CRD_ROW = "custom resource definitions"
 MIGRATION = "migratevirtualclusterinstance"
 INSTANCES = {"spaceinstances": "space", "virtualclusterinstances": "virtual cluster"}
 INSTANCE_NAMES = {"space": "dev", "virtual cluster": "ci"}
@@ -113,6 +116,8 @@ def _cluster_scoped_requests(kind: Kind) -> Iterator[MatrixRequest]:
         return _namespace_requests(kind)
     if not kind.persisted:
         return _review_requests(kind)
+    if kind == CUSTOM_RESOURCE_DEFINITION:
+        return chain(_object_requests(CRD_ROW, kind, "", "x"), _collection_requests(CRD_ROW, kind))
     return _other_cluster_scoped_requests(kind)
 
 
@@ -215,20 +220,12 @@ def _path_requests(documents: Iterable[str], public_paths: frozenset[str]) -> It
     rows |= dict.fromkeys(
         ("/debug", "/logs/x", "/openapi/v4", "/apisx", "/api//v1", "/apis/../metrics"), "another path"
     )
-    crds = next(path for path in rows if "customresourcedefinitions" in path)
     for path, row in rows.items():
-        if path.startswith(crds):
-            continue
         for method in METHODS:
             yield MatrixRequest(row, method, RequestInfo(method, path, MANAGEMENT))
             yield MatrixRequest(
                 row if path in public_paths or "metrics" in row else "another path", method, RequestInfo(method, path)
             )
-    group, version, plural = crds.removeprefix("/apis/").split("/")
-    for verb in COLLECTION_VERBS:
-        yield MatrixRequest(
-            "custom resource definitions", verb, RequestInfo(verb, crds, MANAGEMENT, group, version, plural)
-        )
 
 
 def _impersonation_requests() -> Iterator[MatrixRequest]:

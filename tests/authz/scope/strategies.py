@@ -31,11 +31,12 @@ NAMES = ScopeNaming(
         ("", "namespaces"): False,
         ("", "configmaps"): True,
         ("", "secrets"): True,
+        ("apiextensions.k8s.io", "customresourcedefinitions"): False,
     },
 )
 """Naming that differs from the defaults of the server."""
 
-KINDS = (*NAMES.namespaced, ("apiextensions.k8s.io", "customresourcedefinitions"), ("example.com", "things"))
+KINDS = (*NAMES.namespaced, ("example.com", "things"))
 SUBRESOURCES = ("", "status", "accesskey", "migratevirtualclusterinstance")
 NAMESPACES = ("", "p-web", "p-lab", "default", "p-")
 OBJECTS = ("", "web", "lab", "p-web", "dev", "qa", "ada", "core", "berlin")

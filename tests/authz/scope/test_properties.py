@@ -62,7 +62,7 @@ def test_another_entry_never_removes_a_permission(scope: Scope, other: Scope) ->
 
 
 @given(pairs)
-@settings(property_settings, max_examples=120)
+@settings(property_settings, max_examples=60)
 def test_t4_a_covering_scope_allows_what_the_covered_scope_allows(pair: tuple[Scope, Scope]) -> None:
     outer, inner = pair
     if is_superset(outer, inner):

@@ -10,6 +10,7 @@ from tests.harness.fake_server import M, Request, failure_status
 
 EVENTS = f"{M}/auditevents"
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
+DRY_RUN = "service.sh/dry-run"
 
 
 def build_event(name: str, **fields: Any) -> dict[str, Any]:
@@ -54,6 +55,15 @@ def test_events_are_printed_as_a_table(user: CliFixture) -> None:
     assert second[1:4] == ["ada", "as", "bob"]
     wide = user.run("audit", "-o", "wide").out
     assert all(word in wide for word in ("laptop", "192.0.2.7", "kubectl/v1.35.0", "owner of the object"))
+
+
+def test_dry_runs_are_marked(user: CliFixture) -> None:
+    dry = build_event("one", verb="delete", annotations={DECISION: "allow", DRY_RUN: "All"})
+    user.fake.on("GET", EVENTS, page(dry, build_event("two", verb="delete")))
+    user.fake.on("GET", f"{EVENTS}/one", (200, dry))
+    first, second = user.run("audit").out.splitlines()[1:]
+    assert "delete (dry run)" in first and "dry run" not in second
+    assert "delete (dry run) service-p-demo/secrets/s" in user.run("audit", "show", "one").out
 
 
 def test_flags_become_a_field_selector(user: CliFixture) -> None:

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.access.key import expiry_time, key_state, table_row
+from fairlead.cli.access.key import describe_rows, key_state, table_row
+from fairlead.cli.access.key_expiry import FIRST_KEY_ANNOTATION, expiry_time, find_expiry
+from fairlead.core.clock import timestamp as format_timestamp
+from fairlead.domain import key_lifetime
+from fairlead.kinds.access import access_key
 from tests.harness.cli import CliFixture, parse_yaml
 from tests.harness.fake_server import M, build_object, failure_status, list_response
 
@@ -41,6 +45,15 @@ def test_the_value_of_a_new_key_is_the_only_output_on_stdout(key_cli: CliFixture
         "metadata": {"generateName": "key-"},
         "spec": {},
     }
+
+
+@pytest.mark.parametrize(("spec", "warns"), [({}, True), ({"ttl": 60}, False), ({"scope": {}}, False)])
+def test_a_key_without_limits_gets_a_warning(key_cli: CliFixture, spec: dict[str, Any], warns: bool) -> None:
+    key_cli.fake.on("POST", KEYS, (201, build_key("key-x7k2p", key="fairlead_new-value", **spec)))
+    for output in ("table", "json"):
+        result = key_cli.run("key", "create", "-o", output)
+        warning = "warning: this key never expires and has all permissions of its owner; limit the next one with --ttl"
+        assert (warning in result.err, "warning" in result.out) == (warns, False)
 
 
 def test_json_and_yaml_have_the_whole_object(key_cli: CliFixture) -> None:
@@ -212,6 +225,52 @@ def test_the_row_of_an_expired_key_says_since_when() -> None:
     assert table_row(build_key("old", ttl=86400), NOW)[3:5] == ("expired", "8d ago")
 
 
+def test_the_first_key_expires_unless_it_is_replaced(user: CliFixture) -> None:
+    assert FIRST_KEY_ANNOTATION == key_lifetime.FIRST_KEY_ANNOTATION
+    key = build_key("admin-first-key")
+    key["metadata"]["annotations"] = {FIRST_KEY_ANNOTATION: "2026-01-10T23:30:00Z"}
+    time = "2026-01-10 23:30:00 UTC"
+    assert table_row(key, NOW)[3:5] == ("active", "in 23h, unless replaced")
+    assert dict(describe_rows(key, NOW))["expires"] == f"{time}, unless there is another way in by then"
+    key["status"]["expired"] = "2026-01-10T23:30:00Z"
+    assert table_row(key, NOW + timedelta(days=1))[3:5] == ("expired", "30m ago")
+    user.fake.on("GET", f"{KEYS}/admin-first-key", (200, key))
+    out = user.run("key", "show", "admin-first-key").out
+    assert (time in out, "another way in" in out) == (True, False)
+
+
+LATER = "2026-01-10T23:30:00Z"
+FIRST = {FIRST_KEY_ANNOTATION: LATER}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "annotations"),
+    [
+        ({}, {}, {}),
+        ({"disabled": True}, {}, {}),
+        ({"ttl": 86400 * 30}, {}, {}),
+        ({"disabled": True, "ttl": 60}, {"expired": LATER}, {}),
+        ({"ttl": 60, "ttlAfterLastActivity": True}, {"lastActivity": "2026-01-10T00:00:00Z"}, {}),
+        ({"ttl": 60, "ttlAfterLastActivity": True}, {"expired": LATER}, {}),
+        ({}, {}, FIRST),
+        ({}, {"expired": LATER}, FIRST),
+        ({"ttl": 86400 * 30}, {}, FIRST),
+        ({"ttl": 86400 * 9 + 60}, {}, FIRST),
+        ({"ttl": 86400 * 30, "ttlAfterLastActivity": True}, {}, FIRST),
+    ],
+)
+def test_the_state_and_the_expiry_are_those_in_the_tables_of_the_server(
+    spec: dict[str, Any], status: dict[str, Any], annotations: dict[str, str]
+) -> None:
+    key = build_key("a", **spec)
+    key["status"] |= status
+    key["metadata"]["annotations"] = annotations
+    end, is_conditional = find_expiry(key)
+    time = "never" if end is None else format_timestamp(end)
+    assert key_state(key, NOW) == access_key.key_state(key).lower()
+    assert access_key.key_expiry(key) == (f"{time}, unless replaced" if is_conditional else time)
+
+
 def test_a_ttl_after_last_activity_counts_from_the_last_use() -> None:
     fixed, sliding = build_key("a", ttl=3600), build_key("b", ttl=3600, ttlAfterLastActivity=True)
     assert expiry_time(fixed) == expiry_time(sliding) == datetime(2026, 1, 1, 1, tzinfo=UTC)
@@ -219,7 +278,8 @@ def test_a_ttl_after_last_activity_counts_from_the_last_use() -> None:
         each["status"]["lastActivity"] = "2026-01-09T23:30:00Z"
     assert expiry_time(sliding) == NOW + timedelta(minutes=30)
     assert (key_state(fixed, NOW), key_state(sliding, NOW)) == ("expired", "active")
-    assert key_state(build_key("c", disabled=True, ttl=1), NOW) == "disabled"
+    assert key_state(build_key("c", disabled=True, ttl=1), NOW) == "expired"
+    assert key_state(build_key("c", disabled=True, ttl=86400 * 30), NOW) == "disabled"
     assert key_state(build_object("d", spec={}, status={"expired": "2026-01-02T00:00:00Z"}), NOW) == "expired"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.client.contexts import Login
+from fairlead.client.kubeconfig import KubeconfigEntry, cluster_entry, merge_into_file
 from fairlead.client.tls import fetch_certificate, fingerprint
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import KEY, M, failure_status
@@ -77,7 +78,8 @@ def test_without_flags_the_terminal_prompts_for_the_key(login_cli: CliFixture) -
 def test_without_a_terminal_the_error_names_the_flag(login_cli: CliFixture) -> None:
     result = login_cli.run("login", login_cli.fake.url, "--ca-file", login_cli.fake.ca_file)
     assert result.code == 2
-    assert result.err.startswith("fairlead: cannot prompt for the access key: stdin is not a terminal; use --key-stdin")
+    advice = "stdin is not a terminal; use --device, --key-stdin"
+    assert result.err.startswith(f"fairlead: cannot prompt for the access key: {advice}")
 
 
 def test_a_password_login_stores_a_key(login_cli: CliFixture) -> None:
@@ -185,12 +187,40 @@ def test_a_login_can_be_read_from_a_kubeconfig(login_cli: CliFixture, tmp_path: 
     )
 
 
+def test_an_insecure_kubeconfig_is_used_with_a_warning_or_with_a_ca_file(login_cli: CliFixture, tmp_path: Path) -> None:
+    target = tmp_path / "admin.kubeconfig"
+    cluster = {"server": f"{login_cli.fake.url}/kubernetes/management", "insecure-skip-tls-verify": True}
+    merge_into_file(target, KubeconfigEntry("fairlead", cluster, {"token": KEY}))
+    command = ("login", "--kubeconfig", str(target), "--name", "local")
+    result = login_cli.run(*command)
+    assert (result.code, "(insecure, as in the kubeconfig; use --ca-file" in result.err) == (0, True), result.err
+    assert login_cli.load_contexts().contexts["local"].insecure
+    result = login_cli.run(*command, "--ca-file", login_cli.fake.ca_file)
+    assert (result.code, "warning: connections" in result.err) == (0, False), result.err
+    assert not login_cli.load_contexts().contexts["local"].insecure
+
+
+def test_a_login_can_be_read_from_the_context_of_a_gateway(login_cli: CliFixture, tmp_path: Path) -> None:
+    target, authority = tmp_path / "admin.kubeconfig", Path(login_cli.fake.ca_file).read_text()
+    login = Login(login_cli.fake.url, KEY, authority)
+    gateway = cluster_entry(login, "/kubernetes/project/shop/space/dev")
+    merge_into_file(target, KubeconfigEntry("fairlead", cluster_entry(login), {"token": KEY}))
+    merge_into_file(target, KubeconfigEntry("dev", gateway, {"token": KEY}))
+    for flags in ((), ("--context", "fairlead")):
+        result = login_cli.run("login", "--kubeconfig", str(target), "--name", "local", *flags)
+        assert result.code == 0, result.err
+        assert login_cli.load_contexts().contexts["local"] == login
+    result = login_cli.run("login", "--kubeconfig", str(target), "--context", "prod")
+    assert (result.code, f"{target}: no context 'prod'" in result.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("flags", "advice"),
     [
         (("https://a.test", "--key", "k", "--user", "u"), "--key and --user are different ways to log in; choose one"),
         (("https://a.test", "--password-stdin"), "--password-stdin requires a user; set it with --user"),
         (("https://a.test", "--insecure", "--ca-file", "x"), "choose one"),
+        (("https://a.test", "--context", "x"), "--context selects a stored login with its address"),
         ((), "set the URL of the server, like `fairlead login 127.0.0.1:8443`"),
     ],
 )

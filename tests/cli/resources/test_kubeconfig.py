@@ -129,8 +129,8 @@ def test_a_context_can_use_an_exec_plugin_instead_of_the_key(user: CliFixture) -
     assert KEY not in out
     plugin = yaml.safe_load(out)["users"][0]["user"]["exec"]
     assert plugin["apiVersion"] == "client.authentication.k8s.io/v1"
-    assert plugin["args"][-3:] == ["token", "--context", "test"]
-    assert plugin["interactiveMode"] == "Never"
+    assert plugin["args"][-5:] == ["credential", "--context", "test", "--server", user.fake.url]
+    assert plugin["interactiveMode"] == "IfAvailable"
 
 
 def test_an_insecure_login_writes_an_insecure_context(cli: CliFixture) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from fairlead.cli.resources import runner_process
 from fairlead.client.contexts import Login, save_contexts
+from fairlead.core.findings import Finding
 from fairlead.runner import process
-from fairlead.runner.engines.contract import Finding
 from fairlead.runner.settings import RunnerSettings
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import KEY, M, build_object, failure_status

@@ -119,6 +119,42 @@ def test_waiting_times_out_with_the_last_status(ada: CliFixture) -> None:
     assert {each.query["timeoutSeconds"] for each in ada.fake.requests_to("GET", SPACES)} == {"1"}
 
 
+def build_space_without_cluster() -> dict[str, Any]:
+    message = 'cluster "nowhere" does not exist; connect it with `fairlead cluster add`, or use another one'
+    return build_space(phase="Pending", reason="ClusterNotFound", message=message)
+
+
+def test_waiting_for_a_space_in_a_missing_cluster_ends_early(ada: CliFixture) -> None:
+    ada.patches.setattr("fairlead.cli.resources.instance.MISSING_CLUSTER_SECONDS", 1.0)
+    missing = build_watch_response({"type": "ADDED", "object": build_space_without_cluster()}, END)
+    ada.fake.on("GET", SPACES, missing, missing, build_watch_response())
+    result = ada.run(*CREATE, "--wait", "--timeout", "10m")
+    assert result.code == 1
+    assert "fairlead: the space dev cannot be deployed:\n" in result.err
+    assert 'ClusterNotFound: cluster "nowhere" does not exist; connect it with `fairlead cluster add`' in result.err
+    assert "`fairlead space delete dev --project demo` deletes it" in result.err
+
+
+def test_a_space_in_a_missing_cluster_that_is_deleted_meanwhile_is_reported_as_deleted(ada: CliFixture) -> None:
+    missing = {"type": "ADDED", "object": build_space_without_cluster()}
+    deleted = {"type": "DELETED", "object": build_space_without_cluster()}
+    for responses in (((missing, END), (missing, END, deleted)), ((missing, END), (END,))):
+        ada.fake.on("GET", SPACES, *(build_watch_response(*each) for each in responses))
+        result = ada.run(*CREATE, "--wait")
+        assert (result.code, "cannot be deployed" in result.err) == (1, False)
+        assert "fairlead: the space dev was deleted while waiting; create it again\n" in result.err
+
+
+def test_a_cluster_that_is_connected_meanwhile_does_not_end_the_wait(ada: CliFixture) -> None:
+    missing = {"type": "ADDED", "object": build_space_without_cluster()}
+    waiting = {"type": "MODIFIED", "object": build_space(phase="Pending", reason="Progressing")}
+    ready = {"type": "ADDED", "object": build_space("demo-dev", phase="Ready")}
+    responses = (build_watch_response(*each) for each in ((missing, END), (missing, END, waiting), (ready, END)))
+    ada.fake.on("GET", SPACES, *responses)
+    result = ada.run(*CREATE, "--wait")
+    assert (result.code, "the space dev is Ready" in result.err) == (0, True), result.err
+
+
 def test_a_status_of_an_older_generation_does_not_end_the_wait(ada: CliFixture) -> None:
     old, new = (build_space("demo-dev", phase="Ready", observedGeneration=each) for each in (1, 2))
     for each in (old, new):

@@ -10,8 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 
-from fairlead.cli.server.admin_kubeconfig import read_key
+from fairlead.app import StartedServer
+from fairlead.cli.server.serve import announce
+from fairlead.core.admin_kubeconfig import read_key, write_admin_kubeconfig
 from fairlead.core.crypto.certificates import ensure_certificates
 from tests.cli.conftest import Fairlead
 
@@ -75,3 +78,12 @@ def test_a_certificate_with_another_private_key_is_rejected_at_start(fairlead: F
     output, errors = process.communicate(timeout=20)
     assert (process.returncode, output) == (1, "")
     assert errors.startswith("fairlead: ") and "unusable certificate or key" in errors
+
+
+def test_a_key_in_the_kubeconfig_that_no_longer_works_is_logged(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "admin.kubeconfig"
+    write_admin_kubeconfig(kubeconfig, "https://127.0.0.1:8443", None, "a-key")
+    with structlog.testing.capture_logs() as logs:
+        announce(StartedServer("https://127.0.0.1:8443", None, None, is_key_rejected=True), kubeconfig)
+    [warning] = [each for each in logs if each["log_level"] == "warning"]
+    assert "fairlead admin reset" in warning["advice"]

@@ -16,6 +16,9 @@ import httpx
 import pytest
 import yaml
 
+from fairlead.app import StartedServer
+from fairlead.cli.server.up import format_json
+from fairlead.client.kubeconfig import KubeconfigEntry, merge_into_file
 from tests.cli.conftest import ROOT, Fairlead
 
 APPS = "/kubernetes/management/apis/management.service.sh/v1/apps"
@@ -47,7 +50,8 @@ def expect_startup_error(process: "subprocess.Popen[str]") -> str:
 def test_the_first_start_prints_everything_that_a_client_needs(fairlead: Fairlead, tmp_path: Path) -> None:
     process = fairlead("up", "--data", str(tmp_path / "data"), "--port", "0", "--json")
     ready = read_ready_line(process)
-    assert set(ready) == {"url", "consoleUrl", "accessKey", "kubeconfig", "caFile"}
+    assert set(ready) == {"url", "consoleUrl", "accessKey", "accessKeyRejected", "kubeconfig", "caFile"}
+    assert ready["accessKeyRejected"] is False
     assert ready["consoleUrl"] == f"{ready['url']}/console/"
     assert Path(ready["kubeconfig"]).stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
@@ -74,12 +78,15 @@ def test_a_second_start_keeps_the_key_and_writes_the_new_url_to_the_kubeconfig(
     first = fairlead(*command)
     before = read_ready_line(first)
     stop_process(first)
+    gateway = {"server": f"{before['url']}/kubernetes/cluster/berlin"}
+    merge_into_file(Path(before["kubeconfig"]), KubeconfigEntry("berlin", gateway, {"token": "another-key"}))
     second = fairlead(*command)
     after = read_ready_line(second)
     same = ("accessKey", "kubeconfig", "caFile")
     assert [after[name] for name in same] == [before[name] for name in same]
     config = yaml.safe_load(Path(after["kubeconfig"]).read_bytes())
     assert config["clusters"][0]["cluster"]["server"] == after["url"] + "/kubernetes/management"
+    assert [each["name"] for each in config["contexts"]] == ["fairlead", config["current-context"]]
     with httpx.Client(base_url=after["url"], verify=ssl.create_default_context(cafile=after["caFile"])) as client:
         assert client.get(APPS, headers={"Authorization": f"Bearer {after['accessKey']}"}).status_code == 200
     stop_process(second)
@@ -131,7 +138,8 @@ def test_the_three_printed_commands_work(
     )
     assert result.returncode == 0, result.stderr
     assert "ingress-nginx" in result.stdout.splitlines()[-1]
-    assert "The access key may do everything and does not expire." in output
+    assert "The access key admin-first-key may do everything." in output and "It expires in 24 hours" in output
+    assert "admin reset --data " in output
     stop_process(process)
 
 
@@ -157,11 +165,40 @@ def read_until_ready(process: "subprocess.Popen[str]") -> str:
 
 def test_a_port_in_use_is_named_and_does_not_lose_the_first_key(fairlead: Fairlead, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
-        assert port in expect_startup_error(fairlead("up", "--data", str(tmp_path), "--port", port))
-    process = fairlead("up", "--data", str(tmp_path), "--port", "0", "--json")
+        port, data = str(listener.getsockname()[1]), tmp_path / "data"
+        assert port in expect_startup_error(fairlead("up", "--data", str(data), "--port", port))
+        assert not data.exists()
+        data.mkdir(mode=0o700)
+        assert port in expect_startup_error(fairlead("up", "--data", str(data), "--port", port))
+    process = fairlead("up", "--data", str(data), "--port", "0", "--json")
     assert read_ready_line(process)["accessKey"]
     stop_process(process)
+
+
+def test_a_key_that_was_revoked_is_not_presented_as_valid(fairlead: Fairlead, tmp_path: Path) -> None:
+    command = ("up", "--data", str(tmp_path), "--port", "0")
+    first = fairlead(*command, "--json")
+    ready = read_ready_line(first)
+    headers = {"Authorization": f"Bearer {ready['accessKey']}"}
+    verify = ssl.create_default_context(cafile=ready["caFile"])
+    with httpx.Client(base_url=ready["url"], verify=verify, headers=headers) as client:
+        assert client.delete(APPS.replace("apps", "ownedaccesskeys/admin-first-key")).status_code == 200
+    stop_process(first)
+    second = fairlead(*command)
+    output = read_until_ready(second)
+    reasons = "it was revoked or disabled, has expired, or is for another store"
+    assert f"in the kubeconfig does not work: {reasons}" in output
+    assert f"fairlead admin reset --data {tmp_path}" in output
+    assert "in another terminal" not in output
+    stop_process(second)
+
+
+def test_a_rejected_key_is_not_printed_for_scripts(tmp_path: Path) -> None:
+    for is_rejected, key in ((False, "a-key"), (True, None)):
+        started = StartedServer("https://127.0.0.1:8443", None, None, is_key_rejected=is_rejected)
+        ready = json.loads(format_json(started, tmp_path / "admin.kubeconfig", "a-key", None))
+        assert (ready["accessKey"], ready["accessKeyRejected"]) == (key, is_rejected)
+        assert ready["kubeconfig"] == str(tmp_path / "admin.kubeconfig")
 
 
 def test_a_data_folder_in_use_by_another_server_is_rejected(fairlead: Fairlead, tmp_path: Path) -> None:

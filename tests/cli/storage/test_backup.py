@@ -1,20 +1,27 @@
 """fairlead.cli.storage.backup: `backup`, `restore` and `store copy`, with their output, errors and files."""
 
 import asyncio
+import errno
+import io
 import os
+import shutil
 import stat
-from io import BytesIO
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from fairlead import __version__
 from fairlead.app import maintenance
+from fairlead.app.data_migrations import MIGRATIONS
 from fairlead.cli import make_app
+from fairlead.core.files import FileProblem
 from fairlead.settings import StartError
 from fairlead.storage.backup import verify_file
-from fairlead.storage.contract import Write
-from fairlead.storage.copy import MAX_BATCH_RECORDS, REVISION_GAP
+from fairlead.storage.contract import Key, Write
+from fairlead.storage.copy import MAX_BATCH_RECORDS, REVISION_GAP, restore_records
+from fairlead.storage.data_version import VERSION_KEY, DataVersion, encode_version
 from fairlead.storage.open import open_store
 from tests.harness.durable_stores import ADDRESSES
 
@@ -143,7 +150,7 @@ def test_a_backup_can_be_piped_and_stdout_has_nothing_else(
     # Configured logging writes to stderr.
     assert logging_configurations == [("warning", "console")]
     assert result.stdout_bytes.startswith(b"fairlead-backup {")
-    assert verify_file(BytesIO(result.stdout_bytes)).count == 1
+    assert verify_file(io.BytesIO(result.stdout_bytes)).count == 1
     assert result.stderr.startswith("stdout: 1 record at revision 1001, ")
     assert run_fairlead("restore", "-", "--data", str(new), stdin=backup.read_bytes())[0] == 0
     assert read_record(new) == b"{}"
@@ -173,13 +180,144 @@ def test_a_damaged_backup_is_not_restored(data: Path, backup: Path, pipe: bool) 
     assert read_record(data) == b"{}"
 
 
+async def interrupt_restore(folder: Path) -> None:
+    """Leaves a store with a part of the records of a backup."""
+
+    async def fail_after_a_batch() -> AsyncIterator[tuple[Key, bytes]]:
+        for number in range(MAX_BATCH_RECORDS + 1):
+            yield ("g", "things", "", f"{number:03}"), b"{}"
+        raise InterruptedError
+
+    store = await open_store(f"sqlite:{folder}/fairlead.db")
+    with pytest.raises(InterruptedError):
+        await restore_records(store, fail_after_a_batch())
+    await store.close()
+
+
+def write_version(folder: Path, value: bytes) -> None:
+    async def write() -> None:
+        store = await open_store(f"sqlite:{folder}/fairlead.db")
+        await store.commit([Write(VERSION_KEY, value, 0)])
+        await store.close()
+
+    asyncio.run(write())
+
+
+@pytest.fixture
+def newer(data: Path) -> Path:
+    """A backup of data that needs a newer version."""
+    path, source = data.parent / "newer.backup", data.parent / "newer"
+    write_record(source)
+    write_version(source, encode_version(DataVersion(3, 2, "9.1.0", "9.2.0")))
+    assert run_fairlead("backup", str(path), "--data", str(source))[0] == 0
+    return path
+
+
+NEEDS_NEWER = (
+    f"its data needs Fairlead 9.1.0 or newer, and this is {__version__}: a newer version has migrated it (data version "
+    f"3, this one knows {len(MIGRATIONS)}); install Fairlead 9.1.0 or newer, or "
+)
+
+
+@pytest.mark.parametrize("pipe", [False, True])
+def test_a_backup_that_needs_a_newer_version_is_not_restored(data: Path, newer: Path, pipe: bool) -> None:
+    write_record(data, b"present")
+    before = (data / "fairlead.db").read_bytes()
+    source, stdin = ("-", newer.read_bytes()) if pipe else (str(newer), None)
+    code, output = run_fairlead("restore", source, "--data", str(data), "--force", stdin=stdin)
+    title = "the standard input" if pipe else newer
+    assert (code, output) == (1, f"fairlead: {title}: {NEEDS_NEWER}use an older backup\n")
+    assert (data / "fairlead.db").read_bytes() == before
+    empty = data.parent / "empty"
+    assert run_fairlead("restore", source, "--data", str(empty), stdin=stdin)[0] == 1
+    assert list(empty.iterdir()) == []
+
+
+def test_verify_names_the_version_that_a_backup_needs(newer: Path) -> None:
+    code, output = run_fairlead("backup", "verify", str(newer))
+    assert (code, "A restore requires Fairlead 9.1.0 or newer, encryption.keys" in output) == (0, True)
+
+
+def test_a_store_that_needs_a_newer_version_is_not_copied(data: Path, newer: Path) -> None:
+    target = data.parent / "copied.db"
+    code, output = run_fairlead("store", "copy", f"sqlite:{data.parent}/newer/fairlead.db", f"sqlite:{target}")
+    assert (code, output) == (
+        1,
+        f"fairlead: the store to copy from: {NEEDS_NEWER}restore a backup from before the upgrade\n",
+    )
+    assert not target.exists()
+
+
+def test_newer_data_that_this_version_can_use_is_restored(data: Path) -> None:
+    """As during an upgrade, replicas of the version before can use it."""
+    path, new = data.parent / "usable.backup", data.parent / "new"
+    version = DataVersion(len(MIGRATIONS) + 1, len(MIGRATIONS), __version__, "9.2.0")
+    write_version(data, encode_version(version))
+    assert run_fairlead("backup", str(path), "--data", str(data))[0] == 0
+    assert run_fairlead("restore", str(path), "--data", str(new))[0] == 0
+    assert read_record(new) == b"{}"
+
+
+def test_an_unreadable_version_of_the_data_is_not_restored(data: Path) -> None:
+    path = data.parent / "unreadable.backup"
+    write_version(data, b'{"version": "x"}')
+    assert run_fairlead("backup", str(path), "--data", str(data))[0] == 0
+    code, output = run_fairlead("restore", str(path), "--data", str(data.parent / "new"))
+    message = "the record of the data version in it is not readable; use another backup"
+    assert (code, output) == (1, f"fairlead: {path}: {message}\n")
+
+
+def test_a_pipe_is_verified_before_anything_is_written(
+    data: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for content, code in ((backup.read_bytes()[:-1], 1), (backup.read_bytes(), 0)):
+        reader, writer = os.pipe()
+        os.write(writer, content)
+        os.close(writer)
+        with open(reader, encoding="utf-8") as stdin:
+            monkeypatch.setattr("sys.stdin", stdin)
+            new = data.parent / f"new-{code}"
+            new.mkdir()
+            restoring = maintenance.restore_backup("-", f"sqlite:{new}/fairlead.db")
+            if code:
+                with pytest.raises(FileProblem, match="the standard input: it is truncated"):
+                    asyncio.run(restoring)
+                assert list(new.iterdir()) == []
+            else:
+                assert asyncio.run(restoring).stats.count == 1
+
+
+def test_a_pipe_that_does_not_fit_into_the_temporary_folder_is_an_error_about_it(
+    data: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(source: object, target: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shutil, "copyfileobj", fail)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(PipeLike(backup.read_bytes()))))
+    with pytest.raises(StartError, match=r"cannot copy the backup to .*: No space left on device; set TMPDIR"):
+        asyncio.run(maintenance.restore_backup("-", f"sqlite:{data.parent}/new.db"))
+
+
+class PipeLike(io.BytesIO):
+    def seekable(self) -> bool:
+        return False
+
+
+def test_a_redirected_file_is_read_from_its_position(data: Path, backup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (data.parent / "more").open("w+b") as file:
+        file.write(b"header\n" + backup.read_bytes())
+        file.seek(len(b"header\n"))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(file))
+        assert asyncio.run(maintenance.restore_backup("-", f"sqlite:{data.parent}/new.db")).stats.count == 1
+
+
 def test_a_server_does_not_start_on_an_incomplete_restore(data: Path) -> None:
     write_record(data, more=MAX_BATCH_RECORDS)
     backup, new = data.parent / "it.backup", data.parent / "new"
     assert run_fairlead("backup", str(backup), "--data", str(data))[0] == 0
-    # Through a pipe, which cannot be verified beforehand.
-    code, output = run_fairlead("restore", "-", "--data", str(new), stdin=backup.read_bytes()[:-1])
-    assert (code, output) == (1, "fairlead: the standard input: it is truncated; use another backup\n")
+    new.mkdir(mode=0o700)
+    asyncio.run(interrupt_restore(new))
     code, output = run_fairlead("serve", "--data", str(new), "--port", "0", "--audit-path", "off")
     assert (code, "the store is incomplete" in output) == (1, True)
     code, output = run_fairlead("restore", str(backup), "--data", str(new))

@@ -61,6 +61,7 @@ NOT_GENERATED: Mapping[str, str] = {
     "ownedaccesskeys": "every create makes a key, and only its answer contains it",
     "pods": "read-only: clients list them, and there are none",
     "services": "read-only: clients list them, and there are none",
+    "customresourcedefinitions": "read-only: clients list them, and there are none",
 }
 """Kinds without generated lives, by plural, and why. Kinds that are not persisted have no life either."""
 

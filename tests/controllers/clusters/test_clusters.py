@@ -156,7 +156,7 @@ async def test_administrators_that_cannot_be_bound_are_reported_and_retried_rare
 
 
 @pytest.mark.parametrize(
-    "spec", [{}, {"networkPeer": True}, {"local": True, "config": CONFIG}, {"config": {"key": "config"}}]
+    "spec", [{}, {"networkPeer": True, "config": CONFIG}, {"local": True}, {"config": {"key": "config"}}]
 )
 async def test_clusters_without_a_secret_reference_are_not_changed(
     server: RegistryFixture, upstreams: FakeUpstreams, spec: Object
@@ -167,6 +167,14 @@ async def test_clusters_without_a_secret_reference_are_not_changed(
     await asyncio.sleep(300)
     assert await server.store.revision() == revision
     assert upstream.requests == []
+
+
+async def test_the_local_cluster_is_probed_like_others_if_it_has_a_secret(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    upstreams.by_name["berlin"] = FakeUpstream()
+    await server.create("Cluster", "berlin", spec={"local": True, "config": CONFIG})
+    await eventually(lambda: condition_status(server, "Ready") == ("True", "Healthy"))
 
 
 async def test_a_cluster_whose_secret_reference_is_removed_is_no_longer_online(

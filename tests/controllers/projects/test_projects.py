@@ -47,7 +47,7 @@ def ready_condition(api: RegistryFixture, name: str = "p") -> Object:
 
 async def create_ready_project(api: RegistryFixture, name: str = "p") -> Object:
     await api.create("Project", name, spec={"displayName": "one"})
-    await eventually(lambda: ready_condition(api, name))
+    await eventually(lambda: ready_condition(api, name).get("status") == "True")
     return get_project(api, name)
 
 

@@ -53,7 +53,7 @@ async def test_a_new_runner_is_not_reported_and_its_message_names_the_start_comm
 
 async def test_a_runner_that_has_reported_is_ready(server: RegistryFixture) -> None:
     await server.create("Runner", "r")
-    await eventually(lambda: condition_status(server, "Ready")[0])
+    await eventually(lambda: condition_status(server, "Ready")[0] == "False")
     await report_status(server, phase="Initialized")
     await eventually(lambda: condition_status(server, "Ready") == ("True", "Reported"))
     assert (runner_status(server)["phase"], runner_status(server)["reason"]) == ("Initialized", "")
@@ -90,7 +90,7 @@ async def test_a_ready_runner_stays_initialized_when_its_cluster_is_deleted(serv
 
 async def test_an_unchanged_runner_is_not_written_again(server: RegistryFixture) -> None:
     await server.create("Runner", "r")
-    await eventually(lambda: condition_status(server, "Ready")[0])
+    await eventually(lambda: condition_status(server, "Ready")[0] == "False")
     revision = await server.store.revision()
     await asyncio.sleep(3_000)
     assert await server.store.revision() == revision
@@ -100,7 +100,7 @@ async def test_little_and_too_little_disk_are_events_once_each(server: RegistryF
     await server.create("Runner", "r")
     for status, reason in (("True", "DiskLow"), ("True", "DiskLow"), ("False", "DiskFull"), ("True", "Available")):
         condition = {"type": "DiskAvailable", "status": status, "reason": reason, "message": f"about {reason}"}
-        await eventually(lambda: condition_status(server, "Ready")[0])
+        await eventually(lambda: condition_status(server, "Ready")[0] == "False")
         kept = [each for each in runner_status(server)["conditions"] if each["type"] != "DiskAvailable"]
         await report_status(server, conditions=[*kept, condition])
         await asyncio.sleep(5)

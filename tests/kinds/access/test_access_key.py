@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.domain.key_lifetime import MAX_TTL_SECONDS
+from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION, MAX_TTL_SECONDS
 from fairlead.kinds.access.access_key import KEY_ROTATION, OWNED_ACCESS_KEY, TYPES
 from fairlead.registry.codec import decode, encode, entry_builder
 from fairlead.registry.kind import Catalog
@@ -14,6 +14,7 @@ from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record
 from tests.harness.kind_examples import build_example, computed_cells, find_problems, find_warnings, problem_reasons
 
+LATER = "2026-01-02T04:04:05Z"
 VALIDATOR = Validator(OWNED_ACCESS_KEY.schema())
 FULL_SPEC: Object = {
     "displayName": "d",
@@ -113,7 +114,7 @@ def test_problems_of_the_scope_are_reported() -> None:
 
 def test_deprecated_fields_are_accepted_with_a_warning() -> None:
     assert find_warnings(build_key(parent="x", oidcLogin={"idToken": "y"})) == [
-        "spec.parent is deprecated: nothing reads it any more",
+        "spec.parent is deprecated: the server sets it where it is needed",
         "spec.oidcLogin is deprecated: use spec.identity",
     ]
     assert find_warnings(build_key()) == []
@@ -142,7 +143,40 @@ def test_keys_can_be_selected_by_owner_type_and_disabled() -> None:
 def test_the_table_shows_the_owner_of_any_type() -> None:
     for owner in ("user", "team", "subject"):
         row = computed_cells(OWNED_ACCESS_KEY, build_example("OwnedAccessKey", spec={owner: "x", "scope": {}}))
-        assert (row["Owner"], row["Scoped"], row["Disabled"]) == ("x", True, False)
+        assert (row["Owner"], row["Scoped"]) == ("x", True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "shown"),
+    [
+        ({}, {}, ("Active", "never")),
+        ({"ttl": 60}, {}, ("Active", "2026-01-02T03:05:05Z")),
+        ({"ttl": 60, "ttlAfterLastActivity": True}, {"lastActivity": LATER}, ("Active", "2026-01-02T04:05:05Z")),
+        ({"ttl": 60, "disabled": True}, {}, ("Disabled", "2026-01-02T03:05:05Z")),
+        ({"ttl": 60, "disabled": True}, {"expired": LATER}, ("Expired", LATER)),
+    ],
+)
+def test_the_table_shows_whether_a_key_is_accepted_and_when_it_expires(
+    spec: Object, status: Object, shown: tuple[str, str]
+) -> None:
+    key = {"metadata": {"creationTimestamp": "2026-01-02T03:04:05Z"}, "spec": spec, "status": status}
+    row = computed_cells(OWNED_ACCESS_KEY, key)
+    assert (row["State"], row["Expires"]) == shown
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "shown"),
+    [
+        ({}, {}, f"{LATER}, unless replaced"),
+        ({"ttl": 86400}, {}, f"{LATER}, unless replaced"),
+        ({"ttl": 60}, {}, "2026-01-02T03:05:05Z"),
+        ({}, {"expired": LATER}, LATER),
+    ],
+)
+def test_the_table_shows_when_the_first_key_expires(spec: Object, status: Object, shown: str) -> None:
+    metadata = {"creationTimestamp": "2026-01-02T03:04:05Z", "annotations": {FIRST_KEY_ANNOTATION: LATER}}
+    key = {"metadata": metadata, "spec": spec, "status": status}
+    assert computed_cells(OWNED_ACCESS_KEY, key)["Expires"] == shown
 
 
 def test_the_owner_of_a_key_is_immutable() -> None:

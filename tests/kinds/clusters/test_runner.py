@@ -8,6 +8,7 @@ from fairlead.kinds.clusters.runner import (
     RUNNER_COMPONENT,
     RUNNER_CONFIG,
     RUNNER_KEY_ROTATION,
+    SILENT,
 )
 from fairlead.registry.validate import Validator
 from tests.harness.kind_examples import build_example, computed_cells, problem_reasons
@@ -44,6 +45,21 @@ def test_a_runner_has_at_most_one_owner() -> None:
 def test_a_runner_is_usable_by_default() -> None:
     assert computed_cells(RUNNER, build_example("Runner", spec={}))["Unusable"] is False
     assert computed_cells(RUNNER, build_example("Runner", spec={"unusable": True}))["Unusable"] is True
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "shown"),
+    [
+        ("True", "Connected", "Ready"),
+        ("False", "Failed", "NotReady"),
+        ("Unknown", SILENT, SILENT),
+        ("Unknown", "x", ""),
+    ],
+)
+def test_the_table_shows_whether_a_runner_responds(status: str, reason: str, shown: str) -> None:
+    ready = {"type": "Ready", "status": status, "reason": reason}
+    runner = build_example("Runner", status={"phase": "Initialized", "conditions": [ready]})
+    assert computed_cells(RUNNER, runner)["Status"] == shown
 
 
 def test_names_are_valid_label_values() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, ObjectFilter, Reply
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog
@@ -39,8 +39,10 @@ class ApiFixture:
         self, fixture: RegistryFixture, user: User | None = ADMIN, watches: WatchService | None = None
     ) -> None:
         def as_user(call: Call) -> None:
-            call.user = user
+            call.user, call.object_filter, call.hides_owners = user, self.object_filter, self.hides_owners
 
+        self.object_filter: ObjectFilter | None = None
+        self.hides_owners = False
         self.fixture = fixture
         watches = watches or WatchService(WatchLimits(1800, 100), fixture.clock, StreamLimiter(10, 10))
         verbs = Verbs(fixture.registry, watches, NO_ACTIONS)

@@ -1,6 +1,7 @@
-"""server.api.verbs: deleting a large collection does not block the event loop."""
+"""server.api.verbs: deleting a collection."""
 
 from fairlead.server.api.verbs import DELETES_PER_YIELD
+from fairlead.server.auth.aggregated_authorization import HideAll
 from tests.harness.event_loop_turns import TurnCounter
 from tests.harness.virtual_time import on_virtual_time
 from tests.server.api.api_fixture import GADGETS, build_gadget, load_body, open_api
@@ -16,3 +17,14 @@ async def test_other_tasks_run_while_a_collection_is_deleted() -> None:
             deleted = load_body(await api("DELETE", GADGETS, query="dryRun=All"))
         assert len(deleted["items"]) == 3 * DELETES_PER_YIELD
         assert turns.count >= 3
+
+
+async def test_what_a_filter_hides_is_not_deleted() -> None:
+    async with open_api() as api:
+        for name in ("one", "two"):
+            await api("POST", GADGETS, build_gadget(name))
+        api.object_filter = HideAll()
+        assert load_body(await api("DELETE", GADGETS))["items"] == []
+        assert load_body(await api("GET", GADGETS))["items"] == []
+        api.object_filter = None
+        assert len(load_body(await api("GET", GADGETS))["items"]) == 2

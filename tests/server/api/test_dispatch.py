@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from fairlead.core.call import MANAGEMENT, Handler, Reply
-from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
+from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound
 from fairlead.registry import limits
 from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.discovery.document import Document, Variant, build_variant
@@ -17,8 +17,7 @@ from tests.harness.calls import always_reply, call, raise_for_status
 MOUNT = "/kubernetes/management"
 VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
 API = Document((build_variant(b'{"kind":"APIVersions"}'), build_variant(b"kind: APIVersions\n", "application/yaml")))
-RESOURCE_LIKE_PATH = "/apis/other.example/v1/things"
-ROOTS = {MANAGEMENT: {"/api": API, "/": API, RESOURCE_LIKE_PATH: API}, "": platform_documents("1.2.3", MOUNT)}
+ROOTS = {MANAGEMENT: {"/api": API, "/": API}, "": platform_documents("1.2.3", MOUNT)}
 ENDPOINTS = {
     "": {("post", "/auth/x"): always_reply(Reply(200, b"done"))},
     MANAGEMENT: {("get", "/numbers"): always_reply(Reply(200, b"42"))},
@@ -47,12 +46,6 @@ async def test_a_websocket_request_for_a_watch_is_rejected() -> None:
     request.is_websocket = True
     with pytest.raises(BadRequest):
         raise_for_status(await SERVE(request))
-
-
-@pytest.mark.parametrize("suffix", ["", "/"])
-async def test_a_document_at_a_path_like_a_resource_is_served(suffix: str) -> None:
-    assert (await send_request(f"{MOUNT}{RESOURCE_LIKE_PATH}{suffix}")).body == b'{"kind":"APIVersions"}'
-    assert (await send_request(f"{MOUNT}{RESOURCE_LIKE_PATH}/one")) is VERBS
 
 
 async def test_endpoints_are_found_by_verb_and_path() -> None:
@@ -90,8 +83,15 @@ async def test_documents_are_served_with_or_without_a_trailing_slash(method: str
 
 async def test_each_root_has_its_own_documents() -> None:
     assert orjson.loads((await send_request("/version")).body) == {"version": "v1.2.3", "major": "1", "minor": "2"}
-    assert (await send_request("/api")).status == 404
     assert (await send_request(f"{MOUNT}/version")).status == 404
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/v1", "/apis", "/apis/apps/v1/deployments", "/openapi/v3"])
+async def test_a_client_without_the_path_of_the_api_gets_it(path: str) -> None:
+    request, advice = call(path), f"add {MOUNT} to the URL of the server"
+    with pytest.raises(NotFound, match=f'there is no API at "{path}"; {advice}'):
+        raise_for_status(await SERVE(request))
+    assert request.warnings == [advice]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"])
@@ -102,7 +102,8 @@ async def test_documents_are_read_only(method: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/nowhere", f"{MOUNT}/nowhere", f"{MOUNT}x", "//version", "/version//", "/..", "/\x00"]
+    "path",
+    ["/nowhere", "/apix", "/openapis", f"{MOUNT}/nowhere", f"{MOUNT}x", "//version", "/version//", "/..", "/\x00"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_other_paths_get_404(method: str, path: str) -> None:

@@ -41,6 +41,7 @@ REASONS = {
     415: {"UnsupportedMediaType"},
     422: {"Invalid"},
     429: {"TooManyRequests"},
+    431: {"RequestHeaderFieldsTooLarge"},
     500: {"InternalError"},
     501: {"NotImplemented"},
     502: {"BadGateway"},

@@ -75,3 +75,17 @@ def test_an_object_is_rendered_in_the_requested_representation(kind: Kind) -> No
     assert orjson.loads(partial) == partial_object_metadata(obj)
     rows = render_object(body, Presentation(kind, Representation(JSON, "Table"), False, "None", NOW))
     assert orjson.loads(rows) == render_table(kind, [obj], {"resourceVersion": "5"}, "None", NOW)
+
+
+@pytest.mark.parametrize("hides_owners", [True, False])
+def test_metadata_for_another_api_server_has_neither_owners_nor_finalizers(hides_owners: bool) -> None:
+    kind = BY_NAME["App"]
+    meta = {"name": "a", "uid": "u", "ownerReferences": [{"name": "o"}], "finalizers": ["orphan"]}
+    body = orjson.dumps({**build_example("App"), "metadata": meta})
+    for view in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+        presentation = Presentation(kind, Representation(JSON, view), False, "", NOW, hides_owners)
+        is_list = view.endswith("List")
+        rendered = render_list([body], METADATA, presentation) if is_list else render_object(body, presentation)
+        found = orjson.loads(rendered)
+        shown = found["items"][0]["metadata"] if is_list else found["metadata"]
+        assert shown == ({"name": "a", "uid": "u"} if hides_owners else meta)

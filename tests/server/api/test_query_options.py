@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.call import Call, RequestInfo
+from fairlead.core.call import DRY_RUN_ANNOTATION, Call, RequestInfo
 from fairlead.core.errors import ApiError, BadRequest, Invalid
 from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.list import ListQuery
@@ -251,7 +251,9 @@ def test_field_validation_is_parsed(value: str) -> None:
 
 @pytest.mark.parametrize("query", ["dryRun=All", "dryRun=All&dryRun=All"])
 def test_dry_run_is_parsed(query: str) -> None:
-    assert query_options.write_options(build_write_request(query), ADMIN).dry_run
+    request = build_write_request(query)
+    assert query_options.write_options(request, ADMIN).dry_run
+    assert request.annotations == {DRY_RUN_ANNOTATION: "All"}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.call import RequestInfo
+from fairlead.core.call import DRY_RUN_ANNOTATION, RequestInfo
 from fairlead.core.errors import BadRequest, Invalid
+from fairlead.core.objects import Object
 from fairlead.registry.write_options import DeleteOptions
 from fairlead.server.api import query_options
 from tests.harness.calls import ADMIN, call
@@ -47,6 +48,21 @@ def test_delete_options_are_parsed_from_the_body_and_the_query(query: str, body:
 @pytest.mark.parametrize(("query", "body"), [("dryRun=All", None), ("", {"dryRun": ["All"]})])
 def test_a_delete_can_be_a_dry_run(query: str, body: Any) -> None:
     assert parse_delete(query, body)[1]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "noted"),
+    [
+        ("dryRun=All", None, {DRY_RUN_ANNOTATION: "All"}),
+        ("", {"dryRun": ["All"]}, {DRY_RUN_ANNOTATION: "All"}),
+        ("dryRun=All", {}, {}),  # the body wins, so the object is deleted
+        ("", None, {}),
+    ],
+)
+def test_the_audit_event_of_a_delete_says_whether_it_is_a_dry_run(query: str, body: Any, noted: Object) -> None:
+    request = call(query=query, target=RequestInfo("delete", "/"))
+    query_options.delete_options(request, body, ADMIN)
+    assert request.annotations == noted
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,33 @@ async def test_a_watch_that_does_not_keep_up_ends_with_expired(
             await receive(subscription, 5)
 
 
+async def test_a_watch_whose_files_are_removed_ends_with_expired(files: LogFiles) -> None:
+    files.write(build_line(0))
+    async with watching(files) as subscription:
+        files.write(build_line(1))
+        assert names(await receive(subscription, 1)) == ["id-1"]
+        files.rotate(2).unlink()
+        files.write(build_line(3))
+        with pytest.raises(Expired, match="has missed events"):
+            await receive(subscription, 1)
+
+
+def test_a_file_is_listed_while_it_is_compressed(files: LogFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.write(build_line(0))
+    rotated = files.rotate(1)
+    (log, *_) = files.logs
+    (segment,) = LogFiles(rotated.parent).logs[0].iter_segments()
+    damaged = rotated.with_name(f"{rotated.name}.gz")
+    damaged.write_bytes(b"")  # while it is written
+    assert [each.fingerprint for each in log.iter_segments()] == [segment.fingerprint]
+    retention = files.retentions[0]
+    listed = [each for each in retention.list_files() if each[1] == rotated]
+    monkeypatch.setattr(type(retention), "list_files", lambda self: listed)
+    files.compress(rotated)  # after it was listed
+    found = list(LogFiles(rotated.parent).logs[0].iter_segments())
+    assert [each.fingerprint for each in found] == [segment.fingerprint]
+
+
 async def test_the_number_of_watches_is_limited(files: LogFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reader, "MAX_WATCHES", 1)
     reader = AuditLogReader(files.logs)

@@ -7,6 +7,7 @@ from random import Random
 import orjson
 import pytest
 
+from fairlead.core.call import DRY_RUN_ANNOTATION
 from fairlead.core.errors import BadRequest, Expired
 from fairlead.registry.selectors import parse_fields
 from fairlead.server.audit import log_search, log_segments
@@ -42,6 +43,12 @@ def test_events_are_listed_newest_first_in_pages(files: LogFiles) -> None:
     files.write(*(build_line(number) for number in range(7)))
     pages = files.pages(limit=3)
     assert [ids(page) for page in pages] == [names(6, 5, 4), names(3, 2, 1), names(0)]
+
+
+def test_dry_runs_can_be_selected_and_left_out(files: LogFiles) -> None:
+    files.write(build_line(0), build_line(1, annotations={DRY_RUN_ANNOTATION: "All"}), build_line(2))
+    assert ids(files.page(select("dryRun=All"))) == names(1)
+    assert ids(files.page(select("dryRun!=All"))) == names(2, 0)
 
 
 def test_a_log_without_events_is_an_empty_page(files: LogFiles) -> None:

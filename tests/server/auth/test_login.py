@@ -337,7 +337,8 @@ async def test_password_login_can_be_disabled(login: LoginFixture) -> None:
 async def test_login_methods_are_listed_without_authentication(login: LoginFixture, is_enabled: bool) -> None:
     login.handlers = replace(login.handlers, is_enabled=lambda: is_enabled)
     reply = await login.handle(call("/auth/methods"), RequestInfo("get", "/auth/methods"))
-    assert parse_body(reply) == {"methods": {"sso": [], "password": {"enabled": is_enabled}}}
+    cli = {"enabled": False, "url": ""}
+    assert parse_body(reply) == {"methods": {"sso": [], "password": {"enabled": is_enabled}, "cli": cli}}
 
 
 async def test_the_store_contains_neither_the_password_nor_the_key(login: LoginFixture) -> None:

@@ -192,8 +192,11 @@ def test_the_list_of_public_endpoints_is_complete() -> None:
     """Change this test with care: every path added here is open to the whole network."""
     assert frozenset({"/version", "/healthz", "/livez", "/readyz"}) == PUBLIC_PATHS
     login_endpoints = {("post", "/auth/password/login"), ("get", "/auth/methods")}
+    login_endpoints |= {("post", f"/auth/{name}") for name in ("token", "device", "revoke")}
     oidc_endpoints = {("get", "/.well-known/openid-configuration"), ("get", "/openid/v1/jwks")}
-    assert login_endpoints | oidc_endpoints == PUBLIC_ENDPOINTS
+    sign_on_endpoints = {("get", f"/auth/*/{name}") for name in ("login", "callback", "frontchannel-logout")}
+    sign_on_endpoints.add(("post", "/auth/*/backchannel-logout"))
+    assert login_endpoints | oidc_endpoints | sign_on_endpoints == PUBLIC_ENDPOINTS
 
 
 @pytest.mark.parametrize(

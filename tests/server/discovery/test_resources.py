@@ -315,11 +315,6 @@ def test_every_version_of_fairlead_yields_a_git_version_that_clients_can_parse(v
     assert parse(text).release == (1, 35, 0)
 
 
-def test_the_list_of_custom_resource_definitions_is_empty():
-    content = read_document("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
-    assert (content["kind"], content["items"]) == ("CustomResourceDefinitionList", [])
-
-
 def test_every_kind_is_in_legacy_and_aggregated_discovery():
     catalog = Catalog(KINDS)
     product = build_documents(catalog)

@@ -26,6 +26,7 @@ async def test_requests_of_impersonated_users_belong_to_the_flow_of_the_imperson
         (User("service:team:red", key="a"), User("service:team:red", key="b"), True),
         (User("system:serviceaccount:n:a"), User("system:serviceaccount:n:b"), True),
         (User("system:serviceaccount:n:a"), User("system:serviceaccount:m:a"), False),
+        (User("system:serviceaccount:n:a"), User("host:system:serviceaccount:n:a"), False),
         (AGENT, User("service:agent:west", ("service:agent:west",)), False),
     ],
 )

@@ -1,5 +1,6 @@
 """server.http.asgi: parsing of requests, and the headers of responses."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -7,17 +8,21 @@ import pytest
 
 from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.server.http.asgi import AsgiApp
+from fairlead.server.http.forwarded import TrustedProxies
+from fairlead.server.http.origins import Origins
 from fairlead.server.pipeline import Pipeline, reject_malformed
 
 NOSNIFF = b"x-content-type-options"
 
 
-async def send_request(reply: Reply, **scope: Any) -> dict[str, Any]:
-    """The start message of the response to a request."""
+async def serve_with(
+    serve: Callable[[Call], Reply], proxies: TrustedProxies | None = None, **scope: Any
+) -> list[dict[str, Any]]:
+    """The messages of the response to a request."""
     messages: list[dict[str, Any]] = []
 
-    async def serve(call: Call) -> Reply:
-        return reply
+    async def handle(call: Call) -> Reply:
+        return serve(call)
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -35,8 +40,15 @@ async def send_request(reply: Reply, **scope: Any) -> dict[str, Any]:
         "client": ("192.0.2.7", "4711"),
         "headers": [(b"host", b"x")],
     }
-    await AsgiApp(Pipeline((reject_malformed,), serve), 1024)({**default_scope, **scope}, receive, send)
-    return messages[0]
+    origins = Origins(proxies) if proxies is not None else None
+    app = AsgiApp(Pipeline((reject_malformed,), handle), 1024, origins=origins)
+    await app({**default_scope, **scope}, receive, send)
+    return messages
+
+
+async def send_request(reply: Reply, **scope: Any) -> dict[str, Any]:
+    """The start message of the response to a request."""
+    return (await serve_with(lambda _: reply, **scope))[0]
 
 
 def get_header_values(start: dict[str, Any], name: bytes) -> list[bytes]:
@@ -93,3 +105,29 @@ async def test_on_close_is_called_when_a_websocket_ends(fails: bool) -> None:
     with suppress(ConnectionError):
         await send_request(reply, type="websocket")
     assert closed == ["closed"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "source", "proxies"),
+    [
+        (("10.1.1.1", 4711), "192.0.2.9:0", ("10.1.1.1",)),
+        (("192.0.2.7", 4711), "192.0.2.7:4711", ()),
+        (("2001:db8::1", 4711), "[2001:db8::1]:4711", ()),
+    ],
+)
+async def test_the_source_of_a_request_is_the_client_behind_trusted_proxies(
+    peer: tuple[str, int], source: str, proxies: tuple[str, ...]
+) -> None:
+    seen: list[Call] = []
+
+    def serve(call: Call) -> Reply:
+        seen.append(call)
+        return Reply(200)
+
+    headers = [(b"host", b"x"), (b"x-forwarded-for", b"203.0.113.9, 192.0.2.9")]
+    await serve_with(serve, TrustedProxies(("10.0.0.0/8",)), client=peer, headers=headers)
+    await serve_with(serve, client=peer, headers=headers)
+    trusted, untrusted = seen
+    assert (trusted.source, trusted.proxies) == (source, proxies)
+    assert trusted.client == untrusted.client == untrusted.source  # connections are found by their peer
+    assert untrusted.proxies == ()

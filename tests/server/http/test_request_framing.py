@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.server.http import request
-from fairlead.server.http.request import HOST_CACHE_SIZE, find_ambiguity
+from fairlead.server.http.request import HOST_CACHE_SIZE, MAX_HEADER_BYTES, are_headers_too_large, find_ambiguity
 
 HOST = (b"host", b"fairlead.example.com:8443")
 
@@ -69,3 +69,10 @@ def test_the_cache_of_valid_hosts_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     for number in range(HOST_CACHE_SIZE + 10):
         assert find_problem((b"host", b"h%d" % number)) == ""
     assert len(valid_hosts) == HOST_CACHE_SIZE
+
+
+def test_the_request_line_and_all_headers_count_for_their_limit() -> None:
+    rest = MAX_HEADER_BYTES - len("/version") - len(b"host" + b"a" + b"x-long") - 2 * 4
+    assert not are_headers_too_large("/version", [(b"host", b"a"), (b"x-long", b"x" * rest)])
+    assert are_headers_too_large("/version?", [(b"host", b"a"), (b"x-long", b"x" * rest)])
+    assert are_headers_too_large("/version", [(b"host", b"a"), (b"x-long", b"x" * rest), (b"y", b"")])

@@ -94,3 +94,24 @@ async def test_the_server_waits_for_the_last_frames_of_streams_before_it_stops()
     assert loop.time() - ended_at >= asgi.FLUSH_SECONDS
     assert messages[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
     await task
+
+
+async def test_a_stream_that_never_waits_does_not_block_the_event_loop() -> None:
+    """`send` does not wait for a client that has disconnected."""
+    disconnected, sent = asyncio.Event(), 0
+
+    async def receive() -> dict[str, Any]:
+        await disconnected.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal sent
+        sent += 1
+
+    async def endless() -> AsyncIterator[bytes]:
+        while sent < 100_000:
+            yield b"x"
+
+    asyncio.get_running_loop().call_soon(disconnected.set)
+    await asgi._send_stream(receive, send, call(), Reply(200, stream=endless()), ClientMemoryLimiter())
+    assert sent < 1_000

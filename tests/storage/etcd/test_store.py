@@ -252,13 +252,32 @@ async def test_a_prefix_with_keys_of_another_program_is_rejected(
         await cluster.open(prefix)
 
 
+@pytest.mark.parametrize(
+    ("needs", "message"),
+    [
+        (b"", "install that version again"),
+        (b',"minimum":2,"release":"9.1.0"', r"layout 2, this one knows 1\); install Fairlead 9\.1\.0 or newer"),
+    ],
+    ids=["unknown release", "known release"],
+)
 async def test_a_store_of_a_newer_version_is_rejected(
+    cluster: EtcdCluster, prefix: str, other_client: EtcdClient, needs: bytes, message: str
+) -> None:
+    value = b'{"version":2,"first":1000' + needs + b"}"
+    await other_client.call_idempotent(TXN, txn_request([], [op_put(f"/{prefix}/format".encode(), value)]))
+    with pytest.raises(StoreUnavailable, match=message):
+        await cluster.open(prefix)
+
+
+async def test_a_newer_layout_that_this_version_can_use_is_accepted(
     cluster: EtcdCluster, prefix: str, other_client: EtcdClient
 ) -> None:
-    value = b'{"version":2,"first":1000}'
-    await other_client.call_idempotent(TXN, txn_request([], [op_put(f"/{prefix}/format".encode(), value)]))
-    with pytest.raises(StoreUnavailable, match="newer version"):
-        await cluster.open(prefix)
+    await (await cluster.open(prefix)).close()
+    key, value = f"/{prefix}/format".encode(), b'{"version":2,"first":1000,"minimum":1,"release":"0.1.0"}'
+    await other_client.call_idempotent(TXN, txn_request([], [op_put(key, value)]))
+    store = await cluster.open(prefix)
+    await store.commit([Write(("a",), b"1", 0)])
+    await store.close()
 
 
 async def test_a_full_etcd_rejects_writes_with_an_explanation_and_recovers(tmp_path: Path) -> None:

@@ -219,13 +219,29 @@ async def test_replicas_that_start_together_create_one_schema(open_replica: Open
     assert sorted(revisions) == list(range(FIRST_REVISION + 1, FIRST_REVISION + 7))
 
 
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        ("NULL", "install that version again"),
+        ("""'{"minimum":2,"release":"9.1.0"}'""", r"layout 2, this one knows 1\); install Fairlead 9\.1\.0 or newer"),
+    ],
+)
 async def test_a_database_of_a_newer_version_is_rejected_and_not_changed(
-    open_replica: OpenReplica, url: str, run_sql: Callable[[str], str]
+    open_replica: OpenReplica, url: str, run_sql: Callable[[str], str], comment: str, message: str
+) -> None:
+    await open_replica()
+    run_sql(f"UPDATE store SET version = {len(MIGRATIONS) + 1}; COMMENT ON TABLE store IS {comment}")
+    with pytest.raises(StoreUnavailable, match=f"newer version of Fairlead .*{message}"):
+        await PostgresStore.open(url)
+
+
+async def test_a_newer_layout_that_this_version_can_use_is_accepted(
+    open_replica: OpenReplica, run_sql: Callable[[str], str]
 ) -> None:
     await open_replica()
     run_sql(f"UPDATE store SET version = {len(MIGRATIONS) + 1}")
-    with pytest.raises(StoreUnavailable, match=r"newer version of Fairlead .* install that version again"):
-        await PostgresStore.open(url)
+    await (await open_replica()).commit([Write(("a",), b"1", 0)])
+    assert run_sql("SELECT version FROM store") == str(len(MIGRATIONS) + 1)
 
 
 async def test_a_schema_with_other_tables_is_rejected_and_not_changed(

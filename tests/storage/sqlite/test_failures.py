@@ -272,8 +272,10 @@ async def test_a_file_of_a_newer_version_is_rejected_and_not_changed(tmp_path: P
     await (await SqliteStore.open(path)).close()
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE meta SET value = 99 WHERE name = 'schema'")
+        connection.execute("UPDATE meta SET value = '9.1.0' WHERE name = 'release'")
     before = path.read_bytes()
-    assert "newer version of Fairlead (schema 99, this one knows 1)" in await expect_open_error(path)
+    message = "newer version of Fairlead (layout 99, this one knows 1); install Fairlead 9.1.0 or newer"
+    assert message in await expect_open_error(path)
     assert path.read_bytes() == before
 
 

@@ -20,6 +20,7 @@ export function review(question) {
   const key = JSON.stringify(attributes);
   const known = answers.get(key);
   if (known && performance.now() < known.expires) return known.answer;
+  forgetExpired();
   const answer = new Promise((resolve) => waiting.push({ attributes, resolve }));
   answers.set(key, { answer, expires: performance.now() + LIFETIME });
   if (waiting.length === 1) setTimeout(send, 5);
@@ -28,6 +29,12 @@ export function review(question) {
 
 export const can = async (verb, kind, namespace = "", name = "", subresource = "") =>
   (await review({ verb, kind, namespace, name, subresource })).allowed;
+
+// Each object that was shown has questions of its own, so a tab that stays open would collect them.
+function forgetExpired() {
+  const now = performance.now();
+  for (const [key, { expires }] of answers) if (expires <= now) answers.delete(key);
+}
 
 export const forgetReviews = () => answers.clear();
 

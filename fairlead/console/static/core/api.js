@@ -2,7 +2,7 @@
 //
 // An ended login does not fail a request: the request waits until the user has signed in again, over the open page.
 
-import { ROOT } from "./base.js";
+import { CONSOLE, ROOT } from "./base.js";
 
 const MAX_RETRIES = 3;
 const MAX_WAIT_SECONDS = 10;
@@ -22,10 +22,20 @@ export class ApiError extends Error {
 
 export class NetworkError extends Error {}
 
+const ACT_AS = "fairlead.act-as";
+
 export const session = {
   user: null,
+  actAs: sessionStorage.getItem(ACT_AS) ?? "",  // another user, whom this tab impersonates
   renew: async () => { throw new Error("no sign-in page is installed"); },  // set by shell/sign-in.js
 };
+
+// Impersonates another user in this tab; "" ends it. The page is loaded again, so nothing of one user is shown to the other.
+export function actAs(name) {
+  if (name) sessionStorage.setItem(ACT_AS, name);
+  else sessionStorage.removeItem(ACT_AS);
+  location.assign(new URL("./", CONSOLE));
+}
 
 // `body` is an object (sent as JSON) or a string (with `type`). `as` is what to return: "json", "text" or "response".
 export async function request(path, { method = "GET", body, type, accept, headers, signal, as = "json", anonymous = false } = {}) {
@@ -34,6 +44,7 @@ export async function request(path, { method = "GET", body, type, accept, header
     options.body = typeof body === "string" ? body : JSON.stringify(body);
     options.headers["content-type"] = type ?? "application/json";
   }
+  if (session.actAs && !path.startsWith("auth/")) options.headers["impersonate-user"] = session.actAs;
   options.headers.accept = accept ?? "application/json";
   for (let attempt = 1; ; attempt++) {
     const response = await send(path, options);

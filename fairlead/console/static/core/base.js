@@ -1,6 +1,6 @@
 // Where the console is: modules are at ROOT/console/assets/BUILD/core/base.js, whatever path a proxy adds in front.
 
-export const ASSETS = new URL("../", import.meta.url);
+const ASSETS = new URL("../", import.meta.url);
 export const BUILD = ASSETS.pathname.split("/").at(-2);
 export const ROOT = new URL("../../../", ASSETS);
 export const CONSOLE = new URL("console/", ROOT);

@@ -22,7 +22,7 @@ function fill(node, classes, properties, children) {
   return node;
 }
 
-export function setProperties(node, properties) {
+function setProperties(node, properties) {
   for (const [name, value] of Object.entries(properties)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [key, each] of Object.entries(value)) node.style.setProperty(key, each);
@@ -33,7 +33,7 @@ export function setProperties(node, properties) {
   }
 }
 
-export function append(node, children) {
+function append(node, children) {
   for (const child of children.flat(Infinity)) {
     if (child === null || child === undefined || child === false || child === "") continue;
     node.append(child instanceof Node ? child : String(child));
@@ -74,7 +74,9 @@ export class Scope {
   }
   child() {
     const scope = new Scope();
-    this.add(() => scope.end());
+    const end = () => scope.end();
+    this.add(end);
+    scope.add(() => this.signal.removeEventListener("abort", end));
     return scope;
   }
 }

@@ -5,16 +5,13 @@ import { API, GROUP } from "./base.js";
 
 const DISCOVERY = ["v2", "v2beta1"].map((version) => `application/json;g=apidiscovery.k8s.io;v=${version};as=APIGroupDiscoveryList`).join();
 
-export class Kind {
+class Kind {
   constructor(server, group, version, resource) {
     this.server = server;
     this.group = group;
     this.version = version;
     this.kind = resource.responseKind.kind || resource.resource;
     this.plural = resource.resource;
-    this.singular = resource.singularResource;
-    this.shortNames = resource.shortNames ?? [];
-    this.categories = resource.categories ?? [];
     this.namespaced = resource.scope === "Namespaced";
     this.verbs = new Set(resource.verbs);
     this.subresources = new Map((resource.subresources ?? []).map((each) => [each.subresource, new Set(each.verbs)]));
@@ -28,7 +25,7 @@ export class Kind {
 
   // "SpaceInstance" -> "Space instance", "DevPodWorkspaceInstance" -> what people call it.
   get title() { return TITLES[this.kind] ?? sentence(this.kind); }
-  get pluralTitle() { return PLURAL_TITLES[this.kind] ?? pluralize(this.title); }
+  get pluralTitle() { return pluralize(this.title); }
 
   path(namespace, name, subresource) {
     const root = this.group ? `${this.server.root}/apis/${this.group}/${this.version}` : `${this.server.root}/api/${this.version}`;
@@ -44,7 +41,6 @@ const TITLES = {
   DevPodWorkspaceInstance: "Workspace", DevPodWorkspaceTemplate: "Workspace template", SpaceInstance: "Space",
   VirtualClusterInstance: "Virtual cluster", AppInstance: "Installed app", OwnedAccessKey: "Access key",
 };
-const PLURAL_TITLES = {};
 
 export function sentence(name) {
   const words = name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replace(/([A-Z]+)([A-Z][a-z])/g, "$1 $2").split(" ");
@@ -85,11 +81,10 @@ export class Server {
 export const management = new Server(API);
 export const managed = (plural) => management.find(plural, GROUP);
 
-// Objects of a kind. `create`, `replace` and `patch` take {dryRun: true}.
+// Objects of a kind. `create` and `patch` take {dryRun: true}.
 export const getObject = (kind, namespace, name, options) => request(kind.path(namespace, name), options);
 export const listObjects = (kind, { namespace, signal, ...parameters } = {}) => request(kind.path(namespace) + query(parameters), { signal });
 export const createObject = (kind, namespace, body, options) => write(kind, kind.path(namespace), "POST", body, options);
-export const replaceObject = (kind, namespace, name, body, options) => write(kind, kind.path(namespace, name), "PUT", body, options);
 export const deleteObject = (kind, namespace, name, options = {}) => write(kind, kind.path(namespace, name), "DELETE", options.body, options);
 export const patchObject = (kind, namespace, name, body, options) =>
   write(kind, kind.path(namespace, name), "PATCH", body, { type: "application/merge-patch+json", ...options });

@@ -51,6 +51,8 @@ export function guardDraft(scope, check) {
   scope.add(() => { if (isDirty === check) isDirty = () => false; });
 }
 
+export const hasDraft = () => isDirty();
+
 let confirmLeave = () => true;
 export const setLeaveQuestion = (ask) => { confirmLeave = ask; };
 const mayLeave = () => !isDirty() || confirmLeave();

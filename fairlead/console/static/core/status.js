@@ -1,15 +1,18 @@
 // What state an object is in, as one of five, from its conditions, phase and metadata. Generic over kinds.
 
-export const READY = "ready", WORKING = "working", ATTENTION = "attention", FAILED = "failed", ASLEEP = "asleep", NONE = "";
+export const READY = "ready", WORKING = "working", ATTENTION = "attention", FAILED = "failed", ASLEEP = "asleep";
+const NONE = "";
 
 const WORDS = {
   [READY]: "ready online running active succeeded synced available bound deployed initialized healthy usable true complete completed yes",
-  [WORKING]: "pending creating initializing starting stopping terminating deleting progressing deploying containercreating waking reconciling",
-  [ATTENTION]: "warning degraded notready outofsync offline false no",
+  [WORKING]: "pending creating initializing starting stopping terminating deleting progressing deploying containercreating waking reconciling busy",
+  [ATTENTION]: "warning degraded silent notready outofsync offline false no",
   [FAILED]: "failed error stalled crashloopbackoff imagepullbackoff errimagepull evicted oomkilled",
-  [ASLEEP]: "sleeping asleep stopped unknown paused disabled expired suspended",
+  [ASLEEP]: "sleeping asleep stopped unknown paused disabled expired suspended notstarted",
 };
 const STATES = new Map(Object.entries(WORDS).flatMap(([state, words]) => words.split(" ").map((word) => [word, state])));
+
+const CONTAINERS = { Running: "Running", Stopped: "Stopped", NotFound: "NotStarted", Busy: "Busy" };
 
 export const condition = (object, type) => object.status?.conditions?.find?.((each) => each.type === type);
 
@@ -28,9 +31,12 @@ export function stateOf(object) {
   const byPhase = stateOfWord(phase);
   if (condition(object, "Stalled")?.status === "True") return { state: FAILED, word: "Failed", message: condition(object, "Stalled").message || why };
   if (byPhase === FAILED || byPhase === ASLEEP) return { state: byPhase, word: phase, message: why };
+  const container = CONTAINERS[object.status?.lastWorkspaceStatus];  // of a workspace: "Ready" would not say that it is stopped
+  if (container && ready?.status === "True") return { state: stateOfWord(container), word: container, message: "" };
   if (ready?.status === "True") return { state: READY, word: "Ready", message: "" };
   if (ready?.status === "False") return notReady(ready, byPhase, phase || reason, why);
-  if (ready) return ready.reason === "Progressing" ? { state: WORKING, word: phase || "Pending", message: why } : { state: ASLEEP, word: "Unknown", message: why };
+  if (ready?.reason === "Progressing") return { state: WORKING, word: phase || "Pending", message: why };
+  if (ready) return stateOfWord(ready.reason) === ATTENTION ? { state: ATTENTION, word: ready.reason, message: why } : { state: ASLEEP, word: "Unknown", message: why };
   if (phase) return { state: byPhase || WORKING, word: phase === "Initialized" ? "Ready" : phase, message: byPhase === READY ? "" : why };
   return { state: NONE, word: "", message: "" };
 }

@@ -2,25 +2,28 @@
 //
 // The question is in the URL, so that a denied request of the audit log, or a colleague, can link to the answer.
 
-import { review } from "../core/access.js";
+import { can, review } from "../core/access.js";
 import { session } from "../core/api.js";
 import { GROUP } from "../core/base.js";
 import { h, replace } from "../core/dom.js";
 import { getObject, managed, management } from "../core/kinds.js";
-import { link, setQuery } from "../core/router.js";
-import { button, card, definition } from "../widgets/common.js";
-import { errorBlock, sentence } from "../widgets/errors.js";
+import { href, link, setQuery } from "../core/router.js";
+import { projectOf } from "../shell/sign-in.js";
+import { card, definition } from "../widgets/common.js";
+import { findName } from "../widgets/names.js";
 import { T } from "../texts/access.js";
 import { answer, attributesOf, createReview, describe, questionForm, QuestionError } from "./access/question.js";
+import { whoCan } from "./access/who.js";
 
-const MAX_LISTED = 100;
+const RBAC = "rbac.authorization.k8s.io";
 
 export async function show(page) {
   page.setTitle(T.title);
   const result = h("div.stack", { "aria-live": "polite" });
   const values = readQuery(page.query);
-  const form = questionForm(values, [["user", T.asUser, "user"], ["accessKey", T.withKey]], (texts) => ask(page, texts, result));
-  page.main.append(h("div.stack", card(T.question, form.node), result, card(T.me, identity())));
+  const form = questionForm(values, [["accessKey", T.withKey]], (texts) => ask(page, texts, result), [["user", T.asUser, "user"]]);
+  const limits = session.scope && (await import("./access/scope.js")).scopeWords(session.scope);
+  page.main.append(h("div.stack", limits && h("p.notice", T.isScoped(session.key)), card(T.question, form.node), result, card(T.me, identity(), limits)));
   reviewCreate("subjectaccessreviews").then(({ allowed, reason }) => { if (!allowed) Object.assign(form.inputs.user, { disabled: true, placeholder: T.mayNotAsk, title: reason }); });
   if (values.verb && values.kind) await form.submit();
 }
@@ -42,43 +45,42 @@ function identity() {
 }
 
 async function ask(page, texts, result) {
-  const { user, accessKey } = texts;
+  const { accessKey } = texts, { signal } = page.scope;
   replace(result);
-  if (user && accessKey) throw new QuestionError(T.oneOf);
-  const resourceAttributes = attributesOf(texts);
+  if (texts.user && accessKey) throw new QuestionError(T.oneOf);
+  const [resourceAttributes, user] = await Promise.all([attributesOf(texts, signal), findName("users", texts.user, signal)]);
   const { verb, resource, group, namespace, name, subresource } = resourceAttributes;
   setQuery({ verb, resource, group, namespace, name, subresource, user, accessKey });
-  const isOther = user && user !== session.user.name;
+  const isOther = user && (user !== session.user.name || session.scope);  // without an access key, the user alone is meant
   const spec = { resourceAttributes, ...(isOther && { user }), ...(accessKey && { accessKey }) };
-  const { status } = await createReview(isOther ? "SubjectAccessReview" : "SelfSubjectAccessReview", spec, page.scope.signal);
-  const who = isOther ? user : accessKey ? T.keyCalled(accessKey) : T.i;
+  const { status } = await createReview(isOther ? "SubjectAccessReview" : "SelfSubjectAccessReview", spec, signal);
+  const who = isOther ? user : accessKey ? T.keyCalled(accessKey) : session.scope ? T.iWithKey(session.key) : T.i;
   const others = h("div");
-  replace(result, card("", answer(describe(who, resourceAttributes), status)), card(T.whoCan, others));
+  const isDenied = !status.allowed && !status.filtered;
+  replace(result, card("", answer(describe(who, resourceAttributes), status, isDenied && (isOutOfScope(status) ? h("p", T.outOfScope) : !accessKey && await waysToAllow(resourceAttributes)))), card(T.whoCan, others));
   await offerList(page, resourceAttributes, others);
 }
 
-// Everyone is reviewed for the list, so only when asked. Users who may not ask learn whom they can talk to.
+// No role helps then.
+const isOutOfScope = ({ path = [] }) => path.some(({ step, verdict }) => step === "within scope" && verdict === "deny");
+
+// Where those who may do so give the right.
+async function waysToAllow({ resource, group, namespace, name }) {
+  const projects = managed("projects"), project = projectOf(namespace) || (group === GROUP && resource === "projects" && name), bindings = management.find("clusterrolebindings", RBAC);
+  const [isMember, isBound] = await Promise.all([project && can("patch", projects, "", project), bindings && can("create", bindings)]);
+  const ways = [isMember && h("a", { href: href(`projects/${encodeURIComponent(project)}`, { view: "members" }) }, T.changeRole(project)), isBound && link(`${bindings.segment}/~new`, T.bindRole)].filter(Boolean);
+  return ways.length > 0 && h("div", h("h3", T.allowIt), h("ul.plain", ways.map((each) => h("li", each))));
+}
+
+// Users who may not ask learn whom they can talk to.
 async function offerList(page, resourceAttributes, node) {
   const { allowed, reason } = await reviewCreate("resourceaccessreviews");
   if (!allowed) return replace(node, h("p.muted", `${T.mayNotList} ${reason}`), await contacts(page, resourceAttributes.namespace));
-  const load = async () => {
-    try {
-      replace(node, whoList((await createReview("ResourceAccessReview", { resourceAttributes }, page.scope.signal)).status));
-    } catch (error) { if (!page.scope.ended) replace(node, errorBlock(error)); }
-  };
-  replace(node, h("p.muted", T.whoCanHint), button(T.list, { icon: "users", onclick: load }));
-}
-
-function whoList(status) {
-  const found = Object.keys(T.lists).filter((part) => status[part]?.length);
-  const entry = (part, { name, via, reason }) => h("li", part === "groups" ? h("code", name) : link(`${part}/${encodeURIComponent(name)}`, name), h("span.muted", ` ${T.steps[via] ?? via ?? ""}${reason ? `: ${sentence(reason)}` : ""}`));
-  return h("div.stack.who", found.map((part) => h("div", h("h3", T.lists[part]), h("ul.plain", status[part].slice(0, MAX_LISTED).map((each) => entry(part, each))))),
-    !found.length && h("p", T.nobody), (status.truncated || found.some((part) => status[part].length > MAX_LISTED)) && h("p.muted", T.truncated));
+  replace(node, whoCan(resourceAttributes, page.scope, T.whoCanHint));
 }
 
 async function contacts(page, namespace = "") {
-  const prefix = session.installation?.prefix;
-  const kind = managed("projects"), name = prefix !== undefined && namespace.startsWith(prefix) ? namespace.slice(prefix.length) : "";
+  const kind = managed("projects"), name = projectOf(namespace);
   const { allowed } = name ? await review({ verb: "get", kind, name }) : {};
   const project = allowed && await getObject(kind, "", name, { signal: page.scope.signal }).catch(() => null);
   if (!project) return h("p", T.askAdmin);

@@ -1,15 +1,17 @@
 // The own account: profile, password, logins.
 
 import { request, session } from "../core/api.js";
-import { h, newId, replace } from "../core/dom.js";
+import { h, replace } from "../core/dom.js";
 import { deleteObject, managed } from "../core/kinds.js";
 import { link } from "../core/router.js";
+import { ATTENTION } from "../core/status.js";
 import { timeElement } from "../core/time.js";
 import { watchList } from "../core/watch.js";
 import { confirmDialog, toast } from "../shell/dialogs.js";
 import { signOut } from "../shell/sign-in.js";
-import { button, card, definition } from "../widgets/common.js";
+import { button, card, definition, field, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
+import { stateBadge } from "../widgets/state.js";
 import { T } from "../texts/account.js";
 
 export async function show(page) {
@@ -33,14 +35,11 @@ function form(fields, label, submit) {
   } }, fields, problem, confirm);
 }
 
-function field(label, properties) {
-  const id = newId("field");
-  return h("div.field", h("label", { for: id }, label), h("input", { id, ...properties }));
-}
+const inputField = (label, properties) => field(label, h("input", properties));
 
 function profileCard(path, profile) {
   const facts = definition([[T.userName, session.user.name], [T.teams, session.user.teams.map((team) => team.displayName || team.name).join(", ")], [T.keys, link("ownedaccesskeys", T.allKeys)]]);
-  const fields = [field(T.displayName, { name: "displayName", value: profile.displayName, maxlength: 200 }), field(T.email, { name: "email", type: "email", value: profile.email })];
+  const fields = [inputField(T.displayName, { name: "displayName", value: profile.displayName, maxlength: 200 }), inputField(T.email, { name: "email", type: "email", value: profile.email })];
   return card(T.profile, facts, h("p"), form(fields, T.save, async ({ elements }) => {
     await send(path, { displayName: elements.displayName.value, email: elements.email.value });
     toast(T.saved);
@@ -50,9 +49,9 @@ function profileCard(path, profile) {
 function passwordCard(path) {
   const fields = [
     h("input", { type: "text", name: "username", autocomplete: "username", value: session.user.name, hidden: true }),
-    field(T.currentPassword, { name: "current", type: "password", autocomplete: "current-password" }),
-    field(T.newPassword, { name: "next", type: "password", autocomplete: "new-password", required: true }),
-    field(T.repeatPassword, { name: "again", type: "password", autocomplete: "new-password", required: true }),
+    inputField(T.currentPassword, { name: "current", type: "password", autocomplete: "current-password" }),
+    inputField(T.newPassword, { name: "next", type: "password", autocomplete: "new-password", required: true }),
+    inputField(T.repeatPassword, { name: "again", type: "password", autocomplete: "new-password", required: true }),
   ];
   return card(T.password, h("p.muted", T.passwordRule), form(fields, T.changePassword, async (node) => {
     const { current, next, again } = node.elements;
@@ -68,28 +67,39 @@ function loginsCard(page) {
   const kind = managed("ownedaccesskeys");
   const body = h("tbody");
   const problem = h("div");
-  watchList(kind).subscribe(page.scope, (list) => {
+  const methods = request("auth/methods").then((value) => value.methods.sso ?? [], () => []);
+  watchList(kind).subscribe(page.scope, async (list) => {
+    const providers = await methods;
     replace(problem, list.error && errorBlock(list.error));
     const logins = list.objects.filter((key) => key.spec?.type === "Login" && key.spec.user === session.user.name);
     logins.sort((a, b) => (b.status?.lastActivity ?? "").localeCompare(a.status?.lastActivity ?? ""));
-    replace(body, logins.map((key) => loginRow(kind, key, problem)));
+    replace(body, logins.map((key) => loginRow(kind, key, providers, problem)));
   });
   const everywhere = async () => {
     if (await confirmDialog({ title: T.signOutEverywhere, text: T.signOutEverywhereText, confirm: T.signOutEverywhere, danger: true })) await signOut({ everywhere: true });
   };
-  const head = h("tr", [T.client, T.lastUsed, T.expires, ""].map((title) => h("th", { scope: "col" }, title)));
-  return card(T.logins, h("p.muted", T.loginsText), problem, h("div.scroll", h("table", h("thead", head), body)), h("p"), button(T.signOutEverywhere, { kind: "danger", onclick: everywhere }));
+  return card(T.logins, h("p.muted", T.loginsText), problem, tableOf([T.client, T.by, T.lastUsed, T.expires, ""], body), h("p"), button(T.signOutEverywhere, { kind: "danger", onclick: everywhere }));
 }
 
-function loginRow(kind, key, problem) {
+// How the user signed in: with a provider, which may not have confirmed the login lately, or with a password.
+function loginMethod({ spec, status = {} }, providers) {
+  const { connector } = spec.identity ?? {};
+  if (!connector) return spec.oidcProvider?.clientId ? T.allowedHere : T.byPassword;
+  const name = providers.find(({ id }) => id === connector)?.displayName ?? connector;
+  if (!status.identity?.stale) return name;
+  const { lastAttempt } = status.identity;
+  return h("div", name, " ", stateBadge({ state: ATTENTION, word: T.stale, message: T.staleText }), lastAttempt && h("span.muted", " ", timeElement(lastAttempt)));
+}
+
+function loginRow(kind, key, providers, problem) {
   const isThis = key.metadata.name === session.key;
   const revoke = async () => {
     if (isThis) return signOut();
     await deleteObject(kind, "", key.metadata.name).catch((error) => replace(problem, errorBlock(error)));
   };
   const expires = key.spec.ttl ? timeElement(new Date(Date.parse(key.metadata.creationTimestamp) + key.spec.ttl * 1000)) : T.never;
-  return h("tr", h("td", { title: key.spec.displayName }, describeClient(key.spec.displayName) || key.metadata.name, isThis && h("strong", ` (${T.thisBrowser})`)),
-    h("td", key.status?.lastActivity ? timeElement(key.status.lastActivity) : timeElement(key.metadata.creationTimestamp)), h("td", expires), h("td", button(T.revoke, { kind: "quiet", onclick: revoke })));
+  return h("tr", h("td", { title: key.spec.displayName }, describeClient(key.spec.displayName) || key.metadata.name, isThis && h("strong", ` (${T.thisBrowser})`)), h("td", loginMethod(key, providers)),
+    h("td", key.status?.lastActivity ? timeElement(key.status.lastActivity) : timeElement(key.metadata.creationTimestamp)), h("td", expires), h("td", button(T.revoke, { kind: "quiet", "aria-label": T.revokeOf(describeClient(key.spec.displayName) || key.metadata.name), onclick: revoke })));
 }
 
 // "Login with Mozilla/5.0 (X11; Linux x86_64) ... Firefox/140.0" -> "Firefox on Linux"

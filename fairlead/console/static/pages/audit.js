@@ -8,8 +8,9 @@ import { link, setQuery } from "../core/router.js";
 import { timeElement } from "../core/time.js";
 import { readLines } from "../core/watch.js";
 import { namespaceOf } from "../shell/sign-in.js";
-import { button } from "../widgets/common.js";
+import { button, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
+import { findKind, findName } from "../widgets/names.js";
 import { T } from "../texts/audit.js";
 
 const PAGE = 100;
@@ -17,7 +18,9 @@ const MAX_ROWS = 2000;
 const READS = ["verb!=get", "verb!=list", "verb!=watch"];
 // What the console and the frame of every client ask all the time.
 const QUIET = ["objectRef.resource!=selves", "objectRef.resource!=selfsubjectaccessreviewbatches", "objectRef.resource!=selfsubjectaccessreviews", "objectRef.resource!=leases"];
-const WHAT = { changes: [...READS, ...QUIET], denied: ["decision=forbid"], failed: QUIET, all: [] };
+const DRY_RUN = "service.sh/dry-run";  // stored nothing, whatever the verb says
+const NAMED = { user: "users", project: "projects" };
+const WHAT = { changes: [...READS, ...QUIET, "dryRun!=All"], denied: ["decision=forbid"], failed: QUIET, all: [] };
 
 export async function show(page, { rest }) {
   if (rest.length) return (await import("./audit/event.js")).show(page, rest[0]);
@@ -29,6 +32,12 @@ export async function show(page, { rest }) {
 export function describeObject({ objectRef, requestURI = "" }) {
   if (!objectRef?.resource) return requestURI.split("?")[0];
   return [objectRef.resource, objectRef.name, objectRef.subresource].filter(Boolean).join("/");
+}
+
+// A login is no object. What its request did is said in words, and the path stays a link.
+export function didWhat({ verb, objectRef, requestURI = "", annotations = {} }) {
+  const words = (!objectRef?.resource && T.requests[requestURI.split("?")[0]]) || (T.verbs[verb] ?? verb);
+  return annotations[DRY_RUN] ? T.dryRun(words) : words;
 }
 
 export const actor = ({ user = {}, impersonatedUser }) => (impersonatedUser ? `${user.username} (${impersonatedUser.username})` : user.username ?? "");
@@ -50,11 +59,10 @@ class AuditPage {
   }
 
   build(isFiltered) {
-    const input = (name, label) => this.labelled(label, h("input", { type: "search", value: this.filters[name], autocomplete: "off", onchange: (event) => this.set(name, event.target.value.trim()) }));
-    const select = (name, label, choices) => this.labelled(label, h("select", { onchange: (event) => this.set(name, event.target.value) }, Object.entries(choices).map(([value, text]) => h("option", { value, selected: value === this.filters[name] }, text))));
+    const input = (name, label) => this.labelled(label, h("input", { type: "search", value: this.filters[name], autocomplete: "off", onchange: ({ target }) => this.set(name, target.value.trim(), target) }));
+    const select = (name, label, choices) => this.labelled(label, h("select", { onchange: ({ target }) => this.set(name, target.value, target) }, Object.entries(choices).map(([value, text]) => h("option", { value, selected: value === this.filters[name] }, text))));
     const bar = h("div.audit-filters", select("what", T.what, T.whats), input("user", T.user), input("resource", T.resource), input("project", T.project), input("name", T.name), select("since", T.since, T.sinces));
-    const head = h("tr", [T.time, T.who, T.did, T.object, T.result].map((title) => h("th", { scope: "col" }, title)));
-    replace(this.page.main, isFiltered && h("p.muted", T.own), bar, this.problem, this.notice, h("div.scroll", h("table.audit", h("thead", head), this.body)), h("p"), this.more);
+    replace(this.page.main, isFiltered && h("p.muted", T.own), bar, this.problem, this.notice, tableOf([T.time, T.who, T.did, T.object, T.result], this.body, "table.audit"), h("p"), this.more);
     this.load(true);
   }
 
@@ -63,7 +71,11 @@ class AuditPage {
     return h("div.filter", h("label", { for: control.id }, label), control);
   }
 
-  set(name, value) {
+  // Names as people know them become those of the audit log, in the field, too.
+  async set(name, text, control) {
+    const value = name === "resource" ? findKind(text)?.plural ?? text.toLowerCase() : NAMED[name] ? await findName(NAMED[name], text, this.scope.signal) : text;
+    if (this.scope.ended || control.value.trim() !== text) return;
+    control.value = value;
     this.filters[name] = value;
     setQuery({ [name]: value });
     this.load(true);
@@ -73,7 +85,7 @@ class AuditPage {
     const { what, user, resource, project, name, since } = this.filters;
     const parts = [...(WHAT[what] ?? WHAT.changes)];
     if (user) parts.push(`user.username=${user}`);
-    if (resource) parts.push(`objectRef.resource=${resource.toLowerCase()}`);
+    if (resource) parts.push(`objectRef.resource=${resource}`);
     if (project) parts.push(`objectRef.namespace=${namespaceOf(project)}`);
     if (name) parts.push(`objectRef.name=${name}`);
     if (since) parts.push(`since=${since}`);
@@ -136,7 +148,7 @@ class AuditPage {
     const isFailed = this.filters.what === "failed";
     return events.filter((event) => !isFailed || event.responseStatus?.code >= 400).map((event) => {
       const [result, state] = outcome(event);
-      return h("tr", { id: `audit-${event.metadata.name}`, data: { state } }, h("td", timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)), h("td", actor(event)), h("td", T.verbs[event.verb] ?? event.verb),
+      return h("tr", { id: `audit-${event.metadata.name}`, data: { state } }, h("td", timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)), h("td", actor(event)), h("td", didWhat(event)),
         h("td", link(`audit/${event.metadata.name}`, describeObject(event)), event.objectRef?.namespace && h("span.muted", ` ${event.objectRef.namespace}`)), h("td", result));
     });
   }

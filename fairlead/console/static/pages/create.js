@@ -13,6 +13,7 @@ import { identityFields } from "../widgets/form/identity.js";
 import { schemaForm } from "../widgets/form/form.js";
 import { templateParameters } from "../widgets/form/parameters.js";
 import { emit, parse } from "../widgets/form/yaml.js";
+import { locateErrors, YamlEditor } from "../widgets/yaml.js";
 import { T } from "../texts/form.js";
 import { CREATE_VIEWS } from "./create-views.js";
 import { pathOf } from "./routes.js";
@@ -25,7 +26,7 @@ export async function show(page, { kind, namespace, isGeneric = false }) {
 }
 
 // A draft from the parameters of the URL. Only fields of the schema are set, with its types.
-export function prefill(parameters, kind, schema, namespace) {
+function prefill(parameters, kind, schema, namespace) {
   const draft = { apiVersion: kind.apiVersion, kind: kind.kind, metadata: { name: parameters.get("name") ?? "" } };
   if (kind.namespaced) draft.metadata.namespace = namespace || parameters.get("namespace") || "";
   const values = {};
@@ -77,8 +78,8 @@ class CreatePage {
   }
 
   showText(node) {
-    this.text = h("textarea.mono.yaml", { value: `${emit(this.draft)}\n`, rows: 24, spellcheck: "false", "aria-label": T.yamlLabel, oninput: () => this.changed() });
-    replace(node, this.text);
+    this.text = new YamlEditor({ value: `${emit(this.draft)}\n`, label: T.yamlLabel, onchange: () => this.changed() });
+    replace(node, this.text.node);
   }
 
   changed() {
@@ -158,7 +159,7 @@ class CreatePage {
   // Causes go to their fields, and all of the error is shown above the buttons.
   showError(error) {
     replace(this.verdict, errorBlock(error));
-    if (this.text) return selectLine(this.text, /line (\d+)/.exec(error.message)?.[1]);
+    if (this.text) return this.text.setErrors(error.code === 400 || error.code === 422 ? locateErrors(error, this.text.value) : []);
     const causes = error.reason === "AlreadyExists" ? [{ field: "metadata.name", message: error.message }] : (error.causes ?? []).filter((cause) => cause.field);
     const owner = ({ field }) => (/^metadata\.(\w*name|namespace)$/i.test(field) ? this.identity : this.parameters && /^spec\.parameter/.test(field) ? this.parameters : this.form);
     const byPart = Map.groupBy(causes, owner);
@@ -186,11 +187,4 @@ function newSecrets(value, sent, parent, document, path = "") {
     if (schema.format === "password" && each && each !== sent?.[name]) return [[path + name, each]];
     return schema.properties && typeof each === "object" ? newSecrets(each, sent?.[name], schema, document, `${path}${name}.`) : [];
   });
-}
-
-function selectLine(text, number) {
-  if (!number) return;
-  const lines = text.value.split("\n").slice(0, number);
-  text.focus();
-  text.setSelectionRange(lines.join("\n").length - lines.at(-1).length, lines.join("\n").length);
 }

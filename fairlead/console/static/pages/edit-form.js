@@ -80,7 +80,7 @@ function written({ status, metadata, ...rest }) {
 }
 
 // The merge patch from one object to another; undefined if they are equal. Lists are replaced as a whole.
-export function mergePatch(before, after) {
+function mergePatch(before, after) {
   const patch = {};
   for (const name of new Set([...Object.keys(before ?? {}), ...Object.keys(after)])) {
     const [old, now] = [before?.[name], after[name]];
@@ -91,7 +91,7 @@ export function mergePatch(before, after) {
   return Object.keys(patch).length ? patch : undefined;
 }
 
-export function changedPaths(before, after, path = "") {
+function changedPaths(before, after, path = "") {
   return [...new Set([...Object.keys(before ?? {}), ...Object.keys(after ?? {})])].flatMap((name) => {
     const [old, now] = [before?.[name], after?.[name]];
     const here = path ? `${path}.${name}` : name;

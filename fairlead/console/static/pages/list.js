@@ -2,6 +2,7 @@
 // selectors, ?state=, ?project= or ?ns=, ?sort= and ?columns=.
 
 import { guard, review } from "../core/access.js";
+import { pause } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
 import { listObjects, managed } from "../core/kinds.js";
 import { preferences } from "../core/preferences.js";
@@ -22,6 +23,7 @@ import { listViews } from "./list-views.js";
 import { pathOf as managementPath } from "./routes.js";
 
 const SKELETON_AFTER = 150;
+const ABOVE_WITHIN = 1;  // seconds
 const MANY = 1000;
 const PAUSE = 120;
 const MAX_REVIEWS = 50;
@@ -30,10 +32,12 @@ const positions = new Map();  // by path: the row under the keyboard, for coming
 export async function show(page, { kind, namespace = "", pathOf = managementPath }) {
   const list = new ListPage(page, kind, namespace, pathOf);
   page.setTitle(kind.pluralTitle);
-  list.build();
-  list.connect();
   const view = kind.server.isRemote ? null : await listViews[kind.segment]?.();
-  if (view?.above) list.above.append(view.above({ kind, page, scope: page.scope, list }));
+  const above = view?.above({ kind, page, scope: page.scope });
+  if (above) await Promise.race([above.filled, pause(ABOVE_WITHIN)]);  // what comes later moves the list
+  if (page.scope.ended) return;
+  list.build(above?.node);
+  list.connect();
 }
 
 class ListPage {
@@ -56,7 +60,7 @@ class ListPage {
 
   // ---- the parts of the page
 
-  build() {
+  build(above) {
     const { kind, scope } = this;
     this.table = new VirtualTable({
       scope, label: kind.pluralTitle, selectable: true, storage: kind.segment,
@@ -68,7 +72,7 @@ class ListPage {
       onSelection: () => this.showSelection(),
     });
     this.filter = filterInput({
-      text: printFilter(this.query), label: T.filterLabel(this.kinds),
+      scope, text: printFilter(this.query), label: T.filterLabel(this.kinds),
       onWords: (parsed) => { this.words = parsed.words; this.change({ q: parsed.q }); this.applyFilter(); },
       onSelectors: (parsed) => this.setSelectors(parsed), onLeave: () => this.table.focus(),
     });
@@ -78,11 +82,10 @@ class ListPage {
     this.selection = h("div.selection", { hidden: true });
     this.notice = h("div", { role: "status" });
     this.body = h("div.list-body");
-    this.above = h("div");
     const menu = viewMenu({ state: () => this.viewState(), onColumns: (ids) => this.setColumns(ids), onSort: (sort) => { this.table.setSort(sort); this.change({ sort }); }, onCompact: (isCompact) => { preferences.set("compact", isCompact); this.table.resize(); } });
     const tools = h("div.list-tools", this.filter.node, kind.namespaced && !kind.server.namespace && this.projectSelect(), h("span.spring"),
       menu, button("", { icon: "download", title: T.exportCsv, "aria-label": T.exportCsv, onclick: () => this.export(this.table.view) }), this.createButton());
-    replace(this.page.main, this.above, tools, h("div.list-summary", h("div.list-states", this.count, this.states), this.selection, this.bar), this.notice, this.body);
+    replace(this.page.main, above, tools, h("div.list-summary", h("div.list-states", this.count, this.states), this.selection, this.bar), this.notice, this.body);
     scope.listen(document, "keydown", (event) => this.press(event));
     const path = location.pathname;
     scope.add(() => positions.set(path, this.table.activeRow?.object.metadata.uid));
@@ -101,7 +104,7 @@ class ListPage {
 
   createLink() {
     const project = projectOf(this.namespace);
-    return linkButton(href(`${this.kind.segment}/~new`, { project, namespace: project ? "" : this.namespace }), T.create(this.kind.title.toLowerCase()), { kind: "primary" });
+    return linkButton(href(`${this.kind.segment}/~new`, { project, namespace: project ? "" : this.namespace }), this.kind.segment === "clusters" ? T.connect : T.create(this.kind.title.toLowerCase()), { kind: "primary" });
   }
 
   // A namespaced kind can be created if one project permits it.

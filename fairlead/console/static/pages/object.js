@@ -37,7 +37,7 @@ export async function show(page, { kind, namespace, name }) {
   page.setTitle(object.spec?.displayName || name, [[kind.pluralTitle, listPath]]);
   const banner = h("div", { role: "status" });
   const tabs = makeTabs(context, view);
-  replace(page.main, h("div.stack", h("div.object-head", live(context, headOf, () => head(context)), live(context, (each) => each.spec?.disabled, () => actionBar(context, view, tabs))), banner, tabs.node));
+  replace(page.main, h("div.stack", h("div.object-head", context.live(headOf, (each) => head(kind, each)), context.live((each) => each.spec?.disabled, (_, part) => actionBar(part, view, tabs))), banner, tabs.node));
   follow(context, {
     changed: (before, now) => {
       if (before.metadata.uid !== now.metadata.uid) replace(banner, h("p.notice", T.recreated));
@@ -56,14 +56,19 @@ const loadView = async (kind) => (await (kind.server === management ? objectView
 
 function makeContext(kind, object, page) {
   const notified = new Set();
-  return {
+  const context = {
     kind, object, page, scope: page.scope, refresh: () => {}, isDirty: () => false,
-    onChange(notify) { notified.add(notify); },
+    onChange(notify) {
+      notified.add(notify);
+      this.scope.add(() => notified.delete(notify));
+    },
     update(next) {
-      this.object = next;
+      context.object = next;
       for (const notify of notified) notify(next);
     },
+    live(select, render) { return live(this, select, render); },
   };
+  return context;
 }
 
 // Follows the object by a watch. Who may get it but not list it reads it again and again.
@@ -104,7 +109,7 @@ function follow(context, { changed, polled, gone }) {
 
 const headOf = ({ metadata, spec, status }) => [metadata.deletionTimestamp, metadata.finalizers, spec?.displayName, status?.phase, status?.conditions, status?.message, status?.reason];
 
-function head({ kind, object }) {
+function head(kind, object) {
   const { metadata } = object;
   const state = stateOf(object);
   const project = kind.server === management && projectOf(metadata.namespace);
@@ -160,13 +165,17 @@ function makeTabs(context, view) {
 }
 
 // A part of the page that is rendered again only when what it shows has changed, so that an open part stays open.
+// `render(object, part)` gets a context for what it contains, which ends when the part is rendered again.
 function live(context, select, render) {
   const node = h("div");
-  let last;
+  let last, scope;
   const update = () => {
     const key = JSON.stringify(select(context.object) ?? null);
-    if (key !== last) replace(node, render(context.object));
+    if (key === last) return;
     last = key;
+    scope?.end();
+    scope = context.scope.child();
+    replace(node, render(context.object, Object.assign(Object.create(context), { scope })));
   };
   update();
   context.onChange(update);
@@ -175,18 +184,18 @@ function live(context, select, render) {
 
 function overview(node, context, view) {
   const { kind, object } = context;
-  const meta = (field) => card(T[field], live(context, (each) => each.metadata[field], () => keyValues(context, field)));
+  const meta = (field) => card(T[field], context.live((each) => each.metadata[field], (_, part) => keyValues(part, field)));
   const schema = {};
   const select = (key) => (each) => shownPart(each, key);
-  const cards = () => live(context, partsOf, (each) => h("div.stack", partsOf(each).map((key) =>
-    card(T.fields[key] ?? sentence(key.charAt(0).toUpperCase() + key.slice(1)), live(context, select(key), (now) => fieldTree(kind, select(key)(now) ?? {}, key, schema))))));
+  const cards = () => context.live(partsOf, (each, part) => h("div.stack", partsOf(each).map((key) =>
+    card(T.fields[key] ?? sentence(key.charAt(0).toUpperCase() + key.slice(1)), part.live(select(key), (now) => fieldTree(kind, select(key)(now) ?? {}, key, schema))))));
   const fields = h("div");
-  const conditions = live(context, (each) => each.status?.conditions, (each) => each.status?.conditions && card(T.conditions, conditionList(each.status.conditions)));
+  const conditions = context.live((each) => each.status?.conditions, (each) => each.status?.conditions && card(T.conditions, conditionList(each.status.conditions)));
   const owners = ownerList(kind, object);
   replace(node, h("div.stack", view.summary?.(context), h("div.columns",
     h("div.stack", conditions, fields),
     h("div.stack", meta("labels"), meta("annotations"), owners && card(T.owners, owners), card(T.dependants, dependantSearch(context)),
-      card(T.managers, live(context, (each) => each.metadata.managedFields, (each) => managerList(each.metadata.managedFields)))))));
+      card(T.managers, context.live((each) => each.metadata.managedFields, (each) => managerList(each.metadata.managedFields)))))));
   Promise.race([describeFields(kind, schema), pause(DESCRIPTIONS_WITHIN)]).catch(() => {}).then(() => replace(fields, cards()));
 }
 

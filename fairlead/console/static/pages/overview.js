@@ -13,7 +13,7 @@ import { stateDot } from "../widgets/state.js";
 import { T } from "../texts/overview.js";
 import { attentionList } from "./overview/attention.js";
 import { clusterTiles } from "./overview/fleet.js";
-import { tableStates } from "./overview/table-states.js";
+import { stateOfRow, tableStates } from "./overview/table-states.js";
 import { pathOf } from "./routes.js";
 
 const KINDS = ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances", "appinstances", "runners"];
@@ -27,7 +27,7 @@ export async function show(page) {
   const clusters = (await can("list", managed("clusters"))) && watchList(managed("clusters"));
   page.main.append(h("div.overview",
     h("div.tiles", tables.map(({ kind, list }) => tile(page, kind, list))),
-    clusters && card(T.fleet, clusterTiles(page, clusters)),
+    clusters && card(T.fleet, clusterTiles(page, clusters).node),
     h("div.columns", card(T.attention, attentionList(page, tables, clusters)), h("div.stack", mineCard(page, tables), await recentCard(page)))));
 }
 
@@ -49,7 +49,7 @@ function mineCard(page, tables) {
   const update = () => {
     const rows = owned.flatMap(({ kind, list }) => [...list.items.values()].filter((row) => isMine(list, row)).map((row) => ({ kind, list, row })));
     if (!rows.length) return replace(node, h("li", empty("", T.noneOfMine, owned.map(({ kind }) => linkButton(href(`${kind.segment}/~new`), CREATE[kind.plural])))));
-    replace(node, rows.slice(0, 12).map(({ kind, list, row }) => h("li", stateDot(tableStates.of(list, row) || READY), link(pathOf(kind, row.object), row.object.metadata.name), h("span.muted", kind.title))), rows.length > 12 && h("li.muted", T.more(rows.length - 12)));
+    replace(node, rows.slice(0, 12).map(({ kind, list, row }) => h("li", stateDot(stateOfRow(list, row) || READY), link(pathOf(kind, row.object), row.object.metadata.name), h("span.muted", kind.title))), rows.length > 12 && h("li.muted", T.more(rows.length - 12)));
   };
   for (const { list } of owned) list.subscribe(page.scope, update);
   return card(T.mine, node);
@@ -74,10 +74,10 @@ async function recentCard(page) {
 
 async function recentChanges(kind, signal) {
   const found = [];
-  const list = await request(`${kind.path()}?limit=100&fieldSelector=${encodeURIComponent("verb!=get,verb!=list,verb!=watch")}`, { signal });
+  const list = await request(`${kind.path()}?limit=100&fieldSelector=${encodeURIComponent("verb!=get,verb!=list,verb!=watch,dryRun!=All")}`, { signal });
   for (const event of list.items) {
-    const { verb, objectRef = {}, requestURI = "" } = event;
-    if (!T.verbs[verb] || !objectRef.name || objectRef.subresource || requestURI.includes("dryRun=") || /review|selves/.test(objectRef.resource)) continue;
+    const { verb, objectRef = {} } = event;
+    if (!T.verbs[verb] || !objectRef.name || objectRef.subresource || /review|selves|leases|^events$/.test(objectRef.resource)) continue;
     if (event.user?.username?.startsWith("system:")) continue;
     found.push(event);
     if (found.length === MAX_RECENT) break;

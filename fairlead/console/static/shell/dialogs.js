@@ -35,9 +35,9 @@ export function openDialog({ title, body, actions = [], wide = false }) {
   });
 }
 
-export const confirmDialog = ({ title, text, confirm, danger = false }) => openDialog({
+export const confirmDialog = ({ title, text, confirm, cancel = T.cancel, danger = false }) => openDialog({
   title, body: h("p", text),
-  actions: [{ title: T.cancel, focus: danger }, { title: confirm, kind: danger ? "danger" : "primary", focus: !danger, run: (close) => close(true) }],
+  actions: [{ title: cancel, focus: danger }, { title: confirm, kind: danger ? "danger" : "primary", focus: !danger, run: (close) => close(true) }],
 });
 
 // For finished background work only; errors are shown beside their cause.

@@ -4,7 +4,7 @@ import { review } from "../core/access.js";
 import { request } from "../core/api.js";
 import { API, GROUP } from "../core/base.js";
 import { h, replace } from "../core/dom.js";
-import { management } from "../core/kinds.js";
+import { managed, management } from "../core/kinds.js";
 import { href } from "../core/router.js";
 import { icon } from "../widgets/common.js";
 import { T } from "../texts/shell.js";
@@ -34,15 +34,18 @@ export function navigation() {
   return node;
 }
 
+export async function mayShow({ kind, reads }) {
+  const needed = kind ?? (reads && managed(reads));
+  return !needed || (await review({ verb: "list", kind: needed })).allowed;
+}
+
 function item(entry, counts) {
   const count = h("span.count");
   const anchor = h("a", { href: href(entry.path), "aria-keyshortcuts": entry.keys }, icon(entry.icon), h("span.name", entry.title), count);
   const node = h("li", anchor);
-  if (entry.kind) {
-    counts.set(`${entry.kind.group}/${entry.kind.plural}`, count);
-    // Until the review has answered, the entry is shown: "pending" is not "denied".
-    review({ verb: "list", kind: entry.kind }).then((answer) => { node.hidden = !answer.allowed; });
-  }
+  if (entry.kind) counts.set(`${entry.kind.group}/${entry.kind.plural}`, count);
+  // Until the review has answered, the entry is shown: "pending" is not "denied".
+  mayShow(entry).then((isAllowed) => { node.hidden = !isAllowed; });
   return node;
 }
 

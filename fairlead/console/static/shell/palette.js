@@ -4,7 +4,7 @@ import { h, newId, replace, Scope } from "../core/dom.js";
 import { navigate } from "../core/router.js";
 import { icon } from "../widgets/common.js";
 import { T } from "../texts/shell.js";
-import { listEntries } from "./navigation.js";
+import { listEntries, mayShow } from "./navigation.js";
 import { showShortcuts } from "./shortcuts.js";
 import { projectOf, signOut } from "./sign-in.js";
 import { setTheme, THEMES } from "./theme.js";
@@ -16,6 +16,7 @@ const MAX_SHOWN = 30;
 const NAMES_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 
 let objects = null;
+let permitted = null;  // entries of pages, and those whose objects may be created
 let loadedAt = 0;
 
 export function showPalette() {
@@ -53,15 +54,30 @@ export function showPalette() {
   document.body.append(dialog);
   dialog.showModal();
   update();
-  loadObjects(scope).then(() => !scope.ended && update());
+  for (const load of [loadPermitted(), loadObjects(scope)]) load.then(() => !scope.ended && update());
 }
 
-function commands() {
+// What the user may not see or create is not offered. Objects in projects are: the form knows which project permits it.
+async function loadPermitted() {
   const entries = listEntries().flatMap((section) => section.entries);
-  const pages = entries.map((entry) => ({ title: entry.title, note: T.page, icon: entry.icon, run: () => navigate(entry.path) }));
-  const create = entries.filter((entry) => entry.kind?.verbs.has("create")).map((entry) => ({ title: T.create(entry.kind.title), note: T.action, icon: "plus", run: () => navigate(`${entry.path}/~new`) }));
+  const [shown, created] = await Promise.all([Promise.all(entries.map(mayShow)), Promise.all(entries.map(mayCreate))]);
+  permitted = { pages: entries.filter((_, index) => shown[index]), created: entries.filter((_, index) => created[index]) };
+}
+
+const mayCreate = async ({ kind }) => Boolean(kind?.verbs.has("create")) && (kind.namespaced || can("create", kind));
+
+function commands() {
+  const { pages: shown, created } = permitted ?? { pages: [], created: [] };
+  const pages = shown.map((entry) => ({ title: entry.title, note: T.page, icon: entry.icon, run: () => navigate(entry.path) }));
+  const create = created.map((entry) => ({ title: T.create(entry.kind.title), note: T.action, icon: "plus", run: () => navigate(`${entry.path}/~new`) }));
   const themes = THEMES.map((theme) => ({ title: `${T.theme}: ${T.choices[theme]}`, note: T.action, icon: "gear", run: () => setTheme(theme) }));
-  return [...pages, ...create, { title: T.shortcuts, note: T.action, icon: "info", run: showShortcuts }, ...themes, { title: T.signOut, note: T.action, icon: "user", run: () => signOut() }];
+  return [...pageActions(), ...pages, ...create, { title: T.shortcuts, note: T.action, icon: "info", run: showShortcuts }, ...themes, { title: T.signOut, note: T.action, icon: "user", run: () => signOut() }];
+}
+
+// What the page offers to do with its object, and its tabs.
+function pageActions() {
+  const controls = ["main .tabs button", "main .actions button"].flatMap((each) => [...document.querySelectorAll(each)]).filter((node) => !node.hidden && !node.disabled && node.getAttribute("aria-disabled") !== "true" && node.getAttribute("aria-selected") !== "true");
+  return controls.map((node) => ({ title: node.textContent, note: T.here(document.querySelector("h1").textContent), icon: node.role === "tab" ? "box" : "play", run: () => { node.focus(); node.click(); } }));
 }
 
 // The names of the most important kinds, at most once a minute.

@@ -1,4 +1,5 @@
-// The navigation: sections of pages and kinds. Kinds that are in no section are listed under "Every kind".
+// The navigation: sections of pages and kinds. Kinds that are in no section are listed under "Every kind". A page that
+// `reads` a kind is only for those who may list it.
 
 import { T } from "../texts/shell.js";
 
@@ -30,7 +31,7 @@ export const SECTIONS = [
     title: T.system,
     entries: [
       { page: "audit", title: T.audit, icon: "list", keys: "g l" }, { kind: "events", group: "", icon: "bell", keys: "g e" },
-      { page: "settings", title: T.settings, icon: "gear" }, { page: "kinds", title: T.everyKind, icon: "grid" }, { page: "about", title: T.about, icon: "info" },
+      { page: "settings", title: T.settings, icon: "gear", reads: "configs" }, { page: "kinds", title: T.everyKind, icon: "grid" }, { page: "about", title: T.about, icon: "info" },
     ],
   },
 ];

@@ -1,19 +1,19 @@
 // The frame around every page: top bar, navigation, page title, and what happens between two pages.
 
-import { pause, session } from "../core/api.js";
+import { actAs, pause, session } from "../core/api.js";
 import { BUILD } from "../core/base.js";
 import { h, replace, Scope } from "../core/dom.js";
 import { management } from "../core/kinds.js";
-import { current, href, link, setLeaveQuestion, startRouter } from "../core/router.js";
+import { current, href, link, setLeaveQuestion, setQuery, startRouter } from "../core/router.js";
 import { matchPage } from "../pages/routes.js";
 import { button, icon, skeleton } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { T } from "../texts/shell.js";
 import { accountMenu } from "./account-menu.js";
 import { connectionState } from "./connection.js";
-import { announce, liveRegion } from "./dialogs.js";
+import { announce, liveRegion, toast } from "./dialogs.js";
 import { navigation } from "./navigation.js";
-import { loadSession, signInFirst } from "./sign-in.js";
+import { loadSession, NO_PROBLEM, signOnProblem } from "./sign-in.js";
 import { installShortcuts } from "./shortcuts.js";
 import { applyTheme } from "./theme.js";
 
@@ -26,20 +26,17 @@ export async function startShell() {
   applyTheme();
   document.body.append(liveRegion());
   setLeaveQuestion(() => window.confirm(T.unsaved));
-  await signInFirst();
-  await start();
-}
-
-async function start() {
   try {
-    await Promise.all([loadSession(), management.load()]);
+    await Promise.all([loadSession({ asks: true }), management.load()]);
   } catch (error) {
-    replace(document.body, liveRegion(), h("main.lonely", errorBlock(error, { retry: () => location.reload() })));
+    replace(document.body, liveRegion(), h("main.lonely", errorBlock(error, { retry: () => location.reload() }), session.actAs && button(T.stopActing, { onclick: () => actAs("") })));
     return;
   }
   buildFrame();
   installShortcuts();
   startRouter(showPage);
+  const problem = signOnProblem();  // of a user who was signed in already
+  if (problem) { toast(problem); setQuery(NO_PROBLEM); }
 }
 
 function buildFrame() {
@@ -49,9 +46,11 @@ function buildFrame() {
   menu = h("button.quiet.menu-button", { type: "button", "aria-label": T.menu, "aria-expanded": "false", "aria-controls": "navigation", onclick: toggleMenu }, icon("menu"));
   const search = h("button.search-button", { type: "button", "aria-keyshortcuts": "Control+K", onclick: openPalette }, icon("search"), h("span", T.search), h("kbd", "Ctrl K"));
   const bar = h("header.top", menu, h("a.brand", { href: href(""), "aria-label": T.home }, brand(), h("span", "Fairlead")), search, h("span.spring"), connectionState(), accountMenu());
+  const { impersonator, displayName } = session.user;
+  const acting = impersonator && h("div.acting", { role: "status" }, T.actsAs(displayName, impersonator), session.actAs && button(T.stopActing, { onclick: () => actAs("") }));
   const skip = h("a.skip", { href: "#main", onclick: (event) => { event.preventDefault(); main.focus(); } }, T.skip);
   const frame = h("div.frame", navigation(), h("div.page", h("div.title", crumbs, heading), main));
-  replace(document.body, skip, bar, frame, liveRegion());
+  replace(document.body, skip, acting, bar, frame, liveRegion());
   watchBuild();
 }
 
@@ -111,7 +110,7 @@ function filled(node, scope) {
 function setTitle(title, trail = []) {
   heading.textContent = title;
   document.title = `${title} · Fairlead`;
-  replace(crumbs, trail.map(([label, path]) => [link(path, label), h("span", { "aria-hidden": "true" }, "/")]));
+  replace(crumbs, trail.map(([label, path], index) => [index > 0 && h("span", { "aria-hidden": "true" }, "/"), link(path, label)]));
 }
 
 function markCurrent() {

@@ -1,13 +1,18 @@
 // Signing in: a page of its own at first, and over the open page when the login has ended, so that drafts are kept.
 
-import { ApiError, request, session } from "../core/api.js";
-import { API, GROUP } from "../core/base.js";
+import { request, session } from "../core/api.js";
+import { API, CONSOLE, GROUP, ROOT } from "../core/base.js";
 import { forgetReviews } from "../core/access.js";
-import { h, newId, replace } from "../core/dom.js";
+import { h, replace, Scope } from "../core/dom.js";
 import { preferences } from "../core/preferences.js";
+import { hasDraft, setQuery } from "../core/router.js";
 import { refreshAll } from "../core/watch.js";
-import { T } from "../texts/shell.js";
+import { field } from "../widgets/common.js";
+import { confirmDialog } from "./dialogs.js";
+import { sentence } from "../widgets/errors.js";
+import { T } from "../texts/sign-in.js";
 
+export const NO_PROBLEM = { signInError: "", connector: "" };
 let renewing = null;
 
 session.renew = (signal) => {
@@ -20,18 +25,16 @@ const aborted = (signal) => new Promise((_, reject) => {
   signal.addEventListener("abort", () => reject(signal.reason), { once: true });
 });
 
-// The first request of a visit decides whether there is a login; `session.renew` shows the form if there is none.
-export async function signInFirst() {
-  await loadSession().catch((error) => { if (error instanceof ApiError && error.code === 401) return session.renew(); });
-}
-
-export async function loadSession() {
-  const self = await request(`${API}/apis/${GROUP}/v1/selves`, { method: "POST", anonymous: true, body: { apiVersion: `${GROUP}/v1`, kind: "Self", spec: {} } });
+// Who is signed in. `asks`: shows the form if no one is, as for any other request.
+export async function loadSession({ asks = false } = {}) {
+  const self = await request(`${API}/apis/${GROUP}/v1/selves`, { method: "POST", anonymous: !asks, body: { apiVersion: `${GROUP}/v1`, kind: "Self", spec: {} } });
   const status = self.status;
   const person = status.user ?? status.team ?? {};
-  const isOther = session.user && session.user.name !== (person.name ?? status.subject);
-  session.user = { name: person.name ?? status.subject, loginName: person.username || person.name || status.subject, displayName: person.displayName || person.username || person.name || status.subject, email: person.email ?? "", teams: person.teams ?? [], groups: status.groups ?? [] };
+  const { impersonator = "" } = status;
+  const isOther = session.user && (session.user.name !== (person.name ?? status.subject) || session.user.impersonator !== impersonator);
+  session.user = { name: person.name ?? status.subject, loginName: person.username || person.name || status.subject, displayName: person.displayName || person.username || person.name || status.subject, email: person.email ?? "", teams: person.teams ?? [], groups: status.groups ?? [], impersonator };
   session.key = status.accessKey ?? "";
+  session.scope = status.accessKeyScope ?? null;  // of that key: this session may do less than its user
   session.installation = { id: status.instanceID ?? "", prefix: status.projectNamespacePrefix ?? "" };
   if (isOther) location.reload();  // nothing of the former user may stay on the page
   return !isOther;
@@ -45,59 +48,89 @@ export const projectOf = (namespace = "") => {
 export const namespaceOf = (project) => (session.installation?.prefix ?? "") + project;
 
 async function showSignIn(message) {
-  const methods = await request("auth/methods", { anonymous: true }).then((value) => value.methods, () => null);
+  const methods = await request("auth/methods", { anonymous: true }).then((value) => value.methods, () => null) ?? {};
   return new Promise((resolve) => {
     const dialog = h("dialog.sign-in", { "aria-label": T.signIn });
+    const scope = new Scope();
     const done = async () => {
+      if (!(await loadSession())) return;  // another user: the page is loaded again, and nothing waiting is sent
+      scope.end();
       dialog.close();
       dialog.remove();
       forgetReviews();
-      if (!(await loadSession())) return;  // another user: the page is loaded again, and nothing waiting is sent
+      setQuery(NO_PROBLEM);
       resolve();
       refreshAll();
     };
-    replace(dialog, h("div.sign-in-brand", h("img", { src: new URL("../icon.svg", import.meta.url).pathname, alt: "", width: 40, height: 40 }), h("p.brand-name", "Fairlead")), signInForm(methods, message, done));
+    const retry = () => !document.hidden && done().catch(() => {});  // signed in meanwhile, in another tab
+    scope.listen(document, "visibilitychange", retry);
+    scope.listen(window, "focus", retry);
+    const brand = h("div.sign-in-brand", h("img", { src: new URL("../icon.svg", import.meta.url).pathname, alt: "", width: 40, height: 40 }), h("p.brand-name", "Fairlead"));
+    replace(dialog, brand, h("h1", T.signIn), h("p.problem", { role: "alert" }, signOnProblem(methods) || message), providers(methods.sso ?? []), passwordForm(methods, done));
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     document.body.append(dialog);
     dialog.showModal();
   });
 }
 
-function signInForm(methods, message, done) {
-  const name = field(T.userName, { name: "username", autocomplete: "username", autocapitalize: "none", spellcheck: "false", required: true });
-  const password = field(T.password, { name: "password", type: "password", autocomplete: "current-password", required: true });
-  const problem = h("p.problem", { role: "alert" }, message);
-  const submit = h("button.primary", { type: "submit" }, T.signIn);
-  if (methods && methods.password?.enabled === false) return h("form", h("h1", T.signIn), h("p", T.passwordDisabled));
-  if (session.user) name.input.value = session.user.loginName;
+// What a failed sign-on says: a fixed text for its reason, which is in the address until the user is signed in.
+export function signOnProblem({ sso = [] } = {}) {
+  const parameters = new URLSearchParams(location.search);
+  const reason = parameters.get("signInError");
+  if (!reason) return "";
+  const provider = sso.find(({ id }) => id === parameters.get("connector"))?.displayName ?? T.theProvider;
+  return `${T.failed(provider)} ${Object.hasOwn(T.reasons, reason) ? T.reasons[reason] : T.otherReason}`;
+}
+
+// Single sign-on comes back to this page. A page with unsaved changes stays open, and the provider gets another tab.
+function providers(all) {
+  const isDraft = hasDraft();
+  const address = (endpoint, path) => `${new URL(endpoint.replace(/^\//, ""), ROOT).pathname}?${new URLSearchParams({ return: `/console/${path}` })}`;
+  const parameters = new URLSearchParams(location.search);
+  for (const name of Object.keys(NO_PROBLEM)) parameters.delete(name);
+  const here = location.pathname.slice(CONSOLE.pathname.length) + (parameters.size ? `?${parameters}` : "");
+  const open = (event, endpoint) => {
+    if (!isDraft) return;
+    event.preventDefault();
+    window.open(address(endpoint, "signed-in"), "_blank");
+  };
+  return all.length > 0 && h("div.providers", isDraft && h("p.muted", T.elsewhere),
+    all.map(({ id, displayName, loginEndpoint }) => h("a.button.primary", { href: address(loginEndpoint, here), onclick: (event) => open(event, loginEndpoint) }, T.with(displayName || id))));
+}
+
+function passwordForm({ sso = [], password: { enabled = true } = {} }, done) {
+  if (!enabled) return !sso.length && h("p", T.disabled);
+  const name = h("input", { name: "username", autocomplete: "username", autocapitalize: "none", spellcheck: "false", required: true });
+  const password = h("input", { name: "password", type: "password", autocomplete: "current-password", required: true });
+  const problem = h("p.problem", { role: "alert" });
+  const submit = h("button", { type: "submit" }, T.signIn);
+  if (!sso.length) submit.classList.add("primary");
+  if (session.user) name.value = session.user.impersonator || session.user.loginName;
   const send = async (event) => {
     event.preventDefault();
     submit.disabled = true;
     problem.textContent = "";
     try {
-      await request("auth/password/login?cookie=true", { method: "POST", body: { username: name.input.value, password: password.input.value }, anonymous: true });
+      await request("auth/password/login?cookie=true", { method: "POST", body: { username: name.value, password: password.value }, anonymous: true });
       await done();
     } catch (error) {
-      problem.textContent = error.retryAfter ? T.tooOften(error.retryAfter) : capitalize(error.message);
-      password.input.value = "";
-      password.input.focus();
+      problem.textContent = error.retryAfter ? T.tooOften(error.retryAfter) : sentence(error.message);
+      password.value = "";
+      password.focus();
     } finally {
       submit.disabled = false;
     }
   };
-  return h("form", { onsubmit: send }, h("h1", T.signIn), problem, name.node, password.node, submit, h("details", h("summary", T.noPassword), h("p", T.firstPassword), h("pre", T.firstPasswordCommand)));
+  return h("form", { onsubmit: send }, sso.length > 0 && h("p.muted", T.orPassword), problem, field(T.userName, name), field(T.password, password), submit,
+    h("details", h("summary", T.noPassword), h("p", T.firstPassword), h("pre", T.firstPasswordCommand)));
 }
 
-function field(label, properties) {
-  const id = newId("field");
-  const input = h("input", { id, ...properties });
-  return { input, node: h("div.field", h("label", { for: id }, label), input) };
-}
-
-const capitalize = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-
-export async function signOut({ everywhere = false } = {}) {
-  await request(`auth/logout${everywhere ? "?all=true" : ""}`, { method: "POST", body: "", type: "application/json", anonymous: true }).catch(() => {});
+// Ends this login, or all of the user. A provider of single sign-on still has a session, which the user can end, too.
+export async function signOut({ everywhere = false, to = ROOT } = {}) {
+  const answer = await request(`auth/logout${everywhere ? "?all=true" : ""}`, { method: "POST", body: "", type: "application/json", anonymous: true }).catch(() => null);
   for (const name of ["pins", "recent"]) preferences.remove(name);
-  location.assign(new URL("../../../", import.meta.url));
+  sessionStorage.clear();
+  const address = /^https?:/.test(answer?.providerLogoutURL ?? "") ? answer.providerLogoutURL : "";
+  const isWanted = address && (await confirmDialog({ title: T.signedOut, text: T.providerSession, confirm: T.signOutThere, cancel: T.stay }));
+  location.assign(isWanted ? address : to);
 }

@@ -19,7 +19,7 @@ export const T = {
   filterHelp: "Text is searched in all columns and labels. label=value and field:status.phase=Ready are selectors, which the server applies.",
   filterLabel: (kinds) => `Filter ${kinds}`,
   allProjects: "All projects", projectFilter: "Project", allNamespaces: "All namespaces", namespaceFilter: "Namespace",
-  create: (kind) => `New ${kind}`,
+  create: (kind) => `Create ${kind}`, connect: "Connect cluster",
   mayNotCreate: (kinds) => `You may not create ${kinds}. The page "May I?" says why.`,
   count: (shown, all, kinds) => (shown === all ? `${number(all)} ${kinds}` : `${number(shown)} of ${number(all)} ${kinds}`),
   announceCount: (shown, all, kinds) => (shown === all ? `${number(all)} ${kinds}` : `${number(shown)} of ${number(all)} ${kinds} match`),

@@ -31,7 +31,7 @@ export const T = {
   managers: "Who set this", managerFields: (number) => count(number, "field"), unknownTime: "time unknown",
   noManagers: "The server keeps no record for this object.",
 
-  noEvents: "No events", noEventsText: "Servers keep events for about an hour.", eventTimes: (number) => `${number} times`,
+  eventsDenied: (namespace) => `You may not list events in the namespace ${namespace}`, noEvents: "No events", noEventsText: "Servers keep events for about an hour.", eventTimes: (number) => `${number} times`,
   eventColumns: ["Type", "Reason", "Message", "From", "Last seen"],
 
   yamlOf: (name) => `YAML of ${name}`, line: (number) => `Line ${number}`,
@@ -52,12 +52,12 @@ export const T = {
 
   deleteTitle: (kind, number, kinds) => (number === 1 ? `Delete ${kind.toLowerCase()}` : `Delete ${number} ${kinds.toLowerCase()}`),
   victims: "What is deleted", checking: "Asking the server…", refused: "refused", notFound: "is gone already",
-  finalizersFirst: (names) => `goes when ${names.join(" and ")} ${names.length === 1 ? "is" : "are"} done`,
-  alsoDeleted: "Deleted with it", inside: (name) => `Inside ${name}`, alsoMore: "and more",
+  finalizersFirst: (names) => `Waits for ${names.length === 1 ? "the finalizer" : "the finalizers"} ${names.join(" and ")}`,
+  alsoDeleted: "Deleted with it", inside: (name) => `Deleted with ${name}`, alsoMore: "and more",
   using: (name) => `On ${name}`, nothingElse: "Nothing else is deleted with it, as far as you can see.",
   typeName: (name) => `Type ${name} to confirm`, deleteSome: (number) => `Delete ${number} of them`,
   allRefused: "The server refuses to delete this.",
   progress: (done, total) => `${done} of ${total} deleted`, finished: (done) => `${count(done, "object")} deleted or being deleted.`,
   failed: (number) => `${count(number, "object")} could not be deleted:`,
-  counted: (number, more, title) => `${number}${more ? "+" : ""} ${title.toLowerCase()}`,
+  counted: (number, more, title, names) => `${number}${more ? "+" : ""} ${title.toLowerCase()}: ${names.join(", ")}${number > names.length ? ", …" : ""}`,
 };

@@ -103,7 +103,7 @@ function projectColumn(isRemote) {
   return column({ name: T.project, description: T.projectColumn }, text, { id: "project", render });
 }
 
-export const labelColumn = (key) =>
+const labelColumn = (key) =>
   column({ name: key.split("/").at(-1), description: T.labelColumn(key) }, (row) => metadataOf(row).labels?.[key], { id: `label:${key}` });
 
 // The chosen columns: `ids` like "name,phase,label:app", "wide" for all, or "" for those of the server.

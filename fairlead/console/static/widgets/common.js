@@ -10,8 +10,8 @@ const ICONS = {
   user: "M12 4a4 4 0 1 1 0 8 4 4 0 0 1 0-8zM4 21a8 8 0 0 1 16 0", users: "M9 5a3.5 3.5 0 1 1 0 7 3.5 3.5 0 0 1 0-7zM2 20a7 7 0 0 1 14 0M16 5a3.5 3.5 0 0 1 0 7M18 14a7 7 0 0 1 4 6",
   shield: "M12 3l8 3v6c0 5-4 8-8 9-4-1-8-4-8-9V6zM9 12l2 2 4-4", list: "M8 6h13M8 12h13M8 18h13M3 6h.1M3 12h.1M3 18h.1", bell: "M6 17V10a6 6 0 0 1 12 0v7zM4 17h16M10 21h4",
   gear: "M12 9a3 3 0 1 1 0 6 3 3 0 0 1 0-6zM12 2v4M12 18v4M2 12h4M18 12h4M5 5l3 3M16 16l3 3M19 5l-3 3M8 16l-3 3", info: "M12 3a9 9 0 1 1 0 18 9 9 0 0 1 0-18zM12 11v6M12 7.5v.1",
-  plus: "M12 5v14M5 12h14", copy: "M8 8h12v12H8zM4 16V4h12", trash: "M4 7h16M9 7V4h6v3M6 7l1 14h10l1-14", edit: "M4 20l1-5L16 4l4 4L9 19z", link: "M10 14l4-4M8 11l-3 3a4 4 0 0 0 6 6l2-3M16 13l3-3a4 4 0 0 0-6-6l-2 3",
-  moon: "M20 14A8 8 0 1 1 10 4a6 6 0 0 0 10 10z", stop: "M6 6h12v12H6z", download: "M12 4v11M7 11l5 5 5-5M4 20h16", check: "M5 13l4 4L19 7", star: "M12 3l3 6 6 1-4.500 4 1 6-5.500-3-5.500 3 1-6L3 10l6-1z",
+  plus: "M12 5v14M5 12h14", copy: "M8 8h12v12H8zM4 16V4h12", trash: "M4 7h16M9 7V4h6v3M6 7l1 14h10l1-14", edit: "M4 20l1-5L16 4l4 4L9 19z",
+  moon: "M20 14A8 8 0 1 1 10 4a6 6 0 0 0 10 10z", stop: "M6 6h12v12H6z", download: "M12 4v11M7 11l5 5 5-5M4 20h16", check: "M5 13l4 4L19 7",
 };
 
 export const icon = (name) => svg("svg.icon", { viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: ICONS[name] ?? ICONS.box }));
@@ -23,6 +23,18 @@ export function button(title, { onclick, kind, icon: name, ...properties } = {})
 export const linkButton = (address, title, { kind, icon: name, ...properties } = {}) => h(`a.button${kind ? `.${kind}` : ""}`, { href: address, ...properties }, name && icon(name), title);
 
 export const card = (title, ...children) => h("section.card", title && h("h2", title), ...children);
+
+// A labelled control. `help` is a sentence below it.
+export function field(label, control, help) {
+  control.id ||= newId("field");
+  const hint = help && h("p.field-help", { id: newId("help") }, help);
+  if (hint) control.setAttribute("aria-describedby", hint.id);
+  return h("div.field", h("label", { for: control.id }, label), control, hint);
+}
+
+// A table with a line of titles. `body` is a tbody, or an array of rows.
+export const tableOf = (titles, body, selector = "table") => h("div.scroll", h(selector,
+  h("thead", h("tr", titles.map((title) => h("th", { scope: "col" }, title)))), Array.isArray(body) ? h("tbody", body) : body));
 
 // Terms and values; entries without a value are left out.
 export const definition = (entries) => h("dl.definition", entries.filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false)

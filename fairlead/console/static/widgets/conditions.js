@@ -10,7 +10,7 @@ import { stateBadge } from "./state.js";
 // Conditions that are bad news when they are true.
 const NEGATIVE = /^(Stalled|Degraded|Failed|.*Pressure|NetworkUnavailable|Reconciling|Progressing)$/;
 
-export function conditionState({ type, status, severity }) {
+function conditionState({ type, status, severity }) {
   if (status === "Unknown") return ASLEEP;
   if ((status === "True") !== NEGATIVE.test(type)) return READY;
   if (/^(Reconciling|Progressing)$/.test(type)) return "working";

@@ -7,7 +7,6 @@ import { openDialog } from "../shell/dialogs.js";
 import { namespaceOf } from "../shell/sign-in.js";
 import { T } from "../texts/object.js";
 import { button } from "./common.js";
-import { sentence } from "./errors.js";
 import { dependantItem, findDependants, listMetadata } from "./owners.js";
 
 const PARALLEL = 4;
@@ -91,29 +90,30 @@ async function describeExtras(kind, objects, scope) {
     const name = objects.length > 1 ? ` (${object.metadata.name})` : "";
     const [{ found }, inside] = await Promise.all([findDependants(kind, object, scope.signal), findInside(kind, object, scope.signal)]);
     return [
-      inside.length > 0 && [h("h3", (kind.plural === "clusters" ? T.using : T.inside)(object.metadata.name)), h("p", sentence(inside.map((each) => T.counted(...each)).join(", ")))],
+      inside.length > 0 && [h("h3", (kind.plural === "clusters" ? T.using : T.inside)(object.metadata.name)), h("ul.plain", inside.map((each) => h("li.wrap", T.counted(...each))))],
       found.length > 0 && [h("h3", T.alsoDeleted + name), h("ul.plain", found.slice(0, MAX_NAMED).map(dependantItem), found.length > MAX_NAMED && h("li.muted", T.alsoMore))],
     ].flat(2).filter(Boolean);
   }));
   return nodes.flat();
 }
 
-// [[number, more, title]] of what is in a project, or on a cluster.
+// [[number, more, title, some names]] of what is in a project, or on a cluster.
 async function findInside(kind, { metadata: { name } }, signal) {
   if (kind.server !== management || kind.group !== GROUP) return [];
   if (kind.plural === "projects") {
     const kinds = management.kinds.filter((each) => each.group === GROUP && each.namespaced && each.isListed);
     const lists = await Promise.all(kinds.map((each) => listMetadata(each, namespaceOf(name), signal)));
-    return lists.filter((list) => list.items.length).map((list) => [list.items.length + list.rest, list.more && !list.rest, titleOf(list.kind, list.items.length)]);
+    return lists.filter((list) => list.items.length).map((list) => [list.items.length + list.rest, list.more && !list.rest, titleOf(list.kind, list.items.length), namesOf(list.items)]);
   }
   if (kind.plural !== "clusters") return [];
   const kinds = ["spaceinstances", "virtualclusterinstances"].map(managed).filter(Boolean);
   const counts = await Promise.all(kinds.map(async (each) => {
     const list = await listObjects(each, { limit: PAGE, signal }).catch(() => ({ items: [] }));
-    const number = list.items.filter((item) => item.spec?.clusterRef?.cluster === name).length;
-    return [number, Boolean(list.metadata?.continue), titleOf(each, number)];
+    const found = list.items.filter((item) => item.spec?.clusterRef?.cluster === name);
+    return [found.length, Boolean(list.metadata?.continue), titleOf(each, found.length), namesOf(found)];
   }));
   return counts.filter(([number]) => number);
 }
 
+const namesOf = (items) => items.slice(0, MAX_NAMED).map(({ metadata }) => metadata.name);
 const titleOf = (kind, number) => (number === 1 ? kind.title : kind.pluralTitle);

@@ -32,8 +32,9 @@ export const printFilter = ({ q, labels, fields }) =>
 export const extraLabels = (labels) => split(labels).filter((each) => !LABEL.test(each));
 
 // `onWords` is called at once, `onSelectors` when the user pauses or presses Enter: each selector is another watch.
-export function filterInput({ text, label, onWords, onSelectors, onLeave }) {
+export function filterInput({ scope, text, label, onWords, onSelectors, onLeave }) {
   let timer = 0;
+  scope.add(() => clearTimeout(timer));
   const commit = () => { clearTimeout(timer); onSelectors(parseFilter(input.value)); };
   const type = () => {
     clearTimeout(timer);

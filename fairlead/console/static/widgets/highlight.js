@@ -6,7 +6,7 @@ const LINE = /^(\s*)((?:- )*)(?:("(?:[^"\\]|\\.)*"|'[^']*'|[^\s#:'"{[][^:#]*?)(:
 const COMMENT = /(^|\s)#.*$/;
 const LITERAL = /^(?:true|false|null|~|-?\d[\d.eE+-]*)$/;
 
-export function highlightLine(text) {
+function highlightLine(text) {
   const [, indent, dashes, key, colon = "", space, rest] = LINE.exec(text) ?? [];
   if (rest === undefined) return [text];
   const comment = /^["'|>]/.test(rest) ? null : COMMENT.exec(rest);

@@ -1,6 +1,7 @@
 // Reads a log from the server into a LogView, and goes on where it was after a lost connection.
 
 import { ApiError, pause, query, request } from "../core/api.js";
+import { readLines } from "../core/watch.js";
 import { T } from "../texts/terminal.js";
 
 const MAX_WAIT_SECONDS = 15;
@@ -56,7 +57,10 @@ export async function readStream(view, path, scope, { format = "pod", follow = t
       const suffix = query(reading.parameters(follow || null));
       const response = await request(path + (path.includes("?") ? suffix.replace("?", "&") : suffix), { as: "response", accept: "*/*", signal: scope.signal });
       view.showNote("");
-      await readLines(response, (line) => { wait = 1; reading.read(line, view); });
+      for await (const line of readLines(response.body)) {
+        wait = 1;
+        reading.read(line, view);
+      }
       view.showNote(T.ended);
       return;
     } catch (error) {
@@ -65,17 +69,5 @@ export async function readStream(view, path, scope, { format = "pod", follow = t
       view.showNote(T.resuming);
     }
     await pause(wait, scope.signal).catch(() => {});
-  }
-}
-
-async function readLines(response, handle) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    const lines = (rest + (value ?? "")).split("\n");
-    rest = done ? "" : lines.pop();
-    for (const line of lines) if (line) handle(line);
-    if (done) return;
   }
 }

@@ -13,7 +13,7 @@ export function parseAge(text) {
   return [...text.matchAll(/(\d+)([ydhms])/g)].reduce((sum, [, count, unit]) => sum + count * SECONDS[unit], 0);
 }
 
-export function parseQuantity(text) {
+function parseQuantity(text) {
   const found = /^([+-]?\d+(?:\.\d+)?)([numkMGTPE]|[KMGTPE]i)?$/.exec(text);
   return found ? Number(found[1]) * UNITS[found[2] ?? ""] : null;
 }

@@ -234,9 +234,10 @@ export class VirtualTable {
     const free = [];
     for (const [id, element] of this.#elements) if (!ids.has(id)) { this.#elements.delete(id); free.push(element); }
     const shift = this.node.scrollTop - this.#virtualTop;
+    const reused = new Set(free);
     const ordered = wanted.map(([entry, index]) => this.#show(entry, index, shift, free));
-    for (const element of free) element.remove();
-    this.#arrange(ordered);
+    for (const element of free) { element.remove(); reused.delete(element); }
+    this.#arrange(ordered, reused);
     if (this.#refocus) { this.#refocus = false; this.#elements.get(this.#active)?.focus({ preventScroll: true }); }
     this.#showSelection();
   }
@@ -249,10 +250,13 @@ export class VirtualTable {
       element.dataset.id = entry.id;
     }
     if (element.row !== entry.row) this.#fill(element, entry.row);
-    element.style.transform = `translateY(${index * this.#height + shift}px)`;
-    element.ariaRowIndex = index + 2;
-    element.tabIndex = entry.id === this.#active ? 0 : -1;
-    element.classList.toggle("odd", index % 2 === 1);
+    const place = index * this.#height + shift;
+    const isOdd = index % 2 === 1;
+    // Most rows stay as they are while the table scrolls, and what is not written costs nothing.
+    if (element.place !== place) element.style.transform = `translateY(${(element.place = place)}px)`;
+    if (element.index !== index) element.ariaRowIndex = (element.index = index) + 2;
+    if (element.tabIndex !== (entry.id === this.#active ? 0 : -1)) element.tabIndex = entry.id === this.#active ? 0 : -1;
+    if (element.classList.contains("odd") !== isOdd) element.classList.toggle("odd", isOdd);
     return element;
   }
 
@@ -265,12 +269,16 @@ export class VirtualTable {
       return h("div.vtable-cell", { role: column.isName ? "rowheader" : "gridcell", title: text, data: { align: column.align ?? "", title: column.title, kind: column.isName || column.isTitle ? "name" : column.isTime ? "time" : "" } }, column.render(row));
     });
     replace(element, check, cells);
+    element.check = check && check.firstChild;
+    element.isSelected = null;
   }
 
-  // Puts elements in the order of their rows without moving the focused one, which would lose the focus.
-  #arrange(ordered) {
+  // Puts elements in the order of their rows without moving the focused one, which would lose the focus. Those that were
+  // reused for other rows are moved, and not all that stay.
+  #arrange(ordered, reused) {
     let next = this.body.firstChild;
     for (const element of ordered) {
+      while (next && next !== element && reused.has(next)) next = next.nextSibling;
       if (element.contains(document.activeElement)) while (next && next !== element) { const later = next.nextSibling; this.body.append(next); next = later; }
       if (element === next) next = next.nextSibling;
       else this.body.insertBefore(element, next);
@@ -283,8 +291,9 @@ export class VirtualTable {
     if (!this.#options.selectable) return;
     for (const [id, element] of this.#elements) {
       const isSelected = this.selected.has(id);
-      element.ariaSelected = String(isSelected);
-      element.querySelector("input").checked = isSelected;
+      if (element.isSelected === isSelected) continue;
+      element.ariaSelected = String((element.isSelected = isSelected));
+      element.check.checked = isSelected;
     }
     this.all.checked = this.selected.size > 0 && this.selected.size >= this.rows.view.length;
     this.all.indeterminate = this.selected.size > 0 && !this.all.checked;

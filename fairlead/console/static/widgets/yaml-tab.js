@@ -126,9 +126,11 @@ class YamlTab {
       this.base = this.editor.value;
       this.edit.hidden = false;
       await this.load();
-      this.show(h("p.notice", T.saved));
+      this.show(h("p.notice.done", T.saved));
       announce(T.saved);
-      this.editor.area.focus();
+      this.editor.area.setSelectionRange(0, 0);
+      this.editor.area.focus({ preventScroll: true });
+      this.panel.scrollIntoView({ block: "nearest" });
     });
   }
 

@@ -147,8 +147,8 @@ export function locateErrors(error, text) {
   if (causes.length) return causes.map((cause) => ({ line: findField(text, cause.field), message: `${cause.field}: ${cause.message}` }));
   const line = /line (\d+)/.exec(error.message)?.[1];
   if (line) return [{ line: Number(line), message: error.message }];
-  const fields = [...error.message.matchAll(/(?:unknown|duplicate) field "([^"]+)"/g)].map((match) => match[1]);
-  if (fields.length) return fields.map((field) => ({ line: findField(text, field), message: error.message }));
+  const fields = [...error.message.matchAll(/(?:unknown|duplicate) field "([^"]+)"/g)];
+  if (fields.length) return fields.map(([message, field]) => ({ line: findField(text, field), message }));
   return [{ message: error.message }];
 }
 

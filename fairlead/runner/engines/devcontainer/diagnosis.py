@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fairlead.runner.engines.contract import Finding
+from fairlead.core.findings import Finding
 from fairlead.runner.engines.devcontainer.configuration import run_command
 from fairlead.runner.engines.devcontainer.podman import Podman, last_line
 from fairlead.runner.engines.devcontainer.settings import Settings

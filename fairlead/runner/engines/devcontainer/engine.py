@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
     ByteStream,
@@ -11,7 +12,6 @@ from fairlead.runner.engines.contract import (
     EngineError,
     EngineStatus,
     ExecOptions,
-    Finding,
     ListeningPort,
     Process,
     Reason,

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from fairlead.core.findings import Finding
 from fairlead.core.objects import Object, get_path
-from fairlead.runner.engines.contract import EngineError, Finding
+from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.kubernetes.cluster import Cluster
 from fairlead.runner.engines.kubernetes.credentials import Contexts
 from fairlead.upstream.errors import UpstreamError

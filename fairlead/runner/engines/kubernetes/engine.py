@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fairlead.core.findings import Finding
 from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import (
     ByteStream,
@@ -11,7 +12,6 @@ from fairlead.runner.engines.contract import (
     EngineError,
     EngineStatus,
     ExecOptions,
-    Finding,
     GitSource,
     Limits,
     ListeningPort,

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
     GIT_CREDENTIALS,
     ActivitySample,
@@ -24,7 +25,6 @@ from fairlead.runner.engines.contract import (
     EngineError,
     EngineStatus,
     ExecOptions,
-    Finding,
     FolderSource,
     GitSource,
     ListeningPort,

@@ -5,11 +5,11 @@ import { createObject, getObject } from "../../core/kinds.js";
 import { guard } from "../../core/access.js";
 import { session } from "../../core/api.js";
 import { guardDraft, navigate } from "../../core/router.js";
-import { card } from "../../widgets/common.js";
+import { card, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/access.js";
 import { expiryDate } from "./key.js";
-import { field, tester } from "./question.js";
+import { tester } from "./question.js";
 import { scopeEditor, scopeWords } from "./scope.js";
 import { showValue } from "./value.js";
 

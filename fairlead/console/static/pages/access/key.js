@@ -6,10 +6,10 @@ import { patchObject } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { confirmDialog, openDialog } from "../../shell/dialogs.js";
-import { card, definition } from "../../widgets/common.js";
+import { card, definition, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/access.js";
-import { field, tester } from "./question.js";
+import { tester } from "./question.js";
 import { scopeWords } from "./scope.js";
 import { showValue } from "./value.js";
 
@@ -19,16 +19,8 @@ export const expiry = (key) => (key.spec?.ttl ? h("span", timeElement(expiryDate
 
 export function summary(context) {
   const { object, scope } = context;
-  const facts = h("div"), words = h("div");
-  let shown = "";
-  const update = (key) => {
-    if (JSON.stringify([key.spec, key.status]) === shown) return;
-    shown = JSON.stringify([key.spec, key.status]);
-    replace(facts, factList(key));
-    replace(words, scopeWords(key.spec?.scope));
-  };
-  context.onChange(update);
-  update(object);
+  const facts = context.live(({ spec, status }) => [spec, status], factList);
+  const words = context.live(({ spec }) => spec?.scope, ({ spec }) => scopeWords(spec?.scope));
   return h("div.columns", h("div.stack", card(T.facts, facts), card(T.scope, words)), card(T.tester, tester(T.keyCalled(object.metadata.name), () => ({ accessKey: object.metadata.name }), scope)));
 }
 

@@ -2,12 +2,11 @@
 
 import { h, newId, replace } from "../../core/dom.js";
 import { management } from "../../core/kinds.js";
-import { session } from "../../core/api.js";
-import { button } from "../../widgets/common.js";
+import { namespaceOf } from "../../shell/sign-in.js";
+import { button, field } from "../../widgets/common.js";
 import { suggestions } from "../../widgets/form/suggest.js";
 import { emit, parse } from "../../widgets/form/yaml.js";
 import { T } from "../../texts/access.js";
-import { field } from "./question.js";
 
 const ITEM = { projects: "project", spaces: "space", virtualClusters: "virtualCluster", clusters: "cluster" };
 const READ = { rules: [{ verbs: ["get", "list", "watch"] }] };
@@ -48,11 +47,10 @@ export function scopeEditor(onchange) {
 }
 
 function entryRow(onchange) {
-  const prefix = session.installation?.prefix ?? "";
   const part = h("select", { "aria-label": T.kindOf }, Object.keys(T.only).map((each) => h("option", { value: each }, T.only[each])));
   const project = h("input", { "aria-label": T.project, placeholder: T.project, autocomplete: "off" });
   const names = h("span");
-  const suggest = () => suggestions({ server: management }, () => prefix + project.value.trim());
+  const suggest = () => suggestions({ server: management }, () => namespaceOf(project.value.trim()));
   let name = null;
   const isInside = () => part.value === "spaces" || part.value === "virtualClusters";
   const rename = () => {

@@ -1,19 +1,19 @@
 // The page of a user: teams, projects, keys, last use; setting the password, disabling.
 
 import { review } from "../../core/access.js";
-import { request, session } from "../../core/api.js";
+import { actAs, request, session } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
-import { listObjects, managed } from "../../core/kinds.js";
+import { listObjects, managed, management } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { openDialog, toast } from "../../shell/dialogs.js";
-import { card, definition } from "../../widgets/common.js";
+import { card, definition, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/access.js";
-import { field } from "./question.js";
 import { expiry, toggleAction } from "./key.js";
 
 const LIMIT = 500;
+const IMPERSONATED = { group: "", version: "v1", plural: "users", title: "User", server: management };
 
 const teamLink = (name) => link(`teams/${encodeURIComponent(name)}`, name);
 const plain = (items) => h("ul.plain", items.map((item) => h("li", item)));
@@ -48,7 +48,7 @@ export function summary(context) {
 
 function keyList(keys) {
   const shown = keys.filter((key) => key.spec?.type !== "Login");
-  return h("div.stack", plain(shown.map((key) => h("span", link(`ownedaccesskeys/${encodeURIComponent(key.metadata.name)}`, key.spec?.displayName || key.metadata.name), h("span.muted", ` ${T.expires.toLowerCase()} `, expiry(key))))), h("p.muted", T.logins(keys.length - shown.length)));
+  return h("div.stack", plain(shown.map((key) => h("span", link(`ownedaccesskeys/${encodeURIComponent(key.metadata.name)}`, key.spec?.displayName || key.metadata.name), h("span.muted", ` ${key.status?.expired ? T.hasExpired : `${key.spec?.disabled ? `${T.isOff} ` : ""}${T.expires.toLowerCase()}`} `, expiry(key))))), h("p.muted", T.logins(keys.length - shown.length)));
 }
 
 async function projectList({ metadata: { name }, status = {} }, scope) {
@@ -67,7 +67,8 @@ async function projectList({ metadata: { name }, status = {} }, scope) {
 
 export function actions(context) {
   const { kind, object: { metadata: { name } } } = context;
-  return [{ title: T.setPassword, icon: "key", question: { verb: "create", kind, name, subresource: "profile" }, run: () => (name === session.user.name ? navigate("account") : setPassword(kind, name)) }, toggleAction(context, T.disableUser)];
+  return [{ title: T.setPassword, icon: "key", question: { verb: "create", kind, name, subresource: "profile" }, run: () => (name === session.user.name ? navigate("account") : setPassword(kind, name)) }, toggleAction(context, T.disableUser),
+    { title: T.actAs, icon: "users", question: { verb: "impersonate", kind: IMPERSONATED, name }, isShown: () => name !== session.user.name && !session.user.impersonator, run: () => actAs(name) }];
 }
 
 function setPassword(kind, name) {

@@ -1,6 +1,6 @@
 // An app: its readme, chart, versions and parameters.
 
-import { h, replace } from "../../core/dom.js";
+import { h } from "../../core/dom.js";
 import { navigate } from "../../core/router.js";
 import { card, definition } from "../../widgets/common.js";
 import { markdown } from "../../widgets/markdown.js";
@@ -8,17 +8,13 @@ import { T } from "../../texts/apps.js";
 import { appIcon } from "./icon.js";
 
 export function summary(context) {
-  const node = h("div.grid.app");
-  const update = (app) => {
+  return context.live(({ spec }) => spec, (app) => {
     const { spec = {} } = app;
     const chart = spec.config?.chart ?? {};
-    replace(node,
+    return h("div.grid.app",
       card("", h("div.row", appIcon(app), h("p", spec.description)), definition([[T.chart, chart.name], [T.version, chart.version], [T.repository, chart.repoURL], [T.versions, spec.versions?.map((each) => each.version).join(", ")], ["", spec.parameters?.length > 0 && T.parameters(spec.parameters.length)], [T.recommended, spec.recommendedApp?.join(", ")]])),
       h("section.card.readme", h("h2", T.readme), spec.readme ? markdown(spec.readme) : h("p.muted", T.noReadme)));
-  };
-  context.onChange(update);
-  update(context.object);
-  return node;
+  });
 }
 
 export const actions = ({ object }) => [{ title: T.install, icon: "download", run: () => navigate("appinstances/~new", { parameters: { app: object.metadata.name } }) }];

@@ -12,11 +12,12 @@ const MAX_CARDS = 60;
 
 export function above({ kind, scope }) {
   const node = h("div.catalogue");
-  watchList(kind).subscribe(scope, (list) => {
+  const filled = new Promise((resolve) => watchList(kind).subscribe(scope, (list) => {
     const apps = list.objects.sort((a, b) => (a.spec?.displayName || a.metadata.name).localeCompare(b.spec?.displayName || b.metadata.name));
     replace(node, apps.slice(0, MAX_CARDS).map((app) => card(kind, app)));
-  });
-  return node;
+    resolve();
+  }));
+  return { node, filled };
 }
 
 function card(kind, app) {

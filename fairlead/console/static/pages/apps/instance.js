@@ -6,18 +6,15 @@ import { patchObject } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { toast } from "../../shell/dialogs.js";
-import { button, card, definition } from "../../widgets/common.js";
+import { button, card, definition, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/apps.js";
 
 const TARGETS = { spaceInstance: "spaceinstances", virtualClusterInstance: "virtualclusterinstances", cluster: "clusters" };
 
 export function summary(context) {
-  const node = h("div.grid");
-  const update = (object) => replace(node, releaseCard(object), object.status?.notes && card(T.notes, h("pre", object.status.notes)), object.status?.history?.length > 0 && historyCard(context, object));
-  context.onChange(update);
-  update(context.object);
-  return node;
+  return context.live(({ spec, status }) => [spec, status], (object) => h("div.grid", releaseCard(object), object.status?.notes && card(T.notes, h("pre", object.status.notes)),
+    object.status?.history?.length > 0 && historyCard(context, object)));
 }
 
 function releaseCard({ metadata, spec = {}, status = {} }) {
@@ -31,12 +28,13 @@ function releaseCard({ metadata, spec = {}, status = {} }) {
 }
 
 // As `fairlead app rollback`: the version and the parameters of an earlier deployment are written into the spec.
-function historyCard({ kind }, object) {
+function historyCard(context, object) {
   const problem = h("div");
-  const { name, namespace, resourceVersion } = object.metadata;
+  const { kind } = context;
+  const { name, namespace } = object.metadata;
   const rollBack = async (entry) => {
     try {
-      await patchObject(kind, namespace, name, { metadata: { resourceVersion }, spec: { appRef: { version: entry.appVersion || null }, parameters: entry.parameters ?? "" } });
+      await patchObject(kind, namespace, name, { metadata: { resourceVersion: context.object.metadata.resourceVersion }, spec: { appRef: { version: entry.appVersion || null }, parameters: entry.parameters ?? "" } });
       toast(T.rolledBack);
     } catch (error) { replace(problem, errorBlock(error)); }
   };
@@ -45,5 +43,5 @@ function historyCard({ kind }, object) {
     if (back) guard(back, { verb: "patch", kind, namespace, name });
     return h("tr", h("td", entry.revision), h("td", entry.appVersion || T.unversioned), h("td", entry.chart), h("td", entry.deployedAt && timeElement(entry.deployedAt)), h("td", back));
   });
-  return card(T.history, problem, h("div.scroll", h("table", h("thead", h("tr", [T.revision, T.version, T.chart, T.deployed, ""].map((title) => h("th", { scope: "col" }, title)))), h("tbody", rows))));
+  return card(T.history, problem, tableOf([T.revision, T.version, T.chart, T.deployed, ""], rows));
 }

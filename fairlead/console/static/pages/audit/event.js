@@ -1,12 +1,14 @@
 // One request of the audit log: what it was, how it was decided, and what to do about a denial.
 
+import { can } from "../../core/access.js";
+import { session } from "../../core/api.js";
 import { h } from "../../core/dom.js";
-import { getObject, managed, management } from "../../core/kinds.js";
+import { getObject, listObjects, managed, management } from "../../core/kinds.js";
 import { href, link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { card, copyable, definition, linkButton } from "../../widgets/common.js";
 import { T } from "../../texts/audit.js";
-import { actor, describeObject, outcome } from "../audit.js";
+import { actor, describeObject, didWhat, outcome } from "../audit.js";
 import { pathOf } from "../routes.js";
 
 const DECISION = "authorization.k8s.io/decision", REASON = "authorization.k8s.io/reason";
@@ -15,17 +17,28 @@ export async function show(page, id) {
   page.setTitle(T.event, [[T.title, "audit"]]);
   const event = await getObject(managed("auditevents"), "", id, { signal: page.scope.signal });
   const { annotations = {}, objectRef = {}, responseStatus = {}, verb, user = {}, impersonatedUser } = event;
-  page.setTitle(T.sentence(actor(event), T.verbs[verb] ?? verb, describeObject(event)), [[T.title, "audit"]]);
   const isDenied = annotations[DECISION] === "forbid";
-  const question = { verb, resource: objectRef.resource, group: objectRef.apiGroup, subresource: objectRef.subresource, namespace: objectRef.namespace, name: objectRef.name };
+  page.setTitle((isDenied ? T.deniedSentence : T.sentence)(actor(event), isDenied ? verb : didWhat(event), describeObject(event)), [[T.title, "audit"]]);
+  const question = { verb, resource: objectRef.resource, group: objectRef.apiGroup, subresource: objectRef.subresource, namespace: objectRef.namespace, name: objectRef.name, ...await subjectOf(event, page.scope.signal) };
   page.main.append(h("div.grid",
     card(isDenied ? T.wasDenied : T.decision, definition([[T.decision, isDenied ? T.denied : T.allowed], [T.reason, annotations[REASON]], [T.status, outcome(event)[0]], [T.message, responseStatus.message]]),
       objectRef.resource && h("div.stack", h("p.muted", T.accessText), linkButton(href("access", question), T.ask, { icon: "shield" }))),
     card(T.event, definition([
-      [T.who, user.username], [T.actedAs, impersonatedUser?.username], [T.key, user.extra?.["service.sh/access-key"]?.join(", ")], [T.object, objectLink(objectRef)], [T.path, h("code", event.requestURI ?? "")],
+      [T.who, user.username], [T.actedAs, impersonatedUser?.username], [T.key, keyOf(event)], [T.object, objectLink(objectRef)], [T.path, h("code", event.requestURI ?? "")],
       [T.received, timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)], [T.address, event.sourceIPs?.join(", ")], [T.agent, event.userAgent], [T.id, copyable(event.metadata.name)],
     ])),
     card(T.annotations, definition(Object.entries(annotations).filter(([name]) => name !== DECISION && name !== REASON)))));
+}
+
+const keyOf = ({ user = {} }) => user.extra?.["service.sh/access-key"]?.join(", ");
+
+// About whom "May I?" is asked: the key of the request if it has a scope, as its user may be allowed more.
+async function subjectOf(event, signal) {
+  const { user = {}, impersonatedUser } = event, key = keyOf(event), keys = managed("ownedaccesskeys");
+  if (key && key === session.key && !impersonatedUser) return {};
+  const isReadable = key && !impersonatedUser && await can("list", keys);
+  const { items = [] } = isReadable ? await listObjects(keys, { fieldSelector: `metadata.name=${key}`, signal }).catch(() => ({})) : {};
+  return items[0]?.spec?.scope ? { accessKey: key } : { user: (impersonatedUser ?? user).username };
 }
 
 function objectLink(objectRef) {

@@ -9,12 +9,16 @@ import { clusterTiles } from "../overview/fleet.js";
 export function above({ kind, page }) {
   const node = h("details.cluster-cards", { open: preferences.get("clusters.cards", innerWidth > 600) }, h("summary", T.cards));
   let tiles = null;
-  const fill = () => { if (node.open && !tiles) node.append((tiles = clusterTiles(page, watchList(kind)))); };
+  const fill = () => {
+    if (!node.open || tiles) return;
+    tiles = clusterTiles(page, watchList(kind), true);
+    node.append(tiles.node);
+  };
   let wasOpen = node.open;
   node.addEventListener("toggle", () => {
     if (node.open !== wasOpen) preferences.set("clusters.cards", (wasOpen = node.open));
     fill();
   });
   fill();
-  return node;
+  return { node, filled: tiles?.filled };
 }

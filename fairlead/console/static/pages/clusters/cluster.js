@@ -1,45 +1,36 @@
 // The page of a cluster: since when it is online, its checks, how to use it, who may, and what runs in it.
 
-import { request } from "../../core/api.js";
-import { API, GROUP, ROOT } from "../../core/base.js";
+import { GROUP, ROOT } from "../../core/base.js";
 import { h, replace } from "../../core/dom.js";
 import { managed } from "../../core/kinds.js";
 import { href, link, navigate } from "../../core/router.js";
 import { condition, stateOf } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
 import { watchList } from "../../core/watch.js";
-import { button, card, codeBlock, copyable, definition, linkButton } from "../../widgets/common.js";
+import { card, codeBlock, copyable, definition, linkButton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { stateBadge } from "../../widgets/state.js";
 import { T } from "../../texts/clusters.js";
+import { whoCan } from "../access/who.js";
 import { pathOf } from "../routes.js";
 import { latencyLine, probeList } from "./health.js";
 
 const MAX_SHOWN = 20;
 const INSTANCES = ["spaceinstances", "virtualclusterinstances"];
 
-export const gatewayOf = (name) => new URL(`kubernetes/cluster/${encodeURIComponent(name)}`, ROOT);
+const gatewayOf = (name) => new URL(`kubernetes/cluster/${encodeURIComponent(name)}`, ROOT);
 
 export function summary(context) {
   const { kind, object, scope } = context;
   const { name } = object.metadata;
   const line = latencyLine(kind, name, scope);
-  const facts = h("div"), checks = h("div");
-  let shown = "";
-  const update = (cluster) => {
-    const key = JSON.stringify(cluster.status ?? {});
-    if (key === shown) return;
-    shown = key;
-    replace(facts, factList(cluster, line));
-    const isBroken = cluster.status?.probes?.some((each) => !each.ok && each.severity !== "Warning");
-    replace(checks, probeList(cluster), isBroken && linkButton(href("clusters/~connect", { name }), T.another));
-  };
-  context.onChange(update);
-  update(object);
+  const facts = context.live(({ status }) => status, (cluster) => factList(cluster, line));
+  const isBroken = ({ status }) => status?.probes?.some((each) => !each.ok && each.severity !== "Warning");
+  const checks = context.live(({ status, spec }) => [status?.probes, spec?.config], (cluster) => h("div", probeList(cluster), isBroken(cluster) && linkButton(href("clusters/~connect", { name }), T.another)));
   return h("div.columns.cluster", h("div.stack", card(T.state, facts), card(T.checks, checks)),
     h("div.stack", card(T.kubectl, h("p.muted", T.kubeconfigHint), codeBlock(`fairlead kubeconfig --cluster ${name}`), h("p.muted", T.gateway), copyable(gatewayOf(name).href)),
       card(T.inside, INSTANCES.map(managed).filter(Boolean).map((each) => instances(each, `spec.clusterRef.cluster=${name}`, scope))),
-      card(T.users, accessList(name, scope))));
+      card(T.users, whoCan({ verb: "use", group: GROUP, version: "v1", resource: "clusters", name }, scope, T.usersHint))));
 }
 
 function factList({ status = {} }, line) {
@@ -61,22 +52,6 @@ export function instances(kind, fieldSelector, scope) {
       found.length > MAX_SHOWN && link(`${kind.segment}?fields=${encodeURIComponent(fieldSelector)}`, T.all(found.length)));
   });
   return node;
-}
-
-// Everyone is reviewed for it, so only when asked.
-function accessList(name, scope) {
-  const node = h("div");
-  const load = async () => {
-    const resourceAttributes = { verb: "use", group: GROUP, version: "v1", resource: "clusters", name };
-    const body = { apiVersion: `${GROUP}/v1`, kind: "ResourceAccessReview", spec: { resourceAttributes } };
-    try {
-      const { status } = await request(`${API}/apis/${GROUP}/v1/resourceaccessreviews`, { method: "POST", body, signal: scope.signal });
-      const parts = Object.keys(T.kinds).filter((field) => status[field]?.length);
-      replace(node, parts.length ? definition(parts.map((field) => [T.kinds[field], h("ul.plain", status[field].slice(0, 50).map((each) => h("li", h("span.mono", each.name), h("span.muted", ` ${each.via ?? ""}`))))])) : h("p", T.nobody),
-        (status.truncated || parts.some((field) => status[field].length > 50)) && h("p.muted", T.more));
-    } catch (error) { if (!scope.ended) replace(node, errorBlock(error)); }
-  };
-  return replace(node, h("p.muted", T.usersHint), button(T.showUsers, { icon: "users", onclick: load }));
 }
 
 export function actions({ kind, object: { metadata: { name } } }) {

@@ -4,13 +4,13 @@
 import { review } from "../../core/access.js";
 import { ApiError } from "../../core/api.js";
 import { ROOT } from "../../core/base.js";
-import { h, newId, replace } from "../../core/dom.js";
+import { h, replace } from "../../core/dom.js";
 import { createObject, deleteObject, getObject, managed, management, patchObject } from "../../core/kinds.js";
 import { guardDraft, href, setQuery } from "../../core/router.js";
 import { condition } from "../../core/status.js";
 import { watchObject } from "../../core/watch.js";
 import { announce } from "../../shell/dialogs.js";
-import { button, card, codeBlock, empty, linkButton, skeleton } from "../../widgets/common.js";
+import { button, card, codeBlock, empty, field, linkButton, skeleton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { stateBadge } from "../../widgets/state.js";
 import { T } from "../../texts/clusters.js";
@@ -34,8 +34,7 @@ export async function show(page) {
 
 // A kubeconfig by paste, drop or file. It is never kept anywhere else.
 function kubeconfigField(onProblem) {
-  const id = newId("kubeconfig");
-  const area = h("textarea.mono", { id, spellcheck: "false", autocomplete: "off", autocapitalize: "off", "aria-describedby": `${id}-help` });
+  const area = h("textarea.mono", { spellcheck: "false", autocomplete: "off", autocapitalize: "off" });
   const read = async (file) => {
     if (!file) return;
     if (file.size > MAX_BYTES) return onProblem(T.tooLarge);
@@ -43,7 +42,8 @@ function kubeconfigField(onProblem) {
     onProblem("");
   };
   const file = h("input", { type: "file", hidden: true, onchange: () => read(file.files[0]) });
-  const node = h("div.field", h("label", { for: id }, T.kubeconfig), area, h("p.field-help", { id: `${id}-help` }, T.kubeconfigHelp), h("div", button(T.file, { icon: "folder", onclick: () => file.click() }), file));
+  const node = field(T.kubeconfig, area, T.kubeconfigHelp);
+  node.append(h("div", button(T.file, { icon: "folder", onclick: () => file.click() }), file));
   node.addEventListener("dragover", (event) => { event.preventDefault(); node.classList.add("is-dropping"); });
   node.addEventListener("dragleave", () => node.classList.remove("is-dropping"));
   node.addEventListener("drop", (event) => { event.preventDefault(); node.classList.remove("is-dropping"); read(event.dataTransfer.files[0]); });
@@ -53,12 +53,10 @@ function kubeconfigField(onProblem) {
 class ConnectPage {
   constructor(page, kinds) {
     Object.assign(this, { page, scope: page.scope, kinds, following: "" });
-    const field = (label, help, properties) => {
-      const input = h("input", { id: newId("field"), autocomplete: "off", spellcheck: "false", ...properties });
-      return [h("div.field", h("label", { for: input.id }, label), input, h("p.field-help", help)), input];
-    };
-    [this.nameField, this.name] = field(T.name, T.nameHelp, { pattern: "[a-z0-9]([a-z0-9.\\-]*[a-z0-9])?", maxlength: 63, required: true, value: page.query.get("name") ?? "", oninput: () => this.showCommands() });
-    [this.displayField, this.display] = field(T.displayName, T.displayNameHelp, { maxlength: 253 });
+    const input = (properties) => h("input", { autocomplete: "off", spellcheck: "false", ...properties });
+    this.name = input({ pattern: "[a-z0-9]([a-z0-9.\\-]*[a-z0-9])?", maxlength: 63, required: true, value: page.query.get("name") ?? "", oninput: () => this.showCommands() });
+    this.display = input({ maxlength: 253 });
+    this.displayField = field(T.displayName, this.display, T.displayNameHelp);
     this.config = kubeconfigField((problem) => this.fail(problem));
     this.problem = h("div", { role: "alert" });
     this.commands = h("div");
@@ -69,8 +67,8 @@ class ConnectPage {
 
   build() {
     const { page, form } = this;
-    replace(form, card(T.nameStep, this.nameField, this.displayField),
-      card(T.accessStep, this.config.node, h("p.muted", T.flatten), codeBlock("kubectl config view --raw --flatten --minify"), this.commands), this.problem, h("div.row", this.submit, linkButton(href("clusters"), T.clusters, { kind: "quiet" })));
+    replace(form, card(T.nameStep, field(T.name, this.name, T.nameHelp), this.displayField),
+      card(T.accessStep, this.config.node, h("p.muted", T.flatten), codeBlock("kubectl config view --raw --flatten --minify"), this.commands), this.problem, h("div.row", this.submit, linkButton(href("clusters"), T.cancel, { kind: "quiet" })));
     replace(page.main, h("div.stack.connect", form, this.checks));
     this.showCommands();
     guardDraft(this.scope, () => Boolean(this.config.area.value));

@@ -14,6 +14,7 @@ const known = new Map();
 
 const workload = () => import("./workload.js");
 const VIEWS = {
+  namespaces: () => import("./namespace.js"),
   pods: () => import("./pod.js"),
   "deployments.apps": workload, "statefulsets.apps": workload, "daemonsets.apps": workload, "replicasets.apps": workload, "jobs.batch": workload,
 };

@@ -4,7 +4,7 @@ import { h, replace } from "../../core/dom.js";
 import { stateOf } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
 import { watchList } from "../../core/watch.js";
-import { empty } from "../../widgets/common.js";
+import { card, empty, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { objectLink } from "../../widgets/owners.js";
 import { stateBadge } from "../../widgets/state.js";
@@ -22,8 +22,7 @@ function showPods(node, { kind, object, scope }) {
     if (list.state === "stopped") return replace(node, errorBlock(list.error));
     if (!list.items.size) return list.isComplete && replace(node, empty(T.noPods));
     const found = list.objects.sort((a, b) => a.metadata.name.localeCompare(b.metadata.name)).slice(0, MAX_SHOWN);
-    const head = [T.pods, T.status, T.restarts, T.node, T.age].map((title) => h("th", { scope: "col" }, title));
-    replace(node, h("div.card.scroll", h("table.events", h("thead", h("tr", head)), h("tbody", found.map((pod) => row(pods, pod))))));
+    replace(node, card("", tableOf([T.pods, T.status, T.restarts, T.node, T.age], found.map((pod) => row(pods, pod)))));
   });
 }
 
@@ -31,7 +30,7 @@ const row = (kind, pod) => h("tr", h("td.mono", objectLink(kind, pod.metadata, p
   h("td", (pod.status?.containerStatuses ?? []).reduce((sum, each) => sum + (each.restartCount ?? 0), 0)), h("td", pod.spec?.nodeName ?? ""), h("td", timeElement(pod.metadata.creationTimestamp, { age: true })));
 
 // A label selector of the API as the text of a query.
-export function printSelector({ matchLabels = {}, matchExpressions = [] } = {}) {
+function printSelector({ matchLabels = {}, matchExpressions = [] } = {}) {
   const print = ({ key, operator, values = [] }) => ({ In: `${key} in (${values})`, NotIn: `${key} notin (${values})`, Exists: key, DoesNotExist: `!${key}` })[operator];
   return [...Object.entries(matchLabels).map(([key, value]) => `${key}=${value}`), ...matchExpressions.map(print)].join(",");
 }

@@ -2,12 +2,12 @@
 // name, parameters. The choices are those that the project offers. All fields are one link away.
 
 import { review } from "../../core/access.js";
-import { h, newId, replace } from "../../core/dom.js";
+import { h, replace } from "../../core/dom.js";
 import { createObject, listObjects, managed } from "../../core/kinds.js";
 import { guardDraft, href, navigate } from "../../core/router.js";
 import { announce } from "../../shell/dialogs.js";
 import { namespaceOf } from "../../shell/sign-in.js";
-import { button, empty, linkButton, skeleton } from "../../widgets/common.js";
+import { button, empty, field, linkButton, skeleton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { parameterForm, parametersOf } from "../../widgets/form/parameters.js";
 import { T } from "../../texts/instances.js";
@@ -28,26 +28,23 @@ export async function show(page, { kind, namespace }) {
 async function projectsFor(kind) {
   const { items } = await listObjects(managed("projects"), { limit: MAX_PROJECTS });
   const answers = await Promise.all(items.map((project) => review({ verb: "create", kind, namespace: namespaceOf(project.metadata.name) })));
-  return items.filter((_, index) => answers[index].allowed);
-}
-
-// A labelled control. `help` is a sentence below it.
-export function field(label, control, help) {
-  control.id ||= newId("field");
-  const hint = help && h("p.muted.help", { id: newId("help") }, help);
-  if (hint) control.setAttribute("aria-describedby", hint.id);
-  return h("div.field", h("label", { for: control.id }, label), control, hint);
+  return items.filter(({ metadata }, index) => answers[index].allowed && !metadata.deletionTimestamp);
 }
 
 export const options = (entries, selected) => entries.map(([value, label]) => h("option", { value, selected: value === selected }, label));
 
+// The options of a required choice. Nothing is chosen for the user unless there is only one.
+const choices = (entries, selected, placeholder) => options(entries.length === 1 || entries.some(([value]) => value === selected) ? entries : [["", placeholder], ...entries], selected);
+
 class CreateInstance {
   #isDone = false;
+  #isSending = false;
+  #loaded = null;
 
   constructor(page, kind, projects) {
     const { query } = page;
     Object.assign(this, { page, kind, scope: page.scope, parts: PARTS[kind.plural], offers: [], chosen: null, parameters: null });
-    this.project = h("select", options(projects.map(({ metadata, spec }) => [metadata.name, spec?.displayName || metadata.name]), query.get("project") ?? ""));
+    this.project = h("select", { required: true }, choices(projects.map(({ metadata, spec }) => [metadata.name, spec?.displayName || metadata.name]), query.get("project"), T.chooseProject));
     this.name = h("input", { required: true, value: query.get("name") ?? "", autocomplete: "off", spellcheck: "false", pattern: "[a-z0-9]([\\-a-z0-9]*[a-z0-9])?", maxlength: 63 });
     this.displayName = h("input", { autocomplete: "off", maxlength: 200 });
     this.offerList = h("div.choices", { role: "radiogroup", "aria-label": this.parts.offerTitle });
@@ -61,21 +58,22 @@ class CreateInstance {
   start() {
     const { page, kind } = this;
     const all = linkButton(href(`${kind.segment}/~new`, { form: "all", project: this.project.value }), T.allFields, { kind: "quiet" });
-    replace(page.main, h("form.create-instance", { onsubmit: (event) => { event.preventDefault(); this.send(false); } },
+    replace(page.main, this.node = h("form.create-instance", { onsubmit: (event) => { event.preventDefault(); this.send(false); } },
       field(T.project, this.project), h("fieldset", h("legend", this.parts.offerTitle), this.offerList, this.versionField), field(T.name, this.name, T.nameRule), field(T.displayName, this.displayName), this.place, this.form, this.verdict,
       h("div.row", h("button.primary", { type: "submit" }, this.parts.submit), button(T.check, { onclick: () => this.send(true) }), all)));
-    this.project.addEventListener("change", () => this.loadProject());
+    this.project.addEventListener("change", () => { this.#loaded = this.loadProject(); });
     this.version.addEventListener("change", () => this.showParameters());
     guardDraft(this.scope, () => !this.#isDone && Boolean(this.name.value || this.parameters?.isDirty()));
-    this.loadProject();
+    this.#loaded = this.loadProject();
   }
 
   get namespace() { return namespaceOf(this.project.value); }
 
   async loadProject() {
     const project = this.project.value;
-    replace(this.offerList, skeleton(2));
     Object.assign(this, { chosen: null, readPlace: null });
+    if (!project) return replace(this.offerList, h("p.muted", T.projectFirst));
+    replace(this.offerList, skeleton(2));
     try {
       const { offers, preferred, place } = await this.parts.load({ project: this.project.value, namespace: this.namespace, kind: this.kind, query: this.page.query, signal: this.scope.signal });
       if (project !== this.project.value) return;  // another one has been chosen meanwhile
@@ -85,7 +83,7 @@ class CreateInstance {
       replace(this.offerList, offers.map((offer) => this.choice(offer)), !offers.length && h("p.muted", T.noTemplates));
       this.choose(offers.find((offer) => offer.metadata.name === preferred) ?? offers[0] ?? null);
     } catch (error) {
-      if (!this.scope.ended) replace(this.offerList, errorBlock(error, { retry: () => this.loadProject() }));
+      if (!this.scope.ended) replace(this.offerList, errorBlock(error, { retry: () => { this.#loaded = this.loadProject(); } }));
     }
   }
 
@@ -122,10 +120,13 @@ class CreateInstance {
 
   async send(dryRun) {
     replace(this.verdict);
-    const problems = this.parameters?.check() ?? [];
-    if (problems.length) return this.parameters.setErrors(problems);
-    if (!this.name.reportValidity() || !this.readPlace) return;
+    if (!this.node.reportValidity() || this.#isSending) return;
+    this.#isSending = true;
     try {
+      await this.#loaded;  // what the project offers may still be on its way
+      if (!this.readPlace) return;
+      const problems = this.parameters?.check() ?? [];
+      if (problems.length) return this.parameters.setErrors(problems);
       const created = await createObject(this.kind, this.namespace, this.build(), { dryRun, signal: this.scope.signal });
       if (dryRun) return replace(this.verdict, h("p.notice", T.checked));
       this.#isDone = true;
@@ -135,6 +136,8 @@ class CreateInstance {
       const causes = (error.causes ?? []).filter((cause) => /parameters/.test(cause.field ?? ""));
       if (causes.length) this.parameters?.setErrors(causes);
       replace(this.verdict, errorBlock(error));
+    } finally {
+      this.#isSending = false;
     }
   }
 }

@@ -1,11 +1,12 @@
 // What differs between the kinds of instances when they are created: what they are made from, and where they run.
 
 import { can } from "../../core/access.js";
-import { request } from "../../core/api.js";
+import { request, session } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { listObjects, managed } from "../../core/kinds.js";
+import { field } from "../../widgets/common.js";
 import { T } from "../../texts/instances.js";
-import { field, options } from "./create.js";
+import { options } from "./create.js";
 
 const MAX_APPS = 500;
 
@@ -18,7 +19,10 @@ const inCluster = (plural, fallback) => ({
   async load({ project, query, signal }) {
     const [templates, places] = await Promise.all([projectPart(project, "templates", signal), projectPart(project, "clusters", signal)]);
     const clusters = titled(places.clusters);
-    const select = h("select", options([["", T.templateDecides], ...clusters], query.get("cluster") ?? (clusters.length === 1 ? clusters[0][0] : "")));
+    // A space without a cluster would wait for ever. A virtual cluster may exist already.
+    const usual = places.clusters?.find((each) => each.status?.online !== false) ?? places.clusters?.[0];
+    const preferred = plural === "spaceTemplates" || clusters.length === 1 ? usual?.metadata.name : "";
+    const select = h("select", options([["", T.noCluster], ...clusters], query.get("cluster") ?? preferred));
     return {
       offers: templates[plural] ?? [], preferred: query.get("template") ?? templates[fallback],
       place: { node: field(T.cluster, select, clusters.length ? T.clusterHelp : T.noClusters), read: () => ({ spec: select.value ? { clusterRef: { cluster: select.value } } : {} }) },
@@ -40,12 +44,19 @@ const workspace = {
         node: h("div", field(T.source, source, T.sourceHelp), field(T.branch, branch), field(T.runner, runner)),
         read: () => ({
           metadata: source.value.trim() ? { annotations: { "service.sh/workspace-up": "1", "service.sh/workspace-source": encodeSource(source.value.trim(), branch.value.trim()) } } : {},
-          spec: runner.value ? { runnerRef: { runner: runner.value } } : {},
+          spec: { ...creatorAsOwner(), ...(runner.value && { runnerRef: { runner: runner.value } }) },
         }),
       },
     };
   },
 };
+
+// The server sets the owner of other instances, and that of workspaces only for members of the project.
+function creatorAsOwner() {
+  const { name, groups } = session.user;
+  const kind = ["user", "team"].find((each) => groups.includes(`service:${each}:${name}`));
+  return kind ? { owner: { [kind]: name } } : {};
+}
 
 // As `fairlead workspace create` writes it: git:URL[@BRANCH], image:NAME.
 function encodeSource(text, branch) {
@@ -64,7 +75,8 @@ const app = {
     const clusters = (await projectPart(project, "clusters", signal)).clusters ?? [];
     const apps = await listObjects(managed("apps"), { limit: MAX_APPS, signal });
     const group = (label, kind, objects) => objects.length > 0 && h("optgroup", { label }, options(titled(objects).map(([name, title]) => [`${kind}/${name}`, title]), query.get("target") ?? ""));
-    const target = h("select", { required: true }, group(T.space, "spaceInstance", spaces), group(T.virtualCluster, "virtualClusterInstance", virtual), group(T.cluster, "cluster", clusters));
+    const isOneOfMany = spaces.length + virtual.length + clusters.length > 1;
+    const target = h("select", { required: true }, isOneOfMany && options([["", T.chooseTarget]]), group(T.space, "spaceInstance", spaces), group(T.virtualCluster, "virtualClusterInstance", virtual), group(T.cluster, "cluster", clusters));
     const inside = h("input", { autocomplete: "off", spellcheck: "false" });
     const insideField = field(T.namespace, inside);
     const update = () => { insideField.hidden = target.value.startsWith("spaceInstance/"); };

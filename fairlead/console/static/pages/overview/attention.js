@@ -10,7 +10,7 @@ import { watchList } from "../../core/watch.js";
 import { stateBadge } from "../../widgets/state.js";
 import { T } from "../../texts/overview.js";
 import { pathOf } from "../routes.js";
-import { tableStates } from "./table-states.js";
+import { stateOfRow } from "./table-states.js";
 
 const MAX_ITEMS = 20;
 const MAX_PENDING = 10 * 60_000;
@@ -37,7 +37,7 @@ const isUnwell = ({ state }) => state === FAILED || state === ATTENTION;
 function unwellRows(kind, list) {
   const found = [];
   for (const row of list.items.values()) {
-    const state = tableStates.of(list, row);
+    const state = stateOfRow(list, row);
     const { deletionTimestamp, creationTimestamp } = row.object.metadata;
     const isSlow = state === WORKING && Date.now() - Date.parse(deletionTimestamp ?? creationTimestamp) > MAX_PENDING;
     if (state === FAILED || state === ATTENTION || isSlow) found.push({ kind, object: row.object, state: isSlow ? ATTENTION : state, word: "", hasDetails: true });

@@ -11,26 +11,30 @@ import { T } from "../../texts/overview.js";
 const MAX_TILES = 48;
 const MAX_LINES = 24;
 
-export function clusterTiles(page, list) {
+// {node, filled}: the tiles, and a promise of the first ones. `saysWhy`: those that are not ready have the reason.
+export function clusterTiles(page, list, saysWhy = false) {
   const node = h("div.cluster-tiles");
   const tiles = new Map();
-  list.subscribe(page.scope, () => {
+  const filled = new Promise((resolve) => list.subscribe(page.scope, () => {
+    resolve();
+    for (const uid of tiles.keys()) if (!list.items.has(uid)) tiles.delete(uid);
     const clusters = list.objects.sort((a, b) => a.metadata.name.localeCompare(b.metadata.name));
     if (!clusters.length && list.isComplete) return replace(node, empty("", T.noClusters, linkButton(href("clusters/~connect"), T.connect, { kind: "primary", icon: "plus" })));
-    replace(node, clusters.slice(0, MAX_TILES).map((cluster) => tileOf(tiles, cluster)), clusters.length > MAX_TILES && h("p.muted", T.more(clusters.length - MAX_TILES)));
-  });
+    replace(node, clusters.slice(0, MAX_TILES).map((cluster) => tileOf(tiles, cluster, saysWhy)), clusters.length > MAX_TILES && h("p.muted", T.more(clusters.length - MAX_TILES)));
+  }));
   const load = () => !document.hidden && loadHealth(page, list, tiles);
   setTimeout(load, 200);
   page.scope.every(15_000, load);
-  return node;
+  return { node, filled };
 }
 
-function tileOf(tiles, cluster) {
+function tileOf(tiles, cluster, saysWhy) {
   const { uid, name } = cluster.metadata;
   const line = tiles.get(uid)?.line ?? h("span.spark");
   const { version, nodes } = cluster.status ?? {};
-  const facts = [version, nodes !== undefined && T.nodes(nodes)].filter(Boolean).join(" · ");
-  const node = h("a.cluster-tile", { href: href(`clusters/${encodeURIComponent(name)}`) }, h("span.row", h("strong", cluster.spec?.displayName || name), stateBadge(stateOf(cluster))), h("span.muted", facts), line);
+  const state = stateOf(cluster);
+  const facts = (saysWhy && state.message) || [version, nodes !== undefined && T.nodes(nodes)].filter(Boolean).join(" · ");
+  const node = h("a.cluster-tile", { href: href(`clusters/${encodeURIComponent(name)}`) }, h("span.row", h("strong", cluster.spec?.displayName || name), stateBadge(state)), h("span.muted", facts), line);
   tiles.set(uid, { line, name });
   return node;
 }
@@ -40,8 +44,14 @@ async function loadHealth(page, list, tiles) {
     if (page.scope.ended) return;
     const health = await request(list.kind.path("", name, "health"), { signal: page.scope.signal }).catch(() => null);
     const samples = health?.status?.samples ?? health?.samples;
-    if (samples?.length) replace(line, sparkLine(samples), h("span.muted", T.milliseconds(Math.round(samples.at(-1).latencyMilliseconds ?? 0))));
+    if (samples?.length) replace(line, sparkLine(samples), lastLatency(samples));
   }
+}
+
+// Nothing if the last probe had no response.
+function lastLatency(samples) {
+  const last = samples.at(-1).latencyMilliseconds;
+  return last !== undefined && h("span.muted", T.milliseconds(Math.round(last)));
 }
 
 // Failed probes are marked below the line.

@@ -1,6 +1,7 @@
-// The states of the rows of a table, from the column that says it.
+// The states of the rows of a table, from the columns that say it.
 
-import { stateOfWord, WORKING } from "../../core/status.js";
+import { WORKING } from "../../core/status.js";
+import { stateOfCell, worst } from "../../widgets/state.js";
 
 const COLUMNS = ["Phase", "Status", "Ready", "State"];
 
@@ -13,11 +14,10 @@ export function tableStates(list) {
   return counts;
 }
 
-function stateOfRow(list, row) {
+// The worst of the row. A word that is no state, such as none before the first report, is that of an object under way.
+export function stateOfRow(list, row) {
   if (row.object.metadata.deletionTimestamp) return WORKING;
-  const index = list.columns.findIndex((column) => COLUMNS.includes(column.name));
-  const word = index < 0 ? "" : row.cells[index];
-  return stateOfWord(word) || (index < 0 ? "" : WORKING);
+  const states = list.columns.flatMap(({ name }, index) => (COLUMNS.includes(name) && row.cells[index] ? [stateOfCell(row.cells[index], name)] : []));
+  if (states.length) return worst(states).state || WORKING;
+  return list.columns.some(({ name }) => COLUMNS.includes(name)) ? WORKING : "";
 }
-
-tableStates.of = stateOfRow;

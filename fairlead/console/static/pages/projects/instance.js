@@ -15,14 +15,9 @@ const TEMPLATES = { spaceinstances: "spacetemplates", virtualclusterinstances: "
 const FLAGS = { spaceinstances: "--space", virtualclusterinstances: "--virtual-cluster" };
 
 export function summary(context) {
-  const facts = h("div");
-  const drift = h("div");
-  const update = (object) => {
-    replace(facts, factList(context.kind, object));
-    replace(drift, condition(object, "TemplateSynced")?.status === "False" && driftNotice(context));
-  };
-  context.onChange(update);
-  update(context.object);
+  const facts = context.live(({ metadata, spec, status }) => [metadata.namespace, spec, status], (object) => factList(context.kind, object));
+  const hasDrift = (object) => condition(object, "TemplateSynced")?.status === "False";
+  const drift = context.live(hasDrift, (object) => hasDrift(object) && driftNotice(context));
   const { name, namespace } = context.object.metadata;
   const command = `fairlead kubeconfig ${FLAGS[context.kind.plural]} ${projectOf(namespace)}/${name}`;
   return h("div.stack", drift, h("div.grid", card(T.facts, facts), card(T.connect, h("p.muted", T.kubeconfig), codeBlock(command))));

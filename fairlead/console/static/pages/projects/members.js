@@ -1,16 +1,15 @@
 // The members of a project and their roles, with a form to add one. Changes are sent with the version that was shown, so that
 // two people do not undo each other's.
 
-import { can, review } from "../../core/access.js";
-import { h, newId, replace } from "../../core/dom.js";
-import { listObjects, managed, patchObject } from "../../core/kinds.js";
+import { review } from "../../core/access.js";
+import { h, replace } from "../../core/dom.js";
+import { patchObject } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { announce } from "../../shell/dialogs.js";
-import { button } from "../../widgets/common.js";
+import { button, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
+import { suggestions } from "../../widgets/form/suggest.js";
 import { T } from "../../texts/projects.js";
-
-const MAX_SUGGESTIONS = 500;
 
 export async function membersTab(node, context) {
   const { kind, object } = context;
@@ -47,8 +46,7 @@ export async function membersTab(node, context) {
   };
   context.onChange(update);
   update(object);
-  const head = h("tr", [T.name, T.kind, T.role, ""].map((title) => h("th", { scope: "col" }, title)));
-  replace(node, problem, h("div.scroll", h("table", h("thead", head), body)), allowed && await addForm(context, save));
+  replace(node, problem, tableOf([T.name, T.kind, T.role, ""], body), allowed && addForm(context, save));
 }
 
 const principalLink = (kind, name) => (name === "*" ? T.everyone : link(`${kind === "Team" ? "teams" : "users"}/${encodeURIComponent(name)}`, name));
@@ -66,16 +64,12 @@ function roleSelect(role, label, onchange) {
   return h("select", { "aria-label": label, onchange: (event) => onchange(event.target.value) }, options.map((value) => h("option", { value, selected: value === role }, T.roles[value] ?? value)));
 }
 
-async function addForm(context, save) {
-  const suggestions = h("datalist", { id: newId("names") });
+function addForm(context, save) {
   const kind = h("select", { "aria-label": T.kind }, h("option", { value: "User" }, T.user), h("option", { value: "Team" }, T.team));
-  const name = h("input", { "aria-label": T.name, placeholder: T.name, required: true, list: suggestions.id, autocomplete: "off" });
+  const name = h("input", { "aria-label": T.name, placeholder: T.name, required: true, autocomplete: "off" });
   let role = "user";
-  const suggest = async () => {
-    const listed = managed(kind.value === "Team" ? "teams" : "users");
-    const found = (await can("list", listed)) ? await listObjects(listed, { limit: MAX_SUGGESTIONS, signal: context.scope.signal }).catch(() => null) : null;
-    replace(suggestions, (found?.items ?? []).map((each) => h("option", { value: each.metadata.name }, each.spec?.displayName ?? "")));
-  };
+  const names = h("span");
+  const suggest = () => replace(names, suggestions(context.kind, () => "")({ path: kind.value.toLowerCase() }, name));
   kind.addEventListener("change", suggest);
   suggest();
   const add = async (event) => {
@@ -83,5 +77,5 @@ async function addForm(context, save) {
     const added = { kind: kind.value, name: name.value.trim(), clusterRole: role };
     if (await save([...(context.object.spec?.members ?? []), added])) { announce(added.name); name.value = ""; name.focus(); }
   };
-  return h("form.row", { onsubmit: add }, h("h3", T.addMember), kind, name, suggestions, roleSelect(role, T.role, (value) => { role = value; }), h("button.primary", { type: "submit" }, T.add));
+  return h("form.row", { onsubmit: add }, h("h3", T.addMember), kind, name, names, roleSelect(role, T.role, (value) => { role = value; }), h("button.primary", { type: "submit" }, T.add));
 }

@@ -16,14 +16,8 @@ import { membersTab } from "./members.js";
 const INSIDE = ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances", "appinstances", "projectsecrets"];
 
 export function summary(context) {
-  const quotas = h("div");
-  const allowed = h("div");
-  const update = ({ spec = {}, status = {} }) => {
-    replace(quotas, quotaList(status.quotas ?? {}));
-    replace(allowed, definition([[T.clusters, names(spec.allowedClusters)], [T.runners, names(spec.allowedRunners)], [T.templates, names(spec.allowedTemplates)]]));
-  };
-  context.onChange(update);
-  update(context.object);
+  const quotas = context.live(({ status }) => status?.quotas, ({ status }) => quotaList(status?.quotas ?? {}));
+  const allowed = context.live(({ spec }) => spec, ({ spec = {} }) => definition([[T.clusters, names(spec.allowedClusters)], [T.runners, names(spec.allowedRunners)], [T.templates, names(spec.allowedTemplates)]]));
   return h("div.grid", card(T.inside, insideList(context)), card(T.quotas, quotas), card(T.allowed, allowed));
 }
 

@@ -13,7 +13,7 @@ import { T } from "../../texts/workspaces.js";
 
 const STEP = /^(\S*) step ([A-Z]\w*)(?: took (\d+(?:\.\d+)?) s)?$/;
 const MAX_STEPS = 100, RECENT = 600_000;
-export const STATES = { Running: WORKING, Succeeded: READY, Failed: FAILED };
+const STATES = { Running: WORKING, Succeeded: READY, Failed: FAILED };
 
 // The tasks that the runner knows, newest first.
 export async function listTasks(kind, object, signal) {

@@ -12,14 +12,10 @@ const HEARTBEAT = 10_000;
 
 export function summary(context) {
   const { object: { metadata: { name } }, scope } = context;
-  const facts = h("div"), problems = h("div"), heartbeat = h("span");
-  const update = (runner) => {
-    replace(facts, factList(runner, heartbeat));
-    const found = (runner.status?.conditions ?? []).filter(({ status, type, message }) => status === "False" && message && !/^(Stalled|Reconciling)$/.test(type));
-    replace(problems, found.map(({ message }) => h("p.notice", message)));
-  };
-  context.onChange(update);
-  update(context.object);
+  const heartbeat = h("span");
+  const facts = context.live(({ spec, status }) => [spec, status], (runner) => factList(runner, heartbeat));
+  const isProblem = ({ status, type, message }) => status !== "True" && message && !/^(Stalled|Reconciling)$/.test(type);
+  const problems = context.live(({ status }) => status?.conditions, ({ status }) => (status?.conditions ?? []).filter(isProblem).map(({ message }) => h("p.notice", message)));
   followHeartbeat(heartbeat, name, scope);
   return h("div.columns", h("div.stack", problems, card(T.facts, facts), card("", instances(managed("devpodworkspaceinstances"), `spec.runnerRef.runner=${name}`, scope))),
     card(T.startIt, h("div.stack.tight", h("p.muted", T.startHint), codeBlock(`fairlead runner doctor ${name}`), codeBlock(`fairlead runner start ${name}`))));

@@ -5,7 +5,7 @@ import { h, newId, replace } from "../../core/dom.js";
 import { exact } from "../../core/time.js";
 import { projectOf } from "../../shell/sign-in.js";
 import { guardAction } from "../../widgets/access.js";
-import { button, codeBlock, skeleton } from "../../widgets/common.js";
+import { button, codeBlock, skeleton, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/workspaces.js";
 import { listTasks, taskKey } from "./progress.js";
@@ -46,7 +46,7 @@ export async function showLog(node, context) {
   load();
 }
 
-// A session starts when it is asked for: it counts as activity, and wakes a workspace that sleeps.
+// A workspace that runs gets a session at once. One that sleeps is only woken up when that is asked for.
 export async function showTerminal(node, { kind, object, scope }) {
   const [{ Terminal }, { attachSocket }] = await Promise.all([import("../../widgets/terminal/terminal.js"), import("../../widgets/terminal/socket.js")]);
   const { name, namespace } = object.metadata;
@@ -57,8 +57,9 @@ export async function showTerminal(node, { kind, object, scope }) {
     terminal.focus();
   };
   const start = button(T.openTerminal, { kind: "primary", icon: "terminal", onclick: () => { if (start.getAttribute("aria-disabled") !== "true") open(); } });
-  guardAction(start, { verb: "use", kind, namespace, name });
-  replace(node, h("div.row", start, h("span.muted", T.wakes)));
+  const isRunning = object.status?.lastWorkspaceStatus === "Running";
+  replace(node, h("div.row", start, !isRunning && h("span.muted", T.wakes)));
+  if (await guardAction(start, { verb: "use", kind, namespace, name }) && isRunning && start.isConnected) open();
 }
 
 export function showPorts(node, { kind, object, scope }) {
@@ -68,7 +69,7 @@ export function showPorts(node, { kind, object, scope }) {
     try {
       const { ports = [] } = await request(kind.pathOf(object, "ports"), { signal: scope.signal });
       const rows = ports.map(({ port, address, process }) => h("tr", h("td", String(port)), h("td", process ?? ""), h("td.mono", address ?? ""), h("td", codeBlock(`fairlead workspace port-forward ${name} ${port} --project ${projectOf(namespace)}`))));
-      replace(list, rows.length ? h("div.scroll", h("table.table", h("thead", h("tr", [T.port, T.process, T.address, T.forward].map((each) => h("th", { scope: "col" }, each)))), h("tbody", rows))) : h("p.muted", T.noPorts));
+      replace(list, rows.length ? tableOf([T.port, T.process, T.address, T.forward], rows) : h("p.muted", T.noPorts));
     } catch (error) { if (!scope.ended) replace(list, errorBlock(error, { retry: load })); }
   };
   replace(node, h("div.stack", h("div.row", button(T.refresh, { onclick: load })), list));

@@ -45,7 +45,7 @@ export function summary(context) {
 }
 
 // One sentence: what the workspace does, or what it waits for.
-export function describe(object) {
+function describe(object) {
   const { metadata, spec = {}, status = {} } = object;
   const runner = spec.runnerRef?.runner;
   const [scheduled, template, ready, task] = ["Scheduled", "TemplateResolved", "Ready", "TaskSucceeded"].map((type) => condition(object, type));

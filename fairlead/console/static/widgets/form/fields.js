@@ -23,7 +23,7 @@ export function helpOf(description, id, isWhole) {
 }
 
 // `read` returns the value of the touched control, or throws an Error that says what is wrong with it.
-export function leaf(place, context, control, read, ...extra) {
+function leaf(place, context, control, read, ...extra) {
   const id = newId("field");
   const error = h("p.problem", { id: `${id}-error` });
   let isTouched = false, value = place.value, problem = "";

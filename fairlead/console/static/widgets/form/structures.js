@@ -7,10 +7,10 @@ import { FIELDS, helpOf, isImmutable, labelOf, openField } from "./fields.js";
 import { fits, resolve, shapeOf } from "./openapi.js";
 
 // Optional fields that people fill in most often. They are shown like required ones; the rest is folded.
-const COMMON = new Set(["displayName", "description", "templateRef", "appRef", "runnerRef", "clusterRef", "target", "parameters", "members", "quotas", "users", "user", "username", "email", "name",
+const COMMON = new Set(["displayName", "description", "templateRef", "appRef", "runnerRef", "clusterRef", "target", "parameters", "members", "quotas", "allowedClusters", "users", "user", "username", "email", "name",
   "version", "clusterRole", "rules", "subjects", "roleRef", "data", "stringData", "raw", "config", "chart", "repoURL", "verbs", "resources", "apiGroups", "key", "ttl", "replicas", "image", "containers", "template", "selector", "cluster", "project"]);
 
-export function build(place, context) {
+function build(place, context) {
   const schema = resolve(place.schema, context.document);
   const shape = shapeOf(schema);
   const resolved = { ...place, schema };
@@ -50,7 +50,7 @@ export function objectField(place, context) {
   const [first, rest] = partition(place, context);
   const fold = rest.length > 0 && lazyDetails("details.more", T.more(rest.length), () => rest.map(add));
   const fill = () => [error, first.map(add), fold && fold.node];
-  const frame = place.isFlat ? { node: h("div.fields"), open: () => {} } : lazyDetails("details.group", [place.label, place.required && " *"], () => [helpOf(schema.description), fill()], place.label);
+  const frame = place.isFlat ? { node: h("div.fields"), open: () => {} } : lazyDetails("details.group", [place.label, place.required && " *"], () => [helpOf(schema.description), fill()], place.label, schema.description);
   if (place.isFlat) frame.node.append(...fill().flat().filter(Boolean));
   const isOpen = place.required || (path.split(".").length < 4 && Object.keys(schema.properties).some((name) => value?.[name] !== undefined));
   const isTouched = () => [...children.values()].some((child) => child.isTouched());
@@ -82,8 +82,10 @@ export function objectField(place, context) {
   return editor;
 }
 
-function lazyDetails(selector, title, content, label) {
-  const summary = h("summary", { onclick: () => make() }, title);  // before the event `toggle`, which is late for quick typing
+// While it is closed, the first sentence of `description` says what is inside.
+function lazyDetails(selector, title, content, label, description = "") {
+  const hint = description && h("span.muted", { id: newId("hint"), "aria-hidden": "true" }, ` ${/^.*?[.!?](?=\s|$)/s.exec(description)?.[0] ?? description}`);
+  const summary = h("summary", { onclick: () => make(), "aria-describedby": hint?.id }, title, hint);  // before the event `toggle`, which is late for quick typing
   const node = h(selector, { "aria-label": label }, summary);
   let isBuilt = false;
   const make = () => {
@@ -163,7 +165,7 @@ function mapField(place, context) {
       let isTouched = name === undefined;
       const key = h("input.key", { value: name ?? "", placeholder: T.key, "aria-label": T.keyOf(place.label, index + 1), autocomplete: "off", spellcheck: "false", oninput: () => { isTouched = true; context.changed(); } });
       const editor = build({ schema: { ...schema, description: "" }, value, name: /ata$|env/i.test(place.name) ? "values" : null, label: T.value, path: `${place.path}[${name ?? ""}]`, isSecret, isFixed: isImmutable(place, context) }, context);
-      return { nodes: [key, editor.node], editor, key, isTouched: () => isTouched || editor.isTouched(), focus: () => key.focus() };
+      return { nodes: [key, context.suggest?.({ path: `${place.path}{}` }, key), editor.node], editor, key, isTouched: () => isTouched || editor.isTouched(), focus: () => key.focus() };
     },
     collect: (rows, before) => {
       const found = Object.fromEntries(rows.filter((row) => row.key.value).map((row) => [row.key.value, row.editor.get() ?? emptyOf(schema)]));

@@ -9,8 +9,12 @@ const LIMIT = 300;
 const METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const OWN_NAME = /^(user|team|cluster|project|runner|space|virtualCluster|clusterRole|role)s?$/;
 
+// Fields, and keys of maps (`PATH{}`), with words that the server knows.
+const INSTANCES = ["spaceinstances", "virtualclusterinstances", "devpodworkspaceinstances", "appinstances"];
+const FIXED = [[/^spec\.members\[\d+\]\.clusterRole$/, ["admin", "user", "viewer"]], [/^spec\.quotas\.(project|user)\{\}$/, INSTANCES.flatMap((each) => [each, `${each}.active`])]];
+
 // Plurals of the kinds that a field may name: from its own name (`cluster`, `users[0]`), or from its parent's (`appRef.name`).
-export function namedKinds(path, kind) {
+function namedKinds(path, kind) {
   if (/\[(?!\d+\]$)[^\]]*\]$/.test(path)) return [];  // the value of a map
   const names = path.replace(/\[[^\]]*\]/g, "").split(".");
   const last = names.at(-1);
@@ -29,14 +33,15 @@ export function namedKinds(path, kind) {
 export function suggestions(kind, namespace) {
   const lists = new Map();
   return ({ path }, control) => {
+    const words = FIXED.find(([pattern]) => pattern.test(path))?.[1];
     const kinds = namedKinds(path, kind).map((plural) => kind?.server.find(plural)).filter((each) => each?.isListed);
-    if (!kinds.length) return null;
-    const key = kinds.map((each) => each.plural).join();
+    if (!words && !kinds.length) return null;
+    const key = (words ?? kinds.map((each) => each.plural)).join();
     const isFirst = !lists.has(key);
-    const node = isFirst ? h("datalist", { id: newId("names") }) : lists.get(key);
+    const node = isFirst ? h("datalist", { id: newId("names") }, words?.map((value) => h("option", { value }))) : lists.get(key);
     lists.set(key, node);
     control.setAttribute("list", node.id);
-    control.addEventListener("focus", () => { if (!node.dataset.loaded) load(node, kinds, namespace()); });
+    control.addEventListener("focus", () => { if (!words && !node.dataset.loaded) load(node, kinds, namespace()); });
     return isFirst ? node : null;
   };
 }
@@ -48,7 +53,7 @@ async function load(node, kinds, namespace) {
     if ((kind.namespaced && !scope) || !await can("list", kind, scope)) continue;
     try {
       const found = await request(`${kind.path(scope)}?limit=${LIMIT}`, { accept: METADATA });
-      node.append(...found.items.map((each) => h("option", { value: each.metadata.name })));
+      node.append(...found.items.map((each) => h("option", { value: each.metadata.name }, kinds.length > 1 && kind.title)));
     } catch { /* a field works without suggestions */ }
   }
 }

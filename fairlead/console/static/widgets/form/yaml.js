@@ -4,7 +4,7 @@
 // versions of YAML read differently (`yes`, `1.0`, `0o7`) or that needs more than this, such as anchors. The caller then
 // lets the server read the text.
 
-export class YamlError extends Error {
+class YamlError extends Error {
   constructor(message, line) {
     super(line ? `line ${line}: ${message}` : message);
     this.line = line;

@@ -1,10 +1,10 @@
 // Connects a terminal with a command, over a WebSocket with the messages of `pods/exec`: of pods through the gateways, and
 // of workspaces. It says why a session ended: a session cannot be resumed, only started anew.
 
-import { ApiError, request } from "../../core/api.js";
+import { ApiError, request, session } from "../../core/api.js";
 import { T } from "../../texts/terminal.js";
 
-export const EXEC_PROTOCOL = "v5.channel.k8s.io";
+const EXEC_PROTOCOL = "v5.channel.k8s.io";
 const STDOUT = 1, STDERR = 2, STATUS = 3, RESIZE = 4;
 const MAX_INPUT = 16 * 1024;
 const POLICY_VIOLATION = 1008;
@@ -19,6 +19,8 @@ export function attachSocket(terminal, url, { protocol = EXEC_PROTOCOL, onEnd = 
     for (let start = 0; start < bytes.length; start += MAX_INPUT) send(socket, 0, bytes.subarray(start, start + MAX_INPUT));
   };
   terminal.onResize = (columns, rows) => send(socket, RESIZE, encoder.encode(JSON.stringify({ Width: columns, Height: rows })));
+
+  if (session.user?.impersonator) return terminal.showStatus(T.noImpersonation);  // a WebSocket cannot carry its header
 
   function connect() {
     const address = new URL(url, location.href);

@@ -1,6 +1,6 @@
 // Colours and attributes of terminal text, and the sequences (SGR) that set them. Used by the terminal and by logs.
 
-export const BOLD = 1, DIM = 2, ITALIC = 4, UNDERLINE = 8, INVERSE = 16, STRIKE = 32, HIDDEN = 64;
+const BOLD = 1, DIM = 2, ITALIC = 4, UNDERLINE = 8, INVERSE = 16, STRIKE = 32, HIDDEN = 64;
 const SET = { 1: BOLD, 2: DIM, 3: ITALIC, 4: UNDERLINE, 7: INVERSE, 8: HIDDEN, 9: STRIKE, 21: UNDERLINE };
 const CLEAR = { 22: BOLD | DIM, 23: ITALIC, 24: UNDERLINE, 27: INVERSE, 28: HIDDEN, 29: STRIKE };
 const MAX_KNOWN = 4096;
@@ -63,7 +63,7 @@ export const parseParameters = (text) => text.split(";", 32).map((each) => each.
 
 const LEVELS = [0, 95, 135, 175, 215, 255];
 // A color as CSS. The first 16 are custom properties, so that they fit the theme.
-export function cssColor(color) {
+function cssColor(color) {
   if (typeof color !== "number") return color;
   if (color < 16) return `var(--ansi-${color})`;
   if (color >= 232) return `rgb(${Array(3).fill(8 + (color - 232) * 10)})`;

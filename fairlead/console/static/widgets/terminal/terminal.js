@@ -29,7 +29,7 @@ export class Terminal {
     this.input = h("textarea.terminal-input", { "aria-label": T.input, autocapitalize: "off", autocomplete: "off", spellcheck: "false", rows: 1 });
     this.cursor = h("div.terminal-cursor", { "aria-hidden": "true" });
     this.lines = h("div.terminal-lines");
-    this.view = h("div.terminal-view", { "aria-hidden": "true" }, this.lines, this.cursor);
+    this.view = h("div.terminal-view", { "aria-hidden": "true", tabindex: -1 }, this.lines, this.cursor);
     this.title = h("span.terminal-title.muted");
     this.status = h("div.terminal-status", { role: "status" });
     this.speech = h("div.visually-hidden", { role: "log", "aria-live": "polite" });
@@ -163,6 +163,7 @@ export class Terminal {
     listen(view, "mousedown", (event) => { this.#onMouse("down", event); });
     listen(view, "mousemove", (event) => { this.#onMouse("move", event); });
     listen(view, "mouseup", (event) => { if (!this.#onMouse("up", event) && getSelection().isCollapsed) this.focus(); });
+    listen(view, "keydown", (event) => { if (!event.ctrlKey && !event.metaKey) this.focus(); else if (event.shiftKey) this.#onKey(event); });  // after a selection
     listen(view, "wheel", this.#onWheel, { passive: false });
   }
 

@@ -1,0 +1,37 @@
+"""The HTTPS port of the server: its certificate, and the HTTP server on it."""
+
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+from fairlead.app.workers.context import WorkerContext
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
+from fairlead.server.http.asgi import AsgiApp
+from fairlead.server.http.certificate_watch import MAIN_PORT
+from fairlead.server.http.http_server import BindOptions, run_http_server
+from fairlead.server.metrics.installation import ServedCertificate
+from fairlead.settings import Settings
+
+
+def load_server_certificates(settings: Settings) -> Certificates:
+    """The configured certificate, or the generated one, which is renewed if it is time."""
+    if settings.tls_cert and settings.tls_key:
+        return load_certificates(settings.tls_cert, settings.tls_key, settings.tls_ca)
+    return ensure_certificates(settings.data / "tls", settings.certificate_names)
+
+
+def serve_https(
+    app: AsgiApp,
+    settings: Settings,
+    port: int,
+    certificates: Certificates,
+    worker: WorkerContext | None,
+    served: ServedCertificate,
+) -> AbstractAsyncContextManager[int]:
+    """Serves while the context is open. `served` records the certificate that is in use."""
+    files, listener = (certificates.cert_file, certificates.key_file), worker.listener if worker is not None else None
+    # One process renews the generated certificate; all of them read it again when it has changed.
+    renews = not settings.tls_cert and (worker is None or worker.index == 1)
+    renew = partial(load_server_certificates, settings) if renews else None
+    count, grace = partial(served.reloads.count, MAIN_PORT), settings.shutdown_grace
+    options = BindOptions(settings.listen, port, *files, grace, settings.data, listener, renew, served.record, count)
+    return run_http_server(app, options)

@@ -1,0 +1,47 @@
+"""Builds the token exchange, and connects it with the API servers of connected clusters."""
+
+from fairlead.app.admission import SYSTEM_NAMESPACE
+from fairlead.app.auth import Auth
+from fairlead.authn.oidc.discovery import ProviderClient
+from fairlead.authn.workload_identity import TOKEN_REVIEW_PATH, ReviewUnavailable, WorkloadIdentity
+from fairlead.authn.workload_keys import WorkloadKeys
+from fairlead.core.objects import Object, metadata
+from fairlead.registry.codec import decode
+from fairlead.registry.registry import Registry
+from fairlead.server.auth.token_exchange import TokenExchange
+from fairlead.settings import Settings
+from fairlead.upstream.clusters import CLUSTERS, UpstreamRegistry
+from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.kube_client import KubeClient, RemoteApiError
+
+REVIEW_SECONDS = 5.0
+MAX_REVIEW_BYTES = 256 * 1024
+
+
+def build_token_exchange(
+    settings: Settings, registry: Registry, auth: Auth, upstreams: UpstreamRegistry, base_url: str
+) -> TokenExchange:
+    group = settings.api_group
+
+    def cluster_uid(name: str) -> str:
+        entry = registry.view.get((group, CLUSTERS, "", name))
+        meta = metadata(decode(entry)) if entry is not None else {}
+        return "" if "deletionTimestamp" in meta else str(meta.get("uid") or "")
+
+    async def review_token(cluster: str, body: Object) -> Object:
+        try:
+            client = KubeClient(upstreams.system_upstream(cluster), REVIEW_SECONDS, MAX_REVIEW_BYTES)
+            return await client.create(TOKEN_REVIEW_PATH, body)
+        except RemoteApiError as error:
+            if error.status == 403:
+                advice = "allow its stored credential to create tokenreviews, for example with system:auth-delegator"
+                raise ReviewUnavailable(f"the cluster does not let this server review tokens; {advice}") from None
+            raise ReviewUnavailable(f"the cluster failed to review the token, with status {error.status}") from None
+        except UpstreamError:
+            raise ReviewUnavailable("the cluster cannot be reached to review the token; try again later") from None
+
+    client = ProviderClient(clock=registry.clock)
+    own_issuers = frozenset({base_url, settings.public_url})
+    identity = WorkloadIdentity(auth.dynamic_config.workload_identity, client, review_token, cluster_uid, own_issuers)
+    keys = WorkloadKeys(registry, group, SYSTEM_NAMESPACE, auth.principals)
+    return TokenExchange(identity, keys, registry.clock)

@@ -1,0 +1,16 @@
+"""OpenID providers, as a relying party sees them: fetching their documents, and verifying their tokens.
+
+reasons    why a token or a provider was rejected, as an enumeration for audit and metrics
+addresses  which URLs and network addresses may be fetched
+fetch      bounded HTTPS requests: `Issuer`, `Fetcher`
+discovery  `ProviderClient`: metadata of issuers, their keys, form posts and userinfo. One per process
+jwks       the cached key sets of issuers
+tokens     `verify_id_token`, `verify_logout_token` and `verify_subject_token`
+
+All functions that verify a token take a `Provider`, an issuer together with the client that fetches its keys:
+`Provider(client, Issuer(url))`. They raise TokenRejected if the token is not acceptable, and ProviderError if the
+provider's keys could not be fetched; both have a `reason`. Their messages contain nothing of the token or the response.
+
+Requests are sent by httpx, which is a dependency already. Each one uses a new connection: connections are pooled by
+address, not by the host name that their certificate was verified for.
+"""

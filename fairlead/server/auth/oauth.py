@@ -1,0 +1,114 @@
+"""The token endpoint, `POST /auth/token`: reads the form, and calls the handler of its `grant_type`.
+
+It follows OAuth 2.0: the request is a form, and so are errors `{"error": ..., "error_description": ...}`. The endpoint
+is public, as the form has the credential. What a client sends is bounded, and neither quoted nor logged.
+
+To add a grant type, pass its handler to `TokenEndpoint`. It raises `OAuthError` to reject a request.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NoReturn
+from urllib.parse import parse_qsl
+
+import orjson
+
+from fairlead.core.call import Call, Reply
+from fairlead.core.errors import BadRequest, TooLarge, UnsupportedMediaType
+from fairlead.core.objects import Object
+from fairlead.server.api.content import media_type_of, read_raw
+
+TOKEN_ENDPOINT = ("post", "/auth/token")
+"""Verb and path, as authorizers see them."""
+FORM = "application/x-www-form-urlencoded"
+MAX_FORM_BYTES = 32 * 1024
+MAX_FORM_FIELDS = 32
+REASON_ANNOTATION = "service.sh/login-failure"
+"""The annotation of audit events with the reason why a request was rejected, from a fixed list."""
+
+Form = Mapping[str, str]
+Grant = Callable[[Call, Form], Awaitable[Reply]]
+"""Serves one grant type."""
+
+
+class OAuthError(Exception):
+    """A rejected request: an error code of OAuth, and what to do about it. `reason` is for the audit log."""
+
+    def __init__(self, error: str, description: str, reason: str = "", status: int = 400) -> None:
+        super().__init__(description)
+        self.error = error
+        self.description = description
+        self.reason = reason or error
+        self.status = status
+
+
+class TokenEndpoint:
+    """Dispatches by `grant_type`."""
+
+    def __init__(self, grants: Mapping[str, Grant]) -> None:
+        self._grants = grants
+
+    async def __call__(self, call: Call) -> Reply:
+        return await answer_oauth(call, self._serve)
+
+    async def _serve(self, call: Call, form: Form) -> Reply:
+        name = require_field(form, "grant_type")
+        grant = self._grants.get(name)
+        if grant is None:
+            supported = ", ".join(sorted(self._grants)) or "none"
+            raise OAuthError("unsupported_grant_type", f"grant_type must be one of: {supported}")
+        return await grant(call, form)
+
+
+async def answer_oauth(call: Call, serve: Grant) -> Reply:
+    """Reads the form of a request and serves it. Errors get the format of OAuth, and their reason is audited."""
+    try:
+        return await serve(call, await read_form(call))
+    except OAuthError as error:
+        call.annotations[REASON_ANNOTATION] = error.reason
+        return json_reply({"error": error.error, "error_description": error.description}, error.status)
+
+
+def json_reply(value: Object, status: int = 200) -> Reply:
+    """A JSON response that is never cached."""
+    return Reply(status, orjson.dumps(value), headers=[("cache-control", "no-store")], cacheable=True)
+
+
+async def read_form(call: Call) -> Form:
+    """The fields of the body. Requires Content-Length, so that unauthenticated clients cannot make it buffer more."""
+    if media_type_of(call) != FORM:
+        raise UnsupportedMediaType(f"the body must be {FORM}; set Content-Type")
+    length = call.headers.get("content-length", "")
+    if not (length.isascii() and length.isdecimal()):
+        raise BadRequest("Content-Length is required; send the length of the body")
+    if len(length) > 10 or int(length) > MAX_FORM_BYTES:
+        _reject_size()
+    body = await read_raw(call)
+    if len(body) > MAX_FORM_BYTES:
+        _reject_size()
+    return parse_form(body)
+
+
+def parse_form(body: bytes) -> Form:
+    """Empty fields are omitted, as OAuth requires. A repeated field is an error."""
+    try:
+        pairs = parse_qsl(body.decode("ascii"), max_num_fields=MAX_FORM_FIELDS, errors="strict")
+    except ValueError:  # its message could quote a credential
+        raise OAuthError("invalid_request", f"the body is not a form with at most {MAX_FORM_FIELDS} fields") from None
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise OAuthError("invalid_request", "a field occurs twice; send each field once")
+    return fields
+
+
+def require_field(form: Form, name: str, max_length: int = 4096) -> str:
+    """A field that must be there. `max_length` is in characters."""
+    value = form.get(name, "")
+    if not value:
+        raise OAuthError("invalid_request", f"{name} is missing")
+    if len(value) > max_length:
+        raise OAuthError("invalid_request", f"{name} is longer than {max_length} characters")
+    return value
+
+
+def _reject_size() -> NoReturn:
+    raise TooLarge(f"Request entity too large: limit is {MAX_FORM_BYTES}")

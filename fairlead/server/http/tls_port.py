@@ -1,0 +1,269 @@
+"""Ports on which clients authenticate with certificates.
+
+granian verifies client certificates, but does not tell the application about them. So these ports terminate TLS here,
+with OpenSSL, and relay the decrypted bytes to a second listener of granian: a Unix socket that only this user can
+connect to. `client_connections.py` describes how a request finds the certificate of its connection. Requests are parsed
+by the same HTTP server as on the main port, so everything works as it does there: watches, WebSockets, limits.
+
+The accept loop is ours as well. So a new certificate is used by the next connection, and nothing is restarted. When the
+CAs change, connections whose certificate none of them has issued are closed.
+
+Each worker has its own listening socket on the port. Bounds: handshakes (`handshakes.py`), their duration, connections,
+and what is buffered for a connection. The HTTP server bounds headers and slow requests.
+"""
+
+import asyncio
+import itertools
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import structlog
+from cryptography import x509
+
+from fairlead.core.tls_peer import TlsPeer
+from fairlead.server.http.client_connections import ClientConnection, ClientConnections
+from fairlead.server.http.handshakes import Handshakes
+from fairlead.server.http.proxy_protocol import ProxyHeaderError, read_proxy_header
+from fairlead.server.http.relay import RelaySide
+from fairlead.server.http.tls_context import TrustFiles, build_tls_context, is_issued, read_peer
+
+BACKLOG = 1024
+HANDSHAKE_SECONDS, SHUTDOWN_SECONDS = 10.0, 30.0
+"""How long a client may take for the handshake, and to read what was sent before its connection is closed."""
+MAX_CONNECTIONS = 8_192
+ACCEPT_RETRY_SECONDS = 0.1
+"""How long the accept loop waits when there are too many connections, or no file descriptors."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsPortOptions:
+    """What the certificates on a port are for, and whether connections need one.
+
+    `is_proxy` says which peers are load balancers that begin connections with a PROXY protocol header; None if the
+    port does not use it.
+    """
+
+    purpose: str
+    is_required: bool
+    is_proxy: Callable[[str], bool] | None = None
+
+
+class UnixBackend:
+    """Connections to the Unix socket of the HTTP server. `folder` must be private; it holds the sockets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.connections = ClientConnections()
+        self._folder = os.open(folder, os.O_DIRECTORY | os.O_CLOEXEC)
+        self._names = (f"{os.getpid()}.{secrets.token_hex(8)}.{number}" for number in itertools.count())
+        _remove_stale_sockets(folder)
+        # The path of a Unix socket may have 107 bytes. Relative to a descriptor, the path of the folder does not count.
+        self._prefix = f"/proc/self/fd/{self._folder}"
+        self._address = f"{self._prefix}/{os.getpid()}.http"
+
+    def listen(self, backlog: int) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with suppress(FileNotFoundError):
+            os.unlink(self._address)
+        listener.bind(self._address)
+        os.chmod(self._address, 0o600)
+        listener.listen(backlog)
+        listener.setblocking(False)
+        return listener
+
+    async def connect(self, side: RelaySide, connection: ClientConnection) -> str:
+        """Connects to the HTTP server. Returns the address under which it knows the connection."""
+        loop, address = asyncio.get_running_loop(), f"{self._prefix}/{next(self._names)}"
+        backend = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        backend.setblocking(False)
+        self.connections[address] = connection
+        try:
+            backend.bind(address)
+            try:
+                await loop.sock_connect(backend, self._address)
+            finally:
+                os.unlink(address)
+            await loop.create_unix_connection(lambda: side, sock=backend)
+        except BaseException:
+            backend.close()
+            self.forget(address)
+            raise
+        return address
+
+    def forget(self, address: str) -> None:
+        self.connections.pop(address, None)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._address)
+        os.close(self._folder)
+
+
+class TlsPort:
+    """Accepts and relays the connections of one port. `on_evict` is called for handshakes that have to make room."""
+
+    def __init__(
+        self,
+        options: TlsPortOptions,
+        backend: UnixBackend,
+        files: TrustFiles,
+        on_evict: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._options = options
+        self._backend = backend
+        self._files = files
+        self._context = build_tls_context(files, options.is_required)
+        self._relays: dict[RelaySide, bytes] = {}
+        self._handshakes = Handshakes(on_evict)
+        self._tasks = set[asyncio.Task[None]]()
+
+    @property
+    def files(self) -> TrustFiles:
+        """The files that new connections use."""
+        return self._files
+
+    async def replace(self, files: TrustFiles) -> None:
+        """Uses these files for new connections, and closes those whose certificate is not trusted any more.
+
+        None is closed unless a CA was removed. Then handshakes under way end as well: they use the former CAs.
+        """
+        self._context = build_tls_context(files, self._options.is_required)
+        former, self._files = self._files, files
+        authorities = files.authority_certificates
+        if former.authority_certificates <= authorities:
+            return
+        self._handshakes.cancel_all()
+        for side, certificate in list(self._relays.items()):
+            is_trusted = not certificate or is_issued(x509.load_der_x509_certificate(certificate), authorities)
+            if not is_trusted and side.transport is not None:
+                side.transport.abort()
+
+    async def accept(self, listener: socket.socket) -> None:
+        """Accepts connections until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if len(self._relays) >= MAX_CONNECTIONS:
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
+            try:
+                connection, address = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("cannot accept a connection", error=str(error))
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
+                continue
+            task = loop.create_task(self._serve(connection, address[0], address[1]))
+            self._handshakes.begin(task)
+            if self._options.is_proxy is None:
+                self._handshakes.assign(task, address[0])
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._forget, connection))
+
+    def _forget(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._handshakes.end(task)
+        if task.cancelled():  # maybe before it has begun
+            connection.close()
+
+    async def close(self, seconds: float) -> None:
+        """Waits until the connections have ended, at most so long, and closes the others."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        for side in self._relays:
+            if side.transport is not None:
+                side.transport.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, connection: socket.socket, host: str, port: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        opened = await self._open(task, connection, host, port)
+        self._handshakes.end(task)
+        if opened is None:
+            return
+        side, address = opened
+        try:
+            await side.closed.wait()
+        finally:
+            self._relays.pop(side, None)
+            self._backend.forget(address)
+
+    async def _open(
+        self, task: "asyncio.Task[None]", connection: socket.socket, host: str, port: int
+    ) -> tuple[RelaySide, str] | None:
+        """The TLS handshake, and the connection to the HTTP server. None if the client is refused."""
+        front, back = RelaySide(), RelaySide()
+        try:
+            async with asyncio.timeout(2 * HANDSHAKE_SECONDS):
+                source = await self._read_source(task, connection, host)
+                transport = await self._shake_hands(connection, front)
+                certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
+                peer = self._read_peer(certificate, host)
+                address = await self._backend.connect(back, ClientConnection(host, port, source, peer))
+        except BaseException as error:
+            for side in (front, back):
+                if side.transport is not None:
+                    side.transport.abort()
+            connection.close()
+            if not isinstance(error, _REFUSALS):
+                raise
+            log.debug("a connection was refused", client=host, reason=str(error))
+            return None
+        self._relays[front] = certificate
+        back.connect(front)
+        front.connect(back)
+        return front, address
+
+    async def _read_source(self, task: "asyncio.Task[None]", connection: socket.socket, host: str) -> str | None:
+        """The client that a load balancer names; None if the port does not use the PROXY protocol."""
+        if self._options.is_proxy is None:
+            return None
+        if not self._options.is_proxy(host):
+            raise ProxyHeaderError("the peer is not one of the load balancers that this port is for")
+        source = await read_proxy_header(connection, HANDSHAKE_SECONDS)
+        self._handshakes.assign(task, source or host)
+        return source
+
+    async def _shake_hands(self, connection: socket.socket, side: RelaySide) -> asyncio.Transport:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: side,
+            connection,
+            ssl=self._context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+        )
+        return transport
+
+    def _read_peer(self, certificate: bytes, host: str) -> TlsPeer | None:
+        if not certificate:
+            return None
+        peer = read_peer(certificate, self._options.purpose)
+        if peer is None:
+            log.warning("a client certificate has no usable name; the connection is closed", client=host)
+            raise _UnusableCertificate
+        return peer
+
+
+class _UnusableCertificate(Exception):
+    pass
+
+
+_REFUSALS = (OSError, ProxyHeaderError, _UnusableCertificate)
+"""Also TimeoutError and ssl.SSLError."""
+
+
+def _remove_stale_sockets(folder: Path) -> None:
+    """Removes what processes have left that were killed."""
+    for path in folder.iterdir():
+        process = path.name.partition(".")[0]
+        if process.isdigit() and not Path(f"/proc/{process}").exists():
+            path.unlink(missing_ok=True)

@@ -1,0 +1,77 @@
+"""Metric families about the installation around the server: runners, the leader election and the certificate.
+
+`app` provides the sources. No name of an object is in a label.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fairlead.core.crypto.certificate_files import CertificateFiles
+from fairlead.server.http.certificate_watch import ReloadCounter
+from fairlead.server.metrics.exposition import COUNTER, GAUGE, MAXIMUM, MINIMUM, Family, MetricFamily, single_value
+
+READY, NOT_READY, SILENT = "Ready", "NotReady", "Silent"
+RUNNER_STATUSES = (READY, NOT_READY, SILENT)
+
+
+@dataclass(slots=True)
+class ServedCertificate:
+    """When the certificate expires that new connections get, in seconds since 1970; None before there is one.
+
+    `evicted_handshakes` are those that had to make room for newer ones, by port.
+    """
+
+    expires: float | None = None
+    reloads: ReloadCounter = field(default_factory=ReloadCounter)
+    evicted_handshakes: Counter[str] = field(default_factory=Counter)
+
+    def record(self, files: CertificateFiles) -> None:
+        self.expires = files.certificate.not_valid_after_utc.timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationMetrics:
+    """`runner_statuses` returns the status of each runner, `is_leader` whether this process runs the controllers.
+
+    `lease` is the name of the Lease of the leader election.
+    """
+
+    runner_statuses: Callable[[], Iterable[str]]
+    is_leader: Callable[[], bool]
+    lease: str
+    certificate: ServedCertificate
+
+    def families(self) -> Iterator[MetricFamily]:
+        counted = Counter(each if each in RUNNER_STATUSES else NOT_READY for each in self.runner_statuses())
+        yield Family(
+            "fairlead_runners",
+            GAUGE,
+            "Runners by status.",
+            ("status",),
+            [((status,), counted[status]) for status in RUNNER_STATUSES],
+            MAXIMUM,  # each worker sees all runners
+        )
+        yield Family(
+            "leader_election_master_status",
+            GAUGE,
+            "1 if this replica holds the lease and runs the controllers, else 0.",
+            ("name",),
+            [((self.lease,), int(self.is_leader()))],
+            MAXIMUM,
+        )
+        yield Family(
+            "fairlead_tls_handshakes_evicted_total",
+            COUNTER,
+            "Handshakes on ports for client certificates that were cancelled to make room for newer ones, by port.",
+            ("port",),
+            [((port,), count) for port, count in self.certificate.evicted_handshakes.items()],
+        )
+        if self.certificate.expires is not None:
+            yield single_value(
+                "fairlead_certificate_expiration_timestamp_seconds",
+                GAUGE,
+                "When the certificate of the server expires, in seconds since the Unix epoch.",
+                self.certificate.expires,
+                MINIMUM,
+            )

@@ -1,0 +1,90 @@
+"""The cluster of a local kubeconfig or service account, which is read again because credentials are rotated.
+
+The agent has one, and so has a server behind a kube-apiserver. Their operator chooses the cluster with a local file, so
+there is no address policy here.
+"""
+
+import asyncio
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from fairlead.core.files import FileProblem, read_file
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.errors import Unreachable
+from fairlead.upstream.in_cluster import ClusterEndpointSource
+from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
+from fairlead.upstream.upstream import Limits, Upstream
+
+RELOAD_SECONDS = 30.0
+LIMITS = Limits(max_requests=1024, max_websockets=1024, max_queued=1024)
+
+log = structlog.get_logger(__name__)
+
+
+def kubeconfig_source(path: Path, advice: str) -> ClusterEndpointSource:
+    """`advice` says what to do if there is no such file."""
+
+    def read_endpoint() -> ClusterEndpoint:
+        content = read_file(path)
+        if content is None:
+            raise FileProblem(f"{path}: no such file; {advice}")
+        try:
+            return parse_kubeconfig(content)
+        except InvalidKubeconfig as error:
+            raise FileProblem("\n".join(f"{path}: {problem}" for problem in error.problems)) from None
+
+    return read_endpoint
+
+
+class LocalCluster:
+    """The Upstream of the cluster. The constructor raises FileProblem if its endpoint cannot be read."""
+
+    def __init__(self, source: ClusterEndpointSource, limits: Limits = LIMITS) -> None:
+        self._source = source
+        self._limits = limits
+        self._endpoint = source()
+        self._upstream = Upstream(self._endpoint, resolve_host, self._limits)
+        self._draining: list[Upstream] = []
+
+    def __call__(self) -> Upstream:
+        return self._upstream
+
+    async def run(self) -> None:
+        """Reloads the credential periodically, until cancelled."""
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            try:
+                await self.reload_credentials()
+            except Exception:  # the next attempt may succeed; without one, the credential would expire
+                log.exception("cannot use the cluster's credential; the old one stays in use")
+
+    async def reload_credentials(self) -> None:
+        """Switches to a new Upstream if the credential has changed. Open requests finish on the old one."""
+        try:
+            endpoint = self._source()
+        except FileProblem as error:
+            log.warning("cannot read the cluster's credential; the old one stays in use", reason=str(error))
+            return
+        if endpoint != self._endpoint:
+            renewed = Upstream(endpoint, resolve_host, self._limits)  # may fail: then nothing has changed
+            self._draining.append(self._upstream)
+            self._endpoint, self._upstream = endpoint, renewed
+        for each in [each for each in self._draining if not each.in_use]:
+            self._draining.remove(each)
+            await each.close()
+
+    async def close(self) -> None:
+        for each in (*self._draining, self._upstream):
+            await each.close()
+
+
+async def resolve_host(host: str, port: int) -> str:
+    """Resolves a host name to its first address. Raises Unreachable."""
+    with suppress(OSError, UnicodeError):
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        if found:
+            return str(found[0][4][0])
+    raise Unreachable("the cluster's host name does not resolve; check the kubeconfig and DNS")

@@ -1,0 +1,63 @@
+"""The reference pages and drawings are what the code gives today: `make reference` and scripts/draw_concepts.py."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.kinds import KINDS
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.server.audit.annotations import ANNOTATIONS
+from scripts.draw_concepts import DRAWINGS, FOLDER
+from scripts.reference import ROOT, build_reference
+from scripts.reference.kinds import iterate_rows
+from scripts.reference.tables import replace_setting_rows
+from scripts.reference.text import escape
+from tests.docs.audit_annotations import find_audit_annotations
+
+PAGES = build_reference()
+NOT_OF_EVENTS = {"service.sh/git-host"}
+"""Annotations of objects, in modules that also annotate events."""
+
+
+@pytest.mark.parametrize("path", sorted(PAGES), ids=lambda path: path.name)
+def test_a_page_is_current(path: Path) -> None:
+    assert path.exists() and path.read_text() == PAGES[path], "the code has changed; run: make reference"
+
+
+def test_no_page_is_left_of_a_kind_that_is_gone() -> None:
+    assert {*(ROOT / "docs" / "reference").rglob("*.md")} - PAGES.keys() == set(), "run: make reference"
+
+
+def test_every_field_of_every_kind_is_on_a_page() -> None:
+    for kind in KINDS:
+        if kind.group == MANAGEMENT_GROUP:
+            name = f"{kind.name.lower()}.md" if kind.persisted else "requests.md"
+            text = PAGES[ROOT / "docs" / "reference" / "kinds" / name]
+            paths = [row[0] for field, schema in kind.fields.items() for row in iterate_rows(field, schema)]
+            assert [path for path in paths if path not in text and f"Fields of {path.strip('`')}" not in text] == []
+
+
+def test_texts_of_the_code_cannot_break_a_table() -> None:
+    assert escape("a|b <c> `d|e` [f]") == r"a\|b \<c\> <code>d&#124;e</code> \[f\]"
+
+
+def test_a_setting_without_a_row_is_named_with_what_to_do() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    without = "\n".join(line for line in page.splitlines() if not line.startswith("| `port` |"))
+    with pytest.raises(SystemExit, match=r"no row for port; add `\| `port` \| `--port` \|` to a table"):
+        replace_setting_rows(without)
+    with pytest.raises(SystemExit, match="rows for gone, which are no settings"):
+        replace_setting_rows(page + "| `gone` | `--gone` | | | | |\n")
+    assert (
+        replace_setting_rows(page.replace("| `port` | `--port` | `FAIRLEAD_PORT` |", "| `port` | `--port` | x |"))
+        == page
+    )
+
+
+def test_every_annotation_of_audit_events_is_declared() -> None:
+    assert find_audit_annotations() - NOT_OF_EVENTS == ANNOTATIONS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(DRAWINGS))
+def test_a_drawing_is_current(name: str) -> None:
+    assert (FOLDER / name).read_text() == DRAWINGS[name]().render(), "run: .venv/bin/python scripts/draw_concepts.py"

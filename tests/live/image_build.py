@@ -1,0 +1,108 @@
+"""Builds the image for an architecture with podman: on a Debian that is made here, and without network."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.harness.emulation import MACHINES, require_architecture
+from tests.runner.harness.podman import write_configuration
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("CONTAINER_TEST_CACHE") or ROOT / ".tools" / "container")
+"""Base images and wheels, which are made once per architecture."""
+LOCK = ROOT / "requirements" / "runtime.lock"
+BASE_PYTHON = "3.11"
+"""The version of CPython in the base images that are made here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Podman:
+    """podman with an image store of its own, and images of one architecture."""
+
+    folder: Path
+    environment: dict[str, str]
+    architecture: str
+
+    def __call__(self, *arguments: str, check: bool = True) -> str:
+        result = subprocess.run(
+            ["podman", *arguments], env={**os.environ, **self.environment}, capture_output=True, text=True, check=False
+        )
+        assert not check or result.returncode == 0, f"podman {arguments[0]}: {result.stdout}{result.stderr}"
+        return result.stdout.strip()
+
+    def build(self, tag: str) -> str:
+        """Builds the image without network, and returns its id."""
+        return self(
+            *("build", "--quiet", "--no-cache", "--format=docker", "--timestamp=0", "--network=none", f"--tag={tag}"),
+            *(f"--platform=linux/{self.architecture}", "--build-arg=PIP_NO_INDEX=1"),
+            *("--build-arg=BASE=localhost/base", "--build-arg=BUILD_BASE=localhost/build"),
+            *(f"--file={self.folder}/context/Containerfile", f"{self.folder}/context"),
+        ).splitlines()[-1]
+
+
+@contextmanager
+def open_podman(folder: Path, architecture: str) -> Iterator[Podman]:
+    """Podman with the base images, and a context to build. Skips the test where the machine lacks something."""
+    if os.geteuid() != 0:
+        pytest.skip("the base images are made by root")
+    for program in ("podman", "runc", "mmdebstrap"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed; `make test-tools` installs it")
+    require_architecture(architecture)
+    podman = Podman(folder, write_configuration(folder), architecture)
+    bases = CACHE / architecture
+    subprocess.run([str(ROOT / "scripts" / "build-container-base.sh"), str(bases), architecture], check=True)
+    try:
+        for name in ("base", "build"):
+            podman(
+                "import", "--quiet", f"--arch={architecture}", str(bases / f"{name}.tar"), f"localhost/{name}:latest"
+            )
+        make_context(folder / "context", architecture)
+        yield podman
+    finally:
+        podman("rm", "--all", "--force", "--time=0", check=False)
+        subprocess.run(["umount", str(folder / "storage/overlay")], check=False, capture_output=True)
+        shutil.rmtree(folder)
+
+
+def make_context(context: Path, architecture: str) -> None:
+    """What a checkout has after `make dist`, and the locked wheels, which are downloaded once per lock."""
+    wheels = CACHE / architecture / f"wheels-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]}"
+    if not wheels.exists():
+        download_wheels(architecture, BASE_PYTHON, Path(f"{wheels}.new"))
+        Path(f"{wheels}.new").rename(wheels)
+    for name in ("Containerfile", ".containerignore", "deploy/container/healthcheck.py", "requirements/runtime.lock"):
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, context / name)
+    shutil.copytree(wheels, context / "wheels")
+    command = [sys.executable, str(ROOT / "scripts" / "build_dist.py"), "--out", str(context / "dist")]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+
+
+def download_wheels(architecture: str, python: str, folder: Path) -> list[str]:
+    """Downloads the locked packages, whose digests must be right, for a C library from 2018 or newer, and returns the
+    names of the wheels. There are no sources among them: a package without a wheel is an error."""
+    machine = MACHINES[architecture]
+    # pip takes exactly these tags. The last one is the older name of manylinux_2_17.
+    tags = (f"manylinux_2_28_{machine}", f"manylinux_2_17_{machine}", f"manylinux2014_{machine}")
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"),
+            *("--only-binary=:all:", f"--python-version={python}", *(f"--platform={tag}" for tag in tags)),
+            *("--requirement", str(LOCK), "--dest", str(folder)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1200,
+    )
+    assert result.returncode == 0, result.stderr
+    return sorted(file.name for file in folder.iterdir())
