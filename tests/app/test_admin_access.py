@@ -10,7 +10,8 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.app.admin_access import BAD_REQUEST, POLL_SECONDS, AdminAccess
+from fairlead.app import admin_access
+from fairlead.app.admin_access import BAD_REQUEST, NOT_REPLACED, POLL_SECONDS, AdminAccess
 from fairlead.app.auth import Auth
 from fairlead.core.admin_kubeconfig import KUBECONFIG_NAME, read_key
 from fairlead.core.admin_reset import NOW, is_pending, request_reset
@@ -82,6 +83,24 @@ async def test_a_bad_request_is_logged_once_and_later_ones_are_served(tmp_path: 
             (BAD_REQUEST, f"{tmp_path / 'admin.reset'}: not a file; remove it")
         ]
         (tmp_path / "admin.reset").rmdir()
+        request_reset(tmp_path, NOW)
+        await asyncio.sleep(POLL_SECONDS * 2)
+        assert read_key(tmp_path / KUBECONFIG_NAME) is not None
+
+
+@on_virtual_time
+async def test_an_unexpected_error_does_not_end_the_serving_of_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with open_access(tmp_path) as access, access.serving_requests():
+        with monkeypatch.context() as broken, capture_logs() as logs:
+            broken.setattr(admin_access, "write_admin_kubeconfig", fail)
+            request_reset(tmp_path, NOW)
+            await asyncio.sleep(POLL_SECONDS * 2)
+        assert [each["exc_info"] for each in logs if each["event"] == NOT_REPLACED] == [True]
         request_reset(tmp_path, NOW)
         await asyncio.sleep(POLL_SECONDS * 2)
         assert read_key(tmp_path / KUBECONFIG_NAME) is not None

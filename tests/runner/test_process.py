@@ -2,13 +2,17 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from fairlead.cli.resources.runner_process import RunnerOptions, build_unit
 from fairlead.cli.resources.runner_process import build_settings as read_options
+from fairlead.client import Client
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.core.findings import Finding
+from fairlead.runner.api import REQUEST_SECONDS, ClientSource
 from fairlead.runner.journal import Journal, TaskRecord, WorkspaceRecord
 from fairlead.runner.process import lock_folder, runner_status
 from fairlead.runner.registry import choose_engine, load_engines
@@ -162,3 +166,13 @@ def test_the_unit_keeps_what_runs_and_does_not_contain_the_key(tmp_path: Path) -
     assert "canary" not in unit
     assert f"--key-file '{tmp_path}/key 100%%'" in unit
     assert "runner start local --server https://example.com" in unit and "--engine process" in unit
+
+
+def test_a_limit_of_requests_holds_for_the_current_client_and_for_that_of_the_next_key() -> None:
+    keys = ["first"]
+    source = ClientSource(lambda key: cast(Client, SimpleNamespace(key=key, timeout=0.0)), lambda: keys[-1])
+    assert source.get().timeout == REQUEST_SECONDS
+    source.limit_requests(5)
+    assert source.get().timeout == 5
+    keys.append("second")
+    assert source.get().timeout == 5

@@ -78,11 +78,11 @@ class Subscription:
         self._lines: deque[FollowedLine] = deque()
         self._bytes = 0
         self._ready = asyncio.Event()
-        self._is_overflowed = False
+        self._has_missed_events = False
         self.is_ended = False
 
     def add(self, lines: Sequence[FollowedLine]) -> None:
-        if self._is_overflowed or not lines:
+        if self._has_missed_events or not lines:
             return
         self._lines.extend(lines)
         self._bytes += sum(len(each.line) for each in lines)
@@ -92,7 +92,7 @@ class Subscription:
 
     def expire(self) -> None:
         """Ends the watch with an error, because it has missed events."""
-        self._is_overflowed = True
+        self._has_missed_events = True
         self._lines.clear()
         self._ready.set()
 
@@ -106,9 +106,10 @@ class Subscription:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ready.wait(), seconds)
         self._ready.clear()
-        if self._is_overflowed:
+        if self._has_missed_events:
             raise Expired(
-                "this watch could not keep up with the audit log and has missed events; list again and watch from there"
+                "this watch has missed events of the audit log: it could not keep up, or files were removed; "
+                "list again and watch from there"
             )
         lines, self._bytes = list(self._lines), 0
         self._lines.clear()

@@ -20,7 +20,7 @@ from fairlead.core.crypto.peer_certificates import PeerContexts, peer_name
 from fairlead.core.errors import ApiError
 from fairlead.links.connection import Link
 from fairlead.links.contract import GOING_AWAY, Stream
-from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.requests import UNAVAILABLE, OpenRequest, Refused
 from fairlead.links.sockets import SocketTransport
 from fairlead.links.tls_sockets import TlsError, TlsLimits, connect_tls, serve_tls
 from fairlead.subresources.workspaces.hub import MAX_KNOWN_RUNNERS, RunnerHub
@@ -86,6 +86,7 @@ class ReplicaPeers:
             await self.close()
 
     async def open(self, request: OpenRequest) -> Stream | None:
+        """A stream; None if no replica has the runner. Raises Refused, also if one of them does not respond."""
         replicas = {each.identity: each for each in self._membership.others()}
         known = replicas.get(self._known.get(request.runner, ""))
         if known is not None:
@@ -97,6 +98,10 @@ class ReplicaPeers:
             if stream is not None:
                 self._known[request.runner] = found.identity
                 return stream
+        silent = [f'"{each.identity}"' for each in replicas.values() if self._is_left_alone(each)]
+        if silent:
+            elsewhere = f"it may be connected to {', '.join(silent)}, which could not be reached; try again"
+            raise Refused(UNAVAILABLE, f'no replica that responds has runner "{request.runner}": {elsewhere}')
         return None
 
     async def announce(self, action: str, runner: str, boot_id: str) -> None:
@@ -150,7 +155,7 @@ class ReplicaPeers:
         async with peer.lock:
             if peer.link is not None and peer.link.end is None:
                 return peer.link
-            if asyncio.get_running_loop().time() < peer.retry_at:
+            if self._is_left_alone(replica):
                 return None
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
@@ -179,6 +184,10 @@ class ReplicaPeers:
             peer.retry_at = asyncio.get_running_loop().time() + RETRY_SECONDS
         address = f"{replica.host}:{replica.port}"
         log.warning("another replica cannot be reached", replica=replica.identity, address=address, reason=reason)
+
+    def _is_left_alone(self, replica: Replica) -> bool:
+        peer = self._peers.get(replica.identity)
+        return peer is not None and asyncio.get_running_loop().time() < peer.retry_at
 
     def _forget_ended(self) -> None:
         """Drops what is known of replicas that have ended."""

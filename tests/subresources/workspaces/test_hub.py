@@ -17,6 +17,7 @@ from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof, Exit, StreamReset
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.subresources.workspaces.worker_peers import WorkerPeers
+from tests.harness.eventually import eventually
 from tests.links.pipes import pipe_pair
 
 REQUEST = OpenRequest("ssh", "local", user="ada")
@@ -51,9 +52,11 @@ class Runner:
 async def connected(
     hub: RunnerHub, boot_id: str = "boot", serve: OpenHandler = echo, recheck: Callable[[], None] = allow
 ) -> AsyncIterator[Runner]:
+    former = hub._connections.get("local")
     runner = Runner(hub, boot_id, serve, recheck)
     await runner.link.wait_ready()
-    await asyncio.sleep(0.05)
+    # With replicas, all of them are asked before a connection is accepted.
+    await eventually(lambda: runner.serving.done() or hub._connections.get("local") not in (None, former))
     try:
         yield runner
     finally:

@@ -164,11 +164,24 @@ async def test_a_replica_that_does_not_respond_delays_a_request_for_a_second_and
             assert time.monotonic() - began < CONNECT_SECONDS
 
 
+async def test_a_runner_that_may_be_connected_to_a_replica_that_does_not_respond_is_not_said_to_be_absent(
+    tmp_path: Path,
+) -> None:
+    members, silent = Members(), listen()
+    members.replicas.append(Replica("silent", "127.0.0.1", silent.getsockname()[1]))
+    with silent:
+        async with replica(members, "one", tmp_path) as one:
+            for _ in range(2):
+                with pytest.raises(Refused, match='it may be connected to "silent"') as refused:
+                    await one.open(REQUEST)
+                assert refused.value.code == 503
+
+
 async def test_an_address_that_another_process_has_taken_over_is_not_used(tmp_path: Path) -> None:
     members = Members()
     async with replica(members, "one", tmp_path) as one, replica(members, "two", tmp_path) as two, connected(two):
         members.replicas[1] = Replica("former", "127.0.0.1", members.replicas[1].port)
-        with pytest.raises(Refused, match="is not connected"):
+        with pytest.raises(Refused, match="may be connected"):
             await one.open(REQUEST)
 
 
@@ -177,7 +190,7 @@ async def test_a_replica_of_another_installation_is_refused_by_both_ends(tmp_pat
     async with replica(members, "one", tmp_path) as one, replica(members, "two", tmp_path, foreign) as two:
         for with_runner, without in ((one, two), (two, one)):
             async with connected(with_runner):
-                with pytest.raises(Refused, match="is not connected"):
+                with pytest.raises(Refused, match="may be connected"):
                     await without.open(REQUEST)
 
 

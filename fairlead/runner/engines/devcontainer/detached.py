@@ -72,13 +72,13 @@ class DetachedCommand:
         """Passes on complete lines of the log until the command has ended. Returns its exit code, or None if it ended
         without one: it was killed, or the machine restarted. Goes on where an earlier runner stopped reading."""
         offset_file = self.folder / "offset"
-        offset = int(offset_file.read_text()) if offset_file.exists() else 0
+        offset = self._read_offset(offset_file)
         started, freed = False, 0
         while True:
             code, leader = self.read_exit_code(), self.find_leader()
             started = started or leader is not None or code is not None
             offset = self._pass_lines(offset, on_line)
-            offset_file.write_text(str(offset))
+            write_file(offset_file, b"%d" % offset)
             freed = self._free_space(freed, offset)
             if code is not None:
                 return code
@@ -87,6 +87,14 @@ class DetachedCommand:
             if not started and not await self._wait_for_start():
                 return None
             await asyncio.sleep(POLL_SECONDS)
+
+    def _read_offset(self, file: Path) -> int:
+        """Where an earlier runner stopped reading. A crash of the machine may leave the file empty: then lines are
+        passed on again, which is better than that they are lost."""
+        try:
+            return int(file.read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
 
     def _free_space(self, freed: int, offset: int) -> int:
         """Gives the disk back what was read of the log: a command may print without end. Offsets stay what they are."""
