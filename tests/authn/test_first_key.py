@@ -86,6 +86,16 @@ async def test_the_first_key_works_for_a_day(first: FirstKeyFixture) -> None:
     assert not first.is_accepted(first.key)
 
 
+async def test_a_ttl_that_ends_earlier_counts(first: FirstKeyFixture) -> None:
+    def shorten(old: Object) -> Object:
+        return {**old, "spec": {**old["spec"], "ttl": 60}}
+
+    await first.login.registry.resource(GROUP, ACCESS_KEYS).modify("", ADMIN_KEY, shorten, AS_SERVER)
+    first.login.clock.tick(61)
+    await first.controller.reconcile(FIRST)
+    assert first.stored()["status"]["expired"]
+
+
 async def test_an_expired_first_key_is_not_deleted(first: FirstKeyFixture) -> None:
     await first.pass_a_day()
     first.login.clock.tick(7200)

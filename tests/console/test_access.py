@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 
+from fairlead.authn.bootstrap import ADMIN_KEY
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
 from tests.console.servers import (
@@ -140,6 +141,12 @@ def test_the_list_of_keys_marks_expired_and_disabled_ones(page: Page, sign_in: S
     page.goto(f"users/{ADMIN}")
     page.wait_for_text("list-expired expired", ".grid")
     page.wait_for_text("list-disabled disabled, expires in", ".grid")
+
+
+def test_the_page_of_the_first_key_says_when_it_expires(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.goto(f"{KEY}/{ADMIN_KEY}")
+    page.wait_for_text("in 23h (unless there is another way in by then)", "main")
 
 
 def test_may_i_answers_for_the_scoped_key_of_the_session(page: Page, server: ConsoleServer) -> None:

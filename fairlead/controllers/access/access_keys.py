@@ -149,11 +149,12 @@ class AccessKeyController:
 
     def _expiry_time(self, key: Object) -> datetime | None:
         """When to mark the key as expired. Sliding keys get a margin: a use may be reported late by another process."""
-        if (until := temporary_until(key)) is not None:
-            return until
         use = self._last_use(name_of(key))
         end = expires_at(key, use.wall_time if use is not None else None)
-        return end + timedelta(seconds=2 * cooldown_seconds(key)) if end is not None and is_sliding(key) else end
+        if end is not None and is_sliding(key):
+            end += timedelta(seconds=2 * cooldown_seconds(key))
+        ends = [each for each in (end, temporary_until(key)) if each is not None]
+        return min(ends, default=None)
 
     async def _remove_rotated_values(self, key: Object) -> float | None:
         """Removes values from before a rotation whose overlap period is over."""

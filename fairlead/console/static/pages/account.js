@@ -13,6 +13,7 @@ import { button, card, definition, field, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { stateBadge } from "../widgets/state.js";
 import { T } from "../texts/account.js";
+import { expiry } from "./access/expiry.js";
 
 export async function show(page) {
   page.setTitle(T.title);
@@ -97,9 +98,8 @@ function loginRow(kind, key, providers, problem) {
     if (isThis) return signOut();
     await deleteObject(kind, "", key.metadata.name).catch((error) => replace(problem, errorBlock(error)));
   };
-  const expires = key.spec.ttl ? timeElement(new Date(Date.parse(key.metadata.creationTimestamp) + key.spec.ttl * 1000)) : T.never;
   return h("tr", h("td", { title: key.spec.displayName }, describeClient(key.spec.displayName) || key.metadata.name, isThis && h("strong", ` (${T.thisBrowser})`)), h("td", loginMethod(key, providers)),
-    h("td", key.status?.lastActivity ? timeElement(key.status.lastActivity) : timeElement(key.metadata.creationTimestamp)), h("td", expires), h("td", button(T.revoke, { kind: "quiet", "aria-label": T.revokeOf(describeClient(key.spec.displayName) || key.metadata.name), onclick: revoke })));
+    h("td", key.status?.lastActivity ? timeElement(key.status.lastActivity) : timeElement(key.metadata.creationTimestamp)), h("td", expiry(key)), h("td", button(T.revoke, { kind: "quiet", "aria-label": T.revokeOf(describeClient(key.spec.displayName) || key.metadata.name), onclick: revoke })));
 }
 
 // "Login with Mozilla/5.0 (X11; Linux x86_64) ... Firefox/140.0" -> "Firefox on Linux"

@@ -8,7 +8,7 @@ import { guardDraft, navigate } from "../../core/router.js";
 import { card, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/access.js";
-import { expiryDate } from "./key.js";
+import { ttlEnd } from "./expiry.js";
 import { tester } from "./question.js";
 import { scopeEditor, scopeWords } from "./scope.js";
 import { showValue } from "./value.js";
@@ -53,7 +53,7 @@ export async function show(page, { kind }) {
 // No key outlives the one that issued it: seconds that are left of this login, Infinity if it does not end.
 async function remainingLogin(kind, signal) {
   const key = session.key && await getObject(kind, "", session.key, { signal }).catch(() => null);
-  return key?.spec?.ttl ? Math.floor((expiryDate(key) - Date.now()) / 1000) - MARGIN : Infinity;
+  return key ? Math.floor((ttlEnd(key) - Date.now()) / 1000) - MARGIN : Infinity;
 }
 
 function lifetimes(most) {

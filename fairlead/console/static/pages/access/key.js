@@ -9,17 +9,14 @@ import { confirmDialog, openDialog } from "../../shell/dialogs.js";
 import { card, definition, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/access.js";
+import { expiry } from "./expiry.js";
 import { tester } from "./question.js";
 import { scopeWords } from "./scope.js";
 import { showValue } from "./value.js";
 
-export const expiryDate = ({ metadata, spec, status = {} }) =>
-  new Date(status.expired ?? Date.parse((spec.ttlAfterLastActivity && status.lastActivity) || metadata.creationTimestamp) + spec.ttl * 1000);
-export const expiry = (key) => (key.spec?.ttl ? h("span", timeElement(expiryDate(key)), key.spec.ttlAfterLastActivity && ` (${T.sinceUse})`) : T.never);
-
 export function summary(context) {
   const { object, scope } = context;
-  const facts = context.live(({ spec, status }) => [spec, status], factList);
+  const facts = context.live(({ metadata, spec, status }) => [metadata.annotations, spec, status], factList);
   const words = context.live(({ spec }) => spec?.scope, ({ spec }) => scopeWords(spec?.scope));
   return h("div.columns", h("div.stack", card(T.facts, facts), card(T.scope, words)), card(T.tester, tester(T.keyCalled(object.metadata.name), () => ({ accessKey: object.metadata.name }), scope)));
 }

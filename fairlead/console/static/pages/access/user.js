@@ -10,7 +10,8 @@ import { openDialog, toast } from "../../shell/dialogs.js";
 import { card, definition, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/access.js";
-import { expiry, toggleAction } from "./key.js";
+import { expiry } from "./expiry.js";
+import { toggleAction } from "./key.js";
 
 const LIMIT = 500;
 const IMPERSONATED = { group: "", version: "v1", plural: "users", title: "User", server: management };
