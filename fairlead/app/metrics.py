@@ -79,4 +79,5 @@ def _build_installation_metrics(
         is_leader=deps.is_leader,
         lease=LEASE_NAME,
         certificate=deps.certificate,
+        data=settings.data,
     )

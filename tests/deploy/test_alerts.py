@@ -69,6 +69,10 @@ def blocked(count: int) -> dict[str, str]:
     return buckets(name, {"0.1": 3000, "+Inf": count}) | counter(f"{name}_count", "", count)
 
 
+def disk(free: str) -> dict[str, str]:
+    return gauge("fairlead_data_free_bytes", free) | gauge("fairlead_data_size_bytes", "100e9")
+
+
 READY = {"subresource": "/readyz"}
 LIST_SPEED = ',verb="LIST",scope="cluster"'
 GET_SPEED = ',verb="GET",scope="resource"'
@@ -181,6 +185,10 @@ CASES = [
         gauge("process_open_fds", "100", ',worker="1"') | gauge("process_max_fds", "1000", ',worker="1"'),
         "a:8443 uses 90% of its file descriptors.",
         {**INSTANCE, "worker": "1"},
+    ),
+    Case(
+        *("FairleadDiskAlmostFull", 15, disk("5e9"), disk("50e9")),
+        "5% of the file system of the data folder of a:8443 is free.",
     ),
     Case(
         *("FairleadClustersFailed", 11, gauge("fairlead_clusters", "2", ',phase="Failed"')),

@@ -1,11 +1,13 @@
-"""Metric families about the installation around the server: runners, the leader election and the certificate.
+"""Metric families about the installation around the server: runners, the leader election, the certificate, the disk.
 
 `app` provides the sources. No name of an object is in a label.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fairlead.core.crypto.certificate_files import CertificateFiles
 from fairlead.server.http.certificate_watch import ReloadCounter
@@ -34,13 +36,14 @@ class ServedCertificate:
 class InstallationMetrics:
     """`runner_statuses` returns the status of each runner, `is_leader` whether this process runs the controllers.
 
-    `lease` is the name of the Lease of the leader election.
+    `lease` is the name of the Lease of the leader election, `data` the folder of the database and the audit log.
     """
 
     runner_statuses: Callable[[], Iterable[str]]
     is_leader: Callable[[], bool]
     lease: str
     certificate: ServedCertificate
+    data: Path
 
     def families(self) -> Iterator[MetricFamily]:
         counted = Counter(each if each in RUNNER_STATUSES else NOT_READY for each in self.runner_statuses())
@@ -75,3 +78,16 @@ class InstallationMetrics:
                 self.certificate.expires,
                 MINIMUM,
             )
+        yield from _disk_families(self.data)
+
+
+def _disk_families(folder: Path) -> Iterator[MetricFamily]:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:  # scrapes must go on
+        return
+    free, size = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    yield single_value(
+        "fairlead_data_free_bytes", GAUGE, "Free space on the file system of the data folder.", free, MINIMUM
+    )
+    yield single_value("fairlead_data_size_bytes", GAUGE, "Size of the file system of the data folder.", size, MINIMUM)

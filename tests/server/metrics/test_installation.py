@@ -1,5 +1,6 @@
-"""server/metrics/installation.py: runners, the leader election and the certificate."""
+"""server/metrics/installation.py: runners, the leader election, the certificate and the disk."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ from fairlead.server.metrics.exposition import TEXT, render_families
 from fairlead.server.metrics.installation import InstallationMetrics, ServedCertificate
 
 
-def build_metrics(statuses: list[str], *, is_leader: bool, certificate: ServedCertificate) -> str:
-    metrics = InstallationMetrics(lambda: statuses, lambda: is_leader, "fairlead-controllers", certificate)
+def build_metrics(
+    statuses: list[str], *, is_leader: bool, certificate: ServedCertificate, data: Path = Path("/")
+) -> str:
+    metrics = InstallationMetrics(lambda: statuses, lambda: is_leader, "fairlead-controllers", certificate, data)
     return render_families(metrics.families(), TEXT).decode()
 
 
@@ -42,3 +45,15 @@ def test_the_certificate_has_its_time_of_expiry_once_it_is_served(tmp_path: Path
         if each.startswith(name)
     )
     assert float(line.split()[1]) == expires.timestamp()
+
+
+def test_the_free_space_of_the_data_folder_is_exported(tmp_path: Path) -> None:
+    page = build_metrics([], is_leader=True, certificate=ServedCertificate(), data=tmp_path)
+    values = dict(line.split() for line in page.splitlines() if line.startswith("fairlead_data_"))
+    size = float(values["fairlead_data_size_bytes"])
+    assert 0 < float(values["fairlead_data_free_bytes"]) < size == shutil.disk_usage(tmp_path).total
+
+
+def test_a_data_folder_that_cannot_be_read_does_not_fail_the_scrape(tmp_path: Path) -> None:
+    page = build_metrics([], is_leader=True, certificate=ServedCertificate(), data=tmp_path / "absent")
+    assert "fairlead_data_" not in page and "fairlead_runners" in page
