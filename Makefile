@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: docs reference manifests help up test audit lock test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist sbom test-container bench-console
+.PHONY: docs reference manifests help up test audit lock test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist release sbom test-container bench-console
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -85,6 +85,9 @@ dist: $(RUN) ## build the sdist and the wheel into dist/, reproducibly
 
 sbom: dist ## write a CycloneDX bill of materials next to the wheel
 	@$(BIN)/python scripts/write_sbom.py dist/*.whl
+
+release: $(RUN) ## check that this commit can be released, and collect the files of the release in dist/; ARGS=--check only checks
+	@$(BIN)/python scripts/prepare_release.py $(ARGS)
 
 audit: $(RUN) ## check the locked dependencies for known vulnerabilities; exit code 1: found some, 3: not audited
 	@$(BIN)/python scripts/audit_dependencies.py $(ARGS)
