@@ -17,7 +17,7 @@ from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof, Exit, StreamReset
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.subresources.workspaces.worker_peers import WorkerPeers
-from tests.harness.eventually import eventually
+from tests.harness.eventually import TIMEOUT_SECONDS, eventually, poll_until_found
 from tests.links.pipes import pipe_pair
 
 REQUEST = OpenRequest("ssh", "local", user="ada")
@@ -132,8 +132,7 @@ async def test_a_user_cannot_take_all_streams_of_a_runner() -> None:
         await hub.open(OpenRequest("ssh", "local", user="bob"))
         for stream in opened:
             assert (await converse(stream))[1] == 7
-        await asyncio.sleep(0.05)
-        await hub.open(REQUEST)
+        await poll_until_found(lambda: hub.open(REQUEST), "the ended streams count no longer", TIMEOUT_SECONDS, Refused)
 
 
 async def test_a_link_ends_when_its_key_is_revoked(hub: RunnerHub, monkeypatch: pytest.MonkeyPatch) -> None:
