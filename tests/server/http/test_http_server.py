@@ -124,7 +124,7 @@ async def test_a_running_response_goes_on_when_its_server_was_replaced_and_stopp
     assert int(other.get_extra_info("peercert")["serialNumber"], 16) == second.certificate.serial_number
     await asyncio.sleep(0.5)  # the old server was asked to stop meanwhile
     may_end.set()
-    await asyncio.wait_for(reader.readuntil(b"end\n"), 10)
+    await asyncio.wait_for(reader.readuntil(b"end\n"), 40)
     for each in (writer, other):
         each.close()
     await servers.stop(5.0)
@@ -148,7 +148,7 @@ async def test_a_handshake_that_has_begun_is_finished_by_the_old_server(authorit
     await servers.replace(issue(authority, "second"))
     writer.write(hello[20:])
     while True:
-        incoming.write(await asyncio.wait_for(reader.read(65536), 10))
+        incoming.write(await asyncio.wait_for(reader.read(65536), 40))
         try:
             tls.do_handshake()
         except ssl.SSLWantReadError:

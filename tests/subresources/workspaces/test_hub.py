@@ -44,7 +44,7 @@ class Runner:
         self.running: asyncio.Task[LinkEnd] = asyncio.create_task(self.link.run())
 
     async def end(self) -> LinkEnd:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             return await self.running
 
 
@@ -76,7 +76,7 @@ async def converse(stream: Stream) -> tuple[bytes, int]:
         await stream.send_eof(STDIN)
 
     writing, output = asyncio.create_task(write()), bytearray()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while isinstance(message := await stream.receive(), Data | Eof):
             output += message.content if isinstance(message, Data) else b""
         await writing
@@ -117,7 +117,7 @@ async def test_streams_of_a_replaced_connection_end(hub: RunnerHub) -> None:
         stream = await hub.open(REQUEST)
         async with connected(hub, "boot"):
             with pytest.raises(StreamReset):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(40):
                     await stream.receive()
 
 
@@ -198,7 +198,7 @@ async def test_a_refusal_and_a_reset_pass_through_a_worker(tmp_path: Path) -> No
         assert refused.value.code == 409
         stream = await hubs[0].open(REQUEST)
         await stream.reset("the client has disconnected")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await cancelled.wait()
 
 
