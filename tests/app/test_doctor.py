@@ -21,6 +21,7 @@ from fairlead.storage.contract import Write
 from fairlead.storage.data_version import DataVersion, MigrationLock, encode_version, save_version
 from fairlead.storage.migration import Migration
 from fairlead.storage.open import open_store
+from tests.harness.free_ports import free_port
 
 
 async def find(settings: Settings, subject: str) -> Finding:
@@ -33,10 +34,7 @@ def settings(tmp_path: Path) -> Settings:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     ensure_certificates(data / "tls")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    return Settings(data=data, port=port)
+    return Settings(data=data, port=free_port())
 
 
 async def test_a_new_installation_has_no_fatal_problem(settings: Settings) -> None:

@@ -22,6 +22,7 @@ from fairlead.server.metrics.installation import ServedCertificate
 from fairlead.settings import Settings, StartError
 from tests.harness.certificates import create_authority
 from tests.harness.eventually import eventually
+from tests.harness.free_ports import free_port
 
 
 @pytest.fixture
@@ -173,9 +174,7 @@ async def test_a_port_is_served_whatever_fails_at_first(
 
 
 async def test_no_other_process_can_take_a_port_that_waits_for_its_ca(tmp_path: Path, settings: Settings) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number = probe.getsockname()[1]
+    number = free_port()
     configured = replace(settings, listen="127.0.0.1", aggregated_api="host", requestheader_port=number)
     server, host = create_authority(tmp_path / "server"), HostAuthentication(configured)
     certificates, counters = Certificates(server.file, *server.issue("server")), PortCounters("x", ServedCertificate())

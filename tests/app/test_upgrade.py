@@ -281,7 +281,7 @@ async def test_no_error_ends_the_check_for_newer_data(monkeypatch: pytest.Monkey
     monkeypatch.setattr(upgrade, "load_version", fail_first)
     with pytest.raises(StartError, match=r"needs Fairlead 9\.1\.0 or newer"):
         async with stop_when_outdated(build_settings(tmp_path, SHARED), stack.raw, stop):
-            await asyncio.wait_for(stop.wait(), 10)
+            await asyncio.wait_for(stop.wait(), 40)
     assert not errors
 
 

@@ -100,7 +100,7 @@ class HashProbe:
             self.costs.append(stored.split("$")[3])
             self.running += 1
             self.max_running = max(self.max_running, self.running)
-        self.released.wait(10)
+        self.released.wait(60)
         with self._lock:
             self.running -= 1
         return False

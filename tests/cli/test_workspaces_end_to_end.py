@@ -44,7 +44,7 @@ def started_runner(cli: CliFixture, state: Path, engine: str, **variables: str) 
         assert json.loads(process.stdout.readline())["runner"] == "local"
         yield
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.communicate()

@@ -20,7 +20,7 @@ def test_a_project_with_a_workspace_can_be_applied_twice(kubectl: Kubectl) -> No
         build_project("green", displayName="G"), build_workspace("w", "service-p-green", owner={"user": "ada"})
     )
     assert kubectl("apply", "-f", "-", body=bodies).split()[1::2] == ["created", "created"]
-    kubectl("wait", "--for=condition=Ready", "project/green", "--timeout=10s")
+    kubectl("wait", "--for=condition=Ready", "project/green", "--timeout=60s")
     assert kubectl("apply", "-f", "-", body=bodies).split()[1::2] == ["unchanged", "unchanged"]
 
 

@@ -56,7 +56,7 @@ def test_dependents_are_deleted_after_their_owner(kubectl: Kubectl, policy: tupl
     child = create_object(kubectl, add_owners(build_core_object("ConfigMap", "child", "default"), owner))
     create_object(kubectl, add_owners(build_core_object("ConfigMap", "grandchild", "default"), child))
     kubectl("delete", "app", "owner", *policy)
-    kubectl("wait", "--for=delete", "cm/child", "cm/grandchild", "--timeout=20s")
+    kubectl("wait", "--for=delete", "cm/child", "cm/grandchild", "--timeout=60s")
 
 
 def test_foreground_deletion_deletes_dependents_before_their_owner(kubectl: Kubectl) -> None:
@@ -69,7 +69,7 @@ def test_foreground_deletion_deletes_dependents_before_their_owner(kubectl: Kube
         assert process.stdout is not None
         events = (tuple(line.split()[:2]) for line in process.stdout)
         assert [next(events)[1] for _ in range(3)] == ["child", "grandchild", "owner"]
-        kubectl("delete", "app", "owner", "--cascade=foreground", "--timeout=20s")
+        kubectl("delete", "app", "owner", "--cascade=foreground", "--timeout=60s")
         deleted = list(iterate_deleted_names(events, "owner"))
     assert deleted == ["grandchild", "child", "owner"]
 
@@ -88,36 +88,36 @@ def test_foreground_deletion_waits_for_dependents_that_block_it(kubectl: Kubectl
     create_object(kubectl, add_finalizer(add_owners(build_app("blocking"), owner)))
     create_object(kubectl, add_finalizer(add_owners(build_app("other"), owner, blocking=False)))
     kubectl("delete", "app", "owner", "--cascade=foreground", "--wait=false")
-    kubectl("wait", "--for=jsonpath={.metadata.deletionTimestamp}", "app/blocking", "app/other", "--timeout=20s")
+    kubectl("wait", "--for=jsonpath={.metadata.deletionTimestamp}", "app/blocking", "app/other", "--timeout=60s")
     metadata = kubectl.get_json("app", "owner")["metadata"]
     assert metadata["finalizers"] == ["foregroundDeletion"]
     remove_finalizer(kubectl, "blocking")
-    kubectl("wait", "--for=delete", "app/owner", "--timeout=20s")
+    kubectl("wait", "--for=delete", "app/owner", "--timeout=60s")
     assert list_existing_apps(kubectl, "blocking", "other") == ["other"]
     remove_finalizer(kubectl, "other")
-    kubectl("wait", "--for=delete", "app/other", "--timeout=20s")
+    kubectl("wait", "--for=delete", "app/other", "--timeout=60s")
 
 
 def test_orphans_stay_without_their_owner_reference(kubectl: Kubectl) -> None:
     owner, other = create_object(kubectl, build_app("owner")), create_object(kubectl, build_app("other"))
     create_object(kubectl, add_owners(build_app("child"), owner))
     create_object(kubectl, add_owners(build_app("shared"), owner, other))
-    kubectl("delete", "app", "owner", "--cascade=orphan", "--timeout=20s")
+    kubectl("delete", "app", "owner", "--cascade=orphan", "--timeout=60s")
     child, shared = (kubectl.get_json("app", name)["metadata"] for name in ("child", "shared"))
     assert "ownerReferences" not in child and "deletionTimestamp" not in child
     assert [each["name"] for each in shared["ownerReferences"]] == ["other"]
     kubectl("delete", "app", "other", "child")
-    kubectl("wait", "--for=delete", "app/shared", "--timeout=20s")
+    kubectl("wait", "--for=delete", "app/shared", "--timeout=60s")
 
 
 def test_a_dependent_stays_until_its_last_owner_is_deleted(kubectl: Kubectl) -> None:
     first, second = create_object(kubectl, build_app("first")), create_object(kubectl, build_app("second"))
     create_object(kubectl, add_owners(build_app("child"), first, second))
-    kubectl("delete", "app", "first", "--cascade=foreground", "--timeout=20s")
+    kubectl("delete", "app", "first", "--cascade=foreground", "--timeout=60s")
     condition = f"--for=jsonpath={{.metadata.ownerReferences[*].name}}={second['metadata']['name']}"
-    kubectl("wait", condition, "app/child", "--timeout=20s")
+    kubectl("wait", condition, "app/child", "--timeout=60s")
     kubectl("delete", "app", "second")
-    kubectl("wait", "--for=delete", "app/child", "--timeout=20s")
+    kubectl("wait", "--for=delete", "app/child", "--timeout=60s")
 
 
 def test_a_dependent_of_a_missing_owner_is_deleted_at_once(kubectl: Kubectl) -> None:
@@ -126,7 +126,7 @@ def test_a_dependent_of_a_missing_owner_is_deleted_at_once(kubectl: Kubectl) -> 
     kubectl("delete", "app", "owner")
     create_object(kubectl, build_app("owner"))
     create_object(kubectl, add_owners(build_app("late"), owner))
-    kubectl("wait", "--for=delete", "app/late", "--timeout=20s")
+    kubectl("wait", "--for=delete", "app/late", "--timeout=60s")
     assert list_existing_apps(kubectl, "owner") == ["owner"]
     kubectl("delete", "app", "owner")
 
@@ -135,7 +135,7 @@ def test_the_policy_applies_to_every_object_of_a_selector(kubectl: Kubectl) -> N
     for name in ("one", "two"):
         owner = create_object(kubectl, build_app(name, {"doomed": "yes"}))
         create_object(kubectl, add_owners(build_app(f"child-of-{name}"), owner))
-    kubectl("delete", "apps", "-l", "doomed=yes", "--cascade=orphan", "--timeout=20s")
+    kubectl("delete", "apps", "-l", "doomed=yes", "--cascade=orphan", "--timeout=60s")
     assert list_existing_apps(kubectl, "one", "two", "child-of-one", "child-of-two") == ["child-of-one", "child-of-two"]
     kubectl("delete", "app", "child-of-one", "child-of-two")
 
@@ -147,7 +147,7 @@ def test_a_dry_run_deletes_neither_owner_nor_dependents(kubectl: Kubectl) -> Non
     items = kubectl.get_json("app", "owner", "child")["items"]
     versions = [each["metadata"]["resourceVersion"] for each in items]
     assert versions == [owner["metadata"]["resourceVersion"], child["metadata"]["resourceVersion"]]
-    kubectl("delete", "app", "owner", "--cascade=foreground", "--timeout=20s")
+    kubectl("delete", "app", "owner", "--cascade=foreground", "--timeout=60s")
 
 
 def test_force_deletes_at_once_with_a_warning(kubectl: Kubectl) -> None:

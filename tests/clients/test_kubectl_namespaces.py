@@ -22,7 +22,7 @@ def red(kubectl: Kubectl) -> str:
 
 def test_a_project_gets_a_namespace_and_becomes_ready(kubectl: Kubectl, red: str) -> None:
     assert kubectl.get_json("ns", red)["metadata"]["labels"]["service.sh/project"] == "red"
-    output = kubectl("wait", "--for=condition=Ready", "project/red", "--timeout=10s")
+    output = kubectl("wait", "--for=condition=Ready", "project/red", "--timeout=60s")
     assert output == f"project.{GROUP}/red condition met\n"
     assert kubectl.get_json("project", "red")["status"]["observedGeneration"] == 1
 
@@ -41,7 +41,7 @@ def test_deleting_a_project_deletes_its_namespace_with_all_objects(kubectl: Kube
         build_core_object("Secret", "s", namespace),
     )
     kubectl("create", "-f", "-", body=to_yaml(build_project("gone"), *objects))
-    assert kubectl("delete", "project", "gone", "--timeout=20s").startswith(f'project.{GROUP} "gone" deleted')
+    assert kubectl("delete", "project", "gone", "--timeout=60s").startswith(f'project.{GROUP} "gone" deleted')
     assert kubectl.get_names("ns", namespace, "--ignore-not-found") == []
     assert kubectl.get_names("ws,cm,secrets", "-n", namespace) == []
     kubectl("create", "-f", "-", body=to_yaml(build_project("gone")))
@@ -63,7 +63,7 @@ def test_the_namespace_of_a_project_cannot_be_created_alone(kubectl: Kubectl) ->
 def test_other_namespaces_can_be_created_and_deleted(kubectl: Kubectl) -> None:
     kubectl("create", "namespace", "mine")
     kubectl("create", "-f", "-", body=to_yaml(build_core_object("ConfigMap", "inside", "mine")))
-    kubectl("delete", "namespace", "mine", "--timeout=20s")
+    kubectl("delete", "namespace", "mine", "--timeout=60s")
     assert kubectl.get_names("ns", "mine", "--ignore-not-found") == []
     assert kubectl.get_names("cm", "-n", "mine") == []
 

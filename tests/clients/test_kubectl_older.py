@@ -127,7 +127,7 @@ def test_it_watches(old: Kubectl) -> None:
 def test_it_works_in_projects(old: Kubectl) -> None:
     namespace = "service-p-old"
     old("create", "-f", "-", body=to_yaml(build_project("old"), build_workspace("w", namespace, owner={"user": "ada"})))
-    old("wait", "--for=condition=Ready", "project/old", "--timeout=10s")
+    old("wait", "--for=condition=Ready", "project/old", "--timeout=60s")
     old("create", "configmap", "c", "-n", namespace, "--from-literal=a=1")
     old("create", "secret", "generic", "s", "-n", namespace, "--from-literal=a=1")
     assert old.get_json("cm", "c", "-n", namespace)["data"] == {"a": "1"}
@@ -136,5 +136,5 @@ def test_it_works_in_projects(old: Kubectl) -> None:
     assert "NamespaceReady" in old("describe", "project", "old")
     assert {"old", "w"} <= set(old.get_names("fairlead", "-A"))
     assert "delete the project instead" in old.expect_failure("delete", "ns", namespace)
-    old("delete", "project", "old", "--timeout=20s")
+    old("delete", "project", "old", "--timeout=60s")
     assert old.get_names("ns", namespace, "--ignore-not-found") == []

@@ -47,7 +47,7 @@ def test_wide_output_has_more_columns(kubectl_with_objects: Kubectl) -> None:
 
 
 def test_the_row_of_a_project_has_its_namespace_and_readiness(kubectl_with_objects: Kubectl) -> None:
-    kubectl_with_objects("wait", "--for=condition=Ready", "project/blue", "--timeout=10s")
+    kubectl_with_objects("wait", "--for=condition=Ready", "project/blue", "--timeout=60s")
     header, row = kubectl_with_objects.get_rows("projects")
     assert header == ["NAME", "NAMESPACE", "READY", "MEMBERS", "AGE"]
     assert row[:-1] == ["blue", BLUE, "True", "1"]
@@ -230,12 +230,12 @@ def test_events_are_selected_by_their_involved_object(kubectl_with_objects: Kube
 
 
 def test_wait_returns_when_a_field_has_its_value(kubectl_with_objects: Kubectl) -> None:
-    output = kubectl_with_objects("wait", "--for=jsonpath={.spec.displayName}=Zulu", "app/alpha", "--timeout=20s")
+    output = kubectl_with_objects("wait", "--for=jsonpath={.spec.displayName}=Zulu", "app/alpha", "--timeout=60s")
     assert output == f"app.{GROUP}/alpha condition met\n"
-    command = ("wait", "--for=jsonpath={.metadata.annotations.go}=yes", "app/alpha", "--timeout=20s")
+    command = ("wait", "--for=jsonpath={.metadata.annotations.go}=yes", "app/alpha", "--timeout=60s")
     with kubectl_with_objects.watching(*command) as process:
         kubectl_with_objects("annotate", "app", "alpha", "go=yes")
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_wait_times_out(kubectl_with_objects: Kubectl) -> None:

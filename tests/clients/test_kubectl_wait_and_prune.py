@@ -20,15 +20,15 @@ def create_objects(kubectl: Kubectl, *bodies: Body) -> None:
 
 def test_wait_returns_when_the_last_of_many_is_deleted(kubectl: Kubectl) -> None:
     create_objects(kubectl, build_app("one"), build_app("two"), build_app("three"))
-    with kubectl.watching("wait", "--for=delete", "app/one", "app/two", "app/three", "--timeout=20s") as process:
+    with kubectl.watching("wait", "--for=delete", "app/one", "app/two", "app/three", "--timeout=60s") as process:
         kubectl("delete", "app", "one", "two")
         assert process.poll() is None
         kubectl("delete", "app", "three")
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_wait_for_the_deletion_of_a_missing_object_returns_at_once(kubectl: Kubectl) -> None:
-    kubectl("wait", "--for=delete", "app/nope", "--timeout=20s")
+    kubectl("wait", "--for=delete", "app/nope", "--timeout=60s")
 
 
 def test_wait_for_deletion_times_out(kubectl: Kubectl) -> None:
@@ -46,9 +46,9 @@ def test_wait_returns_when_the_status_matches(kubectl: Kubectl, condition_flag: 
     create_objects(kubectl, build_cluster("waiting"))
     condition = {"type": "Synced", "status": "False", "reason": "Offline"}
     patch = json.dumps({"status": {"phase": "Initialized", "conditions": [condition]}})
-    with kubectl.watching("wait", f"--for={condition_flag}", "cluster/waiting", "--timeout=20s") as process:
+    with kubectl.watching("wait", f"--for={condition_flag}", "cluster/waiting", "--timeout=60s") as process:
         kubectl("patch", "cluster", "waiting", "--subresource=status", "--type=merge", "-p", patch)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     kubectl("delete", "cluster", "waiting")
 
 

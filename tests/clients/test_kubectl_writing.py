@@ -198,7 +198,7 @@ def test_delete_all_deletes_only_objects_of_its_kind(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize("policy", ["background", "foreground", "orphan"])
 def test_delete_waits_for_the_deletion_with_every_cascade_policy(kubectl: Kubectl, policy: str) -> None:
     create_objects(kubectl, build_cluster(policy))
-    kubectl("delete", "cluster", policy, f"--cascade={policy}", "--timeout=20s")
+    kubectl("delete", "cluster", policy, f"--cascade={policy}", "--timeout=60s")
     assert kubectl.get_names("cluster", policy, "--ignore-not-found") == []
 
 
@@ -208,9 +208,9 @@ def test_an_object_with_a_finalizer_is_deleted_when_it_is_removed(kubectl: Kubec
     create_objects(kubectl, body)
     kubectl("delete", "app", "held", "--wait=false")
     assert get_app(kubectl, "held")["metadata"]["deletionTimestamp"]
-    with kubectl.watching("wait", "--for=delete", "app/held", "--timeout=20s") as process:
+    with kubectl.watching("wait", "--for=delete", "app/held", "--timeout=60s") as process:
         kubectl("patch", "app", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_base64_may_be_wrapped_in_lines(kubectl: Kubectl) -> None:

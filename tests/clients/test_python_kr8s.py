@@ -80,11 +80,11 @@ async def test_it_watches(api: Any) -> None:
             queue.put_nowait((event, obj.name))
 
     task = asyncio.create_task(watch_apps())
-    assert await asyncio.wait_for(queue.get(), 10) == ("ADDED", "one")
+    assert await asyncio.wait_for(queue.get(), 40) == ("ADDED", "one")
     (two,) = await create_apps(api, "two")
     await one.patch({"spec": {"displayName": "x"}})
     await two.delete()
-    events = [await asyncio.wait_for(queue.get(), 10) for _ in range(3)]
+    events = [await asyncio.wait_for(queue.get(), 40) for _ in range(3)]
     assert events == [("ADDED", "two"), ("MODIFIED", "one"), ("DELETED", "two")]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -94,7 +94,7 @@ async def test_it_watches(api: Any) -> None:
 async def test_it_waits_for_a_project_and_uses_its_namespace(api: Any) -> None:
     created = await Project(build_project("kr8s"), api=api)
     await created.create()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while "status" not in created.raw:  # its wait() fails for an object without a status
             await created.refresh()
     await created.wait("condition=Ready", timeout=10)

@@ -124,7 +124,7 @@ def create_projects(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", body=to_yaml(build_object("User", "ada", displayName="Ada")))
     projects = (build_project(name, displayName=name, members=members) for name in ("web", "lab"))
     kubectl("create", "-f", "-", body=to_yaml(*projects))
-    kubectl("wait", "projects", "web", "lab", "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", "projects", "web", "lab", "--for=condition=Ready", "--timeout=60s")
     assert {WEB, LAB} <= set(kubectl.get_names("namespaces"))
 
 
@@ -170,8 +170,8 @@ def create_workspace_from_template(curl: Curl, kubectl: Kubectl) -> None:
     assert "image" in curl.expect_error(422, "POST", f"namespaces/{WEB}/{WORKSPACES}", body)
     body["spec"]["parameters"] = "image: alpine"
     curl("POST", f"namespaces/{WEB}/{WORKSPACES}", body)
-    kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=condition=TemplateResolved", "--timeout=20s")
-    kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=jsonpath={.spec.runnerRef.runner}=one", "--timeout=20s")
+    kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=condition=TemplateResolved", "--timeout=60s")
+    kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=jsonpath={.spec.runnerRef.runner}=one", "--timeout=60s")
     found = kubectl.get_json(WORKSPACES, "dev", "-n", WEB)
     assert found["status"]["instance"]["provider"]["options"]["IMAGE"]["value"] == "alpine"
 
@@ -185,7 +185,7 @@ def report_as_runner(curl: Curl, kubectl: Kubectl) -> None:
     runner("PATCH", "runners/one/status", {"status": {"phase": "Initialized"}}, media=MERGE)
     report = {"status": {"phase": "Ready", "lastWorkspaceStatus": "Running"}}
     runner("PATCH", f"namespaces/{WEB}/{WORKSPACES}/dev/status", report, media=MERGE)
-    kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=condition=Ready", "--timeout=20s")
+    kubectl("wait", f"{WORKSPACES}/dev", "-n", WEB, "--for=condition=Ready", "--timeout=60s")
     runner.expect_error(403, "DELETE", f"namespaces/{WEB}/{WORKSPACES}/dev")
     runner.expect_error(403, "GET", "projects/web")
     row = dict(zip(*kubectl.get_rows(WORKSPACES, "dev", "-n", WEB), strict=True))
@@ -215,7 +215,7 @@ def migrate_virtual_cluster(curl: Curl, kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", body=to_yaml(build_object("VirtualClusterTemplate", "small", template={})))
     staging = build_object("VirtualClusterInstance", "staging", namespace=WEB, templateRef={"name": "small"})
     kubectl("create", "-f", "-", body=to_yaml(staging))
-    kubectl("wait", f"{CLUSTERS}/staging", "-n", WEB, "--for=condition=TemplateResolved", "--timeout=20s")
+    kubectl("wait", f"{CLUSTERS}/staging", "-n", WEB, "--for=condition=TemplateResolved", "--timeout=60s")
     before = curl("GET", f"namespaces/{WEB}/{CLUSTERS}/staging")
     source = {"name": "staging", "namespace": WEB}
     request = {"apiVersion": VERSION, "kind": "ProjectMigrateVirtualClusterInstance"}

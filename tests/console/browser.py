@@ -204,14 +204,15 @@ class Page:
         self.wait_until(lambda: text in "\n".join(self.texts(within)), f"{text!r} in {within}", timeout)
 
     def wait_idle(self, quiet: float = 0.3, timeout: float = WAIT_SECONDS) -> None:
-        """Waits until no request has started or finished for some time. Open watches do not count."""
+        """Waits until all requests have a response, and none has started or finished for some time. Open watches do not
+        count: they have a response."""
         last = (-1, time.monotonic())
 
         def is_idle() -> bool:
             nonlocal last
             if (changes := self.events.changes) != last[0]:
                 last = changes, time.monotonic()
-            return time.monotonic() - last[1] >= quiet
+            return time.monotonic() - last[1] >= quiet and not self.events.has_unanswered_request()
 
         self.wait_until(is_idle, "the page sends no more requests", timeout)
 

@@ -72,6 +72,10 @@ class PageEvents:
         if handler is not None:
             handler(params)
 
+    def has_unanswered_request(self) -> bool:
+        """Whether the server, or the browser, is still busy with a request. On a busy machine, that takes a while."""
+        return any(not (each.status or each.is_finished or each.is_cached) for each in self.requests.values())
+
     def unexpected_errors(self, errors: Iterable[str]) -> list[str]:
         return [error for error in errors if not any(part in error for part in self.allowed_errors)]
 

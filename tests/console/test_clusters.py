@@ -247,7 +247,7 @@ def test_a_dead_cluster_is_explained_and_delays_nothing(page: Page, sign_in: Sig
         page.wait_for(role("link", "Checks of the cluster"))
         page.wait_for(".error")
         page.goto("clusters/berlin/~browse")
-        page.wait_for(role("link", "Config maps"), timeout=5)
+        page.wait_for(role("link", "Config maps"))
     finally:
         fleet.oslo.start()
 

@@ -13,7 +13,7 @@ def test_the_service_manager_is_notified_over_its_socket(tmp_path: Path, is_abst
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + path if is_abstract else path)
-        manager.settimeout(5)
+        manager.settimeout(40)
         assert notify_ready({"NOTIFY_SOCKET": f"@{path}" if is_abstract else path})
         assert manager.recv(100) == b"READY=1"
 

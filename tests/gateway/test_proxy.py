@@ -358,8 +358,8 @@ async def test_watches_of_many_users_leave_slots_for_short_requests(fake_cluster
 async def test_a_slow_response_is_returned_only_if_the_caller_is_still_authorized(
     upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy, "RECHECK_SECONDS", 0.05)
-    call = build_call("/fake/slow?seconds=0.1")
+    monkeypatch.setattr(proxy, "RECHECK_SECONDS", 2)
+    call = build_call("/fake/slow?seconds=2.5")
 
     def reject() -> None:
         raise Unauthorized

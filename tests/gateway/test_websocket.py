@@ -65,7 +65,7 @@ async def test_exec_ends_with_the_status_of_the_command(
     tunnel = start_tunnel(await forward_call(upstream, build_websocket_call()), client)
     for message in (b"\x00hello\n", b"\x00" + b"x" * 3_000_000, last_message):
         client.outgoing.put_nowait(message)
-    await asyncio.wait_for(tunnel, 10)
+    await asyncio.wait_for(tunnel, 40)
     assert client.received == [b"\x01hello\n", b"\x01" + b"x" * 3_000_000, b"\x03" + expected_status]
     assert client.close_frame == (1000, "")
     await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
@@ -111,7 +111,7 @@ async def test_a_client_that_disconnects_closes_the_websocket_to_the_cluster(
 
 async def test_a_cluster_that_disconnects_closes_the_websocket_to_the_client(upstream: Upstream) -> None:
     client = WebSocketClient()
-    await asyncio.wait_for(start_tunnel(await forward_call(upstream, build_websocket_call("/fake/slam")), client), 10)
+    await asyncio.wait_for(start_tunnel(await forward_call(upstream, build_websocket_call("/fake/slam")), client), 40)
     assert client.close_frame == (1011, "the connection to the cluster was interrupted")
 
 
@@ -147,7 +147,7 @@ async def test_a_revoked_key_closes_the_websocket(
 
     call, client = build_websocket_call(), WebSocketClient()
     call.guard = FakeGuard(recheck)
-    await asyncio.wait_for(start_tunnel(await forward_call(upstream, call), client), 10)
+    await asyncio.wait_for(start_tunnel(await forward_call(upstream, call), client), 40)
     assert client.close_frame == (1008, "the key was revoked")
     await eventually(lambda: not fake_cluster.open_connections and upstream.in_use == 0)
 

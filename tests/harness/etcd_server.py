@@ -9,7 +9,6 @@ import hashlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -23,6 +22,7 @@ import pytest
 
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.etcd import EtcdStore, parse_address
+from tests.harness.free_ports import free_ports
 
 START_SECONDS = 30.0
 MISSING = "no etcd on the PATH; install it (Debian: apt-get install etcd-server)"
@@ -39,14 +39,6 @@ def find_etcd() -> str:
     if path is None:
         pytest.skip(MISSING)
     return path
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @dataclass

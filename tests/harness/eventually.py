@@ -12,6 +12,10 @@ TIMEOUT_SECONDS = 40.0
 """Long enough for a busy machine: a condition that does not hold by then is not going to."""
 
 
+BUSY_SECONDS = 15.0
+"""How much longer than guaranteed something may take on a busy machine, where a process may not run for seconds."""
+
+
 async def eventually(check: Callable[[], Found], seconds: float = 300) -> Found:
     """Returns the first true result of `check`; on virtual time, waiting costs nothing.
 

@@ -10,7 +10,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -22,6 +21,7 @@ import pytest
 
 from fairlead.storage.contract import Store
 from fairlead.storage.postgres import PostgresStore
+from tests.harness.free_ports import free_port
 
 USER, PASSWORD, DATABASE = "fairlead", "correct horse", "store"
 START_SECONDS = 30.0
@@ -48,13 +48,6 @@ def require_postgres() -> None:
         if os.environ.get("CI") == "true":
             pytest.fail(reason)
         pytest.skip(reason)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class PostgresServer:

@@ -47,11 +47,11 @@ class RunnerProcess:
 
     def kill(self) -> None:
         self.processes[-1].kill()
-        self.processes[-1].wait(20)
+        self.processes[-1].wait(60)
 
     def stop(self) -> int:
         self.processes[-1].send_signal(signal.SIGTERM)
-        return self.processes[-1].wait(20)
+        return self.processes[-1].wait(60)
 
     def read_log(self) -> str:
         return (self.folder / "log").read_text()
@@ -60,7 +60,7 @@ class RunnerProcess:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-            process.wait(20)
+            process.wait(60)
             assert process.stdout is not None
             process.stdout.close()
 

@@ -10,8 +10,9 @@ import pytest
 from tests.fake_cluster.aggregation import FakeHost, running_fake_host
 from tests.harness.certificates import Authority, create_authority
 from tests.harness.eventually import wait_until
+from tests.harness.free_ports import free_ports
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
-from tests.live.test_client_certificates import CLIENT_AUTH, free_ports
+from tests.live.test_client_certificates import CLIENT_AUTH
 
 APPS = "/apis/management.service.sh/v1/apps"
 ALICE, BO = {"X-Remote-User": "alice"}, {"X-Remote-User": "bo"}

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from fairlead.registry.kind import MANAGEMENT_GROUP
+from tests.harness.log_lines import read_lines
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
@@ -167,8 +168,7 @@ def test_reading_audit_events_is_recorded_without_the_events_whatever_the_policy
     audit_id = fixture.send("admin", EVENTS)
     event = fixture.wait_for("admin", audit_id)
     assert (event["level"], event["objectRef"]["resource"]) == ("Metadata", "auditevents")
-    with (fixture.data / "audit.log").open() as file:
-        line = next(line for line in file if audit_id in line)
+    line = next(line for line in read_lines(fixture.data / "audit.log") if audit_id in line)
     assert "responseObject" not in json.loads(line)
 
 
@@ -243,7 +243,7 @@ def test_a_watch_records_one_start_and_one_end_however_many_events_it_sends(fixt
     deadline = time.monotonic() + TIMEOUT_SECONDS
     stages: list[str] = []
     while len(stages) < 2 and time.monotonic() < deadline:
-        lines = (fixture.data / "audit.log").read_text().splitlines()
+        lines = read_lines(fixture.data / "audit.log")
         stages = [json.loads(line)["stage"] for line in lines if f'"auditID":"{audit_id}"' in line]
     assert stages == ["ResponseStarted", "ResponseComplete"]
 

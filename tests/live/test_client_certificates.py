@@ -19,6 +19,7 @@ from tests.fake_cluster.pods import LOG_TEXT, serve_pod
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.certificates import Authority, create_authority
 from tests.harness.eventually import wait_until
+from tests.harness.free_ports import free_ports
 from tests.harness.gateways import build_kubectl, connect_cluster, create_user, gateway_path, is_online
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, configmap, running_server
@@ -28,14 +29,6 @@ REVIEWS = f"{MANAGEMENT}/apis/authentication.k8s.io/v1/selfsubjectreviews"
 CONFIGMAPS = f"{MANAGEMENT}/api/v1/namespaces/default/configmaps"
 ROOT_HEADERS = {"X-Remote-User": "root", "X-Remote-Group": "system:masters"}
 CLIENT_AUTH = ExtendedKeyUsageOID.CLIENT_AUTH
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tests.fake_cluster.behaviours import respond_with_bytes
 from tests.fake_cluster.exchange import RecordedRequest
 from tests.fake_cluster.server import FakeCluster
 from tests.harness.gateways import GatewayUser, connect_cluster, create_user, gateway_path
-from tests.harness.server_process import CONFIGMAPS, Server, running_server
+from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, running_server
 from tests.security.smuggling import AMBIGUOUS, HIDDEN, REJECTED, UNAMBIGUOUS
 
 SECOND_RESPONSE_SECONDS = 0.3
@@ -56,7 +56,7 @@ def rewrite_for_cluster(gateway: GatewayFixture, text: str) -> bytes:
     return rewritten.replace("{key}", gateway.ada.key).encode("latin-1")
 
 
-def send_raw(gateway: GatewayFixture, text: str) -> tuple[list[int], bool]:
+def send_raw(gateway: GatewayFixture, text: str, seconds: float) -> tuple[list[int], bool]:
     """Returns the statuses of all responses, and whether the server closed the connection."""
     received = b""
     with gateway.server.connect("http/1.1") as connection:
@@ -64,7 +64,7 @@ def send_raw(gateway: GatewayFixture, text: str) -> tuple[list[int], bool]:
         try:
             while data := connection.recv(65536):
                 received += data
-                connection.settimeout(SECOND_RESPONSE_SECONDS)
+                connection.settimeout(seconds)
             closed = True
         except TimeoutError:
             closed = False
@@ -73,9 +73,11 @@ def send_raw(gateway: GatewayFixture, text: str) -> tuple[list[int], bool]:
     return [int(status) for status in re.findall(rb"HTTP/1\.[01] (\d{3})", received)], closed
 
 
-def send_and_record(gateway: GatewayFixture, text: str) -> tuple[list[int], bool, list[RecordedRequest]]:
+def send_and_record(
+    gateway: GatewayFixture, text: str, seconds: float = SECOND_RESPONSE_SECONDS
+) -> tuple[list[int], bool, list[RecordedRequest]]:
     before = len(gateway.get_user_requests())
-    statuses, closed = send_raw(gateway, text)
+    statuses, closed = send_raw(gateway, text, seconds)
     requests = gateway.get_user_requests()[before:]
     assert not [each for each in requests if "hidden" in each.target]
     return statuses, closed, requests
@@ -83,13 +85,13 @@ def send_and_record(gateway: GatewayFixture, text: str) -> tuple[list[int], bool
 
 @pytest.mark.parametrize("text", REJECTED.values(), ids=REJECTED)
 def test_t25_a_malformed_request_gets_400_and_never_reaches_the_cluster(gateway: GatewayFixture, text: str) -> None:
-    statuses, closed, requests = send_and_record(gateway, text)
+    statuses, closed, requests = send_and_record(gateway, text, TIMEOUT_SECONDS)
     assert (statuses, closed, requests) == ([400], True, [])
 
 
 @pytest.mark.parametrize("text", AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_t25_an_ambiguous_request_is_relayed_at_most_once(gateway: GatewayFixture, text: str) -> None:
-    statuses, closed, requests = send_and_record(gateway, text)
+    statuses, closed, requests = send_and_record(gateway, text, TIMEOUT_SECONDS)
     assert len(statuses) == 1 and statuses[0] < 500 and closed
     assert len(requests) <= 1
     for each in requests:

@@ -218,7 +218,7 @@ def test_a_warning_is_sent_for_field_names_with_control_characters(server: Serve
 @VERSIONS
 def test_head_of_a_watch_gets_a_response_at_once(server: Server, http2: bool) -> None:
     with server.client(http2=http2) as client:
-        assert client.head(CONFIGMAPS, params={"watch": "1"}, timeout=3).status_code in (200, 405)
+        assert client.head(CONFIGMAPS, params={"watch": "1"}).status_code in (200, 405)
 
 
 # --- concurrency
@@ -267,9 +267,9 @@ def test_silent_connections_do_not_keep_other_clients_from_connecting(server: Se
         if soft != resource.RLIM_INFINITY:
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, SILENT_CONNECTIONS + 500), hard))
         for _ in range(SILENT_CONNECTIONS):
-            connections.append(server.connect(timeout=3))
+            connections.append(server.connect(timeout=TIMEOUT_SECONDS))
         with server.client() as client:
-            assert client.get("/readyz", timeout=3).status_code == 200
+            assert client.get("/readyz").status_code == 200
     except (TimeoutError, httpx.TimeoutException):
         pytest.fail(f"after {len(connections)} silent connections no other client can connect", pytrace=False)
     finally:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.harness.eventually import TIMEOUT_SECONDS, eventually
 from tests.harness.server_process import MANAGEMENT, Server, running_server
 
 GROUP = "management.service.sh"
@@ -28,16 +29,17 @@ def build_workspace(name: str, user: str) -> dict[str, object]:
 async def create_concurrently(server: Server, owners: int) -> list[httpx.Response]:
     """Creates workspaces with one connection per client, all at the same time."""
     clients = [server.async_client() for _ in range(CLIENTS)]
-    start = asyncio.Event()
+    start, connected = asyncio.Event(), list[int]()
 
     async def create(number: int) -> httpx.Response:
         client = clients[number]
         await client.get(f"{M}/projects/race")
+        connected.append(number)
         await start.wait()
         return await client.post(WORKSPACES, json=build_workspace(f"w-{number}", f"u-{number % owners}"))
 
     tasks = [asyncio.create_task(create(number)) for number in range(CLIENTS)]
-    await asyncio.sleep(0.5)
+    await eventually(lambda: len(connected) == CLIENTS, TIMEOUT_SECONDS)
     start.set()
     responses = await asyncio.gather(*tasks)
     await asyncio.gather(*(client.aclose() for client in clients))

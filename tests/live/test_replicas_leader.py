@@ -118,7 +118,8 @@ async def collect_events_after_resume(address: str, server: Server) -> list[Even
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "doomed"}}
 CONFIGMAPS = ("", "configmaps", "doomed")
 LEASE_KEY = ("coordination.k8s.io", "leases", "service-system", "fairlead-controllers")
-OBJECT_COUNT = 2_000
+OBJECT_COUNT = 6_000
+"""So many that not all are deleted before the leader is paused, also if the test does not run for a while."""
 
 
 async def create_configmaps(store: Store) -> None:

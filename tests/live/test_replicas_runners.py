@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,8 +23,6 @@ from tests.live.workspace_setup import WORKSPACE, create_workspace, open_socket,
 LEASES = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/service-system/leases"
 SECRET = f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets/replica-authority"
 LISTENING = "other replicas reach this one"
-GRACE_SECONDS = 3.0
-"""A request for a runner whose replica has died is answered within this time, also on a busy machine."""
 
 
 @pytest.fixture(params=STORES)
@@ -60,15 +57,13 @@ async def test_every_replica_serves_a_runner_and_a_killed_one_is_replaced(group:
         async with open_socket(servers[2], "ssh") as session:
             await session.send_stdin(b"x")
             assert await session.receive() == b"\x00x"
-            killed_at = time.monotonic()
             servers[1].kill()
             output = await session.read_all()
             assert (output.code, output.exit_message) == (1011, b"")
         async with servers[2].async_client() as client:
             response = await client.get(f"{WORKSPACE}/tasks")
             assert response.status_code == 503 and response.headers["retry-after"] == "5"
-            assert "is not connected since" in response.json()["message"]
-        assert time.monotonic() - killed_at < GRACE_SECONDS
+            assert "which could not be reached" in response.json()["message"]
         place[0] = servers[0]
         for server in (servers[0], servers[2]):
             await wait_for_runner(server)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.harness.eventually import BUSY_SECONDS
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
@@ -125,7 +126,7 @@ def test_t15_a_revocation_affects_the_next_request_and_ends_open_watches(
             revoked_at = time.monotonic()
             lines = list(stream.iter_lines())
             # Not a performance test: the time itself is guaranteed.
-            assert time.monotonic() - revoked_at <= 10
+            assert time.monotonic() - revoked_at <= 10 + BUSY_SECONDS
     last = json.loads(lines[-1])
     assert (last["type"], last["object"]["code"]) == ("ERROR", code)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from tests.harness.eventually import wait_until
 from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running_server
 from tests.live.http2_client import Http2Client
 from tests.live.writers import Writers, list_configmaps
@@ -68,6 +69,14 @@ def test_a_stopped_server_keeps_acknowledged_writes_and_ends_its_watches(tmp_pat
         )
 
 
+def count_writes(server: Server) -> float:
+    """How many writes are in flight."""
+    with server.client() as client:
+        metrics = client.get("/metrics", params={"name[]": "apiserver_current_inflight_requests"}).text
+    line = next(line for line in metrics.splitlines() if 'request_kind="mutating"' in line)
+    return float(line.split()[1])
+
+
 def test_a_request_in_progress_is_completed(tmp_path: Path) -> None:
     body = json.dumps(configmap("under-way")).encode()
     with running_server(tmp_path / "data") as server:
@@ -75,7 +84,7 @@ def test_a_request_in_progress_is_completed(tmp_path: Path) -> None:
             lines = (f"POST {CONFIGMAPS} HTTP/1.1", "Host: server", f"Authorization: Bearer {server.key}")
             request = "\r\n".join((*lines, f"Content-Length: {len(body)}", "", ""))
             connection.sendall(request.encode() + body[:10])
-            time.sleep(0.3)
+            wait_until(lambda: count_writes(server) == 1, what="the server has begun to read the request")
             server.process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             connection.sendall(body[10:])

@@ -12,7 +12,7 @@ from tests.live.http2_client import Http2Client
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("timeouts") / "data", request_timeout=1) as server:
+    with running_server(tmp_path_factory.mktemp("timeouts") / "data", request_timeout=4) as server:
         yield server
 
 
@@ -62,7 +62,7 @@ def test_waiting_for_a_future_resource_version_times_out(server: Server) -> None
 def test_a_watch_may_last_longer_than_the_request_timeout(server: Server) -> None:
     with server.client() as writer, server.client() as client:
         watch = client.send(client.build_request("GET", CONFIGMAPS, params={"watch": "1"}), stream=True)
-        time.sleep(1.5)
+        time.sleep(4.5)
         writer.post(CONFIGMAPS, json=configmap("late"))
         assert json.loads(next(watch.iter_lines()))["object"]["metadata"]["name"] == "late"
         watch.close()

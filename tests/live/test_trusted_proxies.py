@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.authn.login_throttle import NETWORK_BACKOFF
+from tests.harness.log_lines import read_lines
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 
 APPS = f"{MANAGEMENT}/apis/management.service.sh/v1/apps"
@@ -30,7 +31,7 @@ def find_event(folder: Path, marker: str) -> dict[str, Any]:
     """The audit event of a request. It is written a moment after the response."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
-        lines = [line for file in folder.glob("audit*.log") for line in file.read_text().splitlines()]
+        lines = [line for file in folder.glob("audit*.log") for line in read_lines(file)]
         for line in lines:
             if marker in line:
                 event: dict[str, Any] = json.loads(line)

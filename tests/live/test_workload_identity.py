@@ -11,6 +11,7 @@ import yaml
 
 from tests.harness.eventually import eventually
 from tests.harness.gateways import M, create_resource
+from tests.harness.log_lines import read_lines
 from tests.harness.openid_issuer import OpenIdIssuer, run_issuer
 from tests.harness.server_process import MANAGEMENT, Server
 from tests.live.workload_setup import (
@@ -236,7 +237,7 @@ async def test_the_audit_log_has_the_rule_the_run_and_the_reason_but_no_token(
     folder = server.log.parent / "data"
 
     def read_events(name: str) -> list[dict[str, Any]]:
-        events = [json.loads(line) for line in (folder / name).read_text().splitlines() if "/auth/token" in line]
+        events = [json.loads(line) for line in read_lines(folder / name) if "/auth/token" in line]
         return [event for event in events if event["annotations"].get("service.sh/trust-rule") == "audited"]
 
     (issued,) = await eventually(lambda: read_events("audit.log"), 40)

@@ -11,7 +11,9 @@ import pytest
 from cryptography.hazmat.primitives.serialization import SSHCertificate, load_ssh_public_identity
 
 from fairlead.core.crypto.ssh_certificates import encode_public_key, find_public_key, generate_private_key
+from tests.harness.eventually import TIMEOUT_SECONDS, eventually
 from tests.harness.fake_runner import HOST_KEY, FakeRunner, connected_runner
+from tests.harness.log_lines import read_lines
 from tests.harness.server_process import MANAGEMENT, Server, running_server
 from tests.live.workspace_setup import WORKSPACE, create_workspace, open_socket, wait_for_runner
 
@@ -129,9 +131,13 @@ async def test_certificates_are_audited_with_the_user_and_the_workspace(
     server: Server, admin: httpx.AsyncClient, runner: FakeRunner, tmp_path: Path
 ) -> None:
     assert (await request(admin)).status_code == 201
-    events = [json.loads(line) for path in find_audit_logs(server) for line in path.read_text().splitlines()]
-    found = [each for each in events if (each.get("objectRef") or {}).get("subresource") == "sshcertificate"]
+    found = await eventually(lambda: find_events(server), TIMEOUT_SECONDS)
     assert {(each["user"]["username"], each["objectRef"]["name"]) for each in found} == {("admin", "dev")}
+
+
+def find_events(server: Server) -> list[dict[str, Any]]:
+    events = [json.loads(line) for path in find_audit_logs(server) for line in read_lines(path)]
+    return [each for each in events if (each.get("objectRef") or {}).get("subresource") == "sshcertificate"]
 
 
 def find_audit_logs(server: Server) -> list[Path]:

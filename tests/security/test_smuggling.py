@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from tests.harness.server_process import Server
+from tests.harness.server_process import TIMEOUT_SECONDS, Server
 from tests.security.smuggling import AMBIGUOUS, LENIENT, REJECTED, UNAMBIGUOUS
 
 WAIT_SECONDS = 0.3
 """How long to wait for a second response on a connection that stays open."""
 
 
-def send_text(server: Server, text: str) -> tuple[list[int], bool]:
+def send_text(server: Server, text: str, wait_seconds: float = WAIT_SECONDS) -> tuple[list[int], bool]:
     """Sends the text and returns the statuses of all responses, and whether the server closed the connection."""
     received = b""
     with server.connect("http/1.1") as connection:
@@ -19,7 +19,7 @@ def send_text(server: Server, text: str) -> tuple[list[int], bool]:
         try:
             while data := connection.recv(65536):
                 received += data
-                connection.settimeout(WAIT_SECONDS)
+                connection.settimeout(wait_seconds)
             is_closed = True
         except TimeoutError:
             is_closed = False
@@ -31,12 +31,12 @@ def send_text(server: Server, text: str) -> tuple[list[int], bool]:
 
 @pytest.mark.parametrize("text", REJECTED.values(), ids=REJECTED)
 def test_t25_a_malformed_request_gets_400_and_closes_the_connection(server: Server, text: str) -> None:
-    assert send_text(server, text) == ([400], True)
+    assert send_text(server, text, TIMEOUT_SECONDS) == ([400], True)
 
 
 @pytest.mark.parametrize("text", AMBIGUOUS.values(), ids=AMBIGUOUS)
 def test_t25_an_ambiguous_request_closes_the_connection(server: Server, text: str) -> None:
-    statuses, is_closed = send_text(server, text)
+    statuses, is_closed = send_text(server, text, TIMEOUT_SECONDS)
     assert len(statuses) == 1
     assert statuses[0] < 500
     assert is_closed
@@ -57,7 +57,8 @@ def test_t25_a_leniently_parsed_request_is_one_request(server: Server, text: str
 
 def test_t25_pipelined_requests_are_answered_in_order(server: Server) -> None:
     paths = ("/version", "/nope", "/healthz")
-    statuses, is_closed = send_text(server, "".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n" for path in paths))
+    text = "".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n" for path in paths)
+    statuses, is_closed = send_text(server, text, 10 * WAIT_SECONDS)
     assert (statuses, is_closed) == ([200, 401, 200], False)
 
 

@@ -10,6 +10,7 @@ from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.errors import Forbidden, NotFound
 from fairlead.server.pipeline import After, Before, Pipeline, PipelineOptions, reject_malformed
 from tests.harness.calls import always_raise, always_reply, call
+from tests.harness.virtual_time import on_virtual_time
 
 OK = Reply(200, b"ok")
 SHORT = 0.02
@@ -148,6 +149,7 @@ def build_pipeline_with_timeout(seconds: float, serve: Handler, after: tuple[Aft
     return Pipeline((), serve, after, (), PipelineOptions(seconds, [0, 0]))
 
 
+@on_virtual_time
 async def test_a_request_that_takes_too_long_is_cancelled_and_gets_504() -> None:
     cancelled = asyncio.Event()
 
@@ -165,6 +167,7 @@ async def test_a_request_within_its_deadline_is_served() -> None:
     assert await build_pipeline_with_timeout(60, reply_after(0))(call()) is OK
 
 
+@on_virtual_time
 async def test_each_request_has_its_own_deadline() -> None:
     pipeline, started_at = build_pipeline_with_timeout(SHORT, wait_forever), asyncio.get_running_loop().time()
 
@@ -178,6 +181,7 @@ async def test_each_request_has_its_own_deadline() -> None:
     assert third >= SHORT * 3.9
 
 
+@on_virtual_time
 async def test_finished_requests_do_not_keep_others_from_timing_out() -> None:
     durations = iter((0, 0, 0, 3600))
 
@@ -189,6 +193,7 @@ async def test_finished_requests_do_not_keep_others_from_timing_out() -> None:
     assert [(await pipeline(call())).status for _ in range(4)] == [200, 200, 200, 504]
 
 
+@on_virtual_time
 async def test_a_task_is_not_left_cancelled_after_a_timeout() -> None:
     task = asyncio.current_task()
     assert task is not None
@@ -197,6 +202,7 @@ async def test_a_task_is_not_left_cancelled_after_a_timeout() -> None:
     await asyncio.sleep(0)
 
 
+@on_virtual_time
 async def test_a_handler_that_replies_in_spite_of_the_timeout_leaves_no_cancellation() -> None:
     async def serve(call: Call) -> Reply:
         try:
@@ -210,6 +216,7 @@ async def test_a_handler_that_replies_in_spite_of_the_timeout_leaves_no_cancella
     assert task.cancelling() == 0
 
 
+@on_virtual_time
 async def test_a_response_that_is_ready_is_not_replaced_by_a_timeout() -> None:
     async def compress_slowly(reply: Reply) -> Reply:
         await asyncio.sleep(0.6)
@@ -232,6 +239,7 @@ async def test_cancellation_is_not_a_timeout_and_runs_the_aborted_stages() -> No
     assert (aborted, trace) == ([pending], [])
 
 
+@on_virtual_time
 async def test_a_request_that_is_cancelled_when_its_time_is_up_is_aborted() -> None:
     aborted: list[Call] = []
     tasks: list[asyncio.Task[Reply]] = []
@@ -251,6 +259,7 @@ async def test_a_request_that_is_cancelled_when_its_time_is_up_is_aborted() -> N
     assert aborted == [pending]
 
 
+@on_virtual_time
 async def test_a_timeout_runs_no_aborted_stages() -> None:
     aborted: list[Call] = []
     assert (

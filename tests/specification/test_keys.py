@@ -129,7 +129,7 @@ def test_a_key_expires_after_its_ttl(api: Api) -> None:
 
 
 def test_with_ttl_after_last_activity_use_extends_the_life_of_a_key(api: Api) -> None:
-    by_creation, by_use = (api.create_key(ttl=3, ttlAfterLastActivity=each)["spec"]["key"] for each in (False, True))
+    by_creation, by_use = (api.create_key(ttl=8, ttlAfterLastActivity=each)["spec"]["key"] for each in (False, True))
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while get_status(api, by_creation) != 401:
         assert get_status(api, by_use) == 200

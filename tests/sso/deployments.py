@@ -19,6 +19,7 @@ import httpx
 from fairlead.core.crypto.certificates import Certificates
 from tests.console.servers import GROUP, LOGIN_COOKIE, ConsoleServer, running_console
 from tests.harness.eventually import wait_until
+from tests.harness.log_lines import read_lines
 from tests.harness.server_process import MANAGEMENT
 from tests.sso.providers.forging import read_query
 from tests.sso.providers.processes import Client
@@ -131,7 +132,8 @@ class Deployment:
 
     def audit_text(self) -> str:
         """All audit events. Those of unauthenticated clients are in a file of their own."""
-        return "".join(file.read_text() for file in sorted(self.audit_folder.glob("audit*.log")))
+        files = sorted(self.audit_folder.glob("audit*.log"))
+        return "".join(f"{line}\n" for file in files for line in read_lines(file))
 
     def event_of(self, response: httpx.Response) -> Json:
         """The audit event of a response, when the request was complete."""

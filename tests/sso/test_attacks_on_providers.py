@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates
 from tests.console.servers import GROUP, LOGIN_COOKIE
+from tests.harness.eventually import BUSY_SECONDS
 from tests.sso.attacks import CONNECTOR, attempt, check_refused, token
 from tests.sso.deployments import CANARY, SECRETS, Deployment, running_deployment
 from tests.sso.providers.forging import Answer, Forger, read_query
@@ -266,8 +267,8 @@ def test_a_stalled_provider_ends_in_a_page_and_delays_no_one_else(
             assert client.get(f"{GROUP}/projects").is_success
             slowest = max(slowest, time.monotonic() - sent)
         took = time.monotonic() - began
-    assert took < 30
-    assert slowest < 4, "requests of others waited for the provider"
+    assert took < 30 + BUSY_SECONDS
+    assert slowest < 4 + BUSY_SECONDS, "requests of others waited for the provider"
     for login in logins:
         assert (deployment.reason_of(login.result()), deployment.detail_of(login.result())) == (
             UNAVAILABLE,

@@ -145,7 +145,9 @@ async def test_a_backup_under_load_is_a_consistent_snapshot(backend: str, tmp_pa
     writers = [asyncio.create_task(keep_writing(store, number, stop)) for number in range(8)]
     revisions = []
     for _ in range(3):
-        await asyncio.sleep(0.05)
+        before = await store.revision()
+        while await store.revision() < before + 10 * len(writers):  # noqa: ASYNC110  # there is no event to wait for
+            await asyncio.sleep(0.05)
         out = BytesIO()
         async with open_snapshot(url) as snapshot:
             summary = await write_backup(snapshot, TIMESTAMP, backend, out)

@@ -168,7 +168,7 @@ async def test_closing_the_store_ends_its_watches(
     await asyncio.sleep(0.01)
     await store.commit([Write(A, b"x", 0)])
     await store.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         await asyncio.gather(*listeners)
     assert len(events) == 3
     assert [batch async for batch in store.watch((), FIRST_REVISION)] == []

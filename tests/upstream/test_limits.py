@@ -38,7 +38,7 @@ async def test_a_request_over_the_queue_limit_is_rejected(fake_cluster: FakeClus
 
 
 async def test_waiting_in_the_queue_has_a_timeout(fake_cluster: FakeCluster) -> None:
-    async with connect_upstream(fake_cluster, Limits(max_requests=1, connect_seconds=0.2)) as upstream:
+    async with connect_upstream(fake_cluster, Limits(max_requests=1, connect_seconds=2)) as upstream:
         stream = await send_request(upstream, "/fake/ticks")
         with pytest.raises(ClusterLimitExceeded):
             await send_request(upstream, "/version")

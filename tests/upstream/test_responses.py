@@ -226,10 +226,10 @@ async def test_a_timeout_includes_the_body(fake_cluster: FakeCluster, target: st
 
 
 async def test_waiting_for_the_response_headers_has_a_timeout(fake_cluster: FakeCluster) -> None:
-    async with connect_upstream(fake_cluster, Limits(response_header_seconds=0.1)) as upstream:
+    async with connect_upstream(fake_cluster, Limits(response_header_seconds=2)) as upstream:
         with pytest.raises(TimedOut):
             await send_request(upstream, "/fake/never")
-        assert b"tick 39" in await fetch_body(upstream, "/fake/ticks?count=40&seconds=0.01")
+        assert b"tick 39" in await fetch_body(upstream, "/fake/ticks?count=40&seconds=0.06")
 
 
 async def test_a_cancelled_request_is_interrupted(fake_cluster: FakeCluster) -> None:

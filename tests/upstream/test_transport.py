@@ -137,7 +137,7 @@ async def test_an_exception_in_a_protocol_closes_its_connection(
     monkeypatch.setattr(Connection, "data_received", fail)
     async with connect_upstream(fake_cluster) as upstream:
         with pytest.raises(Unreachable):
-            await asyncio.wait_for(upstream.send(Request("POST", "/version")), 10)
+            await asyncio.wait_for(upstream.send(Request("POST", "/version")), 40)
         await eventually(lambda: upstream.in_use == 0 and not fake_cluster.open_connections)
     assert [str(error) for error in errors] == ["a fault"]
 

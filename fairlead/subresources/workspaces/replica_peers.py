@@ -55,6 +55,8 @@ class _Peer:
     lock: asyncio.Lock
     link: Link | None = None
     retry_at: float = 0.0
+    is_silent: bool = False
+    """Whether the last attempt to reach it has failed."""
 
 
 class ReplicaPeers:
@@ -98,7 +100,7 @@ class ReplicaPeers:
             if stream is not None:
                 self._known[request.runner] = found.identity
                 return stream
-        silent = [f'"{each.identity}"' for each in replicas.values() if self._is_left_alone(each)]
+        silent = [f'"{each.identity}"' for each in replicas.values() if self._is_silent(each)]
         if silent:
             elsewhere = f"it may be connected to {', '.join(silent)}, which could not be reached; try again"
             raise Refused(UNAVAILABLE, f'no replica that responds has runner "{request.runner}": {elsewhere}')
@@ -131,6 +133,9 @@ class ReplicaPeers:
         except TimeoutError:
             self._leave_alone(replica, "it does not respond")
             return False
+        peer = self._peers.get(replica.identity)
+        if peer is not None and peer.link is not None:
+            peer.is_silent = False
         if stream is not None:
             await stream.reset("answered")
         return stream is not None
@@ -181,13 +186,18 @@ class ReplicaPeers:
     def _leave_alone(self, replica: Replica, reason: str) -> None:
         peer = self._peers.get(replica.identity)
         if peer is not None:
-            peer.retry_at = asyncio.get_running_loop().time() + RETRY_SECONDS
+            peer.is_silent, peer.retry_at = True, asyncio.get_running_loop().time() + RETRY_SECONDS
         address = f"{replica.host}:{replica.port}"
         log.warning("another replica cannot be reached", replica=replica.identity, address=address, reason=reason)
 
     def _is_left_alone(self, replica: Replica) -> bool:
         peer = self._peers.get(replica.identity)
         return peer is not None and asyncio.get_running_loop().time() < peer.retry_at
+
+    def _is_silent(self, replica: Replica) -> bool:
+        """Not the same as left alone: that may be over by the time that all others have answered."""
+        peer = self._peers.get(replica.identity)
+        return peer is not None and peer.is_silent
 
     def _forget_ended(self) -> None:
         """Drops what is known of replicas that have ended."""

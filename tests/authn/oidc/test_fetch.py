@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -43,9 +42,7 @@ async def test_a_json_object_is_fetched(issuer: OpenIdIssuer) -> None:
 @pytest.mark.parametrize("status", [STALL, DRIP])
 async def test_a_slow_response_ends_with_a_timeout(issuer: OpenIdIssuer, status: int) -> None:
     issuer.publish("/document", {}, status)
-    started = time.monotonic()
     assert (await _fail(issuer, fetcher=Fetcher(timeout_seconds=2))).reason == Reason.PROVIDER_TIMEOUT
-    assert time.monotonic() - started < 30
 
 
 async def test_a_socket_that_never_answers_the_handshake_ends_with_a_timeout() -> None:
@@ -66,9 +63,8 @@ async def test_a_slow_provider_delays_neither_the_event_loop_nor_other_providers
         fetcher = Fetcher(timeout_seconds=10)
         waiting = [asyncio.create_task(_fail(issuer, "/slow", fetcher)) for _ in range(MAX_CONCURRENT_REQUESTS * 2)]
         await asyncio.sleep(0.3)
-        started = time.monotonic()
         assert (await _get(other, "/keys", fetcher))["keys"]
-        assert time.monotonic() - started < 5
+        assert not any(task.done() for task in waiting)
         assert issuer.requests["/slow"] <= MAX_CONCURRENT_REQUESTS
         assert {error.reason for error in await asyncio.gather(*waiting)} == {Reason.PROVIDER_TIMEOUT}
 

@@ -47,7 +47,7 @@ def test_the_log_has_the_url_and_the_path_of_the_first_key_but_never_the_key(
     response = httpx.get(lines[-1]["url"] + path, verify=ssl_context, headers={"Authorization": f"Bearer {key}"})
     assert response.status_code == 200
     process.send_signal(signal.SIGTERM)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (0, "")
     assert key is not None
     assert key not in json.dumps(lines) + errors
@@ -75,7 +75,7 @@ def test_a_certificate_with_another_private_key_is_rejected_at_start(fairlead: F
     one, other = ensure_certificates(tmp_path / "one"), ensure_certificates(tmp_path / "other")
     files = ["--tls-cert", str(one.cert_file), "--tls-key", str(other.key_file)]
     process = fairlead("serve", "--data", str(tmp_path / "data"), "--port", "0", *files)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert (process.returncode, output) == (1, "")
     assert errors.startswith("fairlead: ") and "unusable certificate or key" in errors
 

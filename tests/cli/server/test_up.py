@@ -36,13 +36,13 @@ def read_ready_line(process: "subprocess.Popen[str]") -> dict[str, Any]:
 def stop_process(process: "subprocess.Popen[str]", signal_number: int = signal.SIGTERM) -> tuple[int, str, str]:
     """Sends a signal and returns the exit code, the remaining output and the remaining errors."""
     process.send_signal(signal_number)
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     return process.returncode, output, errors
 
 
 def expect_startup_error(process: "subprocess.Popen[str]") -> str:
     """Returns the only line that a failing command prints."""
-    output, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors.count("\n")) == (1, "", 1), errors
     return errors
 

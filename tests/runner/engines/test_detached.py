@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.runner.engines.devcontainer import detached
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
+from tests.harness.eventually import eventually
 
 
 async def test_a_command_that_prints_without_end_does_not_fill_the_disk(
@@ -53,3 +54,33 @@ async def test_the_position_is_replaced_as_a_whole(tmp_path: Path) -> None:
     with (tmp_path / "offset").open() as former:
         assert await command.follow(lines.append) == 0
         assert (former.read(), (tmp_path / "offset").read_text()) == ("0", "4")
+
+
+async def test_a_command_is_killed_also_before_it_has_written_its_pid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detached, "SCRIPT", 'sleep 3600; "$@"')
+    command = DetachedCommand(tmp_path)
+    command.start("task", ["/bin/true"], {"PATH": "/usr/bin:/bin"})
+    assert command.find_leader() is not None
+    await command.kill()
+    assert command.find_leader() is None
+
+
+async def test_the_command_writes_its_pid_for_a_runner_that_was_killed_before_it_could(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(detached, "write_file", lambda *_: None)
+    command = DetachedCommand(tmp_path)
+    command.start("task", ["/bin/sleep", "3600"], {"PATH": "/usr/bin:/bin"})
+    leader = await eventually(command.find_leader)
+    assert (tmp_path / "pid").read_text() == f"{leader}\n"
+    await command.kill()
+
+
+async def test_a_command_that_was_killed_before_this_runner_started_has_no_exit_code(tmp_path: Path) -> None:
+    command, lines = DetachedCommand(tmp_path), list[bytes]()
+    (tmp_path / "pid").write_text("4194305\n")  # more than the largest pid
+    (tmp_path / "log").write_text("one\n")
+    assert await command.follow(lines.append) is None
+    assert lines == [b"one\n"]

@@ -13,6 +13,7 @@ from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, Po
 from fairlead.server.http.asgi import AsgiApp
 from tests.harness.audit import AuditFixture, object_path, open_audit
 from tests.harness.calls import read_stream
+from tests.harness.eventually import TIMEOUT_SECONDS, eventually
 
 CONFIGMAPS = object_path(CONFIGMAP)
 STARTED_AND_COMPLETE = ["ResponseStarted", "ResponseComplete"]
@@ -44,11 +45,7 @@ async def open_stream(audit: AuditFixture, method: str = "GET") -> Any:
 
 async def wait_for_events(audit: AuditFixture, count: int) -> None:
     """Waits until the writer thread has written that many events."""
-    for _ in range(1_000):
-        if len(audit.events) >= count:
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail(f"{count} events were expected, not {audit.events}")
+    await eventually(lambda: len(audit.events) >= count, TIMEOUT_SECONDS)
 
 
 async def test_a_stream_is_recorded_when_it_begins_and_when_it_ends() -> None:

@@ -114,7 +114,7 @@ async def test_a_stream_cancelled_while_it_waits_leaves_the_queue() -> None:
     with pytest.raises(asyncio.CancelledError):
         waiting.throw(asyncio.CancelledError())
     assert server.control.levels[BULK].queue.length == 0
-    await asyncio.wait_for(server.stream(ADA, 2), 5)
+    await asyncio.wait_for(server.stream(ADA, 2), 40)
     assert server.sent["ada"] == 2
 
 
@@ -128,7 +128,7 @@ async def test_a_stream_continues_after_the_queue_was_full(monkeypatch: pytest.M
     use_up_budget(control)
     other = control.admit(control.levels[BULK], Ticket(clients.for_user(BEN).bulk_lane.flow, 1.0))
     assert other is not None
-    await asyncio.wait_for(Pacer(control, clients).pace_for(ADA).wait_for_slot(), 5)
+    await asyncio.wait_for(Pacer(control, clients).pace_for(ADA).wait_for_slot(), 40)
     assert other.done()
 
 

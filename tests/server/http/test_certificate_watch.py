@@ -15,7 +15,7 @@ from fairlead.server.http.certificate_watch import MAIN_PORT, ReloadCounter, wat
 from fairlead.server.metrics.certificates import reload_families
 from fairlead.server.metrics.exposition import TEXT, render_families
 from tests.harness.certificates import create_authority
-from tests.harness.eventually import eventually
+from tests.harness.eventually import TIMEOUT_SECONDS, eventually
 
 
 @asynccontextmanager
@@ -35,7 +35,7 @@ def poll_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def wait_for(found: list[CertificateFiles], count: int) -> None:
-    await eventually(lambda: len(found) >= count, 10)
+    await eventually(lambda: len(found) >= count, TIMEOUT_SECONDS)
 
 
 async def test_a_new_certificate_is_reported_once_it_is_complete(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ async def test_a_renewal_that_fails_is_tried_again(tmp_path: Path, monkeypatch: 
 
     files = read_certificate_files(*create_authority(tmp_path).issue("server"))
     task = asyncio.create_task(watch_certificate(files, lambda _: asyncio.sleep(0), fail))
-    await eventually(lambda: len(attempts) >= 2, 10)
+    await eventually(lambda: len(attempts) >= 2, TIMEOUT_SECONDS)
     assert not task.done()
     task.cancel()
 
@@ -146,10 +146,10 @@ async def test_attempts_to_use_changed_files_are_counted(tmp_path: Path) -> None
     task = asyncio.create_task(watch_certificate(files, ignore, count=partial(reloads.count, MAIN_PORT)))
     await asyncio.sleep(0.05)
     files.key_file.write_bytes(b"damaged")
-    await eventually(lambda: reloads.results["main", "failure"] > 0, 10)
+    await eventually(lambda: reloads.results["main", "failure"] > 0, TIMEOUT_SECONDS)
     assert reloads.results["main", "success"] == 0
     authority.issue("server")
-    await eventually(lambda: reloads.results["main", "success"] > 0, 10)
+    await eventually(lambda: reloads.results["main", "success"] > 0, TIMEOUT_SECONDS)
     task.cancel()
     page = render_families(reload_families(reloads), TEXT).decode()
     assert 'fairlead_certificate_reloads_total{port="main",result="success"} 1.0' in page

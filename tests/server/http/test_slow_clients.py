@@ -62,7 +62,7 @@ async def test_a_slow_client_gets_all_data(pair: Pair) -> None:
     lingering = asyncio.create_task(linger(handle))
     assert await asyncio.to_thread(read_all, client) == b"x" * LARGE_SIZE
     client.close()
-    await asyncio.wait_for(lingering, 10)
+    await asyncio.wait_for(lingering, 40)
     assert handle.fileno() == -1
 
 
@@ -73,7 +73,7 @@ async def test_a_connection_without_progress_is_closed(pair: Pair, monkeypatch: 
     server.sendall(b"x" * LARGE_SIZE)
     handle = await dup_client_connection(client)
     server.close()
-    await asyncio.wait_for(linger(handle), 10)
+    await asyncio.wait_for(linger(handle), 40)
     assert handle.fileno() == -1
 
 
@@ -84,7 +84,7 @@ async def test_a_client_that_has_everything_is_closed_after_the_timeout(
     server, client = pair
     handle = await dup_client_connection(client)
     server.close()
-    await asyncio.wait_for(linger(handle), 10)
+    await asyncio.wait_for(linger(handle), 40)
     assert client.recv(1) == b""
 
 
@@ -95,7 +95,7 @@ async def test_lingering_has_a_timeout(pair: Pair, monkeypatch: pytest.MonkeyPat
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGE_SIZE)
     server.sendall(b"x" * LARGE_SIZE)
     handle = await dup_client_connection(client)
-    await asyncio.wait_for(linger(handle), 10)
+    await asyncio.wait_for(linger(handle), 40)
     assert handle.fileno() == -1 and not slow_clients._lingering_sockets
 
 
@@ -109,7 +109,7 @@ async def test_the_number_of_lingering_connections_is_limited(pair: Pair, monkey
     await linger(second)
     assert (second.fileno(), lingering.done()) == (-1, False)
     client.close()
-    await asyncio.wait_for(lingering, 10)
+    await asyncio.wait_for(lingering, 40)
     assert slow_clients.can_linger()
 
 

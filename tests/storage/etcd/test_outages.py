@@ -25,7 +25,8 @@ from fairlead.storage.etcd.address import UnknownOutcome
 from fairlead.storage.etcd.client import TXN, EtcdClient
 from fairlead.storage.etcd.messages import TxnResponse, watch_request
 from tests.harness.etcd_proxy import EtcdProxy
-from tests.harness.etcd_server import EtcdCluster, free_ports, open_etcd, running_etcd, shared_cluster
+from tests.harness.etcd_server import EtcdCluster, open_etcd, running_etcd, shared_cluster
+from tests.harness.free_ports import free_ports
 
 A, B = ("things", "a"), ("things", "b")
 NUMBERS = count()

@@ -16,7 +16,8 @@ from fairlead.storage.contract import FIRST_REVISION, Event, Record, StoreUnavai
 from fairlead.storage.postgres import PostgresStore, connection, follower, reader, writer
 from fairlead.storage.postgres.connection import ERROR_ADVICE, explain_error, parse_address
 from tests.fake_cluster.certificates import get_authority
-from tests.harness.postgres_server import DATABASE, FAST, USER, PostgresServer, free_port, require_postgres, schema_for
+from tests.harness.free_ports import free_port
+from tests.harness.postgres_server import DATABASE, FAST, USER, PostgresServer, require_postgres, schema_for
 
 A, B = ("a",), ("b",)
 

@@ -28,7 +28,9 @@ async def test_a_backup_under_load_is_a_consistent_snapshot(tmp_path: Path) -> N
     writers = [asyncio.create_task(write(number)) for number in range(16)]
     copies = [tmp_path / f"copy-{number}.db" for number in range(3)]
     for copy in copies:
-        await asyncio.sleep(0.02)
+        before = await store.revision()
+        while await store.revision() == before:  # noqa: ASYNC110  # there is no event to wait for
+            await asyncio.sleep(0.02)
         await asyncio.to_thread(back_up, tmp_path / "store.db", copy)
     stop.set()
     await asyncio.gather(*writers)

@@ -17,7 +17,7 @@ from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof, Exit, StreamReset
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.subresources.workspaces.worker_peers import WorkerPeers
-from tests.harness.eventually import eventually
+from tests.harness.eventually import TIMEOUT_SECONDS, eventually, poll_until_found
 from tests.links.pipes import pipe_pair
 
 REQUEST = OpenRequest("ssh", "local", user="ada")
@@ -44,7 +44,7 @@ class Runner:
         self.running: asyncio.Task[LinkEnd] = asyncio.create_task(self.link.run())
 
     async def end(self) -> LinkEnd:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             return await self.running
 
 
@@ -76,7 +76,7 @@ async def converse(stream: Stream) -> tuple[bytes, int]:
         await stream.send_eof(STDIN)
 
     writing, output = asyncio.create_task(write()), bytearray()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while isinstance(message := await stream.receive(), Data | Eof):
             output += message.content if isinstance(message, Data) else b""
         await writing
@@ -117,7 +117,7 @@ async def test_streams_of_a_replaced_connection_end(hub: RunnerHub) -> None:
         stream = await hub.open(REQUEST)
         async with connected(hub, "boot"):
             with pytest.raises(StreamReset):
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(40):
                     await stream.receive()
 
 
@@ -132,8 +132,7 @@ async def test_a_user_cannot_take_all_streams_of_a_runner() -> None:
         await hub.open(OpenRequest("ssh", "local", user="bob"))
         for stream in opened:
             assert (await converse(stream))[1] == 7
-        await asyncio.sleep(0.05)
-        await hub.open(REQUEST)
+        await poll_until_found(lambda: hub.open(REQUEST), "the ended streams count no longer", TIMEOUT_SECONDS, Refused)
 
 
 async def test_a_link_ends_when_its_key_is_revoked(hub: RunnerHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +198,7 @@ async def test_a_refusal_and_a_reset_pass_through_a_worker(tmp_path: Path) -> No
         assert refused.value.code == 409
         stream = await hubs[0].open(REQUEST)
         await stream.reset("the client has disconnected")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(40):
             await cancelled.wait()
 
 

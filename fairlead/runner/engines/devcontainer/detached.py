@@ -12,13 +12,15 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.runner.engines.devcontainer.layout import write_file
 
-SCRIPT = 'cd "$0" && echo $$ >pid && "$@" >out 2>>log </dev/null; echo $? >exit.new; mv exit.new exit'
+SCRIPT = """cd "$0" && echo $$ >pid.sh && mv pid.sh pid && "$@" >out 2>>log </dev/null
+echo $? >exit.new; mv exit.new exit"""
 POLL_SECONDS = 0.1
 FREED_BYTES = 16 << 20
 PUNCH_HOLE = 0x01 | 0x02
@@ -37,8 +39,10 @@ class DetachedCommand:
             return ""
 
     def start(self, task_id: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Writes the pid, as the command itself does: the runner may want to kill it before it gets to that, and may be
+        killed itself before it gets to it."""
         write_file(self.folder / "task", task_id.encode())
-        subprocess.Popen(
+        leader = subprocess.Popen(
             ["/bin/sh", "-c", SCRIPT, str(self.folder), *command],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -46,6 +50,9 @@ class DetachedCommand:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        write_file(self.folder / "pid", b"%d" % leader.pid)
+        while self.find_leader() is None and leader.poll() is None:  # it gets its command line a moment after its start
+            time.sleep(0.001)
 
     def read_exit_code(self) -> int | None:
         try:
@@ -84,7 +91,8 @@ class DetachedCommand:
                 return code
             if started and leader is None:
                 return self.read_exit_code()
-            if not started and not await self._wait_for_start():
+            started = started or await self._wait_for_start()
+            if not started:
                 return None
             await asyncio.sleep(POLL_SECONDS)
 

@@ -29,7 +29,7 @@ async def running(engine: KubernetesEngine) -> AsyncIterator[KubernetesEngine]:
 
 
 async def is_gone(pid: int) -> bool:
-    for _ in range(100):
+    for _ in range(800):
         if not read_start_ticks(pid):
             return True
         await asyncio.sleep(0.05)
