@@ -18,6 +18,8 @@ PROCESSES := -n 3 --dist loadfile --no-loadscope-reorder
 CACHES := .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
 export PYTHON
+# A run of the tests imports each module in many processes. All but the first should find it compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +31,7 @@ up: $(RUN) ## start a server on this machine and print how to reach it
 # Tests start many servers. Without compiled files, each of them would compile the whole package again.
 # Types are checked meanwhile: that takes a minute on one core.
 test: $(TEST) test-tools check-style ## everything that CI runs: the checks, and the tests on two cores
-	@$(BIN)/python -m compileall -q fairlead
+	@$(BIN)/python -m compileall -q -j 0 -x '/(test_|conftest)' fairlead bench scripts tests
 	@types="$$(mktemp)"; $(BIN)/mypy --no-error-summary >"$$types" 2>&1 & checking=$$!; \
 	status=0; $(BIN)/pytest $(PROCESSES) -m 'not long' $(ARGS) || status=$$?; \
 	wait $$checking || { cat "$$types" >&2; echo 'error: the types are wrong; see above' >&2; status=1; }; \

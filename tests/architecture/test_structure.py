@@ -8,8 +8,9 @@ noticed: a rule that lets everything pass would look just like a tidy house.
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,34 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text, filename=str(self.path))
 
+    @property
+    def functions(self) -> "Sequence[Function]":
+        return _find_functions(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    name: str
+    line: int
+    lines: int
+    parameters: int
+    """Without `self` and `cls`."""
+
 
 Rule = Callable[[Source], Iterator[str]]
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def _find_functions(source: Source) -> Sequence[Function]:
+    """Cached, because parsing takes most of the time of a rule."""
+    nodes = (node for node in statements(source.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return tuple(map(_describe, nodes))
+
+
+def _describe(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
+    names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    lines = (node.end_lineno or node.lineno) - node.lineno + 1
+    return Function(node.name, node.lineno, lines, len(names) - (names[:1] in (["self"], ["cls"])))
 
 
 def sources(*folders: str) -> list[Source]:
@@ -67,13 +93,20 @@ def sources(*folders: str) -> list[Source]:
     return [source for source in found if source.path not in STANDS_ALONE]
 
 
-def functions(tree: ast.Module) -> Iterator[Function]:
-    return (node for node in ast.walk(tree) if isinstance(node, Function))
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """Every statement of a file, at any depth. `ast.walk` would also visit all expressions, which have none."""
+    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
+        children = getattr(node, name, None)
+        if isinstance(children, list):  # the body of a lambda or of a conditional expression is none
+            for child in children:
+                if isinstance(child, ast.stmt):
+                    yield child
+                yield from statements(child)
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Every absolutely imported module with its line, wherever in the file the import stands."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
@@ -81,6 +114,8 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def find_misplaced_imports(source: Source) -> Iterator[str]:
+    if not any(name in source.text for name in HOMES):
+        return
     for line, name in imported(source.tree):
         homes = HOMES.get(name.partition(".")[0])
         if homes and not any(source.module == home or source.module.startswith(home + ".") for home in homes):
@@ -94,21 +129,18 @@ def long_files(source: Source) -> Iterator[str]:
 
 
 def long_functions(source: Source) -> Iterator[str]:
-    for function in functions(source.tree):
-        lines = (function.end_lineno or function.lineno) - function.lineno + 1
-        if lines > MAX_FUNCTION_LINES:
-            place = f"{source.path}:{function.lineno}"
-            yield f"{place}: {function.name} has {lines} lines; {MAX_FUNCTION_LINES} is the limit"
+    for function in source.functions:
+        if function.lines > MAX_FUNCTION_LINES:
+            place = f"{source.path}:{function.line}"
+            yield f"{place}: {function.name} has {function.lines} lines; {MAX_FUNCTION_LINES} is the limit"
 
 
 def crowded_functions(source: Source) -> Iterator[str]:
     """Written functions only: the fields of a dataclass are no parameters that anybody reads in a row."""
-    for function in functions(source.tree):
-        spec = function.args
-        names = [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
-        count = len(names) - (names[:1] in (["self"], ["cls"]))
+    for function in source.functions:
+        count = function.parameters
         if count > MAX_PARAMETERS:
-            yield f"{source.path}:{function.lineno}: {function.name} takes {count} parameters; make a value of them"
+            yield f"{source.path}:{function.line}: {function.name} takes {count} parameters; make a value of them"
 
 
 def vague_names(source: Source) -> Iterator[str]:
@@ -153,6 +185,8 @@ def test_no_reminders_are_left_in_the_code() -> None:
     assert not breaches(reminders, *EVERYTHING)
 
 
+CROWDED = "def f(a, b, c, d, e, f, g): ..."
+
 BREACHES: list[tuple[Rule, str, str]] = [
     (find_misplaced_imports, "fairlead/registry/resource.py", "def f():\n    import sqlite3"),
     (find_misplaced_imports, "fairlead/storage/view/view.py", "from sqlite3 import dbapi2"),
@@ -160,6 +194,9 @@ BREACHES: list[tuple[Rule, str, str]] = [
     (find_misplaced_imports, "fairlead/server/api/watch.py", "import granian.rsgi"),
     (long_files, "fairlead/app.py", "x = 1\n" * 401),
     (long_functions, "fairlead/app.py", "def f():\n" + "    x = 1\n" * 60),
+    (crowded_functions, "fairlead/app.py", f"try: ...\nexcept E:\n  match x:\n    case 1:\n      {CROWDED}"),
+    (crowded_functions, "fairlead/app.py", f"class C:\n  for x in y: ...\n  else:\n    {CROWDED}"),
+    (crowded_functions, "fairlead/app.py", f"try: ...\nfinally:\n  with x:\n    {CROWDED}"),
     (crowded_functions, "fairlead/app.py", "async def f(a, b, c, d, *, e, f, g): ..."),
     (vague_names, "fairlead/server/utils.py", ""),
     (vague_names, "fairlead/common/__init__.py", ""),

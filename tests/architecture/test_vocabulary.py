@@ -85,7 +85,9 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
-    """Every string and comment, with its line."""
+    """Every string and comment with such a word in its file, with its line."""
+    if not TEXT_WORDS.search(source):  # a tenth of the time that reading the tokens takes
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.STRING, tokenize.COMMENT) and not ALIAS.fullmatch(token.string):
             yield token.start[0], token.string
@@ -94,6 +96,8 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
 def identifier_breaches(path: str, source: str, words: Set[str] = IDENTIFIER_WORDS) -> list[str]:
     module = [word for word in split_words(Path(path).stem) if word in words]
     found = [f"{path}: the module's name contains {word!r}" for word in module]
+    if words.isdisjoint(split_words(source)):  # a tenth of the time that parsing takes
+        return found
     for line, name in identifiers(ast.parse(source)):
         found += [f"{path}:{line}: {name} contains {word!r}" for word in split_words(name) if word in words]
     return found
