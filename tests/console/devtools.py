@@ -19,6 +19,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 TIMEOUT_SECONDS = 30.0
+UNRELIABLE_SECONDS = {"Accessibility.queryAXTree": 8.0}
+"""Chromium never responds to these if the document is replaced meanwhile, so they have to be sent again."""
 """How long the browser may take to start, and to respond to a command. Nothing is measured with it."""
 CLOSE_SECONDS = 5.0
 
@@ -76,10 +78,11 @@ class DevTools:
 
     def send(self, method: str, params: Params, session: str = "") -> Params:
         """Sends a command and returns its result. Events that arrive before it are passed to their listeners."""
-        number, deadline = self.post(method, params, session), time.monotonic() + TIMEOUT_SECONDS
+        seconds = UNRELIABLE_SECONDS.get(method, TIMEOUT_SECONDS)
+        number, deadline = self.post(method, params, session), time.monotonic() + seconds
         while number not in self._replies:
             if not self._read_message(deadline - time.monotonic()):
-                raise TimeoutError(f"the browser did not respond to {method} within {TIMEOUT_SECONDS} s")
+                raise TimeoutError(f"the browser did not respond to {method} within {seconds} s")
         reply = self._replies.pop(number)
         if "error" in reply:
             raise DevToolsError(f"{method}: {reply['error'].get('message')}")

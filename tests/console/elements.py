@@ -95,7 +95,7 @@ class Elements:
         wanted = {"role": role} | ({"accessibleName": name} if name else {})
         try:
             nodes = self.send("Accessibility.queryAXTree", backendNodeId=root, **wanted)["nodes"]
-        except DevToolsError:  # the document was replaced in between
+        except (DevToolsError, TimeoutError):  # the document was replaced in between
             return
         for node in nodes:
             if not node.get("ignored") and "backendDOMNodeId" in node:
