@@ -31,6 +31,8 @@ __all__ = ["Browser", "JavaScriptError", "Page", "Request", "Role", "Target", "o
 NAVIGATION_ERRORS = ("Cannot find context", "context was destroyed", "Could not find object", "navigated")
 """The document of a request to the browser is not there any more."""
 WAIT_SECONDS = 30.0
+MAX_LOADS, NETWORK_CHANGED = 5, "net::ERR_NETWORK_CHANGED"
+"""Chromium fails all requests when a network interface appears, and other tests start containers."""
 POLL_SECONDS = 0.03
 DEFAULT_SIZE = (1280, 800)
 SET_VISIBILITY = """(() => {
@@ -124,11 +126,16 @@ class Page:
 
     def goto(self, path: str) -> None:
         """Loads a page and waits until its `load` event. The path is relative to /console/."""
-        answer = self.send("Page.navigate", url=urljoin(f"{self.base_url}/console/", path))
-        if answer.get("errorText"):
-            raise AssertionError(f"could not load {path}: {answer['errorText']}")
-        loader = answer.get("loaderId")
-        self.wait_until(lambda: loader is None or loader in self.events.loaded, f"{path} is loaded")
+        for _ in range(MAX_LOADS):
+            before = len(self.events.requests)
+            answer = self.send("Page.navigate", url=urljoin(f"{self.base_url}/console/", path))
+            error, loader = answer.get("errorText"), answer.get("loaderId")
+            if error != NETWORK_CHANGED:
+                assert not error, f"could not load {path}: {error}"
+                self.wait_until(lambda: loader is None or loader in self.events.loaded, f"{path} is loaded")  # noqa: B023
+                if NETWORK_CHANGED not in (each.error for each in list(self.events.requests.values())[before:]):
+                    return
+        raise AssertionError(f"could not load {path}: the network interfaces of this machine change all the time")
 
     def reload(self) -> None:
         count = len(self.events.loaded)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.console.browser import Browser, JavaScriptError, Page
+from tests.console.browser import Browser, JavaScriptError, Page, role
 from tests.console.conftest import SignIn
 from tests.console.path_proxy import running_proxy
 from tests.console.servers import USERS, ConsoleServer
@@ -23,6 +23,16 @@ def test_a_page_below_another_loads_the_same_files(page: Page) -> None:
     page.wait_for("dialog input")
     page.wait_idle(1.0)
     assert {request.status for request in page.requests if request.path.startswith("/console/assets/")} == {200}
+
+
+def test_a_page_whose_scripts_cannot_be_loaded_says_so(page: Page) -> None:
+    page.send("Network.setBlockedURLs", urls=["*/shell/shell.js"])
+    page.goto("")
+    page.wait_for_text("The console has not been loaded")  # innerText has no hidden text
+    page.send("Network.setBlockedURLs", urls=[])
+    page.click(role("link", "Reload"))
+    page.wait_for("dialog input")
+    assert page.count("main.late") == 0
 
 
 def test_a_second_visit_takes_all_files_from_the_cache(page: Page) -> None:

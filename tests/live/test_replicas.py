@@ -239,7 +239,7 @@ def test_of_two_replicas_with_different_secrets_only_one_starts(tmp_path: Path) 
         for name in ("a", "b")
     ]
     try:
-        wait_until(lambda: any(process.poll() is not None for process in processes))
+        wait_until(lambda: any(process.poll() is not None for process in processes), 120)
         loser, winner = sorted(processes, key=lambda process: process.poll() is None)
         assert "copy" in loser.communicate()[1]
         assert winner.stdout is not None and json.loads(winner.stdout.readline())["accessKey"]

@@ -24,7 +24,7 @@ let main, heading, crumbs, menu;
 
 export async function startShell() {
   applyTheme();
-  document.body.append(liveRegion());
+  replace(document.body, liveRegion());
   setLeaveQuestion(() => window.confirm(T.unsaved));
   try {
     await Promise.all([loadSession({ asks: true }), management.load()]);
