@@ -9,7 +9,7 @@ import gc
 import logging
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,10 +33,21 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 TOOLS = Path(__file__).resolve().parent.parent / ".tools" / "bin"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects no garbage while tests are collected: there is none, and each collection would look at all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
-    """Exempts the collected tests from garbage collections: each would look at all of them again."""
+    """Exempts the collected tests from garbage collections. Most tests make less garbage than starts one now."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 @pytest.fixture(autouse=True)
