@@ -31,7 +31,7 @@ from fairlead.registry.kind import Change
 from fairlead.registry.owner_usage import OwnerUsageIndex
 from fairlead.registry.registry import Registry
 from fairlead.registry.request_body import enforced_problems
-from fairlead.registry.validate import Validator
+from fairlead.registry.validate import build_validator
 from fairlead.registry.write_options import server_write_options
 
 KEY_PATH = "spec.key"
@@ -64,7 +64,7 @@ class KeyIssuer:
 
 def issue_access_key(issuer: KeyIssuer, api_group: str) -> Rule:
     """Issues new access keys and checks updates."""
-    shape = Validator(OWNED_ACCESS_KEY.schema())
+    shape = OWNED_ACCESS_KEY.derive(build_validator)
     digests: OwnerUsageIndex | None = None
 
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, OWNED_ACCESS_KEY.plural))

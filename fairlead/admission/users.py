@@ -27,7 +27,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 from fairlead.registry.request_body import enforced_problems
-from fairlead.registry.validate import Validator
+from fairlead.registry.validate import build_validator
 from fairlead.storage.contract import Precondition
 from fairlead.storage.view.view import Entry
 
@@ -42,7 +42,7 @@ MEMBERSHIP_PATHS = ("spec.users", "spec.groups", "spec.disabled")
 
 def check_users_and_teams(authorize: Authorize, is_admin_user: Callable[[str], bool], api_group: str) -> Rule:
     """Checks writes to users and teams. `is_admin_user` also knows the administrators by a group mapping."""
-    shapes = {kind.plural: Validator(kind.schema()) for kind in (USER, TEAM)}
+    shapes = {kind.plural: kind.derive(build_validator) for kind in (USER, TEAM)}
 
     @applies_to(lambda kind, verb: is_resource(kind, api_group, *shapes))
     async def rule(change: Change, registry: Registry) -> None:

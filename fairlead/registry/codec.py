@@ -96,7 +96,8 @@ def entry_builder(catalog: Catalog) -> Callable[[Record], Entry]:
         known = readers.get(resource)
         if known is None:
             found = catalog.resource(*resource)
-            known = readers[resource] = found, SelectorFieldReader(found)
+            reader = SelectorFieldReader(None) if found is None else found.derive(SelectorFieldReader)
+            known = readers[resource] = found, reader
         kind, reader = known
         full_body = with_resource_version(record.value, record.revision)
         body = response_body(kind, full_body) if kind is not None else full_body

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -25,6 +25,8 @@ __all__ = ["ALL_VERBS", "MANAGEMENT_GROUP", "Action", "Change", "Column", "Conve
 
 MANAGEMENT_GROUP = "management.service.sh"
 """Default of the setting `api_group`. Kinds declared with this group move to the configured one."""
+
+T = TypeVar("T")
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -279,6 +281,15 @@ class Kind:
     conversion: Conversion | None = None
     """Set for a kind that serves the objects of another one: it has its own names, rules and permissions, but no
     storage."""
+    _derived: dict[Callable[[Kind], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def derive(self, build: Callable[[Kind], T]) -> T:
+        """`build(self)`, which is called once: compiling a schema takes milliseconds, and all that need the same one
+        share it, also those of other registries."""
+        if build not in self._derived:
+            self._derived[build] = build(self)
+        derived: T = self._derived[build]
+        return derived
 
     @property
     def may_be_server_owned(self) -> bool:

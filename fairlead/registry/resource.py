@@ -26,7 +26,7 @@ from fairlead.registry.patching.merge_schema import MergeSchemas, build_merge_sc
 from fairlead.registry.request_body import BodyContext
 from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.registry.validate import Validator
+from fairlead.registry.validate import Validator, build_builtin_validator, build_validator
 from fairlead.registry.write_locks import LockQueue, is_lock_key
 from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
 from fairlead.storage import contract
@@ -55,19 +55,19 @@ class Resource:
 
     @cached_property
     def validator(self) -> Validator:
-        return Validator(self.kind.schema(), zero_nulls=self.kind.builtin)
+        return self.kind.derive(build_builtin_validator if self.kind.builtin else build_validator)
 
     @cached_property
     def merge_schemas(self) -> MergeSchemas:
-        return build_merge_schemas(self.kind)
+        return self.kind.derive(build_merge_schemas)
 
     @cached_property
     def _apply_engine(self) -> ApplyEngine:
-        return ApplyEngine.for_kind(self.kind, self.merge_schemas)
+        return self.kind.derive(ApplyEngine.for_kind)
 
     @cached_property
     def _url_fields(self) -> write_rules.UrlFields:
-        return write_rules.find_url_fields(self.kind)
+        return self.kind.derive(write_rules.find_url_fields)
 
     def get_cached(self, namespace: str, name: str) -> Entry | None:
         """The object as it is in the view now."""

@@ -14,6 +14,7 @@ import jsonschema_rs
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 from fairlead.registry.freeform_limits import SKIP_FREEFORM_CHECK, FreeformCheck
+from fairlead.registry.kind import Kind
 from fairlead.registry.schema import Schema
 from fairlead.registry.validation_walk import (
     FORMATS,
@@ -24,7 +25,7 @@ from fairlead.registry.validation_walk import (
     number_bounds,
 )
 
-__all__ = ["ValidationResult", "Validator"]
+__all__ = ["ValidationResult", "Validator", "build_builtin_validator", "build_validator"]
 
 _VALID = ValidationResult()
 """The result for nearly every object. Callers only read results, so it is shared."""
@@ -79,6 +80,16 @@ class Validator:
             path = ".".join(map(str, error.instance_path))
             return Problem(path, "FieldValueInvalid", f"Invalid value: does not satisfy {error.kind.name}")
         return Problem("", "FieldValueInvalid", "Invalid value: does not fit the schema")
+
+
+def build_validator(kind: Kind) -> Validator:
+    """The validator of a kind's objects, for `Kind.derive`."""
+    return Validator(kind.schema())
+
+
+def build_builtin_validator(kind: Kind) -> Validator:
+    """The same for kinds that behave like the built-in ones of Kubernetes."""
+    return Validator(kind.schema(), zero_nulls=True)
 
 
 def _check_keywords(schema: Schema) -> None:

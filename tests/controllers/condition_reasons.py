@@ -16,6 +16,8 @@ REASON_ARGUMENT: Mapping[str, int] = {
     **{"mark_cluster_unknown": 1},
 }
 """By the name of the called function: the index of the argument that is a reason."""
+MENTION = re.compile(rf"\b(?:{'|'.join(REASON_ARGUMENT)})\s*\(|\breason\s*=")
+"""What a file with a reason contains."""
 CLUSTERS = "controllers.clusters."
 """The package of the controller of Clusters, whose reasons are documented in another table."""
 
@@ -42,7 +44,10 @@ def iter_reasons() -> Iterator[tuple[str, str]]:
 
 def _reasons_in(path: Path, name: str) -> Iterator[str]:
     module = import_module(f"fairlead.{name}".removesuffix(".__init__"))
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not MENTION.search(text):  # parsing takes most of the time
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call):
             yield from _reasons_of_call(node, module)
         if isinstance(node, ast.ClassDef):  # exception classes with a reason of their own

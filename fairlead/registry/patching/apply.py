@@ -42,6 +42,7 @@ from fairlead.registry.patching.merge_schema import (
     UNOWNED,
     MergeSchema,
     MergeSchemas,
+    build_merge_schemas,
     entries_by_step,
     entry_step,
 )
@@ -67,8 +68,8 @@ class ApplyEngine:
     is_well_typed: FastTypeCheck
 
     @staticmethod
-    def for_kind(kind: Kind, merge_schemas: MergeSchemas) -> ApplyEngine:
-        schema = kind.schema()
+    def for_kind(kind: Kind) -> ApplyEngine:
+        schema, merge_schemas = kind.schema(), kind.derive(build_merge_schemas)
         whole = {**schema, "properties": {**schema["properties"], "metadata": object_metadata.METADATA}}
         return ApplyEngine(kind, merge_schemas, whole, FastTypeCheck(whole))
 

@@ -19,7 +19,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry import object_metadata, request_body
 from fairlead.registry.kind import Catalog, Change, Kind
-from fairlead.registry.validate import Validator
+from fairlead.registry.validate import Validator, build_validator
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api import query_options
 from fairlead.server.api.content import negotiate, read_object, render, wants_pretty
@@ -60,7 +60,6 @@ class _ActionRoute:
 
     verbs: tuple[str, ...]
     kind: Kind
-    validator: Validator
     handler: ActionHandler
 
 
@@ -72,10 +71,7 @@ class Actions:
         unmatched = sorted("/".join(filter(None, path)) for path in declared.keys() ^ handlers.keys())
         if unmatched:
             raise ValueError(f"actions without a handler, or handlers without an action: {', '.join(unmatched)}")
-        self._routes = {
-            path: _ActionRoute(verbs, kind, Validator(kind.schema()), handlers[path])
-            for path, (verbs, kind) in declared.items()
-        }
+        self._routes = {path: _ActionRoute(verbs, kind, handlers[path]) for path, (verbs, kind) in declared.items()}
 
     async def __call__(self, call: Call, kind: Kind) -> Reply:
         target = call.target
@@ -123,7 +119,7 @@ async def _build_request(call: Call, route: _ActionRoute) -> ActionRequest:
     if target.verb in _READ_VERBS:
         return ActionRequest(user, kind, target.verb, target.namespace, target.name, {}, False, call)
     options = query_options.write_options(call, user)
-    body = await _read_body(call, kind, route.validator, options)
+    body = await _read_body(call, kind, kind.derive(build_validator), options)
     return ActionRequest(user, kind, target.verb, target.namespace, target.name, body, options.dry_run, call)
 
 

@@ -197,7 +197,7 @@ async def test_repeated_repairs_are_reported_and_slowed_down(
             if kube.objects[CONFIG_MAP_PATH]["data"] != {"hello": "moon"}:
                 repairs += 1
                 kube.edit_object(CONFIG_MAP_PATH, lambda obj: obj.update(data={"hello": "moon"}))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
 
     fight_task = asyncio.create_task(change_back())
     await asyncio.sleep(3_600)

@@ -35,7 +35,7 @@ KIND = Kind(
 
 SCHEMAS = build_merge_schemas(KIND)
 
-ENGINE = ApplyEngine.for_kind(KIND, SCHEMAS)
+ENGINE = ApplyEngine.for_kind(KIND)
 
 
 def timestamp(second: int) -> str:
