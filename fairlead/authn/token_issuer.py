@@ -190,30 +190,32 @@ class DirectTokenIssuer:
         return None if entry is None else decode(entry)
 
     def _scope_clusters(self, user: User, scope: Object) -> Iterator[tuple[str, str]]:
-        """The names and uids of the clusters that a scope names, if the user may read them."""
+        """The names and uids of the clusters that a scope names, if the user may read or use them."""
         parsed = Scope.parse(scope) or Scope()
         for name in dict.fromkeys((*parsed.clusters, *(rule.cluster for rule in parsed.rules if rule.cluster))):
             found = self._find_object(CLUSTERS, name)
-            if found is not None and self._may_read_cluster(user, name):
+            if found is not None and self._may_know_cluster(user, name):
                 yield name, metadata(found)["uid"]
 
-    def _may_read_cluster(self, user: User, name: str) -> bool:
+    def _may_know_cluster(self, user: User, name: str) -> bool:
         kind = self._registry.resource(self._group, CLUSTERS).kind
-        target = RequestInfo("get", "", MANAGEMENT, kind.group, kind.version, kind.plural, name=name)
-        return self._checks.authorize(user, target).allowed
+        resource = (kind.group, kind.version, kind.plural)
+        targets = (RequestInfo(verb, "", MANAGEMENT, *resource, name=name) for verb in ("get", "use"))
+        return any(self._checks.authorize(user, target).allowed for target in targets)
 
     def _check_scope_clusters(self, user: User, requested: Object | None, named: Mapping[str, str]) -> None:
         """Rejects a token for clusters that do not exist: it could not be used anywhere. The message is the same for
-        clusters that the requester may not read."""
+        clusters that the requester may neither read nor use."""
         for index, name in enumerate((Scope.parse(requested) or Scope()).clusters):
             if name not in (ANY, *named):
-                why = f"there is no such cluster that you can read{did_you_mean(self._suggest_cluster(user, name))}"
+                suggestion = did_you_mean(self._suggest_cluster(user, name))
+                why = f"there is no such cluster that you can read or use{suggestion}"
                 problem = Problem.invalid(f"spec.scope.clusters[{index}].cluster", name, why)
                 raise Invalid.of(KIND.name, self._group, "", [problem])
 
     def _suggest_cluster(self, user: User, name: str) -> str:
         existing = (entry.key[3] for entry in self._registry.view.entries(self._group, CLUSTERS)[:MAX_CLUSTERS])
-        return next((each for each in near_names(name, existing) if self._may_read_cluster(user, each)), "")
+        return next((each for each in near_names(name, existing) if self._may_know_cluster(user, each)), "")
 
     async def _audience_clusters(
         self, user: User, scope: Object | None, scope_clusters: Mapping[str, str]

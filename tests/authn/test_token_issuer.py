@@ -133,14 +133,15 @@ async def test_a_scoped_token_has_another_audience() -> None:
             verify(scoped.value, jwks, issuer=ISSUER, audience=AUDIENCE, now=fixture.auth.api.clock.now())
 
 
-async def test_t13_a_token_has_the_uids_of_the_clusters_in_its_scope() -> None:
+@pytest.mark.parametrize("verb", ["get", "use"])
+async def test_t13_a_token_has_the_uids_of_the_clusters_in_its_scope(verb: str) -> None:
     async with open_token_issuer() as fixture:
         cluster = await fixture.auth.create("Cluster", "berlin", ROOT)
         scope = {"clusters": [{"cluster": name} for name in ("berlin", "*")]}
-        fixture.auth.permissions.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
+        fixture.auth.permissions.grant(ADA, verb, f"clusters.{GROUP}", "berlin")
         assert (await fixture.claims(ADA, scope=scope)).clusters == {"berlin": cluster["metadata"]["uid"]}
         for name in ("berlin", "missing"):  # a user without permission must not learn whether a cluster exists
-            with pytest.raises(Invalid, match=f'"{name}": there is no such cluster that you can read'):
+            with pytest.raises(Invalid, match=f'"{name}": there is no such cluster that you can read or use'):
                 await fixture.issue(BOB, scope={"clusters": [{"cluster": name}]})
 
 
@@ -213,10 +214,8 @@ async def test_a_token_for_a_cluster_that_the_user_cannot_read_is_invalid(name: 
         fixture.auth.permissions.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
         with pytest.raises(Invalid) as error:
             await fixture.issue(ADA, scope={"clusters": [{"cluster": "berlin"}, {"cluster": name}]})
-        expected = (
-            f'spec.scope.clusters[1].cluster: Invalid value: "{name}": there is no such cluster that you can read'
-        )
-        assert expected in error.value.message
+        expected = f'Invalid value: "{name}": there is no such cluster that you can read or use'
+        assert f"spec.scope.clusters[1].cluster: {expected}" in error.value.message
         assert ('did you mean "berlin"' in error.value.message) == (name == "berlni")
 
 
