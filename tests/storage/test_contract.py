@@ -271,8 +271,8 @@ async def test_pages_are_one_snapshot_despite_concurrent_writes(store: Store) ->
             else:
                 await put(store, key, b"after")
 
-    writer = asyncio.create_task(disturb())
     page = await store.scan(("p",), limit=7)
+    writer = asyncio.create_task(disturb())
     records = list(page.records)
     while page.has_more:
         await asyncio.sleep(0)
