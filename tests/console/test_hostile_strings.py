@@ -131,7 +131,9 @@ def test_strings_stay_text_on_pages_that_are_made_by_hand(admin: Page) -> None:
 
 def test_strings_stay_text_in_the_page_of_a_request(admin: Page, server: ConsoleServer) -> None:
     """The user agent and the field manager of the requests are hostile."""
-    [event] = server.send("GET", f"{GROUP}/auditevents?fieldSelector=objectRef.resource%3Dteams&limit=1")["items"]
+    [event] = server.send("GET", f"{GROUP}/auditevents?fieldSelector=objectRef.resource%3Dteams,verb%3Dcreate&limit=1")[
+        "items"
+    ]
     assert event["userAgent"] == MARKUP
     admin.goto(f"audit/{event['metadata']['name']}")
     assert find_effects(admin, "the page of a request") == []
@@ -153,7 +155,7 @@ def test_strings_stay_text_in_the_palette_and_in_dialogs(admin: Page) -> None:
 
 
 def test_the_name_of_the_user_stays_text(page: Page, server: ConsoleServer, hostile: Created, sign_in: SignIn) -> None:
-    spec = {"passwordRef": None, "codesRef": None}
+    spec = dict.fromkeys(("passwordRef", "codesRef", "issuer", "subject"))
     server.send("PATCH", f"{GROUP}/users/hostile-markup", {"spec": spec}, patch=True)
     set_password(server, "hostile-markup")
     login = server.send("GET", f"{GROUP}/users/hostile-markup")["spec"]["username"]
