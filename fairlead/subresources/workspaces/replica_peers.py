@@ -32,7 +32,7 @@ CONNECT_SECONDS = 1.0
 ASK_SECONDS = 1.0
 """How long a replica may take to say whether it has a runner, or to confirm an announcement."""
 RETRY_SECONDS = 2.0
-"""How long a replica that could not be reached is left alone."""
+"""How long a replica that could not be reached is not tried again."""
 MAX_CONNECTIONS, MAX_HANDSHAKES = 1024, 32
 DEAD_SECONDS = 10.0
 REPLICA_LIMITS = replace(PEER_LIMITS, ping_seconds=3.0, dead_seconds=DEAD_SECONDS)
@@ -55,7 +55,7 @@ class _Peer:
     lock: asyncio.Lock
     link: Link | None = None
     retry_at: float = 0.0
-    is_silent: bool = False
+    is_unreachable: bool = False
     """Whether the last attempt to reach it has failed."""
 
 
@@ -100,9 +100,9 @@ class ReplicaPeers:
             if stream is not None:
                 self._known[request.runner] = found.identity
                 return stream
-        silent = [f'"{each.identity}"' for each in replicas.values() if self._is_silent(each)]
-        if silent:
-            elsewhere = f"it may be connected to {', '.join(silent)}, which could not be reached; try again"
+        unreachable = [f'"{each.identity}"' for each in replicas.values() if self._is_unreachable(each)]
+        if unreachable:
+            elsewhere = f"it may be connected to {', '.join(unreachable)}, which could not be reached; try again"
             raise Refused(UNAVAILABLE, f'no replica that responds has runner "{request.runner}": {elsewhere}')
         return None
 
@@ -131,11 +131,11 @@ class ReplicaPeers:
             async with asyncio.timeout(CONNECT_SECONDS + ASK_SECONDS):
                 stream = await self._open_at(replica, request)
         except TimeoutError:
-            self._leave_alone(replica, "it does not respond")
+            self._back_off(replica, "it does not respond")
             return False
         peer = self._peers.get(replica.identity)
-        if peer is not None and peer.link is not None:
-            peer.is_silent = False
+        if peer is not None and peer.link is not None and peer.link.end is None:
+            peer.is_unreachable = False
         if stream is not None:
             await stream.reset("answered")
         return stream is not None
@@ -160,13 +160,13 @@ class ReplicaPeers:
         async with peer.lock:
             if peer.link is not None and peer.link.end is None:
                 return peer.link
-            if self._is_left_alone(replica):
+            if self._is_backing_off(replica):
                 return None
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     peer.link = await self._dial(replica)
             except (TlsError, ApiError, TimeoutError) as error:
-                self._leave_alone(replica, str(error) or "no response in time")
+                self._back_off(replica, str(error) or "no response in time")
                 peer.link = None
             return peer.link
 
@@ -183,21 +183,21 @@ class ReplicaPeers:
             raise
         raise TlsError(f"the other end has closed the connection: {link.end.reason if link.end else ''}")
 
-    def _leave_alone(self, replica: Replica, reason: str) -> None:
+    def _back_off(self, replica: Replica, reason: str) -> None:
         peer = self._peers.get(replica.identity)
         if peer is not None:
-            peer.is_silent, peer.retry_at = True, asyncio.get_running_loop().time() + RETRY_SECONDS
+            peer.is_unreachable, peer.retry_at = True, asyncio.get_running_loop().time() + RETRY_SECONDS
         address = f"{replica.host}:{replica.port}"
         log.warning("another replica cannot be reached", replica=replica.identity, address=address, reason=reason)
 
-    def _is_left_alone(self, replica: Replica) -> bool:
+    def _is_backing_off(self, replica: Replica) -> bool:
         peer = self._peers.get(replica.identity)
         return peer is not None and asyncio.get_running_loop().time() < peer.retry_at
 
-    def _is_silent(self, replica: Replica) -> bool:
-        """Not the same as left alone: that may be over by the time that all others have answered."""
+    def _is_unreachable(self, replica: Replica) -> bool:
+        """Not the same as backing off: that may be over by the time that all others have answered."""
         peer = self._peers.get(replica.identity)
-        return peer is not None and peer.is_silent
+        return peer is not None and peer.is_unreachable
 
     def _forget_ended(self) -> None:
         """Drops what is known of replicas that have ended."""

@@ -39,8 +39,8 @@ class DetachedCommand:
             return ""
 
     def start(self, task_id: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Writes the pid, as the command itself does: the runner may want to kill it before it gets to that, and may be
-        killed itself before it gets to it."""
+        """Starts the command. Its pid is written here, so that it can be killed at once, and by the command itself, in
+        case this process is killed first."""
         write_file(self.folder / "task", task_id.encode())
         leader = subprocess.Popen(
             ["/bin/sh", "-c", SCRIPT, str(self.folder), *command],
