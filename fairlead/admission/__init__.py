@@ -12,7 +12,8 @@
     escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
     owners_and_finalizers, secret_refs          owner references, finalizers, references to Secrets
     project_fields, references, reference_fields    words and references that have no effect, such as typos
-    protected_fields                            labels, annotations, status and Secrets that only the server may write
+    protected_fields                            labels, annotations and status that only the server may write
+    server_objects                              Secrets and Leases that the server keeps for itself
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -1,8 +1,5 @@
-"""Protects Secrets, status fields, labels and annotations that only the server may write.
+"""Protects status fields, labels and annotations that only the server may write.
 
-- `protect_server_owned`: Secrets with password hashes, component keys and signing keys. Their data is in no response,
-  so no client could send it back, and replacing it would allow signing in as another user. Administrators may change
-  their metadata. Deleting needs no extra permission: it lets no one in.
 - `protect_status`: the status of clusters, spaces and virtual clusters. Controllers act on it: it says what to deploy
   with the stored credential of a cluster, who owns a namespace and where a gateway leads. Only the server and
   administrators write it. Runners report in the status of a workspace, but what the server has decided there is not
@@ -34,23 +31,6 @@ from fairlead.kinds.instances.workspace import REPORTED_FIELDS, SERVER_CONDITION
 from fairlead.registry.conditions import conditions_of
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
-
-
-@applies_to(lambda kind, verb: verb != "delete" and kind.may_be_server_owned)
-async def protect_server_owned(change: Change, registry: Registry) -> None:
-    """Rejects writes to server-owned objects. Administrators may write everything but the sensitive fields."""
-    kind, old, new = change.kind, change.old, change.new
-    if (
-        new is None
-        or change.user == CONTROLLER_USER
-        or not (kind.is_server_owned(new) or kind.is_server_owned(old or {}))
-    ):
-        return
-    same = old is not None and all(get_path(old, path) == get_path(new, path) for path in kind.sensitive)
-    if not (same and change.user.is_unscoped_admin):
-        why = "it is for the server's own use; choose another type for your own secrets"
-        raise Forbidden.of(kind.plural, kind.group, name_of(new), why)
-
 
 WORKSPACES = "devpodworkspaceinstances"
 

@@ -21,11 +21,12 @@ from fairlead.admission.owners_and_finalizers import (
 )
 from fairlead.admission.project_fields import check_project_fields
 from fairlead.admission.projects import enforce_allow_lists, require_active_project
-from fairlead.admission.protected_fields import protect_ownership_labels, protect_server_owned, protect_status
+from fairlead.admission.protected_fields import protect_ownership_labels, protect_status
 from fairlead.admission.quotas import enforce_quotas
 from fairlead.admission.references import warn_missing_references
 from fairlead.admission.runners import protect_runner_endpoint
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
+from fairlead.admission.server_objects import protect_server_leases, protect_server_secrets
 from fairlead.admission.sign_in_settings import protect_sign_in_settings
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.admission.trusted_clusters import protect_trusted_clusters
@@ -42,6 +43,7 @@ from fairlead.upstream import kubeconfig
 SYSTEM_NAMESPACE = "service-system"
 BUILTIN_NAMESPACES = ("default", SYSTEM_NAMESPACE)
 """Namespaces that always exist: the default one, and the one for the server's own objects."""
+COMPONENTS = (RUNNER_COMPONENT, AGENT)
 
 
 def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
@@ -51,7 +53,8 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
     return AdmissionChain(
         (
             require_active_namespace,
-            protect_server_owned,
+            protect_server_secrets(SYSTEM_NAMESPACE, COMPONENTS),
+            protect_server_leases(SYSTEM_NAMESPACE),
             protect_status(group),
             require_active_project(group, prefix),
             protect_system_namespaces(BUILTIN_NAMESPACES),
@@ -68,7 +71,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             protect_sign_in_settings(group),
             protect_trusted_clusters(group, SYSTEM_NAMESPACE, auth.dynamic_config.workload_identity),
             protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),
-            store_component_key(group, SYSTEM_NAMESPACE, (RUNNER_COMPONENT, AGENT)),
+            store_component_key(group, SYSTEM_NAMESPACE, COMPONENTS),
             prevent_escalation(auth.authorize, auth.rbac),
             default_instance_owner(
                 auth.authorize, group, prefix

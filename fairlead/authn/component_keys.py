@@ -109,10 +109,11 @@ class ComponentKeys:
         raise self._conflict(name, "its key was changed concurrently; try again")
 
     def _find(self, owner: Object) -> _StoredKey | None:
-        """The key and Secret of this owner. Those of an earlier owner with the same name are ignored."""
+        """The key and Secret of this owner. Those of an earlier owner with the same name are ignored, and so is a
+        Secret that the server did not create."""
         entry = self._secrets.get_cached(self._namespace, self._component.key_secret_name(name_of(owner)))
         secret = decode(entry) if entry is not None else {}
-        if not _is_owned_by(secret, owner):
+        if secret.get("type") != self._component.secret_type or not _is_owned_by(secret, owner):
             return None
         entry = self._keys.get_cached("", (metadata(secret).get("annotations") or {}).get(KEY_ANNOTATION) or "")
         key = decode(entry) if entry is not None else {}

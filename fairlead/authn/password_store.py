@@ -2,7 +2,8 @@
 
 `server/auth/login.py` verifies passwords here and `subresources/profile.py` sets them. The Secret is named after its
 user and has an owner reference to it, so it is garbage collected with the user. A `passwordRef` to any other Secret is
-ignored: otherwise permission to edit users would be enough to point one at a forged hash.
+ignored: otherwise permission to edit users would be enough to point one at a forged hash. So is a Secret of another
+type, which the server did not create.
 """
 
 from base64 import b64decode, b64encode
@@ -15,10 +16,11 @@ import structlog
 from fairlead.authn.login_sessions import LoginSessions
 from fairlead.authn.password_hash import PasswordHasher, password_problem
 from fairlead.authn.principals import USERS
-from fairlead.core.errors import AlreadyExists, ApiError, Forbidden, Invalid
+from fairlead.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.kinds.access.access_key import owner_reference
+from fairlead.kinds.core.server_objects import PASSWORD_SECRET_TYPE
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
@@ -27,8 +29,6 @@ from fairlead.registry.write_options import server_write_options
 
 SYSTEM_NAMESPACE = "service-system"
 PASSWORD_FIELD = "password"
-PASSWORD_SECRET_TYPE = "service.sh/password"
-"""Secret type for the server's own use: the data is in no response."""
 
 log = structlog.get_logger(__name__)
 
@@ -141,12 +141,14 @@ class PasswordStore:
         try:
             await self._secrets.create(_with_hash(body, user, password_hash), SYSTEM_NAMESPACE, server_write_options())
         except AlreadyExists:
-            await self._secrets.modify(
-                SYSTEM_NAMESPACE,
-                name,
-                lambda old: _with_hash(deep_copy(old), user, password_hash),
-                server_write_options(),
-            )
+
+            def edit(old: Object) -> Object:
+                if old.get("type") != PASSWORD_SECRET_TYPE:
+                    why = f"it is in the place of the password of user {name_of(user)!r}; delete it, and try again"
+                    raise Conflict.of("secrets", "", name, why)
+                return _with_hash(deep_copy(old), user, password_hash)
+
+            await self._secrets.modify(SYSTEM_NAMESPACE, name, edit, server_write_options())
 
     async def _set_password_ref(self, user: Object) -> None:
         expected = _expected_ref(user)
@@ -192,7 +194,9 @@ def _matches_ref(reference: Object, expected: Object) -> bool:
 
 
 def _belongs_to(secret: Object, user: Object) -> bool:
-    """Whether the Secret is not that of an earlier user with the same name."""
+    """Whether the server created the Secret, and not for an earlier user with the same name."""
+    if secret.get("type") != PASSWORD_SECRET_TYPE:
+        return False
     owners = metadata(secret).get("ownerReferences") or ()
     return not owners or any(owner.get("uid") == metadata(user)["uid"] for owner in owners)
 

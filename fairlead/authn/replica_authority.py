@@ -22,12 +22,12 @@ from fairlead.core.crypto.peer_certificates import (
 )
 from fairlead.core.errors import AlreadyExists, Conflict, NotFound, Unavailable
 from fairlead.core.objects import Object, get_path
+from fairlead.kinds.core.server_objects import REPLICA_AUTHORITY
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 
-SECRET_NAME = "replica-authority"
-SECRET_TYPE = "service.sh/replica-authority"
+SECRET_NAME = REPLICA_AUTHORITY.name
 SECRET_FIELD = "authority.json"
 AUTHORITY_LIFETIME = timedelta(days=365)
 REPLACE_AFTER = timedelta(days=90)
@@ -92,7 +92,7 @@ class ReplicaAuthority:
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": SECRET_NAME, "namespace": self._namespace},
-            "type": SECRET_TYPE,
+            "type": REPLICA_AUTHORITY.type,
             "data": self._new_data(),
         }
         try:
@@ -122,7 +122,7 @@ class ReplicaAuthority:
 
     def _decode(self, secret: Object) -> _Stored:
         try:
-            if secret.get("type") != SECRET_TYPE:  # users may write Secrets of other types
+            if not REPLICA_AUTHORITY.is_own(secret):
                 raise ValueError("it has another type")
             content = b64decode((get_path(secret, "data") or {}).get(SECRET_FIELD) or "")
             return msgspec.json.decode(content, type=_Stored)

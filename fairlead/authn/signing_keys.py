@@ -18,12 +18,12 @@ from fairlead.core.crypto import signing
 from fairlead.core.crypto.signing import InvalidSigningKeys, SigningKey, SigningKeys
 from fairlead.core.errors import AlreadyExists, NotFound, TooManyRequests, Unavailable
 from fairlead.core.objects import Object, deep_copy, get_path
+from fairlead.kinds.core.server_objects import SIGNING_KEYS
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions, server_write_options
 
-SECRET_NAME = "signing-keys"
-SECRET_TYPE = "service.sh/signing-keys"
+SECRET_NAME = SIGNING_KEYS.name
 SECRET_FIELD = "keys.json"
 MAX_ATTEMPTS = 5
 HOUR_SECONDS = 3_600
@@ -111,7 +111,7 @@ class SigningKeyStore:
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": SECRET_NAME, "namespace": self._namespace},
-            "type": SECRET_TYPE,
+            "type": SIGNING_KEYS.type,
             "data": _encode_keys(SigningKeys(key)),
         }
         try:
@@ -144,6 +144,8 @@ class SigningKeyStore:
 
     def _decode_keys(self, secret: Object) -> SigningKeys:
         try:
+            if not SIGNING_KEYS.is_own(secret):
+                raise ValueError
             return signing.decode(b64decode((get_path(secret, "data") or {}).get(SECRET_FIELD) or ""))
         except (InvalidSigningKeys, ValueError):
             advice = f"restore it from a backup, or delete it, which invalidates all direct tokens: {self._secret_path}"

@@ -24,12 +24,12 @@ from fairlead.core.crypto.ssh_certificates import (
 )
 from fairlead.core.errors import AlreadyExists, NotFound, Unavailable
 from fairlead.core.objects import Object, deep_copy, get_path
+from fairlead.kinds.core.server_objects import SSH_AUTHORITY
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 
-SECRET_NAME = "ssh-authority"
-SECRET_TYPE = "service.sh/ssh-authority"
+SECRET_NAME = SSH_AUTHORITY.name
 SECRET_FIELD = "keys.json"
 CERTIFICATE_LIFETIME = timedelta(minutes=5)
 CLOCK_SKEW = timedelta(minutes=1)
@@ -103,7 +103,7 @@ class SshAuthority:
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": SECRET_NAME, "namespace": self._namespace},
-            "type": SECRET_TYPE,
+            "type": SSH_AUTHORITY.type,
             "data": _encode_keys(AuthorityKeys(generate_private_key(), self._now())),
         }
         try:
@@ -139,7 +139,7 @@ class SshAuthority:
 
     def _decode_keys(self, secret: Object) -> AuthorityKeys:
         try:
-            if secret.get("type") != SECRET_TYPE:  # users may read and write Secrets of other types
+            if not SSH_AUTHORITY.is_own(secret):
                 raise ValueError
             keys = _decoder.decode(b64decode((get_path(secret, "data") or {}).get(SECRET_FIELD) or ""))
             find_public_key(keys.private)

@@ -23,6 +23,7 @@ from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from fairlead.domain.key_lifetime import expires_at
+from fairlead.kinds.core.server_objects import EXCHANGED_LEASE_PREFIX
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, UID_LABEL, account_username
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -31,7 +32,7 @@ from fairlead.registry.write_options import DeleteOptions, server_write_options
 RULE_LABEL = "service.sh/trust-rule"
 """Label on an access key: the rule that it was issued by."""
 KEY_TYPE = "Other"
-USE_PREFIX = "exchanged-"
+USE_PREFIX = EXCHANGED_LEASE_PREFIX
 LEASES = ("coordination.k8s.io", "leases")
 SCAN_SECONDS = 60.0
 MAX_TOKEN_SECONDS = 24 * 3600 + MAX_SKEW_SECONDS

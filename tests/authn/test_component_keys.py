@@ -20,7 +20,7 @@ from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.write_options import DeleteOptions, WriteOptions
+from fairlead.registry.write_options import DeleteOptions, WriteOptions, server_write_options
 from tests.harness.auth import PEPPER, ROOT, AuthFixture, Permissions
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
@@ -268,6 +268,20 @@ async def test_an_existing_secret_of_that_name_is_not_used() -> None:
         value = await fixture.keys.get_or_create("r")
         assert value != "planted-by-another-user"
         assert fixture.auth.accepts(value)
+
+
+@on_virtual_time
+async def test_t45_a_copy_of_the_secret_with_another_type_is_not_used() -> None:
+    async with open_component_keys() as fixture:
+        value = await fixture.keys.get_or_create("r")
+        secrets = fixture.api.resource("Secret")
+        entry = secrets.get_cached(SYSTEM, "runner-r-key")
+        assert entry is not None
+        real = decode(entry)
+        await secrets.delete(SYSTEM, "runner-r-key", DeleteOptions(), server_write_options())
+        kept = {name: real["metadata"][name] for name in ("name", "namespace", "annotations", "ownerReferences")}
+        await secrets.create({**real, "metadata": kept, "type": "Opaque"}, SYSTEM, server_write_options())
+        assert await fixture.keys.get_or_create("r") != value
 
 
 @on_virtual_time

@@ -12,6 +12,7 @@ from fairlead.core.clock import micro_timestamp, parse_rfc3339
 from fairlead.core.errors import AlreadyExists, NotFound
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.core.lease import LEASE
+from fairlead.kinds.core.server_objects import CONSUMED_LEASE_PREFIX
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 
@@ -59,7 +60,7 @@ class ConsumedValues:
 
 def _record_name(purpose: str, value: str) -> str:
     digest = hashlib.sha256(f"{purpose}\0{value}".encode("utf-8", "replace")).hexdigest()[:48]
-    return f"consumed-{purpose}-{digest}"
+    return f"{CONSUMED_LEASE_PREFIX}{purpose}-{digest}"
 
 
 def is_consumed_record(lease: Object) -> bool:

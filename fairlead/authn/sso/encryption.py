@@ -14,12 +14,12 @@ import orjson
 from fairlead.core.crypto.encryption import KEY_BYTES, DecryptionError, EncryptionKey, Keyring
 from fairlead.core.errors import AlreadyExists, NotFound, Unavailable
 from fairlead.core.objects import Object, get_path
+from fairlead.kinds.core.server_objects import SIGN_ON_KEYS
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 
-SECRET_NAME = "sign-on-keys"
-SECRET_TYPE = "service.sh/sign-on-keys"
+SECRET_NAME = SIGN_ON_KEYS.name
 SECRET_FIELD = "keys.json"
 MAX_ATTEMPTS = 5
 MAX_ENCRYPTED_LENGTH = 16 * 1024
@@ -67,7 +67,7 @@ class SignOnEncryption:
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": SECRET_NAME, "namespace": self._namespace},
-            "type": SECRET_TYPE,
+            "type": SIGN_ON_KEYS.type,
             "data": {SECRET_FIELD: b64encode(orjson.dumps({"keys": [key]})).decode()},
         }
         for _ in range(MAX_ATTEMPTS):
@@ -80,6 +80,8 @@ class SignOnEncryption:
 
     def _read(self, secret: Object) -> Keyring:
         try:
+            if not SIGN_ON_KEYS.is_own(secret):
+                raise ValueError
             content = orjson.loads(b64decode((get_path(secret, "data") or {}).get(SECRET_FIELD) or ""))
             keys = [EncryptionKey(each["id"], b64decode(each["secret"])) for each in content["keys"]]
             return Keyring(keys, self._path)

@@ -25,13 +25,14 @@ from fairlead.controllers.runtime.multi_watch import MultiWatch
 from fairlead.core.clock import Clock, micro_timestamp
 from fairlead.core.errors import ApiError, Conflict, NotFound
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.kinds.core.server_objects import CONTROLLERS_LEASE
 from fairlead.registry.codec import decode
 from fairlead.registry.resource import Edit, Resource
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.fenced import Fence
 from fairlead.storage.view.view import Entry
 
-LEASE_NAME = "fairlead-controllers"
+LEASE_NAME = CONTROLLERS_LEASE
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 

@@ -44,3 +44,6 @@ class Component:
     def key_secret_name(self, name: str) -> str:
         """Name of the Secret that contains a component's key."""
         return f"{self.singular}-{self.label_value(name)}-key"
+
+    def is_key_secret_name(self, name: str) -> bool:
+        return name.startswith(f"{self.singular}-") and name.endswith("-key")

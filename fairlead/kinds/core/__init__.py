@@ -3,5 +3,6 @@
 - `namespace`, `config_data` (ConfigMap and Secret), `service_account`
 - `event`, `event_v1`: the same Events in both API groups
 - `lease`: Lease
+- `server_objects`: the Secrets and Leases that the server keeps for itself
 - `empty_kinds`: Pod, Service and CustomResourceDefinition, which are always empty
 """

@@ -10,6 +10,7 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator, Mapping
 
 from fairlead.core.objects import Object, metadata
+from fairlead.kinds.core.server_objects import is_server_owned
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import Schema, boolean, mapping, string
@@ -146,8 +147,6 @@ CONFIGMAP = Kind(
 
 
 OPAQUE = "Opaque"
-SERVER_OWNED_TYPE_PREFIX = "service.sh/"
-"""Prefix of the types of Secrets that the server owns: password hashes and signing keys."""
 
 _REQUIRED_KEYS = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -231,7 +230,7 @@ SECRET = Kind(
     selectable=("type",),
     immutable=("type",),
     sensitive=("data", "stringData"),
-    is_server_owned=lambda secret: str(secret.get("type", "")).startswith(SERVER_OWNED_TYPE_PREFIX),
+    is_server_owned=is_server_owned,
     tracks_generation=False,
     builtin=True,
     allows_unconditional_update=True,

@@ -16,11 +16,12 @@ from fairlead.core.clock import micro_timestamp, parse_rfc3339
 from fairlead.core.errors import AlreadyExists, ApiError, NotFound
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.clusters.runner import LEASES, LEASES_GROUP
+from fairlead.kinds.core.server_objects import REPLICA_LEASE_PREFIX
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, server_write_options
 
-PREFIX = "fairlead-replica-"
+PREFIX = REPLICA_LEASE_PREFIX
 ADDRESS_ANNOTATION = "service.sh/replica-address"
 RENEW_SECONDS, LEASE_SECONDS = 5.0, 20
 RETRY_SECONDS = 1.0
