@@ -5,12 +5,14 @@
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
+    instance_owners                             who may become the owner of an instance
     apps                                        deployed apps: who may deploy which App where
     runners                                     who may have the server connect to a runner
     users, access_keys, access_key_limits       principals and their credentials
     sign_in_settings, trusted_clusters          who may change what lets users and workloads in
     escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
-    owners_and_finalizers, secret_refs          owner references, finalizers, references to Secrets
+    owners_and_finalizers                       owner references and finalizers
+    secret_refs, secret_references              references to kubeconfigs in Secrets; to secrets in workspaces
     project_fields, references, reference_fields    words and references that have no effect, such as typos
     protected_fields                            labels, annotations and status that only the server may write
     server_objects                              Secrets and Leases that the server keeps for itself

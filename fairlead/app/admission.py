@@ -6,6 +6,7 @@ from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_co
 from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
 from fairlead.admission.apps import check_app_instances
 from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants, prevent_escalation
+from fairlead.admission.instance_owners import OwnerChecks, keep_instance_owner, require_owner_consent
 from fairlead.admission.instances import (
     check_abandon,
     default_instance_owner,
@@ -25,6 +26,7 @@ from fairlead.admission.protected_fields import protect_ownership_labels, protec
 from fairlead.admission.quotas import enforce_quotas
 from fairlead.admission.references import warn_missing_references
 from fairlead.admission.runners import protect_runner_endpoint
+from fairlead.admission.secret_references import WriterChecks, record_secret_writers
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
 from fairlead.admission.server_objects import protect_server_leases, protect_server_secrets
 from fairlead.admission.sign_in_settings import protect_sign_in_settings
@@ -73,12 +75,17 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),
             store_component_key(group, SYSTEM_NAMESPACE, COMPONENTS),
             prevent_escalation(auth.authorize, auth.rbac),
+            keep_instance_owner(group),
             default_instance_owner(
                 auth.authorize, group, prefix
             ),  # before the grant checks, which read the owner set here
             check_grants(
                 GrantChecks(auth.authorize, auth.is_within_scope, owns, auth.project_members.is_member),
                 ResourceNaming(group, prefix),
+            ),
+            require_owner_consent(OwnerChecks(auth.authorize, owns, auth.secret_access.may_own), group),
+            record_secret_writers(
+                WriterChecks(auth.authorize, auth.is_within_scope, owns, auth.secret_access.writer_may_use), group
             ),
             check_cluster_secret(auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig.kubeconfig_problems),
             check_virtual_cluster_secret(auth.authorize, group, kubeconfig.kubeconfig_problems),

@@ -24,6 +24,7 @@ from fairlead.authz.ownership import OwnerAuthorizer
 from fairlead.authz.project_members import PROJECTS, ProjectMemberAuthorizer
 from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks, matching_entry
+from fairlead.authz.secret_access import SecretAccess
 from fairlead.authz.self_access import SelfAuthorizer
 from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
 from fairlead.core.clock import Clock
@@ -56,6 +57,10 @@ class Auth:
     ownership: OwnerAuthorizer
     sign_on: SignOnPolicy
     other_admin_access: OtherAdminAccess
+
+    @property
+    def secret_access(self) -> SecretAccess:
+        return SecretAccess(self.principals.find_user, self.authorize, self.project_members.is_member)
 
     def authorize(self, user: User, target: RequestInfo) -> Decision:
         """For admission rules: decides as if the user had sent this request to the management API."""

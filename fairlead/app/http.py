@@ -91,7 +91,6 @@ from fairlead.subresources.resource_counts import ResourceCounter
 from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.sign_on_review import SignOnReviews, sign_on_review_handlers
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
-from fairlead.subresources.workspaces.credentials import SecretAccess
 from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
 from fairlead.subresources.workspaces.hub import RunnerHub
 
@@ -245,9 +244,10 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
 def _build_workspace_handlers(
     settings: Settings, registry: Registry, auth: Auth, deps: HandlerDependencies, flow: FlowServices
 ) -> Mapping[ActionPath, ActionHandler]:
-    access = SecretAccess(auth.principals.find_user, auth.authorize)
     authority = SshAuthority(registry, SYSTEM_NAMESPACE)
-    services = WorkspaceServices(registry, deps.hub, flow.streams, access, authority, settings.namespace_prefix)
+    services = WorkspaceServices(
+        registry, deps.hub, flow.streams, auth.secret_access, authority, settings.namespace_prefix
+    )
     return workspace_handlers(settings.api_group, services)
 
 

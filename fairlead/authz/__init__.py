@@ -8,4 +8,5 @@ project_members   roles of project members
 ownership         owners and access entries of objects; name_index makes their lookups fast
 self_access       users on their own User, teams and access keys
 component_access  runners and cluster agents
+secret_access     which secrets a workspace gets
 """

@@ -42,6 +42,11 @@ YAML_FIELDS = frozenset({"objects", "values", "parameters"})
 PASSWORD_FIELD = "password"
 
 
+def has_placeholder(text: str) -> bool:
+    """Whether a text contains a placeholder for a parameter."""
+    return _placeholder.search(text) is not None
+
+
 class RenderingError(Exception):
     """A template that cannot be rendered; the message says why."""
 

@@ -3,31 +3,31 @@
 Only the runner that the workspace is scheduled to gets them, with its own key, as long as the project allows it. They
 are what the rendered template refers to with `valueFrom`, values that contain password parameters, and credentials for
 the host of the repository. That host is the runner's to name: only the runner knows a source that came with an `up`.
-The owner of the workspace must have `use` on each secret. Project secrets are those of the same project. For shared
-secrets, to be an administrator is not enough: others may be able to change an administrator's workspace, and so what it
-refers to, and must not get the secrets of all namespaces that way.
+Project secrets are those of the same project. `authz/secret_access.py` decides which secrets a workspace gets.
 """
 
 import binascii
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from fairlead.admission.allow_lists import RUNNERS as ALLOWED_RUNNERS
 from fairlead.admission.allow_lists import allowed_names, is_allowed
 from fairlead.authz.component_access import ComponentResolver
-from fairlead.core.call import Decision, RequestInfo
+from fairlead.authz.secret_access import ReferenceCheck, SecretAccess
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Conflict, Forbidden
 from fairlead.core.objects import Object, deep_copy, get_path, metadata
-from fairlead.core.user import ADMIN_GROUPS, TEAM_GROUP_PREFIX, User
+from fairlead.core.user import User
 from fairlead.domain.password_parameters import redact_instance
+from fairlead.domain.secret_references import PROJECT_SECRETS, SHARED_SECRETS, SecretReference
+from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import is_true
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionRequest
 
 WORKSPACES, PROJECTS = "devpodworkspaceinstances", "projects"
-PROJECT_SECRETS, SHARED_SECRETS = "projectsecrets", "sharedsecrets"
 GIT_HOST_ANNOTATION = "service.sh/git-host"
 """On a ProjectSecret: it has credentials for repositories on this host, `host` or `host:port`."""
 GIT_KEYS = {
@@ -40,26 +40,6 @@ VALUE_FIELDS = {"provider.options": "providerOptions", "workspaceEnv": "workspac
 """Maps of a template whose values may be secret, and the fields of the response."""
 SECRETS_ANNOTATION = "service.sh/secrets"
 """In the audit log: the secrets whose values were returned."""
-
-
-@dataclass(frozen=True, slots=True)
-class SecretAccess:
-    """Finds the owner of a workspace, and decides what that user or team may use."""
-
-    find_user: Callable[[str], User | None]
-    authorize: Callable[[User, RequestInfo], Decision]
-
-    def find_owner(self, workspace: Object) -> User | None:
-        team = get_path(workspace, "spec.owner.team")
-        if team and not get_path(workspace, "spec.owner.user"):
-            group = f"{TEAM_GROUP_PREFIX}{team}"
-            return User(group, (group,))
-        return self.find_user(get_path(workspace, "spec.owner.user") or "")
-
-    def may_use(self, owner: User, target: RequestInfo) -> bool:
-        if target.resource == SHARED_SECRETS:
-            owner = replace(owner, groups=tuple(each for each in owner.groups if each not in ADMIN_GROUPS))
-        return self.authorize(owner, target).allowed
 
 
 @dataclass(slots=True)
@@ -127,38 +107,56 @@ class CredentialsHandler:
     # --- values of the template -----------------------------------------------------------------------------------
 
     def _resolve_values(self, workspace: Object, owner: User | None, found: _Found) -> None:
-        served = deep_copy(workspace)
+        served, check = deep_copy(workspace), self._reference_check(workspace)
         redact_instance(served)
         for path, name in VALUE_FIELDS.items():
             values, shown = (get_path(each, f"status.instance.{path}") or {} for each in (workspace, served))
             for variable, value in values.items():
-                resolved = self._resolve_value(workspace, owner, value, shown.get(variable), found)
+                place = _Value(f"{path}.{variable}", value, shown.get(variable))
+                resolved = self._resolve_value(check, owner, place, found)
                 if isinstance(resolved, str):
                     found.values.setdefault(name, {})[variable] = resolved
                 elif resolved is not None:
                     found.errors.append(f"{path}.{variable} of the template: {resolved.message}")
 
+    def _reference_check(self, workspace: Object) -> ReferenceCheck:
+        name = get_path(workspace, "spec.templateRef.name") or ""
+        entry = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACES].templates).get_cached("", name)
+        return ReferenceCheck(self._access, self._group, workspace, decode(entry) if entry is not None else None)
+
     def _resolve_value(
-        self, workspace: Object, owner: User | None, value: Object, shown: Object | None, found: _Found
+        self, check: ReferenceCheck, owner: User | None, place: "_Value", found: _Found
     ) -> "str | _Problem | None":
         """None if the value is not secret: the runner reads it in the object."""
+        value, field = place.value, place.field
+        namespace = str(metadata(check.workspace)["namespace"])
         if project := get_path(value, "valueFrom.projectSecretRef"):
-            namespace = str(metadata(workspace)["namespace"])
             if (project.get("project") or namespace.removeprefix(self._prefix)) != namespace.removeprefix(self._prefix):
                 return _Problem("a project secret of another project cannot be used")
-            return self._read_key(PROJECT_SECRETS, namespace, project, owner, found)
+            reference = SecretReference(field, PROJECT_SECRETS, "", project.get("name") or "", project.get("key") or "")
+            return self._read_reference(check, reference, namespace, owner, found)
         if shared := get_path(value, "valueFrom.sharedSecretRef"):
-            return self._read_key(SHARED_SECRETS, shared.get("namespace") or "", shared, owner, found)
-        return str(value.get("value") or "") if value != shown else None
+            names = (str(shared.get(each) or "") for each in ("namespace", "name", "key"))
+            reference = SecretReference(field, SHARED_SECRETS, *names)
+            return self._read_reference(check, reference, reference.namespace, owner, found)
+        return str(value.get("value") or "") if value != place.shown else None
+
+    def _read_reference(
+        self, check: ReferenceCheck, reference: SecretReference, namespace: str, owner: User | None, found: _Found
+    ) -> "str | _Problem":
+        target = self._use_target(reference.plural, namespace, reference.name)
+        why = check.denial_reason(reference, target) if owner is not None else None
+        if why is not None:
+            return _Problem(f'{_describe_secret(reference.plural, namespace)} "{reference.name}" is not used: {why}')
+        return self._read_key(reference.plural, namespace, reference.name, reference.key, owner, found)
 
     def _read_key(
-        self, plural: str, namespace: str, reference: Object, owner: User | None, found: _Found
+        self, plural: str, namespace: str, name: str, key: str, owner: User | None, found: _Found
     ) -> "str | _Problem":
         """Whether a secret does not exist, has no such key or may not be used is not said: the owner reads it."""
-        name, key = reference.get("name") or "", reference.get("key") or ""
         data = self._read_secret(plural, namespace, name, owner, found)
         if data is None or key not in data:
-            what = "project secret" if plural == PROJECT_SECRETS else f'shared secret in namespace "{namespace}"'
+            what = _describe_secret(plural, namespace)
             whom = (
                 "that the owner of the workspace may use" if owner is not None else "for a workspace without an owner"
             )
@@ -174,11 +172,14 @@ class CredentialsHandler:
         """The data of a secret; None if there is none that the owner may use."""
         identity = f"{plural}/{namespace}/{name}"
         if identity not in found.secrets:
-            target = RequestInfo("use", "", "", self._group, "v1", plural, "", namespace, name)
+            target = self._use_target(plural, namespace, name)
             entry = self._registry.view.get((self._group, plural, namespace, name)) if namespace and name else None
-            is_usable = entry is not None and owner is not None and self._access.may_use(owner, target)
+            is_usable = entry is not None and owner is not None and self._access.owner_may_use(owner, target)
             found.secrets[identity] = (get_path(decode(entry), "spec.data") or {}) if entry and is_usable else None
         return found.secrets[identity]
+
+    def _use_target(self, plural: str, namespace: str, name: str) -> RequestInfo:
+        return RequestInfo("use", "", "", self._group, "v1", plural, "", namespace, name)
 
     # --- git --------------------------------------------------------------------------------------------------------
 
@@ -192,8 +193,7 @@ class CredentialsHandler:
         for secret in self._git_secrets(workspace, host, REQUIRED_GIT_KEYS[protocol]):
             fields: dict[str, str] = {}
             for key, name in GIT_KEYS[protocol].items():
-                reference = {"name": metadata(secret)["name"], "key": key}
-                value = self._read_key(PROJECT_SECRETS, namespace, reference, owner, found)
+                value = self._read_key(PROJECT_SECRETS, namespace, metadata(secret)["name"], key, owner, found)
                 if isinstance(value, str):
                     fields[name] = value
             if GIT_KEYS[protocol][REQUIRED_GIT_KEYS[protocol]] in fields:
@@ -214,3 +214,16 @@ class CredentialsHandler:
 @dataclass(frozen=True, slots=True)
 class _Problem:
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value of the rendered template, and how responses show it."""
+
+    field: str
+    value: Object
+    shown: Object | None
+
+
+def _describe_secret(plural: str, namespace: str) -> str:
+    return "project secret" if plural == PROJECT_SECRETS else f'shared secret in namespace "{namespace}"'

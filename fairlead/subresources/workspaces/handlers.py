@@ -5,6 +5,7 @@ from functools import partial
 
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authz.component_access import ComponentResolver
+from fairlead.authz.secret_access import SecretAccess
 from fairlead.core.call import Reply, Upgrade, WebSocket
 from fairlead.core.errors import BadRequest, TooManyRequests
 from fairlead.core.objects import Object
@@ -14,7 +15,7 @@ from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.subresources.workspaces.access import AccessHandlers
-from fairlead.subresources.workspaces.credentials import CredentialsHandler, SecretAccess
+from fairlead.subresources.workspaces.credentials import CredentialsHandler
 from fairlead.subresources.workspaces.downloads import DownloadHandlers
 from fairlead.subresources.workspaces.exchanges import ExchangeHandlers
 from fairlead.subresources.workspaces.exec import ExecHandler

@@ -9,16 +9,18 @@ from urllib.parse import urlencode
 import pytest
 
 from fairlead.authz.component_access import ComponentResolver
+from fairlead.authz.secret_access import SecretAccess
 from fairlead.core.call import Call, Decision, RequestInfo
 from fairlead.core.errors import ApiError, Conflict, Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import User
+from fairlead.domain.secret_references import SecretConsent, find_references, owner_principal, write_consent
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.instances.workspace_actions import CREDENTIALS
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options
 from fairlead.server.api.actions import ActionRequest
-from fairlead.subresources.workspaces.credentials import SECRETS_ANNOTATION, CredentialsHandler, SecretAccess
+from fairlead.subresources.workspaces.credentials import SECRETS_ANNOTATION, CredentialsHandler
 from tests.harness.calls import ADMIN, call
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
@@ -29,6 +31,7 @@ NAMESPACE = "service-p-web"
 SUBJECT = "service:runner:local"
 RUNNER = User(SUBJECT, ("service:runners", SUBJECT))
 ADA = User("ada", ("service:user:ada",))
+MALLORY = User("mallory", ("service:user:mallory",))
 
 
 def project_ref(name: str, key: str = "k", project: str = "") -> Object:
@@ -40,7 +43,12 @@ class CredentialsFixture:
     api: RegistryFixture
     usable: set[str] = field(default_factory=set)
     """Names of secrets that the owner may use."""
+    writer: str = ""
+    """Who wrote the references of the workspace: by default, its owner."""
+    usable_by_writer: set[str] = field(default_factory=set)
+    members: set[str] = field(default_factory=lambda: {"ada", "service:team:ops"})
     owner: User = ADA
+    consent: SecretConsent | None = None
     seen: list[User] = field(default_factory=list)
     call: Call = field(default_factory=call)
 
@@ -52,7 +60,11 @@ class CredentialsFixture:
 
     async def create_workspace(self, template: Object, scheduled: str = "True", **spec: Any) -> None:
         spec = {"runnerRef": {"runner": "local"}, "owner": {"user": "ada"}, **spec}
-        await self.api.create("DevPodWorkspaceInstance", "dev", NAMESPACE, spec=spec)
+        workspace = self.api.build_object("DevPodWorkspaceInstance", "dev", NAMESPACE, spec=spec)
+        owner = owner_principal(workspace)
+        writers = {each.digest: self.writer or owner for each in find_references(template)}
+        write_consent(workspace, self.consent or SecretConsent(owner, writers))
+        await self.api.submit("DevPodWorkspaceInstance", workspace)
         condition = {
             "type": "Scheduled",
             "status": scheduled,
@@ -69,16 +81,20 @@ class CredentialsFixture:
     async def read(self, user: User = RUNNER, **query: str) -> Object:
         self.call = call(query=urlencode(query))
         view, registry = self.api.view, self.api.registry
-        access = SecretAccess({"ada": self.owner}.get, self._authorize)
+        users = {"ada": self.owner, "mallory": MALLORY}
+        access = SecretAccess(users.get, self._authorize, lambda user, namespace: user.name in self.members)
         runners = ComponentResolver(RUNNER_COMPONENT, GROUP, view)
         handler = CredentialsHandler(GROUP, registry, runners, access, "service-p-")
         response = await handler(ActionRequest(user, CREDENTIALS, "get", NAMESPACE, "dev", {}, False, self.call))
         return {name: value for name, value in response.items() if name not in ("kind", "apiVersion", "metadata")}
 
     def _authorize(self, user: User, target: RequestInfo) -> Decision:
+        if target.verb == "create":  # whether an owner who is no member may work in the project by a role
+            return Decision(False)
         self.seen.append(user)
         assert (target.verb, target.group) == ("use", GROUP)
-        return Decision(user.is_admin or target.name in self.usable)
+        usable = self.usable_by_writer if user == MALLORY else self.usable
+        return Decision(user.is_admin or target.name in usable)
 
 
 @pytest.fixture
@@ -236,3 +252,97 @@ async def test_a_workspace_without_an_owner_may_use_nothing(credentials: Credent
     response = await credentials.read(gitHost="git.example.com", gitProtocol="https")
     assert "canary" not in str(response)
     assert messages(response).endswith("for a workspace without an owner")
+
+
+SHARED = {"valueFrom": {"sharedSecretRef": {"namespace": NAMESPACE, "name": "common", "key": "k"}}}
+WITH_SHARED = {"provider": {"name": "x"}, "workspaceEnv": {"TOKEN": SHARED}}
+
+
+async def read_shared(credentials: CredentialsFixture) -> tuple[Object, str]:
+    response = await credentials.read()
+    return response.get("workspaceEnv") or {}, messages(response)
+
+
+async def prepare_shared(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("SharedSecret", "common", k="value")
+    credentials.usable = {"common"}
+
+
+async def test_the_writer_of_a_reference_must_be_allowed_to_use_the_secret_now(
+    credentials: CredentialsFixture,
+) -> None:
+    await prepare_shared(credentials)
+    credentials.writer, credentials.usable_by_writer = "mallory", {"common"}
+    await credentials.create_workspace(WITH_SHARED)
+    assert await read_shared(credentials) == ({"TOKEN": "value"}, "")
+    credentials.usable_by_writer = set()
+    values, message = await read_shared(credentials)
+    assert values == {} and "the user who wrote the reference may not use the secret any more" in message
+
+
+async def test_a_writer_who_does_not_exist_any_more_may_use_nothing(credentials: CredentialsFixture) -> None:
+    await prepare_shared(credentials)
+    credentials.writer = "gone"
+    await credentials.create_workspace(WITH_SHARED)
+    assert (await read_shared(credentials))[0] == {}
+
+
+@pytest.mark.parametrize(
+    ("consent", "reason"),
+    [
+        (SecretConsent(), "the owner of the workspace has not accepted it"),
+        (SecretConsent("mallory"), "the owner of the workspace has not accepted it"),
+        (SecretConsent("ada"), "it is not known who wrote the reference"),
+    ],
+)
+async def test_a_stored_workspace_whose_owner_has_not_accepted_gets_no_shared_secrets(
+    credentials: CredentialsFixture, consent: SecretConsent, reason: str
+) -> None:
+    """Also not one that an earlier version has stored, with an owner who was never asked."""
+    await prepare_shared(credentials)
+    credentials.consent = consent
+    await credentials.create_workspace(WITH_SHARED)
+    values, message = await read_shared(credentials)
+    assert values == {} and reason in message, message
+
+
+@pytest.mark.parametrize("owner", [{"user": "ada"}, {"team": "ops"}])
+async def test_an_owner_who_is_no_member_any_more_gets_no_shared_secrets(
+    credentials: CredentialsFixture, owner: Object
+) -> None:
+    await prepare_shared(credentials)
+    await credentials.create_workspace(WITH_SHARED, owner=owner)
+    assert (await read_shared(credentials))[0] == {"TOKEN": "value"}
+    credentials.members = set()
+    values, message = await read_shared(credentials)
+    assert values == {} and "not a member of the project any more" in message
+
+
+@pytest.mark.parametrize(
+    ("writer", "is_resolved"), [("system:masters", True), ("ada", True), ("mallory", False), ("", False)]
+)
+async def test_the_writer_of_a_reference_in_the_template_must_be_allowed_to_use_it_as_well(
+    credentials: CredentialsFixture, writer: str, is_resolved: bool
+) -> None:
+    await prepare_shared(credentials)
+    template = credentials.api.build_object("DevPodWorkspaceTemplate", "t", spec={"template": WITH_SHARED})
+    if writer:
+        digests = {each.digest: writer for each in find_references(WITH_SHARED)}
+        write_consent(template, SecretConsent(writers=digests))
+    await credentials.api.submit("DevPodWorkspaceTemplate", template)
+    await credentials.create_workspace(WITH_SHARED, templateRef={"name": "t"})
+    values, message = await read_shared(credentials)
+    assert bool(values) == is_resolved, message
+    assert is_resolved or "the user who wrote it in the template may not use the secret" in message
+
+
+async def test_what_a_template_refers_to_later_is_resolved_for_an_owner_who_accepted_the_workspace(
+    credentials: CredentialsFixture,
+) -> None:
+    await prepare_shared(credentials)
+    template = credentials.api.build_object("DevPodWorkspaceTemplate", "t", spec={"template": WITH_SHARED})
+    write_consent(template, SecretConsent(writers={each.digest: "ada" for each in find_references(WITH_SHARED)}))
+    await credentials.api.submit("DevPodWorkspaceTemplate", template)
+    credentials.consent = SecretConsent("ada")
+    await credentials.create_workspace(WITH_SHARED, templateRef={"name": "t"})
+    assert (await read_shared(credentials))[0] == {"TOKEN": "value"}

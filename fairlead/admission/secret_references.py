@@ -1,0 +1,188 @@
+"""The writer of a reference to a secret, in a workspace or template, needs the verb `use` on the secret.
+
+The secrets of a workspace are resolved with the permissions of its owner, and others may be able to change it and to
+look into it. Without this, they could make it use any secret of its owner. What a change adds is checked against what
+the definition resolved to before, so it does not matter where a reference comes from: the template inside, another
+template or version, or parameters. The owner is not checked here: the secret is resolved only if the owner may use it.
+A key with a scope, however, refers only to what its scope covers, except for what the template refers to by itself.
+
+The writers, and that the owner has accepted the workspace, are recorded in an annotation, which only this rule sets
+(`domain/secret_references.py`). `authz/secret_access.py` checks them again whenever a secret is resolved.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.core.call import Authorize, RequestInfo
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.domain.secret_references import (
+    ADMINISTRATORS,
+    SHARED_SECRETS,
+    SecretConsent,
+    SecretReference,
+    find_references,
+    owner_principal,
+    read_consent,
+    template_definitions,
+    write_consent,
+)
+from fairlead.domain.template_resolution import ResolutionError, find_definition, render_definition
+from fairlead.kinds import TEMPLATE_INSTANCES
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+
+WORKSPACES = "devpodworkspaceinstances"
+TEMPLATES = TEMPLATE_INSTANCES[WORKSPACES].templates
+
+References = dict[str, SecretReference]
+"""References by their digests."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterChecks:
+    """What the rules need to know about writers: permissions, scope and ownership of requesters, and whether the
+    writer of that name, who was recorded, may use a secret now."""
+
+    authorize: Authorize
+    is_within_scope: Callable[[User, RequestInfo], bool]
+    owns: Callable[[User, str | None, str | None], bool]
+    writer_may_use: Callable[[str, RequestInfo], bool]
+
+
+def record_secret_writers(checks: WriterChecks, api_group: str) -> Rule:
+    """Checks and records the writers of references in workspaces and in their templates."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, WORKSPACES, TEMPLATES))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource or change.user == CONTROLLER_USER or change.new is None or change.problems:
+            return
+        if change.kind.plural == TEMPLATES:
+            _record_template(change, checks)
+        else:
+            _record_workspace(change, registry, checks)
+
+    return rule
+
+
+def _record_workspace(change: Change, registry: Registry, checks: WriterChecks) -> None:
+    owner, before = owner_principal(change.new), read_consent(change.old)
+    template = _find_template(change, change.obj, registry)
+    former = _find_template(change, change.old, registry)
+    after, known = _resolve(change.obj, template), _resolve(change.old, former)
+    applied = _index(find_references(get_path(change.old, "status.instance") or {}))
+    is_owner = _is_owner(change, checks)
+    has_same_owner = change.old is not None and owner_principal(change.old) == owner
+    recorded = dict(before.writers) if has_same_owner else {}
+    literal = _index(each for part in template_definitions(template) for each in find_references(part))
+    writers = {digest: name for digest, name in recorded.items() if digest in after or digest in applied}
+    for digest, reference in after.items():
+        target = _use_target(change, reference)
+        if digest not in known or (is_owner and not has_same_owner):
+            _check_scope(change, checks, reference, digest in literal)
+        if is_owner:
+            if digest not in recorded or not checks.writer_may_use(recorded[digest], target):
+                writers[digest] = owner
+        elif digest not in known:
+            writers[digest] = _writer_of(change, checks, reference, target)
+    is_accepted = is_owner or not has_same_owner or before.owner == owner
+    write_consent(change.obj, SecretConsent(owner if is_accepted else before.owner, writers))
+
+
+def _is_owner(change: Change, checks: WriterChecks) -> bool:
+    user, team = get_path(change.obj, "spec.owner.user"), get_path(change.obj, "spec.owner.team")
+    principal = owner_principal(change.obj)
+    return bool(principal) and (principal == change.user.name or checks.owns(change.user, user, team))
+
+
+def _check_scope(change: Change, checks: WriterChecks, reference: SecretReference, is_in_template: bool) -> None:
+    target = _use_target(change, reference)
+    if change.user.scope is None or is_in_template or checks.is_within_scope(change.user, target):
+        return
+    why = (
+        f"the scope of the access key does not include the {_describe(target)}, which {reference.field} refers to; "
+        "use a key without a scope, or leave the reference out"
+    )
+    raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+
+def _record_template(change: Change, checks: WriterChecks) -> None:
+    """Of a template, only shared secrets are recorded: project secrets are those of the projects that use it."""
+    after, known = (
+        _index(
+            each
+            for part in template_definitions(template)
+            for each in find_references(part)
+            if each.plural == SHARED_SECRETS and each.is_literal
+        )
+        for template in (change.obj, change.old)
+    )
+    recorded, writers = read_consent(change.old).writers, dict[str, str]()
+    for digest, reference in after.items():
+        target = _use_target(change, reference)
+        if digest in recorded and checks.writer_may_use(recorded[digest], target):
+            writers[digest] = recorded[digest]
+        elif digest not in known:
+            writers[digest] = _writer_of(change, checks, reference, target)
+        elif change.user.is_unscoped_admin or checks.authorize(change.user, target).allowed:
+            writers[digest] = _writer_name(change.user)
+        elif digest in recorded:
+            writers[digest] = recorded[digest]
+    write_consent(change.obj, SecretConsent(writers=writers))
+
+
+def _writer_of(change: Change, checks: WriterChecks, reference: SecretReference, target: RequestInfo) -> str:
+    """The writer to record for a reference that the change adds. Raises Forbidden if the requester may not use it."""
+    if not change.user.is_unscoped_admin and not checks.authorize(change.user, target).allowed:
+        whose = "" if change.kind.plural == TEMPLATES else " of another owner"
+        noun = "template" if change.kind.plural == TEMPLATES else "workspace"
+        why = (
+            f'User "{change.user.name}" may not use the {_describe(target)}, which {reference.field} refers to, and '
+            f"adding that to a {noun}{whose} needs the verb use on it; ask for an entry in its spec.access, or leave "
+            "the reference out"
+        )
+        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+    return _writer_name(change.user)
+
+
+def _writer_name(user: User) -> str:
+    return ADMINISTRATORS if user.is_unscoped_admin else user.name
+
+
+def _use_target(change: Change, reference: SecretReference) -> RequestInfo:
+    own = str(metadata(change.obj).get("namespace") or "")
+    namespace = reference.namespace if reference.plural == SHARED_SECRETS else own
+    return RequestInfo("use", "", "", change.kind.group, "v1", reference.plural, "", namespace, reference.name)
+
+
+def _describe(target: RequestInfo) -> str:
+    if target.resource == SHARED_SECRETS:
+        return f'shared secret "{target.name}" in the namespace "{target.namespace}"'
+    return f'project secret "{target.name}"'
+
+
+def _find_template(change: Change, instance: Object | None, registry: Registry) -> Object | None:
+    name = get_path(instance, "spec.templateRef.name")
+    if not isinstance(name, str) or not name:
+        return None
+    entry = registry.view.get((change.kind.group, TEMPLATES, "", name))
+    return decode(entry) if entry is not None else None
+
+
+def _resolve(instance: Object | None, template: Object | None) -> References:
+    """The references of the definition as it is rendered; as they are written if it cannot be rendered."""
+    if instance is None:
+        return {}
+    try:
+        definition = find_definition(instance, template)
+        written = _index(find_references(definition.template))
+        return _index(find_references(render_definition(instance, definition))) if written else {}
+    except ResolutionError:
+        return {}
+
+
+def _index(references: Iterable[SecretReference]) -> References:
+    return {each.digest: each for each in references}

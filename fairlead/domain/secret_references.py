@@ -1,0 +1,119 @@
+"""References to secrets in the definition of a workspace, and who wrote them. Pure.
+
+A secret is resolved with the permissions of the workspace's owner, and others may change a workspace: they must not get
+secrets of its owner that they may not use themselves. So an annotation of the workspace records that its owner accepted
+it, and for each reference the user who wrote it. One of the template does the same for the references in it.
+`admission/secret_references.py` writes both, and `authz/secret_access.py` decides with them.
+
+Each reference is recorded as a digest: there may be hundreds, and annotations are limited.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import orjson
+
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.template_resolution import has_placeholder
+
+CONSENT_ANNOTATION = "service.sh/secret-consent"
+ADMINISTRATORS = "system:masters"
+"""As a writer: an administrator, who may read every secret anyway."""
+VALUE_MAPS = ("provider.options", "provider.env", "workspaceEnv", "initEnv")
+"""Maps of a definition whose values may come from secrets."""
+PROJECT_SECRETS, SHARED_SECRETS = "projectsecrets", "sharedsecrets"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretReference:
+    """A value of a definition that comes from a secret. `field` is its path. A project secret has no namespace: it is
+    one of the project that the workspace is in."""
+
+    field: str
+    plural: str
+    namespace: str
+    name: str
+    key: str
+
+    @property
+    def digest(self) -> str:
+        parts = [self.field, self.plural, self.namespace, self.name, self.key]
+        return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:24]
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether no parameter determines which secret it is."""
+        return not any(has_placeholder(each) for each in (self.namespace, self.name, self.key))
+
+
+def find_references(definition: Object) -> Iterator[SecretReference]:
+    for path in VALUE_MAPS:
+        values = get_path(definition, path)
+        for variable, value in values.items() if isinstance(values, dict) else ():
+            for ref_field, plural in (("projectSecretRef", PROJECT_SECRETS), ("sharedSecretRef", SHARED_SECRETS)):
+                reference = get_path(value, f"valueFrom.{ref_field}")
+                if isinstance(reference, dict) and reference:
+                    namespace = str(reference.get("namespace") or "") if plural == SHARED_SECRETS else ""
+                    name, key = str(reference.get("name") or ""), str(reference.get("key") or "")
+                    yield SecretReference(f"{path}.{variable}", plural, namespace, name, key)
+
+
+def template_definitions(template: Object | None) -> list[Object]:
+    """All definitions of a template: the unversioned one, and those of its versions."""
+    spec = get_path(template, "spec") or {}
+    return [part.get("template") or {} for part in (spec, *(spec.get("versions") or ()))]
+
+
+@dataclass(frozen=True, slots=True)
+class SecretConsent:
+    """What the annotation records: the owner that accepted the workspace, and the writers of references by digest."""
+
+    owner: str = ""
+    writers: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Stored(msgspec.Struct, omit_defaults=True):
+    owner: str = ""
+    writers: dict[str, list[str]] = {}
+
+
+_decode = msgspec.json.Decoder(_Stored).decode
+
+
+def read_consent(obj: Object | None) -> SecretConsent:
+    """Empty if nothing is recorded, as in objects of earlier versions."""
+    annotations = metadata(obj).get("annotations") if obj is not None else None
+    text = annotations.get(CONSENT_ANNOTATION) if isinstance(annotations, dict) else None
+    try:
+        stored = _decode(text) if isinstance(text, str) else _Stored()
+    except msgspec.MsgspecError:
+        return SecretConsent()
+    return SecretConsent(stored.owner, {each: name for name, digests in stored.writers.items() for each in digests})
+
+
+def write_consent(obj: Object, consent: SecretConsent) -> None:
+    """Sets the annotation, or removes it. Validation of metadata rejects annotations that are not a map."""
+    meta = metadata(obj)
+    annotations = meta.get("annotations") or {}
+    if not isinstance(annotations, dict):
+        return
+    by_writer: dict[str, list[str]] = {}
+    for digest, name in sorted(consent.writers.items()):
+        by_writer.setdefault(name, []).append(digest)
+    others = {key: value for key, value in annotations.items() if key != CONSENT_ANNOTATION}
+    if consent.owner or by_writer:
+        others[CONSENT_ANNOTATION] = msgspec.json.encode(_Stored(consent.owner, by_writer)).decode()
+    if others != annotations:
+        meta["annotations"] = others
+        if not others:
+            del meta["annotations"]
+
+
+def owner_principal(instance: Object | None) -> str:
+    """The owner as the name of a user, or as the group of a team; empty if there is none."""
+    user, team = get_path(instance, "spec.owner.user"), get_path(instance, "spec.owner.team")
+    if user and isinstance(user, str):
+        return user
+    return f"service:team:{team}" if team and isinstance(team, str) else ""
