@@ -8,10 +8,12 @@
 - `protect_ownership_labels`: labels and annotations that say to whom an object belongs. Once set, only administrators
   change them. The labels and annotations of project namespaces are for administrators only, since relabelling would
   move a namespace to another project. Those in `SERVER_ONLY_KEYS` are dropped, with a warning, when other requesters
-  set them: users create new objects from what they have read, so this is no error.
+  set them: users create new objects from what they have read, so this is no error. Those in `CHECKED_KEYS` are dropped
+  unless they are true: clients select objects by them, and would find an object that claims to be another one.
 
 Annotations and labels with rules of their own are elsewhere: `service.sh/trusted` (`templates.py`),
-`service.sh/abandon` (`instances.py`), `service.sh/cooldown-seconds` (`access_key_limits.py`).
+`service.sh/abandon` (`instances.py`), `service.sh/cooldown-seconds` (`access_key_limits.py`),
+`service.sh/secret-consent` (`secret_references.py`).
 """
 
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from fairlead.core.call import NAMESPACE_RESOURCE
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION
 from fairlead.domain.quotas import SLEEPING_PHASE
 from fairlead.kinds.access.components import KEY_ANNOTATION
 from fairlead.kinds.clusters.cluster import AGENT
@@ -89,9 +92,10 @@ def _check_sleeping_phase(change: Change) -> None:
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
 
+WORKSPACE_UID_LABEL = "service.sh/workspace-uid"
 OWNERSHIP_KEYS = (
     ("labels", PROJECT_LABEL),
-    ("labels", "service.sh/workspace-uid"),
+    ("labels", WORKSPACE_UID_LABEL),
     ("labels", "service.sh/runner"),
     ("labels", UID_LABEL),
     ("annotations", "service.sh/runner-endpoint"),
@@ -108,8 +112,18 @@ SERVER_ONLY_KEYS = (
     ("annotations", "service.sh/default-templates"),  # whether the default templates were created
     ("labels", "service.sh/managed"),  # created by the server
     ("labels", "service.sh/uid"),  # the instance it was created for
+    ("labels", "service.sh/space"),  # the space it was created for
+    ("labels", "service.sh/virtual-cluster"),  # the virtual cluster it was created for
+    ("labels", "service.sh/trust-rule"),  # the rule that a key was issued by; its keys are counted
+    ("labels", "service.sh/consumed"),  # a record of a token that was used
+    ("annotations", "service.sh/login-ttl"),  # a login that was not redeemed yet
+    ("annotations", FIRST_KEY_ANNOTATION),  # when the key of the first administrator expires
+    ("annotations", "service.sh/replica-address"),  # where other replicas connect to
+    ("annotations", "service.sh/resembles-user"),  # shown to administrators who review a new user
 )
 """Labels and annotations that this server or its clients act on, and that only the server needs to set."""
+CHECKED_KEYS = (PROJECT_LABEL, WORKSPACE_UID_LABEL)
+"""Labels that others may set to their true value: the project that the object is in, and its own uid."""
 _METADATA_MAPS = ("labels", "annotations")
 
 
@@ -120,7 +134,7 @@ def protect_ownership_labels(namespace_prefix: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.user.is_unscoped_admin or change.is_move:
             return
-        _drop_server_only_keys(change)
+        _drop_server_only_keys(change, namespace_prefix)
         if change.old is None:
             return
         for path in _modified_keys(change, namespace_prefix):
@@ -130,13 +144,15 @@ def protect_ownership_labels(namespace_prefix: str) -> Rule:
     return rule
 
 
-def _drop_server_only_keys(change: Change) -> None:
-    is_namespace = (change.kind.group, change.kind.plural) == NAMESPACE_RESOURCE
-    marks = (*SERVER_ONLY_KEYS, ("labels", PROJECT_LABEL)) if is_namespace else SERVER_ONLY_KEYS
+def _drop_server_only_keys(change: Change, namespace_prefix: str) -> None:
     for part in _METADATA_MAPS:
         requested = _metadata_map(change.obj, part)
         current = _metadata_map(change.old, part) if requested and change.old is not None else {}
-        found = [key for where, key in marks if where == part and key in requested and key not in current]
+        found = [key for where, key in SERVER_ONLY_KEYS if where == part and key in requested and key not in current]
+        if part == "labels":
+            true_labels = _true_labels(change, namespace_prefix)
+            claimed = (key for key in CHECKED_KEYS if key in requested and key not in current)
+            found += [key for key in claimed if requested[key] != true_labels.get(key)]
         if not found:
             continue
         allowed = {key: value for key, value in requested.items() if key not in found}
@@ -144,6 +160,16 @@ def _drop_server_only_keys(change: Change) -> None:
         if not allowed:
             del metadata(change.obj)[part]
         change.warnings.extend(f"metadata.{part}[{key}] is set by the server only; it was dropped" for key in found)
+
+
+def _true_labels(change: Change, namespace_prefix: str) -> Object:
+    """The labels of `CHECKED_KEYS` that are true for the object. A namespace is labelled by the server alone."""
+    meta = metadata(change.obj)
+    namespace = str(meta.get("namespace") or "")
+    if (change.kind.group, change.kind.plural) == NAMESPACE_RESOURCE or not namespace.startswith(namespace_prefix):
+        return {}
+    found = {PROJECT_LABEL: namespace.removeprefix(namespace_prefix)}
+    return {**found, WORKSPACE_UID_LABEL: meta.get("uid")} if change.kind.plural == WORKSPACES else found
 
 
 def _modified_keys(change: Change, namespace_prefix: str) -> Iterator[str]:

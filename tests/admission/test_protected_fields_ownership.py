@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from fairlead.admission.protected_fields import OWNERSHIP_KEYS, SERVER_ONLY_KEYS, protect_ownership_labels
@@ -39,11 +40,54 @@ async def test_t11_an_ownership_label_cannot_be_changed_or_removed(
     await api_with_rule.patch("Gadget", "a", set_metadata(field, **{key: "yours"}), WriteOptions(ADMIN))
 
 
-async def test_t11_an_ownership_label_can_be_set_where_there_is_none(api_with_rule: RegistryFixture) -> None:
-    await api_with_rule.create("Gadget", "a")
-    await api_with_rule.patch(
-        "Gadget", "a", set_metadata("labels", **{OWNERSHIP_KEYS[0][1]: "mine"}), WriteOptions(ADA)
+PROJECT, WORKSPACE_UID = "service.sh/project", "service.sh/workspace-uid"
+
+
+@pytest.mark.parametrize("user", [ADA, SCOPED])
+@pytest.mark.parametrize("key", [PROJECT, WORKSPACE_UID])
+@pytest.mark.parametrize("kind", ["Gadget", "ConfigMap", "DevPodWorkspaceInstance"])
+async def test_t11_a_label_by_which_clients_find_objects_is_dropped_unless_it_is_true(
+    api_with_rule: RegistryFixture, kind: str, key: str, user: User
+) -> None:
+    await api_with_rule.create("Namespace", "service-p-x")
+    options = WriteOptions(user)
+    body = api_with_rule.build_object(kind, "a", "service-p-x", metadata={"labels": {key: "theirs", "other": "x"}})
+    created = await api_with_rule.submit(kind, body, options)
+    assert created["metadata"]["labels"] == {"other": "x"}
+    assert options.warnings == [f"metadata.labels[{key}] is set by the server only; it was dropped"]
+
+    resource, namespace = api_with_rule.resource(kind), created["metadata"].get("namespace", "")
+    for value in ("theirs", "", "service-p-x", "y"):
+        edit = add_label(key, value)
+        after = orjson.loads(await resource.modify(namespace, "a", edit, WriteOptions(user, is_patch=True)))
+        assert after["metadata"]["labels"] == {"other": "x"}
+    applied = api_with_rule.build_object(kind, "a", "service-p-x", metadata={"labels": {key: "theirs"}})
+    config = {**applied, "metadata": {"name": "a", "labels": {key: "theirs"}}}
+    text, _ = await resource.apply(config, namespace, "a", WriteOptions(user, "x", is_apply=True, force=True))
+    assert key not in orjson.loads(text)["metadata"]["labels"]
+
+
+def add_label(key: str, value: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    def edit(obj: dict[str, Any]) -> dict[str, Any]:
+        labels = {**(obj["metadata"].get("labels") or {}), key: value}
+        return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+    return edit
+
+
+async def test_t11_labels_with_the_project_and_the_uid_of_the_object_itself_are_accepted(
+    api_with_rule: RegistryFixture,
+) -> None:
+    await api_with_rule.create("Namespace", "service-p-x")
+    body = api_with_rule.build_object(
+        "DevPodWorkspaceInstance", "a", "service-p-x", metadata={"labels": {PROJECT: "x"}}
     )
+    created = await api_with_rule.submit("DevPodWorkspaceInstance", body, WriteOptions(ADA))
+    assert created["metadata"]["labels"] == {PROJECT: "x"}
+    uid, resource = created["metadata"]["uid"], api_with_rule.resource("DevPodWorkspaceInstance")
+    edit = add_label(WORKSPACE_UID, uid)
+    after = orjson.loads(await resource.modify("service-p-x", "a", edit, WriteOptions(ADA, is_patch=True)))
+    assert after["metadata"]["labels"] == {PROJECT: "x", WORKSPACE_UID: uid}
 
 
 async def test_t11_only_administrators_label_the_namespace_of_a_project(api_with_rule: RegistryFixture) -> None:
