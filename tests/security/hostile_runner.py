@@ -35,6 +35,12 @@ class HostileRunner:
                 if found is kind:
                     return stream, payload
 
+    async def answer_pings(self) -> None:
+        """Keeps the link alive, until it is closed."""
+        while True:
+            _, payload = await self.receive(FrameType.PING)
+            await self.send(frames.encode_ping(FrameType.PONG, payload))
+
     async def read_until_closed(self) -> list[tuple[FrameType, int, bytes]]:
         received = []
         with suppress(ConnectionClosed):
