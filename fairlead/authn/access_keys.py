@@ -94,7 +94,7 @@ class Credential:
     is_sso_login: bool
     """A login by single sign-on: valid only while the provider confirms it."""
     parent: str
-    """The login in which the server issued this key: the key is valid only as long as that exists."""
+    """The key with which this login was allowed: the login is valid only as long as that is."""
     user: User | None = None
     generation: object = None
 
@@ -136,14 +136,31 @@ class Credential:
             found |= hmac.compare_digest(earlier, digest) and not end.is_reached(clock)
         return found
 
-    def exists(self, clock: Clock) -> bool:
-        """Whether the key is neither being deleted nor expired; it may be disabled."""
-        is_ended = self.is_expired or (self.expiry is not None and self.expiry.is_reached(clock))
-        return not is_ended and "deletionTimestamp" not in metadata(self.key)
-
     def is_active(self, clock: Clock, last_use: Callable[[str], LastUse | None]) -> bool:
-        """Whether the key is neither disabled, nor being deleted, nor expired. An expired key stays expired."""
-        if self.is_expired or self.is_disabled:
+        """Whether the key is neither disabled, nor being deleted, nor expired."""
+        return not self.is_disabled and self._is_unexpired(clock, last_use)
+
+    def supports(self, login: Object, clock: Clock, last_use: Callable[[str], LastUse | None]) -> bool:
+        """Whether a login that was allowed with this key is still in force.
+
+        The key must neither be gone nor expired, nor be a later one of the same name. A login ends as well if the value
+        of the key was replaced, as its former value may have been stolen, and if the key got a scope, which the login
+        would exceed. A disabled key ends it, too. A login in the browser is the exception: it is disabled when its user
+        signs out there, which does not end what the user has allowed.
+        """
+        meta, created = metadata(self.key), metadata(login).get("creationTimestamp") or ""
+        is_later = (meta.get("creationTimestamp") or "") > created
+        is_rotated = (get_path(self.key, "status.rotated") or "") >= created
+        if "deletionTimestamp" in meta or is_later or is_rotated or get_path(self.key, "spec.scope") is not None:
+            return False
+        if get_path(self.key, "spec.user") != get_path(login, "spec.user"):
+            return False
+        is_signed_out = self.is_disabled and get_path(self.key, "spec.type") in SERVER_ISSUED_TYPES
+        return (is_signed_out or not self.is_disabled) and self._is_unexpired(clock, last_use)
+
+    def _is_unexpired(self, clock: Clock, last_use: Callable[[str], LastUse | None]) -> bool:
+        """An expired key stays expired."""
+        if self.is_expired:
             return False
         end = self.expiry
         if end is None:
@@ -296,22 +313,18 @@ class AccessKeyAuthenticator:
         generation = self._principals.generation()
         if credential.generation != generation:
             credential.user, credential.generation = self._build_user(credential.key), generation
-        in_force = credential.is_active(self._clock, self._last_use) and self._is_sign_on_current(credential)
+        in_force = credential.is_active(self._clock, self._last_use) and self._is_support_current(credential)
         return credential.user if in_force else None
 
-    def _is_sign_on_current(self, credential: Credential) -> bool:
-        """Whether the single sign-on that a key depends on is in force.
-
-        A parent may be disabled, which is how its user has signed out of the browser, but must not be gone or expired.
-        """
+    def _is_support_current(self, credential: Credential) -> bool:
+        """Whether what a key depends on is in force: single sign-ons, and the keys with which a login was allowed."""
         for _ in range(MAX_PARENTS):
             if credential.is_sso_login and not self._principals.is_session_current(credential.key, self._clock.now()):
                 return False
             if not credential.parent:
                 return True
             parent = self._by_name.get(credential.parent)
-            owner = get_path(credential.key, "spec.user")
-            if parent is None or get_path(parent.key, "spec.user") != owner or not parent.exists(self._clock):
+            if parent is None or not parent.supports(credential.key, self._clock, self._last_use):
                 return False
             credential = parent
         return False

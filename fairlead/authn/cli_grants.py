@@ -5,9 +5,11 @@
 `spec.key` has the digest of what the client presents next: first that of the code, then that of its refresh token. The
 access keys, which last ten minutes, are in `status.previous`, whose values the authenticator accepts until they expire.
 So a login is one object: deleting it ends everything at once, it is listed and revoked like other logins, and the
-lifetime of what is created with it is that of the login, not that of a key.
+lifetime of what is created with it is that of the login, not that of a key. `spec.parent` is the key with which its
+user has allowed it: a login, or an ordinary access key. It ends with that (`Credential.supports`).
 
-Each step replaces the digest only if it is still the one that was presented, so a code or token works once. A client
+Each step replaces the digest only if it is still the one that was presented, so a code or token works once. A code that
+is presented with anything wrong ends the login, so that a thief cannot try verifiers. A client
 may repeat a refresh for `GRACE_SECONDS`, and gets the same answer: several processes may refresh at once, and answers
 get lost. A token that is used again later was stolen, or the one that replaced it was: the login ends.
 """
@@ -42,6 +44,9 @@ MAX_VALUES = 8
 """Values in `status.previous`: two for each refresh."""
 TTL_ANNOTATION = "service.sh/login-ttl"
 """The lifetime of a login whose code was not redeemed yet. Until then, `spec.ttl` is that of the code."""
+
+CODE_ANNOTATION = "service.sh/login-code"
+"""A keyed digest of the authorization code alone, until the first refresh. It only serves to end the login."""
 
 
 class GrantRejected(Exception):
@@ -101,8 +106,11 @@ class CliLogins:
         self.values = TokenValues(pepper)
         self.lifetimes = lifetimes
 
-    async def start(self, approval: Approval, digest: str, seconds: int) -> str:
-        """Creates a login that waits for its code, and returns its name. `seconds`: how long the code is valid."""
+    async def start(self, approval: Approval, digest: str, seconds: int, code: str = "") -> str:
+        """Creates a login that waits for its code, and returns its name. `seconds`: how long the code is valid.
+
+        `code` is the secret of an authorization code, which is recognized in a request that is otherwise wrong.
+        """
         where = f" on {approval.machine}" if approval.machine else ""
         kind, binding = self._keys.kind, approval.binding
         spec = {
@@ -113,7 +121,11 @@ class CliLogins:
             "oidcProvider": {"clientId": CLI_CLIENT},
             **({"parent": binding.parent} if binding.parent else {}),
         }
-        meta = {"generateName": f"cli-{approval.user}-", "annotations": {TTL_ANNOTATION: str(binding.ttl)}}
+        annotations = {
+            TTL_ANNOTATION: str(binding.ttl),
+            **({CODE_ANNOTATION: self.values.code_mark(code)} if code else {}),
+        }
+        meta = {"generateName": f"cli-{approval.user}-", "annotations": annotations}
         body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
         name = name_of(created)
@@ -128,23 +140,37 @@ class CliLogins:
         return name
 
     async def redeem(self, code: NamedSecret, digest_for: Callable[[Binding], str]) -> IssuedTokens:
-        """Exchanges a code for tokens. `digest_for` returns the digest of the code for what the login depends on."""
+        """Exchanges a code for tokens. `digest_for` returns the digest of the code for what the login depends on.
+
+        A code is for one attempt: if that fails, or the code was used before, the login ends.
+        """
         login = await self._find(code.name)
         binding = self._binding_of(login, _intended_ttl(login))
         digest = digest_for(binding)
         if not _is_equal(get_path(login, "spec.key"), digest):
-            if self._previous_end(login, digest) is not None:
-                await self.end(code.name)
-                raise GrantRejected("code_reused")
-            raise GrantRejected("code_unknown")
+            is_reused = self._previous_end(login, digest) is not None
+            if not is_reused and not self._is_code_of(login, code):
+                raise GrantRejected("code_unknown")  # an invented code must not end a login
+            await self.end(code.name)
+            raise GrantRejected("code_reused" if is_reused or not _is_waiting(login) else "code_misused")
         user = self._user_of_key(code.name)
         if user is None:
+            await self.end(code.name)
             raise GrantRejected("code_expired")
         # For all the code's life, a second use of it ends the login.
         reuse_window = max(self.lifetimes.grace, self.lifetimes.code)
         if not await self._advance(login, code.secret, digest, binding, reuse_window):
             return await self.redeem(code, digest_for)  # another request has used it meanwhile
         return self._tokens(user, login, code.secret, self.lifetimes.key)
+
+    async def reject(self, code: NamedSecret) -> None:
+        """Ends the login of a code that was presented in a request that is not valid. An invented code ends none."""
+        try:
+            login = await self._find(code.name)
+        except GrantRejected:
+            return
+        if self._is_code_of(login, code):
+            await self.end(code.name)
 
     async def refresh(self, token: NamedSecret) -> IssuedTokens:
         """Replaces a refresh token, and issues the next key."""
@@ -184,9 +210,8 @@ class CliLogins:
             return
 
     def binding_for(self, user: User, ttl: int) -> Binding:
-        """What a login depends on that this user allows: on the single sign-on, if the user has signed in with one."""
-        key = self._key_of(user)
-        return Binding(user.key, metadata(key).get("uid", ""), ttl) if is_sso_login(key) else Binding(ttl=ttl)
+        """What a login depends on that this user allows: the login or access key with which the user does so."""
+        return Binding(user.key, _identity_of(self._key_of(user)), ttl)
 
     def lacks_sign_on(self, user: User) -> bool:
         """Whether this is a user of an identity provider whose key is no single sign-on.
@@ -199,13 +224,15 @@ class CliLogins:
         )
 
     def allowed_ttl(self, user: User) -> int:
-        """The lifetime of a login that this user allows: not longer than that of the key in use."""
-        ttl, now = self.lifetimes.login(), self._clock.now()
-        end = expires_at(self._key_of(user), now)
-        if end is None:
-            return ttl
-        left = max(1, int((end - now).total_seconds()))
-        return min(ttl, left) if ttl else left
+        """The lifetime of a login that this user allows: not longer than that of the key in use.
+
+        While the former value of a rotated key is still accepted, not longer than that: it may be the one in use.
+        """
+        ttl, now, key = self.lifetimes.login(), self._clock.now(), self._key_of(user)
+        former = get_path(key, "status.previous") or ()
+        ends = [expires_at(key, now), *(parse_rfc3339(each["until"]) for each in former)]
+        left = [max(1, int((end - now).total_seconds())) for end in ends if end is not None]
+        return min([*([ttl] if ttl else []), *left], default=0)
 
     def _key_of(self, user: User) -> Object:
         entry = self._keys.get_cached("", user.key) if user.key else None
@@ -227,8 +254,12 @@ class CliLogins:
     def _binding_of(self, login: Object, ttl: int) -> Binding:
         parent = get_path(login, "spec.parent") or ""
         entry = self._keys.get_cached("", parent) if parent else None
-        uid = metadata(decode(entry)).get("uid", "") if entry is not None else ""
-        return Binding(parent, uid, ttl)
+        return Binding(parent, _identity_of(decode(entry)) if entry is not None else "", ttl)
+
+    def _is_code_of(self, login: Object, code: NamedSecret) -> bool:
+        """Whether this is the code of a login, whatever verifier and redirect URI came with it."""
+        mark = (metadata(login).get("annotations") or {}).get(CODE_ANNOTATION)
+        return _is_equal(mark, self.values.code_mark(code.secret))
 
     def _previous_end(self, login: Object, digest: str) -> int | None:
         """The seconds that a previous value is still valid; None if it is not."""
@@ -270,7 +301,8 @@ class CliLogins:
             if is_same:
                 new[section] = {**(new.get(section) or {}), **fields}
             if is_same and not subresource:
-                (metadata(new).get("annotations") or {}).pop(TTL_ANNOTATION, None)
+                annotations = metadata(new).get("annotations") or {}
+                annotations.pop(TTL_ANNOTATION if _is_waiting(old) else CODE_ANNOTATION, None)
             return new
 
         try:
@@ -283,6 +315,17 @@ class CliLogins:
         name, uid = name_of(login), metadata(login).get("uid", "")
         token = self.values.refresh_token(name, uid, self.values.next_secret(secret))
         return IssuedTokens(user, self.values.access_key(secret), token, seconds)
+
+
+def _identity_of(parent: Object) -> str:
+    """Identifies a key, and its value unless it is a login in a browser: a login ends when that is replaced."""
+    uid = str(metadata(parent).get("uid") or "")
+    return uid if get_path(parent, "spec.type") == LOGIN_TYPE else f"{uid}:{get_path(parent, 'spec.key') or ''}"
+
+
+def _is_waiting(login: Object) -> bool:
+    """Whether the code of a login was not redeemed yet."""
+    return TTL_ANNOTATION in (metadata(login).get("annotations") or {})
 
 
 def _intended_ttl(login: Object) -> int:

@@ -55,15 +55,15 @@ class NamedSecret:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a login depends on: its parent, by name and uid, and its lifetime in seconds."""
+    """What a login depends on: its parent, by name and identity (`_identity_of`), and its lifetime in seconds."""
 
     parent: str = ""
-    parent_uid: str = ""
+    parent_identity: str = ""
     ttl: int = 0
 
     @property
     def parts(self) -> tuple[str, str, str]:
-        return self.parent, self.parent_uid, str(self.ttl)
+        return self.parent, self.parent_identity, str(self.ttl)
 
 
 def new_secret() -> str:
@@ -146,6 +146,10 @@ class TokenValues:
 
     def code_digest(self, secret: str, challenge: str, redirect_uri: str, binding: Binding) -> str:
         return CODE_MARK + self._mac("code", secret, challenge, redirect_uri, *binding.parts).hex()
+
+    def code_mark(self, secret: str) -> str:
+        """What is stored of an authorization code alone, without what has to be presented with it."""
+        return self._mac("code alone", secret).hex()
 
     def device_secret_digest(self, secret: str) -> str:
         """What is stored of a device code before a user has allowed the login."""

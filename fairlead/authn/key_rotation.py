@@ -57,12 +57,14 @@ class KeyRotator:
 
     async def _replace_digest(self, old: Object, value: str, overlap: int) -> bytes | None:
         """Saves the old digest in the status if there is an overlap, then replaces it in the spec, so that there is a
-        valid value at any time. Without an overlap, earlier saved digests are removed. Returns None after a concurrent
-        rotation.
+        valid value at any time. Without an overlap, earlier saved digests are removed. Records the time first, which
+        ends logins that were allowed with the old value. Returns None after a concurrent rotation.
         """
         name, digest, fresh = name_of(old), get_path(old, "spec.key"), self._pepper.digest(value)
-        previous = _previous_values(old, self._clock.now(), overlap)
-        if previous and await self._write_if_unchanged(name, digest, "status", {"previous": previous}) is None:
+        now = self._clock.now()
+        previous = _previous_values(old, now, overlap)
+        status = {"rotated": timestamp(now), **({"previous": previous} if previous else {})}
+        if await self._write_if_unchanged(name, digest, "status", status) is None:
             return None
         response = await self._write_if_unchanged(name, digest, "spec", {"key": fresh})
         if response is not None and not previous and get_path(old, "status.previous"):

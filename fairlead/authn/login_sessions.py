@@ -3,9 +3,10 @@
 `server/auth/login.py` creates and revokes them; `authn/password_store.py` revokes all of them when the password
 changes.
 
-A login by single sign-on has `spec.identity`. Keys that were issued in a login, such as those of the CLI, name it in
-`spec.parent`: they end with it. Signing out of the browser is the exception: the login is then disabled, and its
-refresh goes on, as long as there are such keys. Everything else that ends a single sign-on calls `end_sso_login`.
+A login by single sign-on has `spec.identity`. Logins of the command line name the login or access key with which they
+were allowed in `spec.parent`: they end with it. Signing out of the browser is the exception: the login is then
+disabled, and the refresh of a single sign-on goes on, as long as there are such keys. Everything else that ends a
+single sign-on calls `end_sso_login`.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from fairlead.authn.access_keys import ACCESS_KEYS
+from fairlead.authn.access_keys import ACCESS_KEYS, MAX_PARENTS
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, name_of
 from fairlead.domain.key_lifetime import expires_at
@@ -103,13 +104,13 @@ class LoginSessions:
     async def revoke(self, key: str) -> bool:
         """Ends a login, as when its user signs out of a browser; returns whether the key was one.
 
-        A login by single sign-on is only disabled while other keys depend on it.
+        It is only disabled while other keys depend on it.
         """
         entry = self._keys.get_cached("", key)
         if entry is None or entry.fields.get("spec.type") != LOGIN_TYPE:
             return False
         login = decode(entry)
-        if is_sso_login(login) and self._dependent_keys(login):
+        if self._dependent_keys(login):
             await self._disable(key)
         else:
             await self._delete(key)
@@ -156,14 +157,34 @@ class LoginSessions:
         return [login for name in names if (login := self.find_sso_login(name)) is not None]
 
     async def revoke_all(self, user: str, *, keep: str = "", newest: int = 0) -> int:
-        """Deletes a user's logins except the one named `keep` and the `newest` of the others; returns how many."""
+        """Deletes a user's logins except the one named `keep` and the `newest` of the others; returns how many.
+
+        The login with which `keep` was allowed stays, as `keep` ends with it; but unless others stay, too, its user is
+        signed out of it.
+        """
         with translate_storage_errors():
             await self._view.wait_current()
-        ages = sorted((age, name) for name, age in self._logins_of(user) if name != keep)
+        parents = self._parents_of(keep)
+        ages = sorted((age, name) for name, age in self._logins_of(user) if name not in (keep, *parents))
         too_many = ages[: len(ages) - newest] if len(ages) > newest else []
         for _, name in too_many:
             await self.end_sso_login(name)  # also deletes the keys that depend on a login with a password
-        return len(too_many)
+        ended = [] if newest else parents
+        for name in ended:
+            await self._disable(name)
+        return len(too_many) + len(ended)
+
+    def _parents_of(self, key: str) -> list[str]:
+        """The logins that a login depends on."""
+        found: list[str] = []
+        for _ in range(MAX_PARENTS):
+            entry = self._keys.get_cached("", key) if key else None
+            key = get_path(decode(entry), "spec.parent") or "" if entry is not None else ""
+            parent = self._keys.get_cached("", key) if key else None
+            if parent is None or parent.fields.get("spec.type") != LOGIN_TYPE or key in found:
+                break
+            found.append(key)
+        return found
 
     def _logins_of(self, user: str) -> Iterator[tuple[str, str]]:
         """The names and creation times of a user's logins."""

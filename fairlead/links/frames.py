@@ -159,7 +159,12 @@ def encode_reason(kind: FrameType, stream: int, code: int, reason: str) -> bytes
 def decode_reason(payload: bytes) -> tuple[int, str]:
     if not 2 <= len(payload) <= 2 + MAX_REASON_BYTES:
         raise FrameError(f"a reason must have a code and at most {MAX_REASON_BYTES} bytes")
-    return int.from_bytes(payload[:2], "big"), payload[2:].decode(errors="replace")
+    return int.from_bytes(payload[:2], "big"), clean_text(payload[2:].decode(errors="replace"))
+
+
+def clean_text(text: str) -> str:
+    """What the other end says, for people: without characters that control a terminal or reverse the text."""
+    return "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -198,7 +203,7 @@ def decode_refuse(payload: bytes) -> Refusal:
     refusal = _decode(_decode_refusal, payload, "REFUSE")
     if not 400 <= refusal.code <= 599:
         raise FrameError(f"REFUSE: the code {refusal.code} is no HTTP status of an error")
-    return refusal
+    return Refusal(refusal.code, clean_text(refusal.message[:MAX_REASON_BYTES]))
 
 
 def encode_ping(kind: FrameType, payload: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """A `helm` program for tests: Helm 4 itself as a library, behind a command line of our own.
 
 There is no package of the helm program that a test could install on every machine. There is one of Helm's own Go
-library (`helm-python-sdk`), and this script puts the few commands that Fairlead runs in front of it: `upgrade
+library (`helm-python-sdk`), and this script puts the few commands that Fairlead runs in front of it: `pull`, `upgrade
 --install`, `uninstall`, `repo add`, `registry login` and `version`. So charts are really fetched, rendered and deployed
 by Helm, and the error messages are its own. Not real are the argument parser, the words
 `Error:` and `UPGRADE FAILED:`, and the file that `repo add` writes, which imitate Helm's and were compared with
@@ -50,10 +50,13 @@ def _print_error(text: str) -> int:
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="helm", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
+    pull = commands.add_parser("pull", allow_abbrev=False)
+    for flag in ("repo", "version", "destination"):
+        pull.add_argument(f"--{flag}", default="")
+    pull.add_argument("chart")
     upgrade = commands.add_parser("upgrade", allow_abbrev=False)
     upgrade.add_argument("--install", action="store_true", required=True)
-    for flag in ("repo", "version", "values"):
-        upgrade.add_argument(f"--{flag}", default="")
+    upgrade.add_argument("--values", default="")
     upgrade.add_argument("--history-max", type=int, default=10)
     upgrade.add_argument("--wait", action="store_true")
     uninstall = commands.add_parser("uninstall", allow_abbrev=False)
@@ -80,36 +83,35 @@ def _read_seconds(text: str) -> int:
 
 def _run_upgrade(helm: Any, args: argparse.Namespace) -> None:
     with _build_config(helm, args) as config:
-        config.set_registry_client(helm.RegistryClient(credentials_file=_registry_file()))
+        options = {"timeout": args.timeout, "context": args.context, "wait": "watcher" if args.wait else None}
         try:
             config.history(args.name, max_revisions=1)
         except helm.HelmNotFoundError:
-            chart, options = _resolve_chart(helm, args)
-            config.install(chart, args.name, _read_values(helm, args), **options)
+            config.install(args.chart, args.name, _read_values(helm, args), **options)
             return
-        (chart, options), values = _resolve_chart(helm, args), _read_values(helm, args)
+        values = _read_values(helm, args)
         try:
-            config.upgrade(chart, args.name, values, max_history=args.history_max, **options)
+            config.upgrade(args.chart, args.name, values, max_history=args.history_max, **options)
         except (helm.HelmReleaseError, helm.HelmNotFoundError, helm.HelmCancelledError) as error:
             raise SystemExit(_print_error(f"UPGRADE FAILED: {error.detail}")) from None
 
 
-def _resolve_chart(helm: Any, args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """The chart with its version and repository. From a named repository it is fetched here: the library
-    has no named repositories."""
-    run_options = {"timeout": args.timeout, "context": args.context, "wait": "watcher" if args.wait else None}
-    options = {**run_options, "chart_repo_url": args.repo or None, "chart_version": args.version or None}
+def _run_pull(helm: Any, args: argparse.Namespace) -> None:
+    """The credentials of a named repository are looked up here: the library has no named repositories."""
+    options: dict[str, Any] = {"destination": args.destination, "version": args.version or None}
     repository, _, name = args.chart.partition("/")
-    if args.repo or not name or args.chart.startswith(("oci://", "/")):
-        return args.chart, options
+    if args.chart.startswith("oci://"):
+        with helm.RegistryClient(credentials_file=_registry_file()) as client:
+            helm.pull(args.chart, client=client, **options)
+        return
+    if args.repo:
+        helm.pull(args.chart, repo_url=args.repo, **options)
+        return
     entry = next(
         each for each in json.loads(_repositories_file().read_text())["repositories"] if each["name"] == repository
     )
-    folder = Path(os.environ["HELM_CACHE_HOME"]) / "fetched"
-    folder.mkdir(parents=True)
     credentials = {"username": entry["username"], "password": entry["password"]}
-    helm.pull(name, destination=folder, version=args.version or None, repo_url=entry["url"], **credentials)
-    return str(next(folder.iterdir())), run_options
+    helm.pull(name, repo_url=entry["url"], **credentials, **options)
 
 
 def _read_values(helm: Any, args: argparse.Namespace) -> dict[str, Any]:
@@ -166,6 +168,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{helm.helm_sdk_version()}\n")
         return 0
     run_command = {
+        "pull": _run_pull,
         "upgrade": _run_upgrade,
         "uninstall": _run_uninstall,
         "repo": _run_repo_add,

@@ -34,7 +34,15 @@ def test_reasons_are_truncated_to_their_limit(code: int, reason: str) -> None:
     assert decoded == code
     assert len(text.encode()) <= frames.MAX_REASON_BYTES + 3 * 3  # a cut character becomes U+FFFD
     if len(reason.encode(errors="replace")) <= frames.MAX_REASON_BYTES:
-        assert text == reason.encode(errors="replace").decode()
+        assert text == frames.clean_text(reason.encode(errors="replace").decode())
+
+
+@given(st.text())
+def test_what_the_other_end_says_cannot_control_a_terminal(text: str) -> None:
+    cleaned = frames.clean_text(text)
+    assert len(cleaned) == len(text) and all(each.isprintable() or each == "\n" for each in cleaned)
+    refusal = frames.decode_refuse(payload_of(frames.encode_refuse(1, 400, text.encode(errors="replace").decode())))
+    assert all(each.isprintable() or each == "\n" for each in refusal.message)
 
 
 def test_a_request_is_decoded_to_what_was_encoded() -> None:

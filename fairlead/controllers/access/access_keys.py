@@ -1,4 +1,4 @@
-"""Marks expired access keys, and deletes them after the retention period.
+"""Marks expired access keys, and deletes them after the retention period. Deletes logins whose parent is gone.
 
 Authentication checks the expiry itself and does not depend on this. The mark makes the expiry final, even if the clock
 is set back, and records its time. The object is kept for a while, so that users can find out why a key stopped working.
@@ -18,6 +18,7 @@ from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import Conflict, NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION, cooldown_seconds, expires_at, is_sliding, temporary_until
+from fairlead.kinds.access.access_key import is_cli_login
 from fairlead.kinds.core.service_account import account_uid, is_account_key, parse_account_username
 from fairlead.registry.codec import decode
 from fairlead.registry.events import record_event
@@ -69,11 +70,27 @@ class AccessKeyController:
                 return await self._delete_exchanged(found)
             if get_path(found, "status.expired"):
                 return await self._delete_expired(found)
+            if self._is_orphaned(found):
+                await self._delete_orphaned(found)
+                return None
             if self._is_replaced(found):
                 await self._make_permanent(found)
                 return None  # it is queued again
-            return _earliest(await self._mark_expired(found), await self._remove_rotated_values(found))
+            requeue = _earliest(await self._mark_expired(found), await self._remove_rotated_values(found))
+            return _earliest(requeue, MAX_REQUEUE_SECONDS) if _parent_of(found) else requeue
         return None
+
+    def _is_orphaned(self, key: Object) -> bool:
+        """Whether this is a login of the command line, and the key is gone with which it was allowed."""
+        parent = _parent_of(key)
+        return bool(parent) and self._keys.get_cached("", parent) is None
+
+    async def _delete_orphaned(self, key: Object) -> None:
+        """Authentication rejects it already; the list of keys should not show it any longer."""
+        meta = metadata(key)
+        with suppress(Conflict):  # it was changed, and so is queued again
+            options = DeleteOptions(meta["uid"], meta["resourceVersion"])
+            await self._keys.delete("", meta["name"], options, server_write_options())
 
     async def _delete_invalid_token(self, key: Object) -> float | None:
         """Deletes a service account token when it has expired or its account was deleted.
@@ -190,6 +207,10 @@ class AccessKeyController:
             await self._keys.delete("", name_of(key), options, server_write_options())
             await record_event(self._registry, key, "Removed", "the key had expired, and its retention period is over")
         return None
+
+
+def _parent_of(key: Object) -> str:
+    return (get_path(key, "spec.parent") or "") if is_cli_login(key) else ""
 
 
 def _earliest(one: float | None, other: float | None) -> float | None:

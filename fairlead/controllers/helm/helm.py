@@ -3,7 +3,8 @@
 Each run has a private temporary directory for the kubeconfig, the values and helm's own files, and inherits only PATH,
 the proxies and the CA certificates from the environment. Credentials are passed in files and on standard input, never
 as arguments, which are visible to other processes. Charts are untrusted, so memory, CPU time and file size of a run are
-limited. The output of helm is not logged. Failures to start it are an InstanceError of the release.
+limited. A chart is downloaded first, and helm gets a copy of it without references to other documents
+(`chart_archive.py`). The output of helm is not logged. Failures to start it are an InstanceError of the release.
 
 Error messages of helm are shown in conditions, which the author of the chart may read. So that they do not leak what a
 server inside the network answers or what is in a local file, only messages about the release itself are shown, without
@@ -28,6 +29,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairlead.controllers.helm import chart_archive
 from fairlead.controllers.helm.chart import (
     Release,
     build_kubeconfig,
@@ -42,6 +44,10 @@ from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 500
 CHART_NOT_FETCHED = "the chart could not be downloaded; check its repository, name, version, username and password"
+INVALID_ARCHIVE = (
+    f"the chart is not a gzipped archive, or unpacks to more than {chart_archive.MAX_UNPACKED_BYTES >> 20} MiB or "
+    f"{chart_archive.MAX_FILES} files; correct the chart"
+)
 CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
 
 # Prefixes of errors about the release itself, not about the download of the chart or the connection to the cluster.
@@ -176,14 +182,25 @@ class Helm:
             if arguments := login_arguments(release):
                 await self._run_checked(run, arguments, release.chart.password.encode())
             write_file(run.folder / "values.yaml", release.values.encode())
-            options, chart = chart_arguments(release)
-            if release.chart.manifests:
-                options, chart = (), _write_manifest_chart(run, release)
+            fetched = release.chart.manifests == ""
+            chart = await self._fetch_chart(run, release) if fetched else _write_manifest_chart(run, release)
             ready = ("--wait",) if release.waits else ()
             waiting = ("--timeout", f"{self._seconds:.0f}s", "--history-max", "3", *ready)
             values = ("--values", str(run.folder / "values.yaml"))
-            flags = (*options, *values, *waiting, *_target_flags(run, release))
+            flags = (*values, *waiting, *_target_flags(run, release))
             await self._run_checked(run, ("upgrade", "--install", *flags, "--", release.name, chart))
+
+    async def _fetch_chart(self, run: _HelmRun, release: Release) -> str:
+        """Downloads the chart, and returns the path of a copy that refers to nothing else (`chart_archive.py`)."""
+        folder, copy = run.folder / "fetched", run.folder / "chart.tgz"
+        folder.mkdir()
+        options, chart = chart_arguments(release)
+        await self._run_checked(run, ("pull", *options, "--destination", str(folder), "--", chart))
+        archives = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
+        command = (sys.executable, "-I", chart_archive.__file__, *map(str, archives[:1]), str(copy))
+        if len(archives) != 1 or await self._run(run, command, None):
+            raise InstanceError("InvalidChart", INVALID_ARCHIVE, ERROR)
+        return str(copy)
 
     async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None:
         """Uninstalls the release, if it exists.
@@ -193,6 +210,7 @@ class Helm:
         """
         async with self._prepare_run(release, endpoint) as run:
             arguments = (
+                run.program,
                 "uninstall",
                 "--timeout",
                 f"{self._seconds:.0f}s",
@@ -225,12 +243,13 @@ class Helm:
                 raise InstanceError("HelmFailed", message, WARNING) from error
 
     async def _run_checked(self, run: _HelmRun, arguments: Sequence[str], stdin_bytes: bytes | None = None) -> None:
-        code = await self._run(run, arguments, stdin_bytes)
+        code = await self._run(run, (run.program, *arguments), stdin_bytes)
         if code:
             raise _run_error(run, arguments[0], code)
 
-    async def _run(self, run: _HelmRun, arguments: Sequence[str], stdin_bytes: bytes | None) -> int:
-        """Runs helm and returns its exit code. Uses files instead of pipes, so that output needs no buffering here."""
+    async def _run(self, run: _HelmRun, command: Sequence[str], stdin_bytes: bytes | None) -> int:
+        """Runs helm, or what prepares its chart, and returns the exit code. Uses files instead of pipes, so that output
+        needs no buffering here."""
         with ExitStack() as files:
             stdin: int = asyncio.subprocess.DEVNULL
             if stdin_bytes is not None:
@@ -238,7 +257,7 @@ class Helm:
                 stdin = files.enter_context((run.folder / "given").open("rb")).fileno()
             stderr = files.enter_context((run.folder / "complaint").open("wb"))
             process = await asyncio.create_subprocess_exec(
-                *(run.program, *arguments),
+                *command,
                 stdin=stdin,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=stderr.fileno(),
@@ -246,7 +265,7 @@ class Helm:
                 env=run.environment(),
                 start_new_session=True,  # so that its child processes can be killed with it
             )
-            return await self._wait_for_exit(process, arguments[0])
+            return await self._wait_for_exit(process, command[1])
 
     async def _wait_for_exit(self, process: asyncio.subprocess.Process, subcommand: str) -> int:
         try:

@@ -85,8 +85,8 @@ SPEC = obj(
         scopes=string("Scopes that the client requested.", max_length=limits.EXPRESSION),
     ),
     parent=string(
-        "The login by single sign-on in which the command line was logged in; the key ends with it. Set by the server. "
-        "In other keys DEPRECATED, stored as sent."
+        "The login or access key with which a login of the command line was allowed; the login ends with it. Set by "
+        "the server. In other keys DEPRECATED, stored as sent."
     ),
     oidcLogin=obj(
         "DEPRECATED: use identity. Tokens of a single sign-on.",
@@ -116,6 +116,9 @@ STATUS = obj(
             until=timestamp("When it stops working."),
         ),
         "Values from before a rotation that are still accepted. Never returned.",
+    ),
+    rotated=timestamp(
+        "When the value was last replaced. Logins of the command line that were allowed with the key before have ended."
     ),
 )
 

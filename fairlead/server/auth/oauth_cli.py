@@ -48,6 +48,7 @@ LOG_IN_AGAIN = "log in again with `fairlead login`"
 _MESSAGES = {
     "code_expired": "the code has expired",
     "code_unknown": "the code is not valid, or not for this verifier and redirect URI",
+    "code_misused": "the code is not for this verifier and redirect URI, so the login was ended",
     "code_reused": "the code was used before, so the login was ended",
     "token_unknown": "the refresh token is not valid",
     "token_reused": "the refresh token was used before, so the login was ended",
@@ -124,7 +125,7 @@ class CliLoginHandlers:
         approval, values = approve(user, self.logins, request.machine), self.logins.values
         secret = new_secret()
         digest = values.code_digest(secret, request.code_challenge, request.redirect_uri, approval.binding)
-        name = await self.logins.start(approval, digest, self.logins.lifetimes.code)
+        name = await self.logins.start(approval, digest, self.logins.lifetimes.code, secret)
         call.annotations[LOGIN_ANNOTATION] = name
         return _redirect(request, {"code": NamedSecret(name, secret).text})
 
@@ -148,10 +149,14 @@ class CliLoginHandlers:
         return json_reply({})
 
     async def _redeem_code(self, call: Call, form: Form) -> Reply:
-        require_client(form)
-        code = parse_code(require_field(form, "code", MAX_TOKEN_LENGTH))
-        verifier, uri = require_field(form, "code_verifier", 128), require_field(form, "redirect_uri", 512)
-        if code is None or not is_verifier(verifier):
+        code = parse_code(form.get("code", "")[:MAX_TOKEN_LENGTH])
+        try:
+            verifier, uri = _read_redemption(form)
+        except OAuthError:
+            if code is not None:
+                await self.logins.reject(code)
+            raise
+        if code is None:
             raise rejected(GrantRejected("code_unknown"))
         values, challenge = self.logins.values, challenge_of(verifier)
         try:
@@ -171,6 +176,16 @@ class CliLoginHandlers:
         except GrantRejected as error:
             raise rejected(error) from None
         return token_reply(call, tokens)
+
+
+def _read_redemption(form: Form) -> tuple[str, str]:
+    """The verifier and the redirect URI that come with a code."""
+    require_client(form)
+    require_field(form, "code", MAX_TOKEN_LENGTH)
+    verifier, uri = require_field(form, "code_verifier", 128), require_field(form, "redirect_uri", 512)
+    if not is_verifier(verifier):
+        raise rejected(GrantRejected("code_unknown"))
+    return verifier, uri
 
 
 def require_approver(call: Call, logins: CliLogins) -> User:

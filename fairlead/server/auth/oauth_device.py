@@ -123,8 +123,14 @@ class DeviceLoginHandlers:
         raise NotFound(UNKNOWN_CODE)
 
     async def _redeem(self, call: Call, form: Form) -> Reply:
-        require_client(form)
-        code = parse_code(require_field(form, "device_code", MAX_TOKEN_LENGTH))
+        code = parse_code(form.get("device_code", "")[:MAX_TOKEN_LENGTH])
+        try:
+            require_client(form)
+        except OAuthError:
+            if code is not None:
+                await self._reject(code)
+            raise
+        require_field(form, "device_code", MAX_TOKEN_LENGTH)
         if code is None:
             raise rejected(GrantRejected("code_unknown"))
         if self._requests.is_too_early(code.name):
@@ -148,3 +154,12 @@ class DeviceLoginHandlers:
         except GrantRejected as error:
             raise rejected(error) from None
         return token_reply(call, tokens)
+
+    async def _reject(self, code: NamedSecret) -> None:
+        """Ends the login of a device code that another client has presented. An invented code ends none."""
+        stored, values = await self._requests.find(code.name), self._logins.values
+        if stored is None or values.device_secret_digest(code.secret) != stored.request.secret_digest:
+            return
+        await self._requests.remove(stored)
+        if stored.request.login:
+            await self._logins.end(stored.request.login)

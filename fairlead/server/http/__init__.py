@@ -13,6 +13,7 @@ tls_context.py          their TLS contexts; client_connections.py has the open c
 proxy_protocol.py       the PROXY protocol of load balancers
 response.py             response headers; the stages for gzip and custom headers
 websocket.py            the server side of WebSockets
+websocket_intake.py     bounds the memory held for unfinished messages on WebSockets
 unsent.py               bounds the memory held for unread responses and unfinished request bodies
 memory_budgets.py       the accounting for that: per connection, per user and in total
 slow_clients.py         detects stalled clients by TCP acknowledgements; lingering close for WebSockets

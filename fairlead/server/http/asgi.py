@@ -33,6 +33,7 @@ from fairlead.server.http.unsent import (
     send_in_chunks,
 )
 from fairlead.server.http.websocket import Send, run_websocket
+from fairlead.server.http.websocket_intake import MessageIntake
 
 FLUSH_SECONDS = 0.25
 """How long granian gets to send the end of the last streams before it is stopped."""
@@ -66,6 +67,7 @@ class AsgiApp:
         self._body_limit = body_limit
         self._open_streams = 0
         self._stream_ended = asyncio.Event()
+        self._messages = MessageIntake(self._limiter.message_limits)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -167,7 +169,11 @@ class AsgiApp:
         reply = await self._handle(call)
         if reply.upgrade is not None:
             try:
-                await run_websocket(reply.upgrade, receive, send, call.client)
+                incoming = await self._messages.add(call.client, call.user.name if call.user is not None else "")
+                try:
+                    await run_websocket(reply.upgrade, receive, send, incoming)
+                finally:
+                    self._messages.remove(incoming)
             finally:
                 for close in reply.on_close:
                     close()

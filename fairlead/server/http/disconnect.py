@@ -76,6 +76,20 @@ def _resolve_lookups(lookups: PendingLookups, connections: Collection[socket.soc
             handle.set_result(None)
 
 
+async def find_descriptor(client: str) -> int | None:
+    """The descriptor of a client's connection. It is valid until the HTTP server closes the connection."""
+    found = await asyncio.to_thread(_find_descriptors, client)
+    return found[0] if found else None
+
+
+def _find_descriptors(client: str) -> list[int]:
+    try:
+        descriptors = os.listdir(DESCRIPTOR_DIRECTORY)
+    except OSError:
+        return []
+    return [each for each in map(int, descriptors) if _peer_of_descriptor(each) == client]
+
+
 def close_connections(clients: Collection[str]) -> int:
     """Closes the connections to clients and returns how many were found. Always 0 on systems without /proc."""
     found = _dup_connections(clients)

@@ -76,6 +76,8 @@ class ClientMemoryLimiter:
         self.whole_responses = WholeResponses(max_unread=max_unread_connections)
         self._response_budget = MemoryBudget(response_limits)
         self._body_budget = MemoryBudget(body_limits)
+        self.message_limits = body_limits
+        """The limits of unfinished messages on WebSockets (`websocket_intake.py`)."""
         self._body_limit = body_limit
         self._timer: asyncio.TimerHandle | None = None
         self._stall_checks: dict[str, asyncio.Task[None]] = {}

@@ -8,6 +8,7 @@ from fairlead.core.call import Upgrade
 from fairlead.server.http.disconnect import dup_connection
 from fairlead.server.http.request import Receive
 from fairlead.server.http.slow_clients import can_linger, linger
+from fairlead.server.http.websocket_intake import IncomingMessage
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -18,14 +19,15 @@ MAX_REASON_BYTES = 123
 
 
 class ServerWebSocket:
-    """An accepted WebSocket. `client` is the address of the peer, as in a `Call`."""
+    """An accepted WebSocket. `incoming` has the address of the peer, as in a `Call`."""
 
-    __slots__ = ("_bytes_sent", "_client", "_is_closed", "_receive", "_send")
+    __slots__ = ("_bytes_sent", "_client", "_incoming", "_is_closed", "_receive", "_send")
 
-    def __init__(self, receive: Receive, send: Send, client: str) -> None:
+    def __init__(self, receive: Receive, send: Send, incoming: IncomingMessage) -> None:
         self._receive = receive
         self._send = send
-        self._client = client
+        self._client = incoming.client
+        self._incoming = incoming
         self._bytes_sent = 0
         self._is_closed = False
 
@@ -33,6 +35,7 @@ class ServerWebSocket:
         if self._is_closed:
             return None
         message = await self._receive()
+        self._incoming.mark_complete()
         if message["type"] != "websocket.receive":
             self._is_closed = True
             return None
@@ -61,10 +64,10 @@ class ServerWebSocket:
             await linger(connection)
 
 
-async def run_websocket(upgrade: Upgrade, receive: Receive, send: Send, client: str) -> None:
+async def run_websocket(upgrade: Upgrade, receive: Receive, send: Send, incoming: IncomingMessage) -> None:
     """Accepts the WebSocket, runs the upgrade on it, and closes it."""
     await send({"type": "websocket.accept", "subprotocol": upgrade.subprotocol or None, "headers": []})
-    accepted = ServerWebSocket(receive, send, client)
+    accepted = ServerWebSocket(receive, send, incoming)
     try:
         await upgrade.run(accepted)
     finally:

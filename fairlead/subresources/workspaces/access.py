@@ -42,10 +42,6 @@ class _Ports(msgspec.Struct):
     ports: Annotated[list[_Port], msgspec.Meta(max_length=MAX_PORTS)]
 
 
-_decode_endpoint = msgspec.json.Decoder(_Endpoint)
-_decode_ports = msgspec.json.Decoder(_Ports)
-
-
 class AccessHandlers:
     def __init__(self, requests: RunnerRequests, exchanges: ExchangeHandlers, authority: SshAuthority) -> None:
         self._requests = requests
@@ -62,7 +58,7 @@ class AccessHandlers:
         if request.dry_run:
             raise BadRequest("dryRun is not supported: a certificate is signed or not; omit it")
         uid = str(metadata(await self._requests.get_workspace(request))["uid"])
-        endpoint: _Endpoint = await self._exchanges.exchange(request, OpenRequest("ssh-endpoint"), _decode_endpoint)
+        endpoint: _Endpoint = await self._exchanges.exchange(request, OpenRequest("ssh-endpoint"), _Endpoint)
         issued = await self._authority.issue(public_key, uid, request.user.name)
         log.info(
             "an SSH certificate was issued",
@@ -81,7 +77,7 @@ class AccessHandlers:
         return build_response(request, spec=spec, status=status)
 
     async def list_ports(self, request: ActionRequest) -> Object:
-        found = await self._exchanges.exchange(request, OpenRequest("ports"), _decode_ports)
+        found = await self._exchanges.exchange(request, OpenRequest("ports"), _Ports)
         return build_response(request, ports=msgspec.to_builtins(found.ports))
 
 

@@ -14,7 +14,7 @@ import orjson
 from fairlead.core.call import RECHECK_SECONDS, Reply
 from fairlead.core.errors import BadGateway, BadRequest
 from fairlead.links.contract import Stream
-from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.frames import STDERR, STDIN, STDOUT, clean_text
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Eof, Exit, Message, StreamReset
 from fairlead.server.api.actions import ActionRequest
@@ -134,7 +134,7 @@ async def _first_content(messages: AsyncIterator[Message]) -> bytes:
                 return content
             case Data(channel, content) if channel == STDERR and len(errors) < MAX_ERROR_BYTES:
                 errors += content[:MAX_ERROR_BYTES]
-    raise BadRequest(errors.decode(errors="replace").strip() or "there is nothing to download")
+    raise BadRequest(clean_text(errors.decode(errors="replace")).strip() or "there is nothing to download")
 
 
 async def _archive(first: bytes, messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:

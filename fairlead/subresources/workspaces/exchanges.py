@@ -8,11 +8,13 @@ from typing import Any
 
 import msgspec
 
+from fairlead.core import json
+from fairlead.core.body_errors import Malformed
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout
 from fairlead.core.objects import Object
 from fairlead.links.contract import Stream
-from fairlead.links.frames import STDERR, STDIN, STDOUT
+from fairlead.links.frames import STDERR, STDIN, STDOUT, clean_text
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Exit, StreamReset
 from fairlead.server.api.actions import ActionRequest
@@ -46,12 +48,6 @@ class _State(msgspec.Struct):
     state: str
 
 
-_decode_tasks = msgspec.json.Decoder(_Tasks)
-_decode_started = msgspec.json.Decoder(_StartedTask)
-_decode_state = msgspec.json.Decoder(_State)
-_decode_any = msgspec.json.Decoder(dict[str, Any])
-
-
 class ExchangeHandlers:
     def __init__(self, requests: RunnerRequests, clock: Clock) -> None:
         self._requests = requests
@@ -68,12 +64,12 @@ class ExchangeHandlers:
         )
         if request.dry_run:
             raise BadRequest("dryRun is not supported: a task is started or not; omit it")
-        started = await self.exchange(request, wanted, _decode_started)
+        started = await self.exchange(request, wanted, _StartedTask)
         return build_response(request, spec=spec, status={"taskId": started.task_id})
 
     async def list_tasks(self, request: ActionRequest) -> Object:
         wanted = OpenRequest("tasks", task_id=parse_task_id(request.call.parameter("taskID")))
-        found = await self.exchange(request, wanted, _decode_tasks)
+        found = await self.exchange(request, wanted, _Tasks)
         return build_response(request, tasks=msgspec.to_builtins(found.tasks))
 
     async def cancel_task(self, request: ActionRequest) -> Object:
@@ -87,7 +83,7 @@ class ExchangeHandlers:
 
     async def get_or_set_state(self, request: ActionRequest) -> Object:
         if request.verb == "get":
-            state = (await self.exchange(request, OpenRequest("state"), _decode_state)).state
+            state = (await self.exchange(request, OpenRequest("state"), _State)).state
         else:
             state = request.body.get("state") or ""
             if request.dry_run:
@@ -101,7 +97,7 @@ class ExchangeHandlers:
         errors, report, runner = [], {}, ""
         try:
             runner = runner_of(workspace)
-            report = await self.exchange(request, OpenRequest("troubleshoot"), _decode_any)
+            report = await self.exchange(request, OpenRequest("troubleshoot"), dict[str, Any])
         except ApiError as error:
             errors.append({"message": error.message})
         return build_response(
@@ -116,10 +112,10 @@ class ExchangeHandlers:
         self,
         request: ActionRequest,
         wanted: OpenRequest,
-        decoder: "msgspec.json.Decoder[Any] | None",
+        expected: Any,
         content: bytes = b"",
     ) -> Any:
-        """The decoded response; None without a decoder. Raises ApiError."""
+        """The response, converted to the type `expected`; None if that is None. Raises ApiError."""
         try:
             async with asyncio.timeout(RESPONSE_SECONDS):
                 stream = await self._requests.open(request, wanted)
@@ -131,10 +127,15 @@ class ExchangeHandlers:
                     await stream.reset("the response is complete, or not wanted any more")
         except TimeoutError:
             raise Timeout(f"the runner did not respond within {RESPONSE_SECONDS:g} seconds") from None
-        try:
-            return decoder.decode(output) if decoder is not None else None
-        except msgspec.MsgspecError as error:
-            raise BadGateway(f"the response of the runner is invalid: {error}") from None
+        return _decode(output, expected) if expected is not None else None
+
+
+def _decode(content: bytes, expected: Any) -> Any:
+    """Not decoded by msgspec, which recurses without a limit and accepts numbers that no response can have."""
+    try:
+        return msgspec.convert(json.decode(content), expected)
+    except (Malformed, msgspec.ValidationError) as error:
+        raise BadGateway(f"the response of the runner is invalid: {error}") from None
 
 
 async def _converse(stream: Stream, content: bytes) -> bytes:
@@ -147,7 +148,7 @@ async def _converse(stream: Stream, content: bytes) -> bytes:
     while (message := await stream.receive()) is not None:
         if isinstance(message, Exit):
             if message.code:
-                text = output[STDERR].decode(errors="replace").strip()
+                text = clean_text(output[STDERR].decode(errors="replace")).strip()
                 raise BadRequest(text or f"the runner has failed with exit code {message.code}")
             return bytes(output[STDOUT])
         if isinstance(message, Data) and message.channel in output:

@@ -15,6 +15,7 @@ from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object, get_path
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.key_lifetime import COOLDOWN_SECONDS
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -48,6 +49,22 @@ def list_events(auth: AuthFixture) -> list[tuple[str, str]]:
 
 def expired_at(auth: AuthFixture, name: str = "k") -> Any:
     return get_path(auth.stored_key(name), "status.expired")
+
+
+async def test_a_login_of_the_command_line_is_deleted_when_the_key_is_gone_that_allowed_it() -> None:
+    async with run_key_controller() as auth:
+        await auth.create_key("parent")
+        login = {"user": "ada", "type": "Login", "parent": "parent", "oidcProvider": {"clientId": "fairlead-cli"}}
+        await auth.create_key("cli-ada-1", CONTROLLER_USER, **login)
+        await auth.create_key("restored", ROOT, user="ada", parent="gone")  # no login: the field means nothing
+        await asyncio.sleep(120)
+        assert auth.stored_key("cli-ada-1")
+        await auth.registry.resource(GROUP, "ownedaccesskeys").delete(
+            "", "parent", DeleteOptions(), WriteOptions(ADA, "tests")
+        )
+        await asyncio.sleep(120)
+        names = [entry.key[3] for entry in auth.api.view.entries(GROUP, "ownedaccesskeys")]
+        assert "cli-ada-1" not in names and "restored" in names
 
 
 async def test_a_key_is_marked_when_it_expires_and_an_event_says_so() -> None:

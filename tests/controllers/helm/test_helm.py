@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,39 +15,11 @@ from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.helm import PASSED_VARIABLES, RESOURCE_LIMITS, Helm
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.upstream.access import ClusterEndpoint
+from tests.controllers.helm.fake_helm_program import FakeHelmProgram
 
 ENDPOINT = ClusterEndpoint("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
 CHART = Chart("vc", "https://charts.example", "1.2.3")
 CHART_WITH_PASSWORD = Chart("vc", "https://charts.example", "", "ada", "repo-password")
-
-FAKE_HELM_SCRIPT = """#!{python}
-import json, os, stat, sys
-from pathlib import Path
-arguments = sys.argv[1:]
-paths = {{flag: arguments[arguments.index(flag) + 1] for flag in ("--kubeconfig", "--values") if flag in arguments}}
-call = {{"arguments": arguments, "environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}}
-call["files"] = {{flag: Path(path).read_text() for flag, path in paths.items()}}
-call["modes"] = {{flag: stat.S_IMODE(os.stat(path).st_mode) for flag, path in paths.items()}}
-call["folder"] = stat.S_IMODE(os.stat(os.getcwd()).st_mode)
-with open({log!r}, "a") as log:
-    log.write(json.dumps(call) + "\\n")
-{code}
-"""
-
-
-class FakeHelmProgram:
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "helm"
-        self.log = folder / "log"
-        self.set_behaviour("")
-
-    def set_behaviour(self, code: str) -> None:
-        self.path.write_text(FAKE_HELM_SCRIPT.format(python=sys.executable, log=str(self.log), code=code))
-        self.path.chmod(0o755)
-
-    @property
-    def calls(self) -> list[dict]:
-        return [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
 @pytest.fixture
@@ -67,11 +38,12 @@ def build_release(chart: Chart = CHART, impersonate_user: str = "") -> Release:
 
 def test_a_release_is_installed_or_upgraded(fake_helm: FakeHelmProgram) -> None:
     install(fake_helm, build_release())
-    (call,) = fake_helm.calls
+    (pull,), (call,) = fake_helm.pulls, fake_helm.calls
+    assert pull["arguments"][:5] == ["pull", "--repo", "https://charts.example", "--version", "1.2.3"]
+    assert pull["arguments"][-2:] == ["--", "vc"]
     arguments = call["arguments"]
-    assert arguments[:4] == ["upgrade", "--install", "--repo", "https://charts.example"]
-    assert arguments[-3:] == ["--", "one", "vc"]
-    assert arguments[arguments.index("--version") + 1] == "1.2.3"
+    assert arguments[:2] == ["upgrade", "--install"]
+    assert arguments[-3:] == ["--", "one", f"{call['cwd']}/chart.tgz"]
     assert arguments[arguments.index("--namespace") + 1] == "ns"
     assert "--kube-as-user" not in arguments
     assert call["files"]["--values"] == "a: b"
@@ -162,7 +134,7 @@ def test_the_password_of_a_repository_is_passed_on_standard_input(
     login, upgrade = fake_helm.calls
     assert login["arguments"] == [*command, "--username", "ada", "--password-stdin", "--", *positionals]
     assert login["stdin"] == "repo-password"
-    assert upgrade["arguments"][-1] == chart
+    assert fake_helm.pulls[0]["arguments"][-1] == chart
     assert "repo-password" not in str(upgrade)
 
 
@@ -269,7 +241,7 @@ def test_a_run_over_the_timeout_is_ended_with_its_child_processes(
             break
         time.sleep(0.01)  # the process was signalled, and needs a moment to exit
     assert _has_exited(int(pid_file.read_text()))
-    assert not Path(fake_helm.calls[0]["cwd"]).exists()
+    assert not Path(fake_helm.all_calls[0]["cwd"]).exists()
 
 
 def test_a_run_over_the_timeout_gets_sigterm_before_it_is_killed(

@@ -214,6 +214,29 @@ async def test_a_replica_of_another_installation_is_refused_by_both_ends(tmp_pat
                     await without.open(REQUEST)
 
 
+async def test_a_replica_whose_certificate_has_expired_is_refused_by_both_ends(tmp_path: Path) -> None:
+    """Also one with the right CA: an attacker may have got the disk of a replica that is long gone."""
+    listener, accepted = listen(), list[SocketTransport]()
+    fresh = FixedAuthority("fresh", tmp_path).built
+    long_ago = datetime.now(UTC) - 3 * DAY
+    expired = build_peer_contexts(AUTHORITY, "expired", long_ago, DAY, tmp_path)
+    served = [fresh.server, expired.server]
+
+    async def find_context() -> ssl.SSLContext:
+        return served[0]
+
+    async with serve_tls(listener, find_context, accepted.append):
+        transport, _ = await connect_tls(
+            listener.getsockname(), expired.client, "fresh.fairlead.internal", TIMEOUT_SECONDS
+        )
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            assert await transport.receive() is None
+        served.reverse()
+        with pytest.raises(TlsError):
+            await connect_tls(listener.getsockname(), fresh.client, "expired.fairlead.internal", TIMEOUT_SECONDS)
+        assert accepted == []
+
+
 async def test_a_client_without_a_certificate_gets_no_link(tmp_path: Path) -> None:
     listener, accepted = listen(), list[SocketTransport]()
     own = FixedAuthority("one", tmp_path)

@@ -1,0 +1,116 @@
+"""Copies the archive of a chart, without what makes helm reach for anything else. A program: SOURCE TARGET.
+
+`helm.py` runs it in a process of its own, with limits: archives are untrusted, and may unpack to any size. It imports
+nothing of this package.
+
+Helm follows references in `values.schema.json` to files of this machine and to any address, and prints what it finds
+there in its errors. A schema that refers to other documents is left out, so the values of that chart are not checked.
+Charts in charts are copied in the same way. Links and devices are left out; no chart needs them.
+"""
+
+import io
+import json
+import posixpath
+import re
+import sys
+import tarfile
+from pathlib import Path
+
+MAX_UNPACKED_BYTES = 100 * 1024 * 1024
+"""Of a chart with all charts in it. Helm has the same limit since 3.18."""
+MAX_FILES = 10_000
+MAX_NESTING = 8
+SCHEMA, CHARTS, ARCHIVE_SUFFIX = "values.schema.json", "charts", ".tgz"
+REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$schema"})
+# What helm has built in.
+_BUILT_IN = re.compile(r"https?://json-schema\.org/(?:draft-0[467]|draft/20(?:19-09|20-12))/schema#?")
+
+
+class InvalidArchive(Exception):
+    """The archive cannot be read, or exceeds a limit."""
+
+
+class _ForeignReference(Exception):
+    pass
+
+
+class Budget:
+    """What may still be unpacked."""
+
+    def __init__(self, size: int = MAX_UNPACKED_BYTES, files: int = MAX_FILES) -> None:
+        self.size = size
+        self.files = files
+
+    def spend(self, size: int) -> None:
+        self.size -= size
+        self.files -= 1
+        if self.size < 0 or self.files < 0:
+            raise InvalidArchive("the chart is too large")
+
+
+def copy_archive(content: bytes, budget: Budget, nesting: int = 0) -> bytes:
+    """Raises InvalidArchive."""
+    if nesting > MAX_NESTING:
+        raise InvalidArchive("charts are nested too deeply")
+    copied = io.BytesIO()
+    try:
+        with (
+            tarfile.open(fileobj=io.BytesIO(content), mode="r|gz") as source,
+            tarfile.open(fileobj=copied, mode="w:gz", compresslevel=1) as target,
+        ):
+            for entry in source:
+                _copy_entry(source, target, entry, budget, nesting)
+    except (tarfile.TarError, EOFError, OSError, ValueError, OverflowError) as error:
+        raise InvalidArchive(str(error)) from None
+    return copied.getvalue()
+
+
+def _copy_entry(
+    source: tarfile.TarFile, target: tarfile.TarFile, entry: tarfile.TarInfo, budget: Budget, nesting: int
+) -> None:
+    budget.spend(max(0, entry.size))
+    file = source.extractfile(entry) if entry.isreg() else None
+    if file is None:
+        return
+    name = posixpath.normpath(entry.name.replace("\\", "/"))  # as helm does
+    content = file.read()
+    folder, base = posixpath.split(name)
+    if base == SCHEMA and refers_elsewhere(content):
+        return
+    if base.endswith(ARCHIVE_SUFFIX) and posixpath.basename(folder) == CHARTS:
+        content = copy_archive(content, budget, nesting + 1)
+    copied = tarfile.TarInfo(name)
+    copied.size, copied.mode = len(content), 0o644
+    target.addfile(copied, io.BytesIO(content))
+
+
+def refers_elsewhere(schema: bytes) -> bool:
+    """Whether a schema refers to another document than itself, or cannot be read."""
+    try:
+        json.loads(schema, object_pairs_hook=_check_references)
+    except (_ForeignReference, ValueError, RecursionError):
+        return True
+    return False
+
+
+def _check_references(pairs: list[tuple[str, object]]) -> None:
+    """All pairs, not a dictionary: a key may occur twice."""
+    for key, value in pairs:
+        if key in REFERENCES and isinstance(value, str) and not _is_own(value):
+            raise _ForeignReference
+
+
+def _is_own(reference: str) -> bool:
+    return reference.startswith("#") or bool(_BUILT_IN.fullmatch(reference))
+
+
+def main(source: str, target: str) -> int:
+    try:
+        Path(target).write_bytes(copy_archive(Path(source).read_bytes(), Budget()))
+    except (InvalidArchive, MemoryError):
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))

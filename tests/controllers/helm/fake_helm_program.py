@@ -1,0 +1,49 @@
+"""A `helm` program that records how it was called, and then behaves as a test tells it."""
+
+import json
+import sys
+from pathlib import Path
+
+from tests.fake_cluster.chart_repository import Chart
+
+FAKE_HELM_SCRIPT = """#!{python}
+import json, os, stat, sys
+from pathlib import Path
+arguments = sys.argv[1:]
+paths = {{flag: arguments[arguments.index(flag) + 1] for flag in ("--kubeconfig", "--values") if flag in arguments}}
+call = {{"arguments": arguments, "environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}}
+call["files"] = {{flag: Path(path).read_text() for flag, path in paths.items()}}
+call["modes"] = {{flag: stat.S_IMODE(os.stat(path).st_mode) for flag, path in paths.items()}}
+call["folder"] = stat.S_IMODE(os.stat(os.getcwd()).st_mode)
+with open({log!r}, "a") as log:
+    log.write(json.dumps(call) + "\\n")
+if arguments[0] == "pull":
+    Path(arguments[arguments.index("--destination") + 1], "vc-1.2.3.tgz").write_bytes(bytes.fromhex({archive!r}))
+{code}
+"""
+
+
+class FakeHelmProgram:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "helm"
+        self.log = folder / "log"
+        self.set_behaviour("")
+
+    def set_behaviour(self, code: str) -> None:
+        archive = Chart("vc", {}).pack().hex()
+        script = FAKE_HELM_SCRIPT.format(python=sys.executable, log=str(self.log), archive=archive, code=code)
+        self.path.write_text(script)
+        self.path.chmod(0o755)
+
+    @property
+    def all_calls(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    @property
+    def calls(self) -> list[dict]:
+        """Without the downloads."""
+        return [each for each in self.all_calls if each["arguments"][0] != "pull"]
+
+    @property
+    def pulls(self) -> list[dict]:
+        return [each for each in self.all_calls if each["arguments"][0] == "pull"]

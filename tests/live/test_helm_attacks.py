@@ -1,0 +1,150 @@
+"""Hostile charts and repositories against real Helm: what they read of the server's machine, and what users see."""
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fake_cluster.chart_repository import Chart, ChartResponse
+from tests.harness import helm as helm_harness
+from tests.harness.gateways import gateway_kubeconfig
+from tests.harness.helm import CHARTS, DEPLOYED, SMALL, HelmFixture, open_helm
+from tests.harness.server_process import MANAGEMENT, running_server
+
+CANARY = "canary-of-the-machine"
+
+
+@dataclass
+class Internal:
+    """A service on loopback, which nobody but this machine can reach. It answers with a schema that has the canary."""
+
+    port: int = 0
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def internal() -> Iterator[Internal]:
+    found = Internal()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.requests.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"const": CANARY}).encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Requests are in `requests`."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield found
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def schema_chart(name: str, reference: str) -> Chart:
+    schema = {"properties": {"size": {"$ref": reference}}}
+    return Chart(name, {**SMALL, "values.schema.json": json.dumps(schema)})
+
+
+@pytest.fixture(scope="module")
+def helm(tmp_path_factory: pytest.TempPathFactory, internal: Internal) -> Iterator[HelmFixture]:
+    folder = tmp_path_factory.mktemp("hostile-charts")
+    (folder / "secret.json").write_text(json.dumps({"const": CANARY}))
+    charts = (
+        schema_chart("reads-file", f"file://{folder}/secret.json"),
+        schema_chart("reads-address", f"http://127.0.0.1:{internal.port}/schema"),
+        Chart("own-schema", {**SMALL, "values.schema.json": '{"properties": {"size": {"const": 7}}}'}),
+        Chart("reads-files", {**SMALL, "templates/x.yaml": READS_FILES}),
+        Chart("reads-env", {**SMALL, "templates/x.yaml": '{{ env "HOME" }}'}),
+        Chart("resolves", {**SMALL, "templates/x.yaml": '{{ fail (printf "<%s>" (getHostByName "localhost")) }}'}),
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(helm_harness, "CHARTS", (*CHARTS, *charts))
+        with (
+            running_server(folder / "remote") as remote,
+            open_helm(folder / "server", gateway_kubeconfig(remote, MANAGEMENT, remote.key)) as (helm, server),
+        ):
+            yield helm
+            log = server.log.read_text()
+            assert "Traceback" not in log and CANARY not in log
+
+
+READS_FILES = """{{- range list "/etc/passwd" "../../../../etc/passwd" "kubeconfig" "../kubeconfig" "../values.yaml" }}
+{{- if $.Files.Get . }}{{ fail (printf "read %s" .) }}{{ end }}
+{{- end }}
+{{- range $path, $_ := .Files.Glob "/etc/*" }}{{ fail $path }}{{ end }}
+"""
+
+
+@pytest.mark.parametrize("chart", ["reads-file", "reads-address"])
+def test_a_schema_reads_neither_files_of_the_machine_nor_internal_addresses(
+    helm: HelmFixture, internal: Internal, chart: str
+) -> None:
+    """The value would have to be the canary, and helm would say so in a message that the author of the chart reads."""
+    helm.create_from_template(chart, helm.release(chart, size=1))
+    helm.wait_for_condition(chart, DEPLOYED, "Deployed")
+    assert "/schema" not in internal.requests
+    helm.delete(chart)
+
+
+def test_a_schema_without_references_is_still_enforced(helm: HelmFixture) -> None:
+    helm.create_from_template("checked", helm.release("own-schema", size=1))
+    assert "at '/size': value must be 7" in helm.wait_for_condition("checked", DEPLOYED, "HelmFailed")
+    helm.delete("checked")
+
+
+def test_templates_read_no_files_of_the_machine(helm: HelmFixture) -> None:
+    helm.create_from_template("files", helm.release("reads-files"))
+    helm.wait_for_condition("files", DEPLOYED, "Deployed")
+    helm.delete("files")
+
+
+@pytest.mark.parametrize(("chart", "said"), [("reads-env", 'function "env" not defined'), ("resolves", "<>")])
+def test_templates_read_neither_the_environment_nor_names(helm: HelmFixture, chart: str, said: str) -> None:
+    helm.create_from_template(chart, helm.release(chart))
+    assert said in helm.wait_for_condition(chart, DEPLOYED, "HelmFailed")
+    helm.delete(chart)
+
+
+@pytest.mark.parametrize("name", ["kubeconfig", "values.yaml", "fetched"])
+def test_a_chart_is_never_a_file_of_the_run(helm: HelmFixture, name: str) -> None:
+    """Helm takes an existing file for the chart. It runs in a folder with the credential of the cluster."""
+    instance = f"local-{name.partition('.')[0]}"
+    helm.create_from_template(instance, helm.release(name))
+    message = helm.wait_for_condition(instance, DEPLOYED, "HelmFailed")
+    assert f'chart "{name}" not found in [...] repository' in message
+    helm.delete(instance)
+
+
+def test_an_index_cannot_name_a_file_of_the_machine(helm: HelmFixture, tmp_path: Path) -> None:
+    (tmp_path / "chart.tgz").write_bytes(Chart("elsewhere", SMALL).pack())
+    add_to_index(helm, "elsewhere", f"file://{tmp_path}/chart.tgz")
+    helm.create_from_template("elsewhere", helm.release("elsewhere"))
+    message = helm.wait_for_condition("elsewhere", DEPLOYED, "HelmFailed")
+    assert str(tmp_path) not in message
+    helm.delete("elsewhere")
+
+
+def test_what_an_internal_address_answers_is_not_shown(helm: HelmFixture, internal: Internal) -> None:
+    add_to_index(helm, "redirected", f"http://127.0.0.1:{internal.port}/chart.tgz")
+    helm.create_from_template("redirected", helm.release("redirected"))
+    message = helm.wait_for_condition("redirected", DEPLOYED, "InvalidChart")
+    assert CANARY not in message and str(internal.port) not in message
+    helm.delete("redirected")
+
+
+def add_to_index(helm: HelmFixture, name: str, url: str) -> None:
+    responses = helm.repository.responses
+    index = yaml.safe_load(responses["/index.yaml"].body)
+    index["entries"][name] = [{"apiVersion": "v2", "name": name, "version": "1.0.0", "urls": [url]}]
+    responses["/index.yaml"] = ChartResponse(200, yaml.safe_dump(index).encode())
