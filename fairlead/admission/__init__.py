@@ -4,6 +4,7 @@
 (`registry/validate.py`), not admission.
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
+    storage_locks                               locks of the quotas on stored objects, which the registry enforces
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
     apps                                        deployed apps: who may deploy which App where
     runners                                     who may have the server connect to a runner

@@ -27,6 +27,7 @@ from fairlead.admission.references import warn_missing_references
 from fairlead.admission.runners import protect_runner_endpoint
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
 from fairlead.admission.sign_in_settings import protect_sign_in_settings
+from fairlead.admission.storage_locks import release_storage_locks
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.admission.trusted_clusters import protect_trusted_clusters
 from fairlead.admission.users import check_users_and_teams, protect_password_secret
@@ -92,6 +93,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             mark_trusted_templates(group),
             prevent_deletion_while_used(auth.authorize, group),
             warn_missing_references(auth.authorize, group, prefix),  # after the rules that set an owner
+            release_storage_locks(group, (RUNNER_COMPONENT, AGENT)),
             enforce_quotas(group, prefix),  # last: usage counts for the owner that other rules set
         )
     )
