@@ -24,7 +24,7 @@ from fairlead.admission.projects import enforce_allow_lists, require_active_proj
 from fairlead.admission.protected_fields import protect_ownership_labels, protect_server_owned, protect_status
 from fairlead.admission.quotas import enforce_quotas
 from fairlead.admission.references import warn_missing_references
-from fairlead.admission.runners import protect_runner_endpoint
+from fairlead.admission.runners import prevent_runner_deletion_while_used, protect_runner_endpoint
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
 from fairlead.admission.sign_in_settings import protect_sign_in_settings
 from fairlead.admission.storage_locks import release_storage_locks
@@ -92,6 +92,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             check_app_instances(auth.authorize, group),
             mark_trusted_templates(group),
             prevent_deletion_while_used(auth.authorize, group),
+            prevent_runner_deletion_while_used(auth.authorize, group),
             warn_missing_references(auth.authorize, group, prefix),  # after the rules that set an owner
             release_storage_locks(group, (RUNNER_COMPONENT, AGENT)),
             enforce_quotas(group, prefix),  # last: usage counts for the owner that other rules set

@@ -193,7 +193,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "runner list": ("fairlead runner list",),
     "runner show": ("fairlead runner show local",),
-    "runner delete": ("fairlead runner delete local",),
+    "runner delete": ("fairlead runner delete local", "fairlead runner delete local --abandon --yes"),
     "runner key": ("fairlead runner key local",),
     "runner rotate-key": ("fairlead runner rotate-key local --overlap 1h",),
     "audit": (
