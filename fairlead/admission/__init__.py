@@ -4,10 +4,12 @@
 (`registry/validate.py`), not admission.
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
+    storage_locks                               locks of the quotas on stored objects, which the registry enforces
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
     instance_owners                             who may become the owner of an instance
     apps                                        deployed apps: who may deploy which App where
-    runners                                     who may have the server connect to a runner
+    runners                                     who may have the server connect to a runner; deletion of a runner
+    used_by                                     describes the objects that prevent a deletion
     users, access_keys, access_key_limits       principals and their credentials
     sign_in_settings, trusted_clusters          who may change what lets users and workloads in
     escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members

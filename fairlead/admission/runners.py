@@ -1,19 +1,26 @@
-"""Admission of Runners: who may have this server connect to an address.
+"""Admission of Runners: who may have this server connect to an address, and when a Runner may be deleted.
 
 With `spec.endpointFingerprint`, the server connects to `spec.endpoint`. That is what connecting a cluster does as well,
 so changing either needs the same permission: to create Clusters. Owners of a Runner alone do not have it, and neither
 has the runner itself, which may write nothing but its status. Turning it off needs no more than updating the Runner.
+
+With a Runner goes its key, so its process can no longer remove what it has of workspaces: containers, networks and
+files would stay on its machine. So a Runner with workspaces is not deleted, unless the annotation `service.sh/abandon`
+says that they are left behind.
 """
 
 from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission.instances import ABANDON_ANNOTATION
+from fairlead.admission.used_by import describe_users
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.errors import Conflict, Forbidden
+from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
+WORKSPACES, RUNNER_FIELD = "devpodworkspaceinstances", "spec.runnerRef.runner"
 _FIELDS = ("spec.endpoint", "spec.endpointFingerprint")
 
 
@@ -41,3 +48,26 @@ def protect_runner_endpoint(authorize: Authorize, api_group: str) -> Rule:
 
 def _target(runner: Object | None) -> tuple[object, ...]:
     return tuple(get_path(runner, path) or "" for path in _FIELDS) if runner else ("", "")
+
+
+def prevent_runner_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
+    """Rejects deleting a Runner while it has workspaces, unless they are to be abandoned."""
+
+    @applies_to(lambda kind, verb: verb == "delete" and is_resource(kind, api_group, RUNNERS))
+    async def rule(change: Change, registry: Registry) -> None:
+        meta, name = metadata(change.obj), name_of(change.obj)
+        is_abandoned = (meta.get("annotations") or {}).get(ABANDON_ANNOTATION) == "true"
+        if change.user == CONTROLLER_USER or is_abandoned or "deletionTimestamp" in meta:
+            return
+        entries = registry.view.entries(api_group, WORKSPACES)
+        keys = [entry.key for entry in entries if entry.fields.get(RUNNER_FIELD) == name]
+        if keys:
+            them = "it" if len(keys) == 1 else "them"
+            why = (
+                f"{describe_users(keys, change.user, authorize)} on it; delete {them} first, so that the runner "
+                f"removes what it has of {them}, or annotate this Runner with {ABANDON_ANNOTATION}=true to leave that "
+                "behind on its machine, as `fairlead runner delete --abandon` does"
+            )
+            raise Conflict.of(change.kind.plural, change.kind.group, name, why)
+
+    return rule

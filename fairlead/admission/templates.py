@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.call import Authorize, RequestInfo
+from fairlead.admission.used_by import describe_users
+from fairlead.core.call import Authorize
 from fairlead.core.errors import Conflict, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.parameters import find_undefined, parse_values
 from fairlead.domain.password_parameters import (
     PASSWORD_TYPE,
@@ -42,7 +43,6 @@ from fairlead.kinds.instances.templates import DEFINITION_FIELDS, FALSE, TRUE, T
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
-from fairlead.storage.contract import Key
 
 _FIELD_TYPES = {
     "spec": dict,
@@ -166,8 +166,6 @@ INSTANCES_BY_TEMPLATE = {
     APP.plural: (APP_INSTANCE.plural, "spec.appRef.name"),
 }
 """The instances that use a template or App: their plural, and the field that names it."""
-MAX_NAMED_INSTANCES = 10
-"""How many instances an error message names."""
 
 
 def prevent_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
@@ -182,30 +180,12 @@ def prevent_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
         if users:
             them = "it" if len(users) == 1 else "them"
             why = (
-                f"{_describe_instances(users, change.user, authorize)} using it; delete {them}"
+                f"{describe_users(users, change.user, authorize)} using it; delete {them}"
                 f"{'' if kind.plural == APP.plural else f' or switch {them} to another template'} first"
             )
             raise Conflict.of(kind.plural, kind.group, name, why)
 
     return rule
-
-
-def _describe_instances(keys: list[Key], user: User, authorize: Authorize) -> str:
-    """Names the instances that the requester may read, and counts the others."""
-    named: list[str] = []
-    for group, plural, namespace, name in keys:
-        if len(named) == MAX_NAMED_INSTANCES:
-            break
-        if authorize(user, RequestInfo("get", "", "", group, "v1", plural, "", namespace, name)).allowed:
-            named.append(f"{namespace}/{name}")
-    others = len(keys) - len(named)
-    plural = keys[0][1]
-    if not named:
-        return f"{others} of the {plural} {'is' if others == 1 else 'are'}"
-    rest = f" and {others} more" if others else ""
-    if len(keys) == 1:
-        return f"the {plural.removesuffix('s')} {named[0]} is"
-    return f"the {plural} {', '.join(named)}{rest} are"
 
 
 TRUSTABLE_TEMPLATES: Mapping[str, Sequence[str]] = {

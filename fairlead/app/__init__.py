@@ -47,6 +47,7 @@ from fairlead.app.host_cluster import open_host_cluster
 from fairlead.app.http import HandlerDependencies, build_handler
 from fairlead.app.https import load_server_certificates, serve_https
 from fairlead.app.runner_hub import connect_replicas, open_runner_hub
+from fairlead.app.storage_quota import build_storage_quota
 from fairlead.app.tls_ports import open_tls_ports
 from fairlead.app.upgrade import stop_when_outdated, upgrade_data
 from fairlead.app.worker_limits import build_memory_limiter, history_bytes
@@ -69,6 +70,7 @@ from fairlead.registry.kind import Catalog
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SensitiveFieldIndex
+from fairlead.registry.storage_usage import StorageUsage
 from fairlead.registry.write_options import server_write_options
 from fairlead.server.audit.log import AuditLog
 from fairlead.server.http.asgi import AsgiApp
@@ -190,11 +192,11 @@ async def run(
         store, commits = stores.encrypted, new_commit_histogram()
         store.on_commit = commits.observe
         is_newest = await upgrade_data(settings, stores)
-        view = await _load_view(stores, catalog, worker_count)
+        view = await _load_view(stores, catalog, worker_count, usage := StorageUsage())
         auth = build_auth(settings, catalog, view, clock, host.authentication)
         await _check_pepper(settings, store, auth)
         chain = build_admission(settings, auth)
-        registry = Registry(catalog, store, view, chain, clock)
+        registry = Registry(catalog, store, view, chain, clock, build_storage_quota(settings, auth, view, usage))
         chain.bind_registry(registry)
         election = _build_leader_election(settings, worker, store, registry, chain)
         await _ensure_default_objects(registry, settings.api_group, update_roles=is_newest)
@@ -275,8 +277,9 @@ def _build_catalog(settings: Settings) -> Catalog:
     return Catalog(kinds, settings.api_group)
 
 
-async def _load_view(stores: StoreStack, catalog: Catalog, worker_count: int) -> View:
+async def _load_view(stores: StoreStack, catalog: Catalog, worker_count: int, usage: StorageUsage) -> View:
     view = View(stores.encrypted, entry_builder(catalog), history_bytes(worker_count))
+    view.observe(usage)
     try:
         with frozen_gc():
             await view.start()

@@ -25,11 +25,12 @@ from fairlead.admission.projects import enforce_allow_lists, require_active_proj
 from fairlead.admission.protected_fields import protect_ownership_labels, protect_status
 from fairlead.admission.quotas import enforce_quotas
 from fairlead.admission.references import warn_missing_references
-from fairlead.admission.runners import protect_runner_endpoint
+from fairlead.admission.runners import prevent_runner_deletion_while_used, protect_runner_endpoint
 from fairlead.admission.secret_references import WriterChecks, record_secret_writers
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
 from fairlead.admission.server_objects import protect_server_leases, protect_server_secrets
 from fairlead.admission.sign_in_settings import protect_sign_in_settings
+from fairlead.admission.storage_locks import release_storage_locks
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.admission.trusted_clusters import protect_trusted_clusters
 from fairlead.admission.users import check_users_and_teams, protect_password_secret
@@ -101,7 +102,9 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             check_app_instances(auth.authorize, group),
             mark_trusted_templates(group),
             prevent_deletion_while_used(auth.authorize, group),
+            prevent_runner_deletion_while_used(auth.authorize, group),
             warn_missing_references(auth.authorize, group, prefix),  # after the rules that set an owner
+            release_storage_locks(group, (RUNNER_COMPONENT, AGENT)),
             enforce_quotas(group, prefix),  # last: usage counts for the owner that other rules set
         )
     )

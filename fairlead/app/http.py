@@ -85,7 +85,7 @@ from fairlead.subresources.credentials import (
 )
 from fairlead.subresources.migration import migration_handlers
 from fairlead.subresources.profile import ProfileHandler
-from fairlead.subresources.projects import project_handlers
+from fairlead.subresources.projects import project_handlers, usage_handlers
 from fairlead.subresources.resource_access import ResourceAccess
 from fairlead.subresources.resource_counts import ResourceCounter
 from fairlead.subresources.runners import runner_handlers
@@ -342,6 +342,7 @@ def _build_action_handlers(
         **health_handlers(group, registry),
         **migration_handlers(group, registry, prefix),
         **project_handlers(group, registry, principals, auth.authorize),
+        **usage_handlers(group, registry, settings.namespace_prefix),
         **sign_on_review_handlers(
             group, SignOnReviews(auth.sign_on.settings, SignOnUsers(registry, group), principals)
         ),

@@ -60,6 +60,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "project list": ("fairlead project list", "fairlead project list -l stage=test --sort-by .metadata.name"),
     "project show": ("fairlead project show demo",),
     "project members": ("fairlead project members demo",),
+    "project usage": ("fairlead project usage demo", "fairlead project usage demo -o json"),
     "project add-member": ("fairlead project add-member demo User:ada:user",),
     "project remove-member": ("fairlead project remove-member demo User:ada",),
     "project delete": ("fairlead project delete demo", "fairlead project delete demo --yes --timeout 10m"),
@@ -192,7 +193,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "runner list": ("fairlead runner list",),
     "runner show": ("fairlead runner show local",),
-    "runner delete": ("fairlead runner delete local",),
+    "runner delete": ("fairlead runner delete local", "fairlead runner delete local --abandon --yes"),
     "runner key": ("fairlead runner key local",),
     "runner rotate-key": ("fairlead runner rotate-key local --overlap 1h",),
     "audit": (

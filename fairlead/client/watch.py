@@ -25,7 +25,8 @@ INITIAL_QUERY = {**RESUME_QUERY, "sendInitialEvents": "true", "resourceVersionMa
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """ADDED, MODIFIED or DELETED with an object; or SYNCED without one, after the initial events."""
+    """ADDED, MODIFIED or DELETED with an object; or SYNCED after the initial events, with nothing but their
+    resourceVersion."""
 
     type: str
     object: Object
@@ -52,7 +53,9 @@ def stream_events(open_watch: OpenWatch, selectors: Mapping[str, str], seconds: 
             if event.type == BOOKMARK:
                 if not synced and _ends_initial_events(event.object):
                     synced = True
-                    yield Event(SYNCED, {})
+                    yield Event(
+                        SYNCED, {"metadata": {"resourceVersion": metadata(event.object).get("resourceVersion")}}
+                    )
             else:
                 yield event
             # Initial events have the resourceVersions of their objects, in no order, so they cannot be resumed from.

@@ -13,13 +13,18 @@ from functools import lru_cache
 
 import orjson
 
+from fairlead.core.errors import BadRequest, TooLarge
+from fairlead.core.json import is_too_deep
 from fairlead.core.objects import LAST_APPLIED, Object
+from fairlead.registry.charged_user import CHARGED_USER
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.registry.secret_fields import strip_write_only
 from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.storage.contract import Record
 from fairlead.storage.view.view import Entry
 
+MAX_OBJECT_BYTES = 6 * 1024 * 1024
+"""Patches may not make an object larger."""
 _METADATA_START = b'"metadata":{'
 _LAST_APPLIED_MARKER = LAST_APPLIED.encode()
 _SERVER_OWNED_MARKER = b'"service.sh/'
@@ -31,6 +36,10 @@ def encode(obj: Object) -> bytes:
     ordered = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": obj["metadata"]}
     ordered.update(obj)
     metadata = ordered["metadata"]
+    annotations = metadata.get("annotations")
+    if annotations and CHARGED_USER in annotations:  # first of all, where `charged_user` finds it
+        ordered["metadata"] = metadata = {"annotations": None, **metadata}
+        metadata["annotations"] = {CHARGED_USER: annotations[CHARGED_USER], **annotations}
     if "resourceVersion" in metadata:
         ordered["metadata"] = stored_metadata = dict(metadata)
         del stored_metadata["resourceVersion"]
@@ -105,6 +114,16 @@ def entry_builder(catalog: Catalog) -> Callable[[Record], Entry]:
         return Entry(record.key, record.revision, body, None, None, write_only, reader.read)
 
     return build_entry
+
+
+def encode_within_limits(kind: Kind, obj: Object) -> bytes:
+    """The stored form of an object of the kind, if it is neither too large nor nested too deeply."""
+    value = encode(to_stored(kind, obj))
+    if len(value) > MAX_OBJECT_BYTES:
+        raise TooLarge(f"the object would have {len(value)} bytes; {MAX_OBJECT_BYTES} is the limit")
+    if is_too_deep(value):  # including managedFields: clients send the stored object back
+        raise BadRequest("the object is nested too deeply; reduce its nesting")
+    return value
 
 
 def to_stored(kind: Kind, obj: Object) -> Object:

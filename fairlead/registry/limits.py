@@ -120,3 +120,11 @@ SELECTOR_VALUES = 2_000
 SELECTOR_LENGTH = 32 * KIB
 QUERY_PARAMETERS = 100
 PATCH_OPERATIONS = 10_000
+
+# What is stored, of all kinds together. These are the defaults of the settings with the same names.
+
+STORED_OBJECTS_PER_NAMESPACE = 10_000
+STORED_BYTES_PER_NAMESPACE = 64 * MIB
+STORED_OBJECTS_PER_USER = 2_000
+STORED_BYTES_PER_USER = 16 * MIB
+"""All objects that a user has created, in all namespaces."""

@@ -21,6 +21,7 @@ from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import MAX_ATTEMPTS, Resource
 from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.storage_usage import StoredUsage, stored_size
 from fairlead.registry.write_options import WriteOptions
 from fairlead.storage import contract
 from fairlead.storage.contract import Key, Precondition
@@ -92,6 +93,9 @@ async def move(registry: Registry, request: MoveRequest, options: WriteOptions) 
         pairs, conditions = await _plan_move(registry, request, options)
         changes = [await _resource(registry, pair).prepare_move_out(pair.old, options) for pair in pairs]
         changes += [await _resource(registry, pair).prepare_move_in(pair.new, options) for pair in pairs]
+        if registry.quota is not None:
+            sizes = [stored_size(pair.entry) for pair in pairs]
+            await registry.quota.reserve_move(changes[-1], request.target, StoredUsage(len(sizes), sum(sizes)))
         for change in changes:
             options.add_warnings(change.warnings)
         moved = MoveResult(pairs[0].old, pairs[0].new, len(pairs) - 1)

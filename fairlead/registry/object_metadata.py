@@ -17,6 +17,7 @@ from fairlead.core.objects import Object, metadata
 from fairlead.core.yaml.scalars import to_json_number
 from fairlead.registry import limits
 from fairlead.registry import schema as openapi
+from fairlead.registry.charged_user import CHARGED_USER, preserve_charged_user, set_charged_user
 from fairlead.registry.kind import Kind
 from fairlead.registry.names import (
     MAX_LABEL_LENGTH,
@@ -152,6 +153,7 @@ def init_metadata(obj: Object, now: str, kind: Kind) -> None:
     """Initializes the metadata of a new object: the server-set fields are set, whatever the body contains."""
     meta = obj["metadata"]
     generation = 1 if kind.tracks_generation else meta.get("generation")
+    set_charged_user(meta, "")
     if not _SERVER_FIELD_SET.isdisjoint(meta):
         for name in _SERVER_FIELDS:
             meta.pop(name, None)
@@ -179,6 +181,7 @@ def preserve_server_fields(old: Object, new: Object) -> None:
             elif name not in _IMMUTABLE_FIELDS:
                 after.pop(name, None)
     after["resourceVersion"] = before["resourceVersion"]
+    preserve_charged_user(before, after)
     drop_empty(after)
 
 
@@ -293,7 +296,7 @@ def _is_valid_label(key: str, value: str) -> bool:
 def _annotation_problems(annotations: Object) -> Iterator[Problem]:
     size = 0
     for key, value in annotations.items():
-        size += len(key.encode()) + len(value.encode())
+        size += len(key.encode()) + len(value.encode()) if key != CHARGED_USER else 0  # not the client's
         for fault in qualified_name_errors(key.lower()):
             yield Problem.invalid("metadata.annotations", key, fault)
     if size > MAX_ANNOTATIONS_BYTES:

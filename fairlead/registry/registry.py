@@ -5,19 +5,29 @@ from collections.abc import Iterator
 from fairlead.core.clock import Clock
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.registry.resource import Admission, Resource
+from fairlead.registry.storage_quota import StorageQuota
 from fairlead.storage.contract import Store
 from fairlead.storage.view.view import View
 
 
 class Registry:
-    """The served kinds, each with its `Resource`."""
+    """The served kinds, each with its `Resource`. Without `quota`, any amount can be stored."""
 
-    def __init__(self, catalog: Catalog, store: Store, view: View, admit: Admission, clock: Clock) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        store: Store,
+        view: View,
+        admit: Admission,
+        clock: Clock,
+        quota: StorageQuota | None = None,
+    ) -> None:
         self.catalog = catalog
         self.view = view
         self.clock = clock
+        self.quota = quota
         self._resources = {
-            (kind.group, kind.plural): Resource(kind, store, view, admit, clock) for kind in catalog.kinds
+            (kind.group, kind.plural): Resource(kind, store, view, admit, clock, quota) for kind in catalog.kinds
         }
 
     def resource(self, group: str, plural: str) -> Resource:

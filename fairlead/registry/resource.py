@@ -13,8 +13,7 @@ import orjson
 
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
-from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, NotFound, Problem, TooLarge
-from fairlead.core.json import is_too_deep
+from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, NotFound, Problem
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry import codec, object_metadata, request_body, write_rules
@@ -25,7 +24,8 @@ from fairlead.registry.patching.managed_fields import APPLY, UPDATE, FieldManage
 from fairlead.registry.patching.merge_schema import MergeSchemas, build_merge_schemas
 from fairlead.registry.request_body import BodyContext
 from fairlead.registry.secret_fields import restore_write_only
-from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.storage_errors import already_exists, translate_storage_errors
+from fairlead.registry.storage_quota import StorageQuota
 from fairlead.registry.validate import Validator, build_builtin_validator, build_validator
 from fairlead.registry.write_locks import LockQueue, is_lock_key
 from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
@@ -34,7 +34,6 @@ from fairlead.storage.contract import Key, Store
 from fairlead.storage.view.view import Entry, View
 
 MAX_ATTEMPTS = 100  # per write that loses races; each lost race is progress of another writer
-MAX_OBJECT_BYTES = 6 * 1024 * 1024  # patches may not make an object larger
 MAX_NAME_ATTEMPTS = 8  # random names to try for a generateName
 
 Admission = Callable[[Change], Awaitable[None]]
@@ -45,9 +44,12 @@ Edit = Callable[[Object], Object]
 class Resource:
     """The objects of one kind. What is derived from its schema takes milliseconds, and is built when it is needed."""
 
-    def __init__(self, kind: Kind, store: Store, view: View, admit: Admission, clock: Clock) -> None:
+    def __init__(
+        self, kind: Kind, store: Store, view: View, admit: Admission, clock: Clock, quota: StorageQuota | None = None
+    ) -> None:
         self.kind = kind
         self.view = view
+        self._quota = quota
         self._store = store
         self._admit = admit
         self._clock = clock
@@ -127,18 +129,9 @@ class Resource:
                 exists = conflict.expected == 0 and not is_lock_key(conflict.key)
                 collisions += exists
                 if exists and (not prefix or collisions == MAX_NAME_ATTEMPTS):
-                    raise self._already_exists(conflict.key) from None
+                    raise already_exists(self.view, kind, conflict.key) from None
                 await self._refresh_view()
         raise Conflict.of(kind.plural, kind.group, name_of(obj), write_rules.MODIFIED_MESSAGE)
-
-    def _already_exists(self, key: Key) -> AlreadyExists:
-        is_same_kind = key[:2] == self.kind.stored_resource
-        group, plural = (self.kind.group, self.kind.plural) if is_same_kind else key[:2]
-        error = AlreadyExists.of(plural, group, key[3])
-        entry = self.view.get(key)
-        if entry is not None and "deletionTimestamp" in metadata(codec.decode(entry)):
-            error.message = f"object is being deleted: {error.message}"
-        return error
 
     async def build_create_write(self, obj: Object, options: WriteOptions) -> contract.Write:
         """The storage write that creates an object, to be added to the commit of another write."""
@@ -193,23 +186,29 @@ class Resource:
         self, namespace: str, name: str, edit: Edit, options: WriteOptions, duplicates: Sequence[str] = ()
     ) -> bytes:
         """Replaces an object with the result of `edit`, retrying after every lost race."""
+        lock = self._lock_queue.unlocked
         for _ in range(MAX_ATTEMPTS):
-            entry = self.get_if_current(namespace, name) or await self.get(namespace, name)
-            size, arguments = max(options.size, len(entry.body)), (entry, edit, (namespace, name), options, duplicates)
-            if size <= LARGE_JSON_BYTES:
-                change, problems = self._build_update(*arguments)
-                is_same = await self._prepare_update(change, problems, options)
-            else:
-                change, problems = await COMPUTE_POOL.run(size, self._build_update, *arguments)
-                is_same = await self._prepare_large_update(size, change, problems, options)
-            options.add_warnings(change.warnings)
-            if is_same:
-                return entry.body
             try:
-                return await self._commit_change(change, options, entry.revision, size)
-            except contract.RevisionConflict:
+                async with lock:
+                    return await self._try_modify((namespace, name), edit, options, duplicates)
+            except contract.RevisionConflict as conflict:
+                lock = self._lock_queue.lock_for_retry(conflict.key)
                 await self._refresh_view()
         raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
+
+    async def _try_modify(
+        self, key: tuple[str, str], edit: Edit, options: WriteOptions, duplicates: Sequence[str]
+    ) -> bytes:
+        entry = self.get_if_current(*key) or await self.get(*key)
+        size, arguments = max(options.size, len(entry.body)), (entry, edit, key, options, duplicates)
+        if size <= LARGE_JSON_BYTES:
+            change, problems = self._build_update(*arguments)
+            is_same = await self._prepare_update(change, problems, options)
+        else:
+            change, problems = await COMPUTE_POOL.run(size, self._build_update, *arguments)
+            is_same = await self._prepare_large_update(size, change, problems, options)
+        options.add_warnings(change.warnings)
+        return entry.body if is_same else await self._commit_change(change, options, entry.revision, size)
 
     def _build_update(
         self, entry: Entry, edit: Edit, key: tuple[str, str], options: WriteOptions, duplicates: Sequence[str]
@@ -308,10 +307,13 @@ class Resource:
 
     async def _commit_change(self, change: Change, options: WriteOptions, expected: int, size: int) -> bytes:
         """Stores a create or update, or removes an object whose deletion is complete with this write."""
-        obj = change.obj
-        value = self._encode(obj) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, self._encode, obj)
-        key = self._key(obj)
+        obj, key, quota = change.obj, self._key(change.obj), self._quota
+        if quota is not None and change.old is None:
+            quota.charge(change)
+        value = await self._encode(obj, size)
         is_gone = write_rules.is_deletion_complete(obj, self.kind)
+        if quota is not None and not is_gone and await quota.reserve(change, key, len(value)):
+            value = await self._encode(obj, size)
         if options.dry_run:
             self._check_absent([key] if expected == 0 else [], change)
             return await self._render(value, expected)
@@ -322,13 +324,10 @@ class Resource:
             return entry.body  # the view has built it, and no later write has replaced it
         return await self._render(value, expected if is_gone else revision)
 
-    def _encode(self, obj: Object) -> bytes:
-        value = codec.encode(codec.to_stored(self.kind, obj))
-        if len(value) > MAX_OBJECT_BYTES:
-            raise TooLarge(f"the object would have {len(value)} bytes; {MAX_OBJECT_BYTES} is the limit")
-        if is_too_deep(value):  # including managedFields: clients send the stored object back
-            raise BadRequest("the object is nested too deeply; reduce its nesting")
-        return value
+    async def _encode(self, obj: Object, size: int) -> bytes:
+        if size <= LARGE_JSON_BYTES:
+            return codec.encode_within_limits(self.kind, obj)
+        return await COMPUTE_POOL.run(size, codec.encode_within_limits, self.kind, obj)
 
     async def _render(self, value: bytes, revision: int) -> bytes:
         size = len(value)

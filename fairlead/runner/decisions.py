@@ -12,6 +12,8 @@ from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP
 
 ORPHAN_RETENTION = timedelta(days=7)
 """How long the data of a workspace is kept that the server does not have, and that was not deleted there."""
+RESTORE_RETENTION = timedelta(days=90)
+"""The same if the server had been restored from a backup: the workspace may be one that the backup does not have."""
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0
 
 
@@ -37,15 +39,17 @@ class Wanted:
         return self.sleep_type.startswith("forced")
 
 
-def due_task(wanted: Wanted, record: WorkspaceRecord, state: ContainerState, now: datetime) -> str:
-    """The type of the task that is due; empty if none is."""
+def due_task(
+    wanted: Wanted, record: WorkspaceRecord, state: ContainerState, now: datetime, retention: timedelta | None = None
+) -> str:
+    """The type of the task that is due; empty if none is. `retention` is how long the data of orphans is kept."""
     is_active = state in (ContainerState.RUNNING, ContainerState.BUSY)
     if wanted.is_deleting or _is_requested(record, DELETE):
         return DELETE if state is not ContainerState.NOT_FOUND or _may_have_leftovers(record) else ""
     if not wanted.exists:
         if state is ContainerState.NOT_FOUND:  # nothing of a user's, but maybe what an `up` left that failed early
             return DELETE if _may_have_leftovers(record) else ""
-        if _is_retention_over(record, now):
+        if (end := retention_end(record, retention)) is not None and now >= end:
             return DELETE
         return STOP if is_active else ""
     if wanted.is_asleep or record.is_stopped:
@@ -101,6 +105,10 @@ def _is_requested(record: WorkspaceRecord, type: str) -> bool:
     return task is not None and (task.type, task.status) == (type, RUNNING)
 
 
-def _is_retention_over(record: WorkspaceRecord, now: datetime) -> bool:
+def retention_end(record: WorkspaceRecord, retention: timedelta | None = None) -> datetime | None:
+    """When the data of an orphan is removed; None if it is none."""
     since = parse_rfc3339(record.orphaned_at)
-    return since is not None and now - since >= ORPHAN_RETENTION
+    if since is None:
+        return None
+    duration = ORPHAN_RETENTION if retention is None else retention
+    return since + (max(duration, RESTORE_RETENTION) if record.is_lost_in_restore else duration)

@@ -1,5 +1,7 @@
 """Calls the engine of a workspace for one task."""
 
+from dataclasses import replace
+
 from fairlead.core.objects import Object
 from fairlead.runner.credentials import fetch_credentials
 from fairlead.runner.desired import build_spec, parse_source, provider_name
@@ -42,7 +44,8 @@ async def _bring_up(
         running.note_wait(wait)
     async with slots.hold(f"{record.namespace}/{record.name}"):
         credentials = await fetch_credentials(services, workspace, source, running)
-        await engine.up(build_spec(workspace, record, source, credentials), running)
+        spec = build_spec(workspace, record, source, credentials)
+        await engine.up(replace(spec, installation=services.installation), running)
 
 
 def _missing_engine(name: str, services: RunnerServices) -> EngineError:

@@ -70,6 +70,8 @@ class WorkspaceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The object of the workspace had a deletionTimestamp: its data is not to be kept."""
     orphaned_at: str = ""
     """Since when the server does not have the workspace any more, without having it deleted."""
+    is_lost_in_restore: bool = False
+    """The server had been restored from a backup when the workspace was first missing."""
     client_state: str = ""
     """What clients store with the workspace; the runner does not read it."""
     tasks: tuple[TaskRecord, ...] = ()
@@ -138,6 +140,18 @@ class Journal:
     def remove(self, uid: str) -> None:
         self._records.pop(uid, None)
         self._path(uid).unlink(missing_ok=True)
+
+    def read_revision(self) -> int:
+        """The revision of the server at the last complete list; 0 if it is not known."""
+        text = (read_file(self._revision_path) or b"").decode(errors="replace").strip()
+        return int(text) if text.isascii() and text.isdecimal() else 0
+
+    def write_revision(self, revision: int) -> None:
+        write_file(self._revision_path, str(revision).encode())
+
+    @property
+    def _revision_path(self) -> Path:
+        return self._folder.with_name("server-revision")
 
     def _path(self, uid: str) -> Path:
         if not is_valid_uid(uid):

@@ -34,6 +34,7 @@ from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
 from fairlead.runner.link import LinkTarget, find_target, serve_link
 from fairlead.runner.listening import TokenVerifier, listen, load_certificate, serve_listener
+from fairlead.runner.orphans import report_orphans
 from fairlead.runner.queue import TaskSlots
 from fairlead.runner.registry import load_engines
 from fairlead.runner.services import RunnerServices
@@ -46,6 +47,7 @@ log = structlog.get_logger(__name__)
 
 CHECK_SECONDS = 300.0
 RETRY_SECONDS = 5.0
+INSTALLATION_FILE = "installation-id"
 HOST_BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -89,6 +91,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             return
         try:
             if await _finish_before(stop, _require_same_server(api, settings.state_folder)):
+                installation = (read_file(settings.state_folder / INSTALLATION_FILE) or b"").decode().strip()
                 services = RunnerServices(
                     api=api,
                     fence=heartbeat,
@@ -100,6 +103,8 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
                     host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
                     activity=ActivityLedger(clock),
                     disk=DiskGuard(settings.state_folder, settings.min_free_bytes),
+                    installation=installation,
+                    orphan_retention=settings.orphan_retention,
                 )
                 await _serve(settings, services, heartbeat, identity, stop, ready)
         finally:
@@ -134,6 +139,10 @@ async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup,
             group.create_task(ActivityMonitor(services, workspaces).run(), name="activity")
             group.create_task(report_runner(services.api, services.engines), name="report")
             group.create_task(report_disk(services.api, services.disk, services.clock), name="disk")
+            group.create_task(
+                report_orphans(services.api, services.journal, services.clock, services.orphan_retention),
+                name="orphans",
+            )
             serve = (
                 serve_listener(link.target, link.identity, actions.handle_open)
                 if isinstance(link.target, Listening)
@@ -211,7 +220,7 @@ def _machine_id(folder: Path) -> str:
 
 async def _require_same_server(api: RunnerApi, folder: Path) -> None:
     """Refuses to work with another installation: it does not have these workspaces, so they would be stopped."""
-    path = folder / "installation-id"
+    path = folder / INSTALLATION_FILE
     while True:
         try:
             config = await api.get_config()

@@ -78,10 +78,14 @@ class WorkspaceReconciler:
         self._object = workspace
         self._changed.wake()
 
-    def observe_missing(self, engine: str = "") -> None:
-        """The server does not have the workspace. `engine` is the one that has something of it, if that is known."""
-        if self.record is None:
-            self._save(WorkspaceRecord(self.uid, "", "", engine))
+    def observe_missing(self, engine: str = "", *, is_restored: bool = False) -> None:
+        """The server does not have the workspace. `engine` is the one that has something of it, if that is known.
+        `is_restored`: the server has been restored from a backup."""
+        record = self.record or WorkspaceRecord(self.uid, "", "", engine)
+        if is_restored and not record.orphaned_at:
+            record = replace(record, is_lost_in_restore=True)
+        if record is not self.record:
+            self._save(record)
         self._object = None
         self._changed.wake()
 
@@ -183,7 +187,8 @@ class WorkspaceReconciler:
             log.warning("the state of a workspace is unknown", uid=self.uid, error=error.message)
             return POLL_SECONDS
         record = self._note_reboot(self._require_record(), wanted, observed)  # requests may have changed it meanwhile
-        due = due_task(wanted, record, observed.state, self._services.clock.now())
+        now, retention = self._services.clock.now(), self._services.orphan_retention
+        due = due_task(wanted, record, observed.state, now, retention)
         record = self._settle_unfinished(record, due, wanted)
         if due and (delay := self._remaining_delay(record, due)):
             await self._report(wanted, record, observed)
@@ -219,6 +224,7 @@ class WorkspaceReconciler:
             namespace=meta["namespace"],
             name=meta["name"],
             orphaned_at="",
+            is_lost_in_restore=False,
             is_deletion_requested=wanted.is_deleting,
         )
         record = _change_owner(record, wanted) if has_new_owner(wanted, record) else replace(record, owner=wanted.owner)

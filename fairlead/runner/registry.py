@@ -66,7 +66,7 @@ def find_devcontainer_cli(tools: Path) -> tuple[str, ...]:
 
 def _create_process(settings: EngineSettings) -> Engine:
     module: Any = import_module(f"{ENGINES_PACKAGE}.process.engine")
-    return cast(Engine, module.ProcessEngine(settings.state_folder))
+    return cast(Engine, module.ProcessEngine(settings.state_folder, runner=settings.runner))
 
 
 def _create_kubernetes(settings: EngineSettings) -> Engine:

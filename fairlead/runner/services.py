@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Protocol
 
 from fairlead.core.clock import Clock
@@ -34,3 +35,7 @@ class RunnerServices:
     host_boot: str
     activity: ActivityLedger
     disk: DiskGuard
+    installation: str = ""
+    """The ID of the server's installation."""
+    orphan_retention: timedelta | None = None
+    """How long the data of workspaces is kept that the server does not have. None: the default."""

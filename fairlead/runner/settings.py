@@ -7,6 +7,7 @@ without a restart.
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from fairlead.core.files import FileProblem, read_file
@@ -31,6 +32,8 @@ class RunnerSettings:
     """For the engine `kubernetes`: the clusters in which workspaces run."""
     min_free_bytes: int = 2 << 30
     """With less free space in the state folder, no workspace is created. 0: never checked."""
+    orphan_retention: timedelta | None = None
+    """How long the data of workspaces is kept that the server does not have. None: seven days."""
     listen: str = ""
     """`ADDRESS:PORT`: the server connects to this runner, which does not connect to the server."""
 

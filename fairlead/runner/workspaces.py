@@ -1,7 +1,8 @@
 """All workspaces of the runner: the watch, and a worker for each uid.
 
 A workspace that the server does not have is known to be missing only after one complete list. It is then stopped, and
-its data is kept for a week: the server may have been restored from a backup.
+its data is kept for a week: it may have been deleted by mistake. If the server has been restored from a backup, which
+raises its revisions by a billion, it is kept for three months. What belongs to another installation is left alone.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from fairlead.client import ClientError, Event
 from fairlead.client.watch import DELETED, SYNCED
 from fairlead.core.files import FileProblem
 from fairlead.core.objects import metadata
-from fairlead.runner.engines.contract import EngineError
+from fairlead.runner.engines.contract import EngineError, EngineStatus
 from fairlead.runner.journal import is_valid_uid
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -24,6 +25,8 @@ log = structlog.get_logger(__name__)
 RESYNC_SECONDS = 60.0
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 30.0
 FAULT_RETRY_SECONDS = 60.0
+RESTORE_GAP = 500_000_000
+"""A restored store starts a billion revisions above its backup. Between two lists, there are far fewer writes."""
 
 
 class WorkspaceSet:
@@ -33,6 +36,8 @@ class WorkspaceSet:
         self._listed: set[str] = set()
         """The uids of the current list, and then those that exist."""
         self._is_synced = False
+        self._foreign: set[str] = set()
+        """The uids of workspaces of other installations, which have been logged."""
         self._group: asyncio.TaskGroup | None = None
 
     @property
@@ -65,7 +70,7 @@ class WorkspaceSet:
                     if event.type == SYNCED:
                         is_listing = False
                         self._is_synced = True
-                        await self._find_missing()
+                        await self._compare(metadata(event.object).get("resourceVersion"))
                     else:
                         self._handle(event)
             except ClientError as error:
@@ -87,7 +92,19 @@ class WorkspaceSet:
         self._listed.add(uid)
         self._get(uid).observe(event.object)
 
-    async def _find_missing(self) -> None:
+    async def _compare(self, version: object) -> None:
+        """Compares a new list with what this machine has, and remembers its version afterwards: if this process ends
+        before, the next one notices a restore of the server as well."""
+        revision, journal = int(str(version)) if str(version).isdecimal() else 0, self._services.journal
+        before = journal.read_revision()
+        is_restored = 0 < before < revision - RESTORE_GAP
+        if is_restored:
+            log.warning("the server has been restored from a backup; what it does not have is kept for longer")
+        await self._find_missing(is_restored=is_restored)
+        if revision and revision != before:
+            journal.write_revision(revision)
+
+    async def _find_missing(self, *, is_restored: bool = False) -> None:
         """Compares a complete list with the journal and the engines."""
         missing = {each.uid: each.engine for each in self._services.journal.records() if each.uid not in self._listed}
         for name, engine in self._services.engines.items():
@@ -96,9 +113,20 @@ class WorkspaceSet:
             except EngineError as error:
                 log.warning("an engine cannot list its workspaces", engine=name, error=error.message)
                 continue
-            missing |= {uid: name for uid in found if uid not in self._listed and is_valid_uid(uid)}
+            missing |= {uid: name for uid, each in found.items() if self._is_missing(uid, each)}
         for uid, engine_name in missing.items():
-            self._get(uid).observe_missing(engine_name)
+            self._get(uid).observe_missing(engine_name, is_restored=is_restored)
+
+    def _is_missing(self, uid: str, status: EngineStatus) -> bool:
+        """Whether the server does not have a workspace that an engine has for this runner."""
+        if uid in self._listed or not is_valid_uid(uid):
+            return False
+        if not status.installation or status.installation == self._services.installation:
+            return True
+        if uid not in self._foreign:
+            self._foreign.add(uid)
+            log.warning("a workspace of another installation is left alone", uid=uid, installation=status.installation)
+        return False
 
     async def _resync(self) -> None:
         while True:

@@ -21,7 +21,7 @@ from fairlead.core.validators import (
     check_role_name,
     format_host,
 )
-from fairlead.settings import connections
+from fairlead.settings import connections, storage_limits
 from fairlead.settings.defaults import default_data_folder
 from fairlead.settings.values import OFF, ON_OFF, SettingInfo
 
@@ -340,6 +340,10 @@ class Settings:
             aliases=("watches_per_key",),
         ),
     ] = 2_000
+    stored_objects_per_namespace: storage_limits.ObjectsPerNamespace = 10_000
+    stored_bytes_per_namespace: storage_limits.BytesPerNamespace = 64 * 1024 * 1024
+    stored_objects_per_user: storage_limits.ObjectsPerUser = 2_000
+    stored_bytes_per_user: storage_limits.BytesPerUser = 16 * 1024 * 1024
     history_seconds: Annotated[int, SettingInfo("Limits", "Minimum seconds before old revisions are compacted")] = 300
     history_revisions: Annotated[
         int, SettingInfo("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)

@@ -1,4 +1,4 @@
-"""The subresources that project members read: `projects/<name>/members`, `clusters`, `runners` and `templates`.
+"""The subresources that project members read: `projects/<name>/members`, `clusters`, `runners`, `templates`, `usage`.
 
 Project members can rarely list clusters, runners or templates, so a project returns those on its allow lists. Without
 an allow list, users only get the objects that they may get anyway: a missing list must not expose all objects to all
@@ -17,6 +17,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 from fairlead.registry.secret_fields import redact, strip_write_only
+from fairlead.registry.storage_quota import storage_user
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.subresources.principal_info import principal_info
 
@@ -36,6 +37,26 @@ def project_handlers(
         "templates": parts.list_templates,
     }
     return {(api_group, PROJECTS, name): handler for name, handler in answers.items()}
+
+
+def usage_handlers(api_group: str, registry: Registry, namespace_prefix: str) -> dict[ActionPath, ActionHandler]:
+    async def show_usage(request: ActionRequest) -> Object:
+        """Quotas, what is stored in the namespace, and what the requester stores anywhere."""
+        project = decode(await registry.resource(api_group, PROJECTS).get("", request.name))
+        fields: Object = {"quotas": get_path(project, "status.quotas") or {}}
+        if registry.quota is not None:
+            usage, limits = registry.quota.usage, registry.quota.limits
+            namespace, name = namespace_prefix + request.name, storage_user(request.user)
+            fields["storage"] = {
+                "limit": limits.namespace._asdict(),
+                "used": usage.of_namespace(namespace)._asdict(),
+                "users": [{"user": user, **each._asdict()} for user, each in usage.users_of_namespace(namespace)],
+            }
+            stored = usage.of_user(name)._asdict()
+            fields["requester"] = {"user": name, "limit": limits.user._asdict(), "used": stored}
+        return _build_response(request, fields)
+
+    return {(api_group, PROJECTS, "usage"): show_usage}
 
 
 class ProjectSubresources:

@@ -23,6 +23,8 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Change, Kind, Sens
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.schema import any_value, boolean, integer, obj, open_object, string
+from fairlead.registry.storage_quota import StorageLimits, StorageQuota, WriterRules
+from fairlead.registry.storage_usage import StorageUsage
 from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
 from fairlead.storage import contract
 from fairlead.storage.contract import Precondition, Store
@@ -96,6 +98,16 @@ class RegistryFixture:
         """The same objects behind a registry with these admission rules only."""
         chain = AdmissionChain(rules)
         registry = Registry(self.registry.catalog, self.store, self.view, chain, self.clock)
+        chain.bind_registry(registry)
+        return RegistryFixture(self.store, self.view, registry, self.clock)
+
+    def with_quota(self, limits: StorageLimits | None = None, *rules: Rule) -> "RegistryFixture":
+        """The same objects behind a registry that limits what is stored."""
+        usage, chain = StorageUsage(), AdmissionChain((require_active_namespace, *rules))
+        self.view.observe(usage)
+        writers = WriterRules(is_component=lambda user: "service:runners" in user.groups)
+        quota = StorageQuota(self.view, usage, MANAGEMENT_GROUP, limits, writers)
+        registry = Registry(self.registry.catalog, self.store, self.view, chain, self.clock, quota)
         chain.bind_registry(registry)
         return RegistryFixture(self.store, self.view, registry, self.clock)
 

@@ -20,6 +20,7 @@ SUITES = (
     "test_secrets",
     "test_shutdown",
     "test_slow_watchers",
+    "test_storage_quota",
     "test_watch",
     "test_workload_identity",
 )

@@ -172,6 +172,10 @@ def test_a_key_is_rotated_and_read_by_authorized_users(tmp_path: Path) -> None:
         assert admin.get(f"{M}/runners/missing/accesskey").status_code == 404
         assert admin.get(f"{M}/runners/missing/config").status_code == 404
         key = read_key(admin, "one")
+        abandoned = {"metadata": {"annotations": {"service.sh/abandon": "true"}}}
+        assert admin.delete(f"{M}/runners/one").status_code == 409
+        merge_patch = {"content-type": "application/merge-patch+json"}
+        admin.patch(f"{M}/runners/one", json=abandoned, headers=merge_patch).raise_for_status()
         admin.delete(f"{M}/runners/one").raise_for_status()
         with server.client(key) as runner:
             assert runner.get(f"{PROJECT_PATH}/devpodworkspaceinstances/ws-one").status_code in (401, 403)

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from fairlead.registry import limits
+from fairlead.settings import Settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 _ROW = re.compile(r"^\| ([A-Z_]+) \| ([0-9,]+) \| ", re.MULTILINE)
@@ -16,3 +17,9 @@ def test_the_page_shows_every_limit_with_its_number() -> None:
     table = {name: number for name, number in vars(limits).items() if name.isupper() and name not in _UNITS}
     assert shown == table
     assert len(rows) == len(table), "a limit has two rows"
+
+
+def test_the_limits_on_stored_objects_are_the_defaults_of_their_settings() -> None:
+    names = [name for name in vars(limits) if name.startswith("STORED_")]
+    assert names
+    assert {name: vars(limits)[name] for name in names} == {name: getattr(Settings(), name.lower()) for name in names}

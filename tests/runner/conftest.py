@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from fairlead.runner.activity.monitor import ActivityMonitor
 from fairlead.runner.disk import DiskGuard
 from fairlead.runner.heartbeat import Heartbeat, RunnerIdentity
 from fairlead.runner.journal import Journal, WorkspaceRecord
+from fairlead.runner.orphans import report_orphans
 from fairlead.runner.queue import TaskSlots
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -33,6 +35,7 @@ class RunnerFixture:
         self.engine = FakeEngine(folder / "engine")
         self.host_boot = "first"
         self.free_bytes = 1000
+        self.retention: timedelta | None = None
         self._work: asyncio.Task[None] | None = None
         self._boots = 0
 
@@ -50,6 +53,8 @@ class RunnerFixture:
             host_boot=self.host_boot,
             activity=ActivityLedger(clock),
             disk=DiskGuard(self.folder, 100, lambda folder: self.free_bytes),
+            installation="one",
+            orphan_retention=self.retention,
         )
         self.workspaces = WorkspaceSet(self.services)
         self.monitor = ActivityMonitor(self.services, self.workspaces)
@@ -61,6 +66,9 @@ class RunnerFixture:
             group.create_task(self.heartbeat.run())
             group.create_task(self.workspaces.run())
             group.create_task(self.monitor.run())
+            group.create_task(
+                report_orphans(self.api, self.services.journal, self.services.clock, self.services.orphan_retention)
+            )
 
     async def kill(self) -> None:
         """Ends the process: what its tasks had done stays, and what they would have done next does not happen."""

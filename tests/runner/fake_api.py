@@ -71,6 +71,14 @@ class FakeApi:
     def reconnect(self) -> None:
         self.is_reachable = True
 
+    def restore(self, *lost: str) -> None:
+        """The server is restored from a backup that does not have these workspaces."""
+        self.disconnect()
+        for uid in lost:
+            del self.workspaces[uid]
+        self._version += 1_000_000_000
+        self.reconnect()
+
     # --- RunnerApi ----------------------------------------------------------------------------------------------------
 
     async def get_runner(self) -> Object:
@@ -139,7 +147,7 @@ class FakeApi:
         try:
             for workspace in list(self.workspaces.values()):
                 yield Event(ADDED, workspace)
-            yield Event(SYNCED, {})
+            yield Event(SYNCED, {"metadata": {"resourceVersion": str(self._version)}})
             while (event := await queue.get()) is not None:
                 yield event
             raise Unreachable("the connection is broken")

@@ -7,6 +7,7 @@ makes it usable by a real `fairlead runner start --engine tests.runner.fake_engi
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -55,6 +56,8 @@ class FakeEngine:
         """What `measure` returns for a running workspace, or raises."""
         self.memory_bytes: int | None = None
         self.disk_bytes: int | None = None
+        self.installations: dict[str, str] = {}
+        """By uid: the installation in the labels of what the state folder does not know."""
         self.active = 0
         self.most_active = 0
 
@@ -136,7 +139,9 @@ class FakeEngine:
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
         folders = (self.containers, self.volumes, self.drafts)
         uids = {path.name.partition(".")[0] for folder in folders for path in folder.iterdir()}
-        return {uid: await self.status(uid) for uid in sorted(uids)}
+        return {
+            uid: replace(await self.status(uid), installation=self.installations.get(uid, "")) for uid in sorted(uids)
+        }
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         self.calls.append(("adopt", uid))

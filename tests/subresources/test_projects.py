@@ -1,4 +1,4 @@
-"""The subresources of projects: members, clusters, runners and templates, without credentials."""
+"""The subresources of projects: members, clusters, runners and templates, without credentials, and usage."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -13,11 +13,14 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.storage_quota import StorageLimits
+from fairlead.registry.storage_usage import StoredUsage
 from fairlead.registry.validate import Validator
+from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import ActionRequest
-from fairlead.subresources.projects import project_handlers
+from fairlead.subresources.projects import project_handlers, usage_handlers
 from tests.harness.calls import call
-from tests.harness.registry import RegistryFixture, open_registry
+from tests.harness.registry import ADA, RegistryFixture, open_registry
 from tests.harness.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
@@ -32,6 +35,7 @@ class ProjectApi:
         self.readable: set[tuple[str, str]] = set()
         principals = PrincipalDirectory(Informer(fixture.view, GROUP, USERS), Informer(fixture.view, GROUP, TEAMS))
         self._handlers = project_handlers(GROUP, fixture.registry, principals, self.authorize)
+        self._handlers |= usage_handlers(GROUP, fixture.registry, "service-p-")
 
     def authorize(self, user: User, target: RequestInfo) -> Decision:
         return Decision(target.verb == "get" and (target.resource, target.name) in self.readable)
@@ -153,3 +157,21 @@ async def test_t3_no_subresource_returns_a_credential(api: ProjectApi) -> None:
 async def test_the_subresources_of_a_missing_project_are_not_found(api: ProjectApi, subresource: str) -> None:
     with pytest.raises(NotFound):
         await api.get(subresource, "missing")
+
+
+async def test_usage_shows_quotas_and_what_is_stored_by_whom_with_the_limits(api: ProjectApi) -> None:
+    limits = StorageLimits(StoredUsage(10, 10_000), StoredUsage(5, 5_000))
+    limited = api.fixture.with_quota(limits)
+    await create_project(api)
+    await api.fixture.create("Namespace", "elsewhere")
+    for number, (user, namespace) in enumerate(((BOB, "service-p-p"), (BOB, "elsewhere"), (ADA, "service-p-p"))):
+        body = limited.build_object("ConfigMap", f"c{number}", namespace, data={"text": "x" * 100 * number})
+        await limited.submit("ConfigMap", body, WriteOptions(user, "tests"))
+    usage = await ProjectApi(limited).get("usage")
+    storage = usage["storage"]
+    assert storage["limit"] == {"objects": 10, "bytes": 10_000}
+    assert [(each["user"], each["objects"]) for each in storage["users"]] == [("ada", 1), ("bob", 1)]
+    assert storage["used"] == {"objects": 2, "bytes": sum(each["bytes"] for each in storage["users"])}
+    assert usage["requester"]["user"] == "bob"
+    assert usage["requester"]["limit"] == {"objects": 5, "bytes": 5_000}
+    assert usage["requester"]["used"]["objects"] == 2

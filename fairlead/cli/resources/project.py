@@ -1,4 +1,7 @@
-"""`fairlead project`: creates, lists, shows and deletes projects, and lists their members."""
+"""`fairlead project`: creates, lists, shows and deletes projects, and lists their members.
+
+`project_usage.py` shows what they use.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.resources import project_usage
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell
 from fairlead.cli.ui.durations import age
@@ -251,6 +255,7 @@ def _is_same_member(one: Object, other: Object) -> bool:
     return (one.get("kind"), one.get("name")) == (other["kind"], other["name"])
 
 
+group.command("usage")(project_usage.command)
 add_delete_command(
     group,
     PROJECTS,

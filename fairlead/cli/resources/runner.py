@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.resources import runner_delete
 from fairlead.cli.resources.runner_process import doctor, install, start
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell
@@ -18,10 +19,8 @@ from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, Output, print_data, print_note
 from fairlead.cli.ui.resource_commands import (
     COMMON_DETAILS,
-    Deletion,
     NewObject,
     Resource,
-    add_delete_command,
     add_list_command,
     add_show_command,
     create_command,
@@ -111,14 +110,7 @@ def build_runner(session: Session, options: RunnerCreateOptions) -> NewObject:
 
 add_list_command(group, RUNNERS)
 add_show_command(group, RUNNERS)
-add_delete_command(
-    group,
-    RUNNERS,
-    Deletion(
-        "Delete a runner and its access key. Workspaces that run on it fail.",
-        question="Delete the runner {name} and its access key?",
-    ),
-)
+group.command("delete")(runner_delete.command)
 
 
 @group.command("key")

@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ import typer
 
 from fairlead.cli.resources.runner_login import Connection, connect_with_login, default_state_folder
 from fairlead.cli.server.event_loop import exit_with_error, run_until_signal
+from fairlead.cli.ui.durations import parse_duration
 from fairlead.cli.ui.findings import describe_finding
 from fairlead.cli.ui.flags import ContextFlag, options_from
 from fairlead.cli.ui.output import escape_control, print_note
@@ -111,6 +113,16 @@ class RunnerOptions:
             metavar="MIB",
             min=0,
             show_default="2048",
+        ),
+    ] = None
+    orphan_retention: Annotated[
+        int | None,
+        typer.Option(
+            "--orphan-retention",
+            help="How long to keep the data of workspaces that the server does not have any more, like 30d.",
+            parser=parse_duration,
+            metavar="TIME",
+            show_default="7d",
         ),
     ] = None
     listen: Annotated[
@@ -249,6 +261,7 @@ def build_settings(options: RunnerOptions) -> "RunnerSettings":
         allowed_folders=tuple(path.resolve() for path in options.allow_folder or ()),
         kubeconfig=options.kubeconfig.absolute() if options.kubeconfig else None,
         min_free_bytes=(DEFAULT_MIN_FREE_DISK if options.min_free_disk is None else options.min_free_disk) << 20,
+        orphan_retention=None if options.orphan_retention is None else timedelta(seconds=options.orphan_retention),
         listen=check_listen(options.listen or ""),
     )
 
@@ -331,13 +344,14 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
     group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
     clusters = ("--kubeconfig", str(settings.kubeconfig)) if settings.kubeconfig else ()
     address = ("--listen", settings.listen) if settings.listen else ()
+    retention = ("--orphan-retention", f"{options.orphan_retention}s") if options.orphan_retention is not None else ()
     disk = ("--min-free-disk", str(options.min_free_disk)) if options.min_free_disk is not None else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
     folders = [part for each in settings.allowed_folders for part in ("--allow-folder", str(each))]
     return (
         *(sys.executable, "-m", "fairlead", "runner", "start", settings.name, "--server", settings.server),
         *("--key-file", str(settings.key_file.absolute()), *authority, *group),
-        *("--state", str(settings.state_folder), *engines, *folders, *clusters, *address, *disk),
+        *("--state", str(settings.state_folder), *engines, *folders, *clusters, *address, *disk, *retention),
     )
 
 

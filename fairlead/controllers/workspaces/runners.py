@@ -41,7 +41,9 @@ from fairlead.storage.view.view import Entry
 
 CLUSTERS = "clusters"
 DISK_AVAILABLE, DISK_LOW, DISK_FULL = "DiskAvailable", "DiskLow", "DiskFull"
-"""A condition that runners report, and those of its reasons that are warnings."""
+WORKSPACES_KNOWN, ORPHANED = "WorkspacesKnown", "Orphaned"
+WARNINGS = {DISK_AVAILABLE: (DISK_LOW, DISK_FULL), WORKSPACES_KNOWN: (ORPHANED,)}
+"""Conditions that runners report, and those of their reasons that are warnings."""
 DEPLOYED = "Deployed"
 CLUSTER_NOT_FOUND, NOT_REPORTED, REPORTED = "ClusterNotFound", "NotReported", "Reported"
 SILENT_SECONDS = 60.0
@@ -80,8 +82,8 @@ class RunnerController:
         self._registry = registry
         self._group = api_group
         self._heartbeats = Heartbeats(registry.clock)
-        self._disk_reasons: dict[str, str] = {}
-        """The last reason of the condition of the disk, by runner. After a restart, its Event is recorded again."""
+        self._reasons: dict[str, dict[str, str]] = {}
+        """The last reasons of the conditions in `WARNINGS`, by runner. After a restart, Events are recorded again."""
         self._leases = registry.resource(LEASES_GROUP, LEASES)
         self._runners = registry.resource(api_group, RUNNERS)
         self._clusters = registry.resource(api_group, CLUSTERS)
@@ -99,10 +101,10 @@ class RunnerController:
         entry = self._runners.get_cached("", key[3])
         if entry is None:
             self._heartbeats.forget(key[3])
-            self._disk_reasons.pop(key[3], None)
+            self._reasons.pop(key[3], None)
             return None
         runner, now = decode(entry), timestamp(self._registry.clock.now())
-        await self._record_disk_event(runner)
+        await self._record_warnings(runner)
         silence, recheck_after = self._check_heartbeat(runner)
 
         def edit(current: Object) -> Object:
@@ -118,15 +120,18 @@ class RunnerController:
                     await record_event(self._registry, runner, SILENT, silence, type="Warning")
         return recheck_after
 
-    async def _record_disk_event(self, runner: Object) -> None:
-        """A Warning when the runner reports little free space, and when it has too little."""
-        found = find_condition(runner.get("status"), DISK_AVAILABLE) or {}
-        reason, name = str(found.get("reason") or ""), name_of(runner)
-        if reason == self._disk_reasons.get(name, ""):
-            return
-        self._disk_reasons[name] = reason
-        if reason in (DISK_LOW, DISK_FULL):
-            await record_event(self._registry, runner, reason, str(found.get("message") or ""), type="Warning")
+    async def _record_warnings(self, runner: Object) -> None:
+        """Records a Warning when the runner reports little or too little free space, or workspaces that this server
+        does not have."""
+        known = self._reasons.setdefault(name_of(runner), {})
+        for type, warnings in WARNINGS.items():
+            found = find_condition(runner.get("status"), type) or {}
+            reason = str(found.get("reason") or "")
+            if reason == known.get(type, ""):
+                continue
+            known[type] = reason
+            if reason in warnings:
+                await record_event(self._registry, runner, reason, str(found.get("message") or ""), type="Warning")
 
     def _check_heartbeat(self, runner: Object) -> tuple[str, float | None]:
         """Since when the runner is silent, or an empty text; and after how many seconds to check again.

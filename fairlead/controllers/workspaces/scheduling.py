@@ -110,6 +110,11 @@ def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner:
         return Placement(_unscheduled_condition("RunnerNotAllowed", message))
     if runner is None:
         message = f'runner "{name}" does not exist; create it, or delete this workspace and create a new one'
+        if get_path(workspace, "status.lastWorkspaceStatus") in STARTED_STATES:
+            message = (
+                f'runner "{name}" was deleted, and what it has of this workspace stays on its machine; create a runner '
+                "of that name and start it there, to go on with it or to have it removed, or delete this workspace"
+            )
         return Placement(_unscheduled_condition(RUNNER_NOT_FOUND, message))
     if is_unusable(runner) and not is_here:
         message = f'runner "{name}" accepts no new workspaces; set its spec.unusable to false'

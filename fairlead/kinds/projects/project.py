@@ -2,7 +2,7 @@
 
 Each project has a namespace `<prefix><name>`; the prefix is a setting and defaults to `service-p-`. It limits the
 length of names and is shown in tables, so the kind is built by a function of it. The read-only subresources of a
-project (members, clusters, runners, templates) are not persisted; `subresources/projects.py` implements them.
+project (members, clusters, runners, templates, usage) are not persisted; `subresources/projects.py` implements them.
 """
 
 import re
@@ -24,7 +24,18 @@ from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE, MIGRATION
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import MAX_LABEL_LENGTH
-from fairlead.registry.schema import Schema, array, boolean, enum, mapping, obj, open_object, string, with_description
+from fairlead.registry.schema import (
+    Schema,
+    array,
+    boolean,
+    enum,
+    integer,
+    mapping,
+    obj,
+    open_object,
+    string,
+    with_description,
+)
 
 PRINCIPAL_INFO = obj(
     "The user or team.",
@@ -87,6 +98,35 @@ PROJECT_TEMPLATES = _subresource_kind(
     ),
 )
 
+
+def _stored(description: str, user: Schema | None = None) -> Schema:
+    objects, size = integer("Number of objects, of all kinds."), integer("Their total size, as stored.")
+    if user is None:
+        return obj(description, objects=objects, bytes=size)
+    return obj(description, user=user, objects=objects, bytes=size)
+
+
+PROJECT_USAGE = _subresource_kind(
+    "ProjectUsage",
+    "What a project uses of its quotas, and what is stored in its namespace.",
+    quotas=open_object("The quotas of the project and their usage, as in its status."),
+    storage=obj(
+        "What is stored in the namespace of the project.",
+        limit=_stored("How much users can store in the namespace."),
+        used=_stored("What is stored there."),
+        users=array(
+            _stored("One of them.", string("Name of the user, or of the namespace of service accounts.")),
+            "What counts for each user there, the largest first.",
+            max_items=limits.SERVER_WRITTEN_ITEMS,
+        ),
+    ),
+    requester=obj(
+        "What the requester stores, in all namespaces and of cluster-scoped kinds.",
+        user=string("The name that it counts under."),
+        limit=_stored("How much one user can store."),
+        used=_stored("What counts for the requester."),
+    ),
+)
 
 NAMESPACE_PREFIX = "service-p-"
 """The default of the setting `namespace_prefix`."""
@@ -242,6 +282,7 @@ def project_kind(prefix: str = NAMESPACE_PREFIX) -> Kind:
             Action("clusters", ("get",), PROJECT_CLUSTERS),
             Action("runners", ("get",), PROJECT_RUNNERS),
             Action("templates", ("get",), PROJECT_TEMPLATES),
+            Action("usage", ("get",), PROJECT_USAGE),
             Action(MIGRATE_SUBRESOURCE, ("create",), MIGRATION),
         ),
         check=check,

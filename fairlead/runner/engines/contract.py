@@ -93,6 +93,9 @@ class WorkspaceSpec:
     """Replace the container, and keep the work folder."""
     reset: bool = False
     """Replace the container and the work folder: fetch the source again."""
+    installation: str = ""
+    """The ID of the server's installation. Everything that outlives the state folder of the engine, and could be found
+    by the runner of another installation, is labelled with it."""
 
 
 # --- what is ----------------------------------------------------------------------------------------------------------
@@ -128,6 +131,9 @@ class EngineStatus:
     """That of the spec with which the container was created."""
     task_id: str = ""
     """The task that created the container, or the one under way."""
+    installation: str = ""
+    """The installation in its labels, if the state folder of the engine does not know the workspace. Empty: it is of
+    this state folder, and so of this installation."""
 
 
 class EngineError(Exception):
@@ -335,7 +341,12 @@ class Engine(Protocol):
         ...
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
-        """Everything that this engine has for this runner, by uid, also what the server no longer knows."""
+        """Everything that this engine has for this runner, by uid, also what the server no longer knows.
+
+        That includes what the state folder does not know, and what is no complete workspace (a network without a
+        container, a Secret without a Pod): the runner calls `delete` for what the server does not have. Such things are
+        found by labels, and returned with the `installation` in them, since runners of other installations may have
+        the same name. What has no such label, and is not known to the state folder, is left out."""
         ...
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:

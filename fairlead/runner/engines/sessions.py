@@ -302,14 +302,14 @@ def list_pids() -> list[int]:
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
-def read_mark(pid: int) -> str:
+def read_mark(pid: int, variable: str = MARK) -> str:
     """Empty for processes without a mark, those outside of containers included: podman itself carries none."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return ""
     for entry in environment.split(b"\0"):
-        if entry.startswith(MARK.encode() + b"="):
+        if entry.startswith(variable.encode() + b"="):
             return entry.partition(b"=")[2].decode(errors="replace")
     return ""
 

@@ -10,6 +10,7 @@ The view knows nothing about objects: the registry passes `build_entry`, which t
 import asyncio
 import sys
 from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 
@@ -37,6 +38,22 @@ NamespacedName = tuple[str, str]
 log = structlog.get_logger(__name__)
 
 
+class ViewObserver(Protocol):
+    """Is told of every object that the view loads and of every change, when the view has it."""
+
+    def start_load(self) -> None:
+        """All objects are loaded, for the first time or again."""
+        ...
+
+    def load(self, entry: Entry) -> None: ...
+
+    def finish_load(self) -> None:
+        """The loaded objects are now the content of the view."""
+        ...
+
+    def change(self, key: Key, previous: Entry | None, current: Entry | None) -> None: ...
+
+
 class View:
     """The content of the store in memory. Call it on the event loop only. Only the `async` methods wait."""
 
@@ -51,8 +68,18 @@ class View:
         self._waiters = RevisionWaiters()
         self._follower: asyncio.Task[None] | None = None
         self._watches_ended = False
+        self._observers: list[ViewObserver] = []
         self.revision = 0
         self.oldest = 0
+
+    def observe(self, observer: ViewObserver) -> None:
+        """Adds an observer. Objects that the view has already are loaded into it at once."""
+        observer.start_load()
+        for collection in self._collections.values():
+            for entry in collection.entries.values():
+                observer.load(entry)
+        observer.finish_load()
+        self._observers.append(observer)
 
     async def start(self) -> None:
         """Load the store. Returns when the view contains every commit that was acknowledged before the call."""
@@ -228,12 +255,17 @@ class View:
         It replaces the previous content atomically. Existing watchers would miss the gap, so they have to list again.
         """
         oldest = await self._store.oldest()
+        for observer in self._observers:
+            observer.start_load()
         loaded: dict[tuple[str, str], list[Entry]] = {}
         after: Key | None = None
         while True:
             page = await self._store.scan((), after=after, limit=LOAD_PAGE, at=oldest)
             for record in page.records:
-                loaded.setdefault((record.key[0], record.key[1]), []).append(self._build_entry(record))
+                entry = self._build_entry(record)
+                loaded.setdefault((record.key[0], record.key[1]), []).append(entry)
+                for observer in self._observers:
+                    observer.load(entry)
             if not page.has_more:
                 break
             after = page.records[-1].key
@@ -243,6 +275,8 @@ class View:
         self._collections = {
             resource: Collection(self._joined_cache, entries, oldest) for resource, entries in loaded.items()
         }
+        for observer in self._observers:
+            observer.finish_load()
         self.oldest = self.revision = oldest
         self._waiters.advance(oldest)
         return oldest
@@ -281,6 +315,8 @@ class View:
             collection.history.append(transition)
             collection.changed_at = event.revision
             collection.watchers.publish(transition)
+            for observer in self._observers:
+                observer.change(key, previous, current)
         if batch:
             self.revision = batch[-1].revision
             self._waiters.advance(self.revision)

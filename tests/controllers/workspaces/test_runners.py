@@ -108,3 +108,17 @@ async def test_little_and_too_little_disk_are_events_once_each(server: RegistryF
     entries = server.registry.view.entries("", "events")
     found = sorted((event["reason"], event["message"]) for event in map(decode, entries))
     assert found == [("DiskFull", "about DiskFull"), ("DiskLow", "about DiskLow")]
+
+
+async def test_workspaces_that_the_server_does_not_have_are_one_event(server: RegistryFixture) -> None:
+    await server.create("Runner", "r")
+    await eventually(lambda: condition_status(server, "Ready")[0] == "False")
+    for reason, message in (("Orphaned", "one"), ("Orphaned", "one, two"), ("Known", "")):
+        status = "False" if reason == "Orphaned" else "True"
+        condition = {"type": "WorkspacesKnown", "status": status, "reason": reason, "message": message}
+        kept = [each for each in runner_status(server)["conditions"] if each["type"] != "WorkspacesKnown"]
+        await report_status(server, conditions=[*kept, condition])
+        await asyncio.sleep(5)
+        assert condition_status(server, "WorkspacesKnown") == (status, reason), "the controller must keep it"
+    entries = server.registry.view.entries("", "events")
+    assert [(event["reason"], event["message"]) for event in map(decode, entries)] == [("Orphaned", "one")]

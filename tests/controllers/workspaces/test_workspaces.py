@@ -249,6 +249,8 @@ async def test_a_workspace_whose_runner_is_deleted_fails_until_it_is_created_aga
     await eventually(lambda: phase_and_reason(server) == ("Failed", "RunnerNotFound"))
     assert ENDPOINT_ANNOTATION not in (get_workspace(server)["metadata"].get("annotations") or {})
     assert FINALIZER not in get_workspace(server)["metadata"].get("finalizers", ())
+    message = get_workspace(server)["status"]["message"]
+    assert message.startswith('runner "a" was deleted, and what it has of this workspace stays on its machine')
     await server.create("Runner", "a")
     await eventually(lambda: phase_and_reason(server) == ("Pending", "WaitingForRunner"))
     await report_status(server, phase="Ready", reason="", message="")

@@ -109,3 +109,20 @@ async def test_sources_that_it_cannot_use_are_refused(engine: ProcessEngine, sou
 async def test_a_uid_is_never_a_path(engine: ProcessEngine) -> None:
     with pytest.raises(ValueError, match="uid"):
         await engine.delete("../../etc", RecordedTask())
+
+
+async def test_processes_whose_state_folder_is_gone_are_listed_for_their_runner_and_installation(
+    tmp_path: Path, repository: str
+) -> None:
+    engine = ProcessEngine(tmp_path / "state", runner="r")
+    await engine.up(make_spec(GitSource(repository), installation="one"), RecordedTask())
+    process = await engine.exec(UID, ["sleep", "1000"], ExecOptions())
+    later, other = ProcessEngine(tmp_path / "new", runner="r"), ProcessEngine(tmp_path / "other", runner="s")
+    await eventually(find_processes)
+    status = (await later.list_workspaces())[UID]
+    assert (status.state, status.installation) == (ContainerState.NOT_FOUND, "one")
+    assert (await engine.list_workspaces())[UID].installation == ""
+    assert UID not in await other.list_workspaces()
+    await later.delete(UID, RecordedTask())
+    assert find_processes() == []
+    await process.kill()

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairlead.core.findings import Finding
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import metadata
 from fairlead.runner.engines.contract import (
     ByteStream,
     ContainerState,
@@ -31,7 +31,7 @@ from fairlead.runner.engines.kubernetes.diagnosis import diagnose
 from fairlead.runner.engines.kubernetes.manifests import Plan, object_name, runner_label, source_pod_name
 from fairlead.runner.engines.kubernetes.observation import build_status
 from fairlead.runner.engines.kubernetes.options import check_permissions, parse_options
-from fairlead.runner.engines.kubernetes.place import CLAIMS, CORE, PODS, Place
+from fairlead.runner.engines.kubernetes.place import CLAIMS, PODS, Place, find_installations, list_labelled
 from fairlead.runner.engines.kubernetes.ports import open_port, parse_ports
 from fairlead.runner.engines.kubernetes.records import NO_SESSION, Record, Records
 from fairlead.runner.engines.kubernetes.removal import remove_everything, remove_pods
@@ -213,12 +213,10 @@ class KubernetesEngine:
         if (record := self.records.find(uid)) is not None:
             return self._open(record)
         for context, namespace in sorted(self._list_places()):
-            cluster, selector = self.contexts.open(context), f"{UID_LABEL}={uid}"
-            for plural in (CLAIMS, PODS):
-                path = Place(cluster, namespace, uid).collection(plural) if namespace else f"{CORE}/{plural}"
-                for each in await cluster.list(path, labelSelector=selector):
-                    found = Record(uid, context, str(metadata(each)["namespace"]))
-                    return self._open(self.records.save(found))
+            listed = await list_labelled(self.contexts.open(context), namespace, f"{UID_LABEL}={uid}")
+            for each in (each for objects in listed.values() for each in objects):
+                found = Record(uid, context, str(metadata(each)["namespace"]))
+                return self._open(self.records.save(found))
         return None
 
     def _list_places(self) -> set[tuple[str, str]]:
@@ -228,20 +226,22 @@ class KubernetesEngine:
         return places | {(each.cluster, each.namespace) for each in self.records.list_all() if each.cluster in contexts}
 
     async def _list_place(self, context: str, namespace: str) -> dict[str, EngineStatus]:
-        cluster, selector = self.contexts.open(context), f"{RUNNER_LABEL}={runner_label(self.settings.runner)}"
-        listed: dict[str, list[Object]] = {}
-        for plural in (PODS, CLAIMS):
-            path = Place(cluster, namespace, "").collection(plural) if namespace else f"{CORE}/{plural}"
-            listed[plural] = await cluster.list(path, labelSelector=selector)
+        selector = f"{RUNNER_LABEL}={runner_label(self.settings.runner)}"
+        listed = await list_labelled(self.contexts.open(context), namespace, selector)
         by_name = {(plural, metadata(each)["name"]): each for plural, objects in listed.items() for each in objects}
-        uids = {str(metadata(each)["labels"].get(UID_LABEL)) for objects in listed.values() for each in objects}
         found = {}
-        for uid in uids:
+        for uid, installation in find_installations(listed).items():
             record = self.records.find(uid)
+            if record is None and installation is None:
+                continue  # made by an earlier version, and not known here: it may be of another installation
             pod, claim = by_name.get((PODS, object_name(uid))), by_name.get((CLAIMS, object_name(uid)))
             source_pod = by_name.get((PODS, source_pod_name(uid)))
-            found[uid] = build_status(pod, source_pod, claim, record.session if record else NO_SESSION)
-            self._visit(uid, found[uid])
+            status = build_status(pod, source_pod, claim, record.session if record else NO_SESSION)
+            if record is None:
+                found[uid] = replace(status, installation=installation or "")
+            else:
+                found[uid] = status
+                self._visit(uid, status)
         return found
 
     def _visit(self, uid: str, status: EngineStatus) -> None:

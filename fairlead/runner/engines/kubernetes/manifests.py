@@ -65,6 +65,10 @@ def source_pod_name(uid: str) -> str:
     return f"fairlead-{uid}-source"
 
 
+INSTALLATION_LABEL = "fairlead.installation"
+"""A label for people, and an annotation with the whole value. Runners of other installations may have the same name."""
+
+
 def runner_label(runner: str) -> str:
     """The value of a label has at most 63 characters."""
     return runner if len(runner) <= 63 else hashlib.sha256(runner.encode()).hexdigest()[:32]
@@ -197,7 +201,10 @@ def _metadata(plan: Plan, name: str) -> Object:
     annotations = {
         NAME_ANNOTATION: f"{plan.spec.namespace}/{plan.spec.name}",
         TEMPLATE_LABEL: plan.spec.template_hash,
+        INSTALLATION_LABEL: plan.spec.installation,
     }
+    if plan.spec.installation:
+        labels[INSTALLATION_LABEL] = runner_label(plan.spec.installation)
     labels["app.kubernetes.io/managed-by"] = "fairlead-runner"
     return {"name": name, "labels": labels, "annotations": annotations}
 

@@ -1,7 +1,9 @@
 """`ProcessEngine`: workspaces as folders and processes of the runner's own user.
 
 A workspace runs from `up` to `stop`, also while it has no process. Its processes carry its uid in their environment, by
-which `stop` finds them, also those that detached themselves, and those that an earlier runner started. After a restart
+which `stop` finds them, also those that detached themselves, and those that an earlier runner started. They also carry
+the runner and the installation: so they are found if the state folder is gone, and not taken for those of another
+runner of this machine. After a restart
 of the machine it is stopped, because all its processes are gone.
 """
 
@@ -48,6 +50,8 @@ from fairlead.runner.engines.sessions import (
 
 UID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+OWNER = "FAIRLEAD_SESSION_OWNER"
+"""The variable of processes with the name of the runner, a slash and the ID of the installation."""
 CLONE_SECONDS, STOP_SECONDS, GRACE_SECONDS = 900.0, 60.0, 30.0
 
 
@@ -55,6 +59,7 @@ CLONE_SECONDS, STOP_SECONDS, GRACE_SECONDS = 900.0, 60.0, 30.0
 class ProcessEngine:
     state_folder: Path
     name: str = "process"
+    runner: str = ""
     writes: WriteScanner = field(default_factory=WriteScanner)
     process_scans: Scans[list[ProcessSample]] = field(default_factory=Scans)
 
@@ -90,6 +95,7 @@ class ProcessEngine:
                 "environment": dict(spec.environment),
                 "template": spec.template_hash,
                 "task": task.task_id,
+                "installation": spec.installation,
             }
             _replace_file(folder / "running.json", json.dumps(running))
 
@@ -143,7 +149,18 @@ class ProcessEngine:
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
         parent = self.state_folder / "processes"
         uids = sorted(path.name for path in parent.iterdir()) if parent.is_dir() else []
-        return {uid: await self.status(uid) for uid in uids if not uid.endswith(".new")}
+        known = {uid: await self.status(uid) for uid in uids if not uid.endswith(".new")}
+        return await asyncio.to_thread(self._find_without_folder) | known
+
+    def _find_without_folder(self) -> dict[str, EngineStatus]:
+        """Workspaces of which nothing but processes is left."""
+        found: dict[str, EngineStatus] = {}
+        for pid in list_pids():
+            uid, _, session = read_mark(pid).partition(".")
+            runner, slash, installation = read_mark(pid, OWNER).partition("/")
+            if session and slash and runner == self.runner and UID_CHARACTERS.issuperset(uid):
+                found[uid] = EngineStatus(ContainerState.NOT_FOUND, installation=installation)
+        return found
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
@@ -163,6 +180,7 @@ class ProcessEngine:
             **(given if isinstance(given, dict) else {}),
             **options.environment,
             MARK: mark,
+            OWNER: f"{self.runner}/{running.get('installation') or ''}",
         }
         folder = options.folder or str(running["folder"])
         arguments = ["/usr/bin/env", "--chdir", folder, "--", *(command or [user.pw_shell, "-l"])]

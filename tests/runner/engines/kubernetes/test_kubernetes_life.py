@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -188,3 +190,42 @@ async def test_a_workspace_that_ended_says_why_and_comes_up_again(
     assert error.value.reason == Reason.NOT_RUNNING
     await engine.up(spec, RecordedTask("2"))
     assert (await engine.status(UID)).state is ContainerState.RUNNING
+
+
+async def test_what_another_state_folder_made_is_listed_with_its_installation(
+    settings: Settings, engine: KubernetesEngine, commit: Commit, tmp_path: Path
+) -> None:
+    await engine.up(make_spec(commit({"README": ""}), installation="one"), RecordedTask())
+    assert (await engine.list_workspaces())[UID].installation == ""
+    later = KubernetesEngine(replace(settings, state_folder=tmp_path / "later"))
+    assert (await later.list_workspaces())[UID].installation == "one"
+    assert later.records.find(UID) is None, "it is not taken over by listing it"
+    await later.contexts.close()
+
+
+async def test_objects_of_an_earlier_version_without_a_record_are_not_listed(
+    node: WorkspaceNode, settings: Settings, engine: KubernetesEngine, commit: Commit, tmp_path: Path
+) -> None:
+    await engine.up(make_spec(commit({"README": ""})), RecordedTask())
+    for each in node.kube.objects.values():
+        (each["metadata"].get("annotations") or {}).pop("fairlead.installation", None)
+    assert set(await engine.list_workspaces()) == {UID}
+    later = KubernetesEngine(replace(settings, state_folder=tmp_path / "later"))
+    assert await later.list_workspaces() == {}
+    await later.contexts.close()
+
+
+async def test_a_policy_or_secret_that_is_all_that_is_left_is_listed_and_deleted(
+    node: WorkspaceNode, settings: Settings, engine: KubernetesEngine, commit: Commit, tmp_path: Path
+) -> None:
+    await engine.up(make_spec(commit({"README": ""}), installation="one"), RecordedTask())
+    await engine.stop(UID, RecordedTask())
+    for path in [path for path in node.kube.objects if "/persistentvolumeclaims/" in path]:
+        del node.kube.objects[path]
+    assert node.list_objects()
+    later = KubernetesEngine(replace(settings, state_folder=tmp_path / "later"))
+    status = (await later.list_workspaces())[UID]
+    assert (status.state, status.installation) == (ContainerState.NOT_FOUND, "one")
+    await later.delete(UID, RecordedTask())
+    assert node.list_objects() == []
+    await later.contexts.close()
