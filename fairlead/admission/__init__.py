@@ -5,6 +5,7 @@
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
+    workspace_templates                         which templates decide about permissions and placement of workspaces
     apps                                        deployed apps: who may deploy which App where
     runners                                     who may have the server connect to a runner
     users, access_keys, access_key_limits       principals and their credentials

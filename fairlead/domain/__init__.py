@@ -4,6 +4,7 @@ key_lifetime.py key_delegation.py   when an access key expires, and which keys a
 parameters.py                       template parameters: definitions, supplied values, validation
 password_parameters.py              keeps values of password parameters out of responses
 template_resolution.py              from an instance and its template to the rendered template
+workspace_trust.py                  what a workspace template may decide
 app_resolution.py                   the same for instances of Apps
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases

@@ -42,6 +42,11 @@ YAML_FIELDS = frozenset({"objects", "values", "parameters"})
 PASSWORD_FIELD = "password"
 
 
+def find_parameters(text: str) -> set[str]:
+    """The parameters that a text of a template uses."""
+    return {found[1] for found in _placeholder.finditer(text)}
+
+
 class RenderingError(Exception):
     """A template that cannot be rendered; the message says why."""
 

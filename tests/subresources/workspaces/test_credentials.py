@@ -50,7 +50,9 @@ class CredentialsFixture:
         annotations = {"service.sh/git-host": host} if host else {}
         await self.api.create(kind, name, NAMESPACE, spec=spec, metadata={"annotations": annotations})
 
-    async def create_workspace(self, template: Object, scheduled: str = "True", **spec: Any) -> None:
+    async def create_workspace(
+        self, template: Object, scheduled: str = "True", trust: str = "Trusted", **spec: Any
+    ) -> None:
         spec = {"runnerRef": {"runner": "local"}, "owner": {"user": "ada"}, **spec}
         await self.api.create("DevPodWorkspaceInstance", "dev", NAMESPACE, spec=spec)
         condition = {
@@ -61,7 +63,8 @@ class CredentialsFixture:
         }
 
         def edit(current: Object) -> Object:
-            return {**current, "status": {"instance": template, "conditions": [condition]}}
+            known = {"templateTrust": trust} if trust else {}
+            return {**current, "status": {"instance": template, "conditions": [condition], **known}}
 
         resource = self.api.resource("DevPodWorkspaceInstance")
         await resource.modify(NAMESPACE, "dev", edit, server_write_options("status"))
@@ -236,3 +239,19 @@ async def test_a_workspace_without_an_owner_may_use_nothing(credentials: Credent
     response = await credentials.read(gitHost="git.example.com", gitProtocol="https")
     assert "canary" not in str(response)
     assert messages(response).endswith("for a workspace without an owner")
+
+
+@pytest.mark.parametrize(
+    ("trust", "option"),
+    [("Confined", "token"), ("Unmarked", "token"), ("", "token"), ("Confined", "image"), ("Trusted", "allow")],
+)
+async def test_options_that_the_template_may_not_decide_are_not_resolved(
+    credentials: CredentialsFixture, trust: str, option: str
+) -> None:
+    await credentials.create_secret("ProjectSecret", "own", k="canary")
+    credentials.usable = {"own"}
+    template = {"provider": {"name": "x", "options": {option: project_ref("own")}}}
+    await credentials.create_workspace(template, trust=trust)
+    response = await credentials.read()
+    assert f"provider.options.{option} of the template" in messages(response)
+    assert "canary" not in str(response)
