@@ -81,7 +81,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             settings.name,
             settings.state_folder,
             settings.allowed_folders,
-            settings.kubeconfig,
+            settings.clusters,
             settings.min_free_bytes,
         )
         heartbeat = Heartbeat(api, identity, clock)
@@ -100,6 +100,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
                     host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
                     activity=ActivityLedger(clock),
                     disk=DiskGuard(settings.state_folder, settings.min_free_bytes),
+                    allowed_permissions=frozenset(settings.allowed_permissions),
                 )
                 await _serve(settings, services, heartbeat, identity, stop, ready)
         finally:

@@ -22,7 +22,8 @@ class Fence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunnerServices:
-    """`host_boot` identifies the boot of the machine."""
+    """`host_boot` identifies the boot of the machine. `allowed_permissions` are those of templates that the operator of
+    the runner honours."""
 
     api: RunnerApi
     fence: Fence
@@ -34,3 +35,4 @@ class RunnerServices:
     host_boot: str
     activity: ActivityLedger
     disk: DiskGuard
+    allowed_permissions: frozenset[str] = frozenset()

@@ -33,6 +33,7 @@ class RunnerFixture:
         self.engine = FakeEngine(folder / "engine")
         self.host_boot = "first"
         self.free_bytes = 1000
+        self.allowed_permissions = frozenset[str]()
         self._work: asyncio.Task[None] | None = None
         self._boots = 0
 
@@ -50,6 +51,7 @@ class RunnerFixture:
             host_boot=self.host_boot,
             activity=ActivityLedger(clock),
             disk=DiskGuard(self.folder, 100, lambda folder: self.free_bytes),
+            allowed_permissions=self.allowed_permissions,
         )
         self.workspaces = WorkspaceSet(self.services)
         self.monitor = ActivityMonitor(self.services, self.workspaces)
