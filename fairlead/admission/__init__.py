@@ -7,6 +7,7 @@
     storage_locks                               locks of the quotas on stored objects, which the registry enforces
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
     instance_owners                             who may become the owner of an instance
+    workspace_templates                         which templates decide about permissions and placement of workspaces
     apps                                        deployed apps: who may deploy which App where
     runners                                     who may have the server connect to a runner; deletion of a runner
     used_by                                     describes the objects that prevent a deletion

@@ -5,9 +5,9 @@
   conditions.
 - `prevent_deletion_while_used` rejects deleting a template or App that instances use: they could no longer be updated.
 - `mark_trusted_templates` maintains the annotation `service.sh/trusted`. Objects and charts of a trusted template are
-  deployed with the stored credential of the cluster, so only administrators make a template trusted: by creating it, or
-  by setting the annotation. When another user changes the definition, the template loses the annotation, with a
-  warning.
+  deployed with the stored credential of the cluster, and a trusted template of workspaces gives permissions on the
+  machines of runners. So only administrators make a template trusted: by creating it, or by setting the annotation.
+  When another user changes the definition, the template loses the annotation, with a warning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +36,10 @@ from fairlead.domain.template_resolution import (
     find_redirected_passwords,
     parameter_problems,
 )
-from fairlead.kinds import CLUSTER_INSTANCES, TEMPLATE_INSTANCES
+from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
-from fairlead.kinds.instances.templates import DEFINITION_FIELDS, FALSE, TRUE, TRUST_ANNOTATION
+from fairlead.kinds.instances.templates import DEFINITION_FIELDS, FALSE, TRUE, TRUST_ANNOTATION, WORKSPACE_TEMPLATE
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
@@ -189,7 +189,7 @@ def prevent_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
 
 
 TRUSTABLE_TEMPLATES: Mapping[str, Sequence[str]] = {
-    **{instance.templates: DEFINITION_FIELDS for instance in CLUSTER_INSTANCES.values()},
+    **{instance.templates: DEFINITION_FIELDS for instance in TEMPLATE_INSTANCES.values()},
     APP.plural: ("config", "parameters", "versions", "helm", "manifests", "clusters"),
 }
 """The kinds that have the annotation, and the fields of their spec that determine what is deployed."""
@@ -232,11 +232,16 @@ def _trust_after_user_write(change: Change, before: str, requested: str) -> str:
         return before
     if before == TRUE or (is_app and change.old is not None and not before):
         change.warnings.append(
-            f"this {'app' if is_app else 'template'} is no longer trusted: what it deploys "
-            "to clusters now has only the permissions of the instance's owner; an administrator can annotate it with "
-            f"{TRUST_ANNOTATION}=true"
+            f"this {'app' if is_app else 'template'} is no longer trusted: {_loss_of_trust(change.kind.plural)}; an "
+            f"administrator can annotate it with {TRUST_ANNOTATION}=true"
         )
     return FALSE
+
+
+def _loss_of_trust(plural: str) -> str:
+    if plural == WORKSPACE_TEMPLATE.plural:
+        return "permissions and placement in it do not count any more"
+    return "what it deploys to clusters now has only the permissions of the instance's owner"
 
 
 def _trust_annotation(template: Object | None) -> str:

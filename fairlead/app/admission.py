@@ -34,6 +34,7 @@ from fairlead.admission.storage_locks import release_storage_locks
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.admission.trusted_clusters import protect_trusted_clusters
 from fairlead.admission.users import check_users_and_teams, protect_password_secret
+from fairlead.admission.workspace_templates import restrict_workspace_templates, warn_about_workspace_templates
 from fairlead.app.auth import Auth
 from fairlead.authn.access_keys import generate_key
 from fairlead.authz.name_index import owns
@@ -100,7 +101,9 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             warn_outside_of_projects(group, prefix),
             check_parameters(group),
             check_app_instances(auth.authorize, group),
+            restrict_workspace_templates(group),
             mark_trusted_templates(group),
+            warn_about_workspace_templates(group),  # after the rule that decides about trust
             prevent_deletion_while_used(auth.authorize, group),
             prevent_runner_deletion_while_used(auth.authorize, group),
             warn_missing_references(auth.authorize, group, prefix),  # after the rules that set an owner

@@ -77,12 +77,13 @@ def _default_templates(api_group: str) -> Iterator[tuple[Kind, Object]]:
             {},
         ),
     )
+    # Trusted, so that permissions that an administrator adds count as in other templates of administrators.
     yield (
         WORKSPACE_TEMPLATE,
         _build_template(
             api_group,
             WORKSPACE_TEMPLATE,
-            "",
+            TRUE,
             "Workspace in a container",
             "A workspace in a container on its runner.",
             {"provider": {"name": "devcontainer"}},
@@ -96,7 +97,7 @@ def _build_template(
     return {
         "apiVersion": f"{api_group}/v1",
         "kind": kind.name,
-        "metadata": {"name": NAME, **({"annotations": {TRUST_ANNOTATION: trusted}} if trusted else {})},
+        "metadata": {"name": NAME, "annotations": {TRUST_ANNOTATION: trusted}},
         "spec": {
             "displayName": display_name,
             "description": description,

@@ -6,6 +6,7 @@ cluster_identity.py    users of this server as remote clusters see them
 objects.py, clock.py   JSON objects, timestamps
 json.py, yaml/         decoding and encoding of bodies; body_errors.py: their errors and limits
 protobuf_wire.py       the wire format of protobuf
+workspace_options.py   options of workspace templates that give power or choose a place
 validators.py          checks of addresses, URLs and names
 bounded_cache.py       a dict of bounded size
 concurrency.py         thread pools with fair queueing, slicing of work on the event loop

@@ -5,6 +5,7 @@ parameters.py                       template parameters: definitions, supplied v
 password_parameters.py              keeps values of password parameters out of responses
 template_resolution.py              from an instance and its template to the rendered template
 secret_references.py                references to secrets in workspaces and templates, and who wrote them
+workspace_trust.py                  what a workspace template may decide
 app_resolution.py                   the same for instances of Apps
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases

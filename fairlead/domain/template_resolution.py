@@ -47,6 +47,11 @@ def has_placeholder(text: str) -> bool:
     return _placeholder.search(text) is not None
 
 
+def find_parameters(text: str) -> set[str]:
+    """The parameters that a text of a template uses."""
+    return {found[1] for found in _placeholder.finditer(text)}
+
+
 class RenderingError(Exception):
     """A template that cannot be rendered; the message says why."""
 

@@ -133,8 +133,8 @@ class Instance:
     rendered_field: str = ""
     """The field of the status with the rendered template."""
     in_cluster: bool = False
-    """It exists in the connected cluster that spec.clusterRef names: its owner defaults to the requester, its templates
-    can be trusted, and the removal of the cluster reports it."""
+    """It exists in the connected cluster that spec.clusterRef names: its owner defaults to the requester, and the
+    removal of the cluster reports it."""
 
     @property
     def templates(self) -> str:

@@ -19,6 +19,7 @@ execution.py        calls the engine of a workspace for a task
 services.py         what the workspaces of a runner share
 decisions.py        which task is due (pure)
 desired.py          from the object of the API to what an engine is called with (pure)
+template_policy.py  what this runner honours of a template (pure)
 tasks.py            a task under way: named steps with deadlines, and its log
 queue.py            how many workspaces come up at a time
 journal.py          what survives the process: intents and tasks, written before each act

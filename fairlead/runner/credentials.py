@@ -6,6 +6,7 @@ The journal, the status and the log never have them; the log masks them.
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 from fairlead.client import ApiStatusError, ClientError
@@ -99,8 +100,12 @@ def needs_secrets(workspace: Object) -> bool:
     """Whether values of the template come from secrets or password parameters."""
     template = get_path(workspace, "status.instance") or {}
     maps = (get_path(template, "provider.options") or {}, template.get("workspaceEnv") or {})
-    values = [each for found in maps for each in found.values() if isinstance(each, Mapping)]
-    return any(each.get("valueFrom") or HIDDEN in str(each.get("value") or "") for each in values)
+    return any(is_secret(each) for found in maps for each in found.values())
+
+
+def is_secret(value: Any) -> bool:
+    """Whether a value of a template comes from a secret or a password parameter."""
+    return isinstance(value, Mapping) and bool(value.get("valueFrom") or HIDDEN in str(value.get("value") or ""))
 
 
 def find_git_host(source: Source) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.workspace_options import ALLOW, PLACEMENT_OPTIONS, SIZE_OPTIONS
 from fairlead.runner.credentials import NO_CREDENTIALS, SECRETS_UNAVAILABLE, Credentials
 from fairlead.runner.decisions import Wanted
 from fairlead.runner.engines.contract import (
@@ -35,7 +36,8 @@ TEMPLATE_RESOLVED = "TemplateResolved"
 """The condition of the server about the template."""
 CONTAINER_FIELDS = ("provider", "workspaceEnv", "initEnv")
 """Fields of a template that need a new container."""
-LIMIT_OPTIONS = ("memory", "cpus", "processes", "allow")
+LIMIT_OPTIONS = ("memory", "cpus", "processes", ALLOW)
+DECIDED_OPTIONS = PLACEMENT_OPTIONS | SIZE_OPTIONS
 
 _UNITS = {
     **{"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12},
@@ -73,6 +75,17 @@ def provider_name(workspace: Object) -> str:
     return str(get_path(workspace, "status.instance.provider.name") or "")
 
 
+def template_options(workspace: Object) -> Mapping[str, Any]:
+    """The options of the provider, as in the rendered template."""
+    found = get_path(workspace, "status.instance.provider.options")
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_trusted(workspace: Object) -> bool:
+    """Whether administrators trust the template, as the server says. A server that does not say it is older."""
+    return bool(get_path(workspace, "status.templateTrust") == "Trusted")
+
+
 def choose_source(workspace: Object, record: WorkspaceRecord) -> str:
     """The source of the next `up`. It stays what it was at the first one, unless the work folder is reset."""
     requested = str(record.options.get("source") or "") or _annotation(workspace, SOURCE_ANNOTATION)
@@ -82,11 +95,12 @@ def choose_source(workspace: Object, record: WorkspaceRecord) -> str:
 def build_spec(
     workspace: Object, record: WorkspaceRecord, source: Source, credentials: Credentials = NO_CREDENTIALS
 ) -> WorkspaceSpec:
-    """Raises EngineError if the template or the options make no sense. Of the options of the provider, limits and
-    permissions may be secret as well, although nothing is gained by that."""
+    """Raises EngineError if the template or the options make no sense. Limits, permissions and placement are never
+    secret (`template_policy.py`): those of the template count, whatever the server sends."""
     meta, options = metadata(workspace), record.options
     template = get_path(workspace, "status.instance") or {}
-    provider = _read_values(get_path(template, "provider.options"), credentials.options)
+    secret_options = {name: value for name, value in credentials.options.items() if name not in DECIDED_OPTIONS}
+    provider = _read_values(template_options(workspace), secret_options)
     environment = _read_values(template.get("workspaceEnv"), credentials.environment)
     requested = _parse_assignments(options.get("workspaceEnv"))
     own_options = {name: value for name, value in provider.items() if name not in LIMIT_OPTIONS}
@@ -99,10 +113,11 @@ def build_spec(
         dev_container_path=str(options.get("devContainerPath") or ""),
         environment=_without(environment, credentials.environment) | requested,
         secrets={**_without(credentials.environment, requested), **credentials.git},
-        limits=_read_limits(provider),
-        permissions=frozenset(each.strip() for each in provider.get("allow", "").split(",") if each.strip()),
-        options=_without(own_options, credentials.options),
-        secret_options={name: value for name, value in own_options.items() if name in credentials.options},
+        limits=read_limits(provider),
+        permissions=read_permissions(provider),
+        options=_without(own_options, secret_options),
+        secret_options={name: value for name, value in own_options.items() if name in secret_options},
+        is_trusted=is_trusted(workspace),
         template_hash=hash_template(workspace),
         recreate=bool(options.get("recreate")) or record.is_for_other_owner,
         reset=bool(options.get("reset")),
@@ -165,11 +180,14 @@ def _read_values(values: Any, secrets: Mapping[str, str]) -> dict[str, str]:
     """The values of a map of the template. Those that are secret come from the server."""
     found = {}
     for name, each in (values or {}).items():
-        value = each.get("value") if isinstance(each, Mapping) else each
         if isinstance(each, Mapping) and each.get("valueFrom") and name not in secrets:
             raise EngineError(SECRETS_UNAVAILABLE, f"the server has not sent the secret value of {name}")
-        found[name] = secrets[name] if name in secrets else str(value or "")
+        found[name] = secrets[name] if name in secrets else _read_value(each)
     return found
+
+
+def _read_value(value: Any) -> str:
+    return str((value.get("value") if isinstance(value, Mapping) else value) or "")
 
 
 def _without(values: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
@@ -182,8 +200,14 @@ def _parse_assignments(assignments: Any) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name}
 
 
-def _read_limits(options: Mapping[str, str]) -> Limits:
-    memory, cpus, processes = (options.get(name, "") for name in ("memory", "cpus", "processes"))
+def read_permissions(options: Mapping[str, Any]) -> frozenset[str]:
+    """What the template allows repositories."""
+    return frozenset(each.strip() for each in _read_value(options.get(ALLOW)).split(",") if each.strip())
+
+
+def read_limits(options: Mapping[str, Any]) -> Limits:
+    """Raises EngineError if one makes no sense."""
+    memory, cpus, processes = (_read_value(options.get(name)) for name in ("memory", "cpus", "processes"))
     return Limits(
         memory_bytes=_parse_bytes(memory) if memory else None,
         cpus=_parse_cpus(cpus) if cpus else None,

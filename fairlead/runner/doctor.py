@@ -25,7 +25,7 @@ async def examine(settings: RunnerSettings) -> AsyncIterator[Finding]:
     for name in settings.engines:
         try:
             engines = load_engines(
-                (name,), settings.name, settings.state_folder, settings.allowed_folders, settings.kubeconfig
+                (name,), settings.name, settings.state_folder, settings.allowed_folders, settings.clusters
             )
         except FileProblem as error:
             yield Finding(f"engine {name}", str(error), "use another --engine")

@@ -7,8 +7,10 @@ from fairlead.runner.credentials import fetch_credentials
 from fairlead.runner.desired import build_spec, parse_source, provider_name
 from fairlead.runner.engines.contract import ContainerState, Engine, EngineError, Reason
 from fairlead.runner.journal import STOP, UP, TaskRecord, WorkspaceRecord
+from fairlead.runner.registry import choose_engine
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.tasks import RunningTask
+from fairlead.runner.template_policy import check_template
 
 
 async def call_engine(
@@ -22,6 +24,9 @@ async def call_engine(
         if engine is not None:
             await (engine.stop if task.type == STOP else engine.delete)(record.uid, running)
         return
+    if workspace is not None:
+        named = choose_engine(provider_name(workspace), services.engines)
+        check_template(services, workspace, record.engine or named)
     if engine is None or workspace is None:
         raise _missing_engine(record.engine or provider_name(workspace or {}), services)
     # What an earlier process began goes on at once. The template may have changed since, which applies at the next up.

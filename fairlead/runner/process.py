@@ -83,7 +83,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             settings.name,
             settings.state_folder,
             settings.allowed_folders,
-            settings.kubeconfig,
+            settings.clusters,
             settings.min_free_bytes,
         )
         heartbeat = Heartbeat(api, identity, clock)
@@ -105,6 +105,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
                     disk=DiskGuard(settings.state_folder, settings.min_free_bytes),
                     installation=installation,
                     orphan_retention=settings.orphan_retention,
+                    allowed_permissions=frozenset(settings.allowed_permissions),
                 )
                 await _serve(settings, services, heartbeat, identity, stop, ready)
         finally:

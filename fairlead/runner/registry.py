@@ -13,6 +13,7 @@ from typing import Any, cast
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.runner.disk import DEFAULT_MIN_FREE_BYTES
 from fairlead.runner.engines.contract import Engine
+from fairlead.runner.settings import NO_CLUSTERS, ClusterAccess
 
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
 """Other names of engines in templates."""
@@ -29,9 +30,13 @@ class EngineSettings:
     runner: str
     state_folder: Path
     allowed_folders: tuple[Path, ...] = ()
-    kubeconfig: Path | None = None
+    clusters: ClusterAccess = NO_CLUSTERS
     min_free_bytes: int = DEFAULT_MIN_FREE_BYTES
     """With less free disk, no workspace is created."""
+
+    @property
+    def kubeconfig(self) -> Path | None:
+        return self.clusters.kubeconfig
 
 
 CreateEngine = Callable[[EngineSettings], Engine]
@@ -73,7 +78,15 @@ def _create_kubernetes(settings: EngineSettings) -> Engine:
     package = f"{ENGINES_PACKAGE}.kubernetes"
     engine: Any = import_module(f"{package}.engine")
     engine_settings: Any = import_module(f"{package}.settings")
-    chosen = engine_settings.Settings(settings.state_folder, settings.runner, settings.kubeconfig)
+    clusters = settings.clusters
+    chosen = engine_settings.Settings(
+        settings.state_folder,
+        settings.runner,
+        clusters.kubeconfig,
+        clusters.contexts,
+        clusters.namespaces,
+        clusters.clone_image,
+    )
     return cast(Engine, engine.KubernetesEngine(chosen))
 
 
@@ -85,12 +98,24 @@ ENGINES: Mapping[str, CreateEngine] = {
 """The engines of this package."""
 
 
+def list_permissions() -> frozenset[str]:
+    """The permissions that templates can give in the engines of this package."""
+    modules = (import_module(f"{ENGINES_PACKAGE}.{each}") for each in ("devcontainer.grant", "kubernetes.options"))
+    return frozenset[str]().union(*(module.PERMISSIONS for module in modules))
+
+
+def is_system_namespace(namespace: str) -> bool:
+    """Whether the engine `kubernetes` never uses this namespace."""
+    module: Any = import_module(f"{ENGINES_PACKAGE}.kubernetes.allowed_places")
+    return bool(module.is_system_namespace(namespace))
+
+
 def load_engines(
     names: Sequence[str],
     runner: str,
     state_folder: Path,
     allowed_folders: tuple[Path, ...] = (),
-    kubeconfig: Path | None = None,
+    clusters: ClusterAccess = NO_CLUSTERS,
     min_free_bytes: int = DEFAULT_MIN_FREE_BYTES,
 ) -> dict[str, Engine]:
     """Imports and creates engines; by the name of each, the default first. Raises FileProblem."""
@@ -98,7 +123,7 @@ def load_engines(
     for name in names:
         folder = _ensure_engine_folder(state_folder, name.partition(":")[0])
         try:
-            chosen = EngineSettings(runner, folder, allowed_folders, kubeconfig, min_free_bytes)
+            chosen = EngineSettings(runner, folder, allowed_folders, clusters, min_free_bytes)
             engine = _find_engine(name)(chosen)
         except (ImportError, AttributeError, ValueError) as error:
             known = ", ".join(ENGINES)

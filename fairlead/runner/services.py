@@ -23,7 +23,8 @@ class Fence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunnerServices:
-    """`host_boot` identifies the boot of the machine."""
+    """`host_boot` identifies the boot of the machine. `allowed_permissions` are those of templates that the operator of
+    the runner honours."""
 
     api: RunnerApi
     fence: Fence
@@ -39,3 +40,4 @@ class RunnerServices:
     """The ID of the server's installation."""
     orphan_retention: timedelta | None = None
     """How long the data of workspaces is kept that the server does not have. None: the default."""
+    allowed_permissions: frozenset[str] = frozenset()

@@ -16,6 +16,20 @@ KEY_VARIABLE = "FAIRLEAD_RUNNER_KEY"
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """Where the engine `kubernetes` runs workspaces. Templates choose among `contexts` and `namespaces`, besides the
+    current context and the namespace of each context."""
+
+    kubeconfig: Path | None = None
+    contexts: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    clone_image: str = ""
+
+
+NO_CLUSTERS = ClusterAccess()
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerSettings:
     """`engines` are names, or `module:function` for engines of other packages; the first is the default."""
 
@@ -28,7 +42,9 @@ class RunnerSettings:
     engines: tuple[str, ...] = ("devcontainer",)
     allowed_folders: tuple[Path, ...] = ()
     """Folders of this machine that workspaces may be created from, with everything below them."""
-    kubeconfig: Path | None = None
+    allowed_permissions: tuple[str, ...] = ()
+    """Permissions of templates that this runner honours."""
+    clusters: ClusterAccess = NO_CLUSTERS
     """For the engine `kubernetes`: the clusters in which workspaces run."""
     min_free_bytes: int = 2 << 30
     """With less free space in the state folder, no workspace is created. 0: never checked."""

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
-from fairlead.runner.desired import choose_source, provider_name
+from fairlead.runner.desired import choose_source
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.execution import call_engine
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
 from fairlead.runner.log_lines import ERROR, INFO, MessageLog
-from fairlead.runner.registry import choose_engine
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.status import describe_failure
 from fairlead.runner.tasks import RunningTask, new_task_id
+from fairlead.runner.template_policy import find_engine
 
 log = structlog.get_logger(__name__)
 
@@ -69,8 +69,8 @@ class TaskWork:
         task = replace(task, attempts=task.attempts + 1)
         record = record.with_task(task)
         if type == UP and workspace is not None:
-            engine = choose_engine(provider_name(workspace), services.engines)
-            record = replace(record, engine=record.engine or engine, source=choose_source(workspace, record))
+            engine = record.engine or find_engine(services, workspace)
+            record = replace(record, engine=engine, source=choose_source(workspace, record))
         services.journal.put(record)
         task_log = services.logs.open(self._uid, task.id)
         self._type, self._step = type, task.step

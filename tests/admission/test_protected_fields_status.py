@@ -120,6 +120,7 @@ FORGERIES: dict[str, Object] = {
     "status.observedGeneration": {"observedGeneration": 7},
     "status.clusterRef": {"clusterRef": {"cluster": "other"}},
     "status.resolvedTarget": {"resolvedTarget": {"x": "y"}},
+    "status.templateTrust": {"templateTrust": "Trusted"},
 }
 
 

@@ -16,7 +16,7 @@ from tests.harness.registry import ADA, RegistryFixture, open_registry
 ROOT = User("root", ("system:masters",))
 SCOPED = User("root", ("system:masters",), scope=Scope(projects=("*",)))
 TRUSTED = "service.sh/trusted"
-KINDS = ("SpaceTemplate", "VirtualClusterTemplate")
+KINDS = ("SpaceTemplate", "VirtualClusterTemplate", "DevPodWorkspaceTemplate")
 
 
 @pytest.fixture

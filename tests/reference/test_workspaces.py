@@ -43,10 +43,14 @@ def cluster(connected_node: ConnectedCluster, tmp_path_factory: pytest.TempPathF
 def create_workspace(admin: httpx.Client, cluster: WorkspaceCluster, name: str) -> str:
     values = {**cluster.options, "memory": "256Mi", "cpus": "1"}
     provider = {"name": "kubernetes", "options": {each: {"value": value} for each, value in values.items()}}
+    # Where Pods run comes from a template of an administrator.
+    create_object(
+        admin, f"{M}/devpodworkspacetemplates", "DevPodWorkspaceTemplate", name, template={"provider": provider}
+    )
     created = create_object(
         *(admin, WORKSPACES, "DevPodWorkspaceInstance", name),
         runnerRef={"runner": "local"},
-        template={"provider": provider},
+        templateRef={"name": name},
     )
     wait_until(lambda: admin.get(f"{WORKSPACES}/{name}/tasks").status_code == 200, SECONDS, what="the runner has it")
     return str(created["metadata"]["uid"])
@@ -156,7 +160,8 @@ def kill_in_each_task(
 def make_spec(cluster: WorkspaceCluster, image: str = WORKSPACE_IMAGE, **changes: str) -> WorkspaceSpec:
     options = {**cluster.options, **changes}
     limits = Limits(memory_bytes=256 << 20, cpus=1.0)
-    return WorkspaceSpec(UID, "web", "demo", "ada", ImageSource(image), options=options, limits=limits)
+    source = ImageSource(image)
+    return WorkspaceSpec(UID, "web", "demo", "ada", source, options=options, limits=limits, is_trusted=True)
 
 
 @pytest.mark.timeout(300)

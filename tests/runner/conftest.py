@@ -36,6 +36,7 @@ class RunnerFixture:
         self.host_boot = "first"
         self.free_bytes = 1000
         self.retention: timedelta | None = None
+        self.allowed_permissions = frozenset[str]()
         self._work: asyncio.Task[None] | None = None
         self._boots = 0
 
@@ -55,6 +56,7 @@ class RunnerFixture:
             disk=DiskGuard(self.folder, 100, lambda folder: self.free_bytes),
             installation="one",
             orphan_retention=self.retention,
+            allowed_permissions=self.allowed_permissions,
         )
         self.workspaces = WorkspaceSet(self.services)
         self.monitor = ActivityMonitor(self.services, self.workspaces)

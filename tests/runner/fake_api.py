@@ -30,7 +30,7 @@ class FakeApi:
 
     def create(self, uid: str, name: str = "w", **annotations: str) -> None:
         meta = {"uid": uid, "name": name, "namespace": NAMESPACE, "generation": 1, "annotations": annotations}
-        status = {"instance": {"provider": {"name": "fake"}}}
+        status = {"instance": {"provider": {"name": "fake"}}, "templateTrust": "Trusted"}
         self._put({"metadata": meta, "spec": {"owner": {"user": "ada"}}, "status": status}, ADDED)
 
     def change(self, uid: str, **parts: Any) -> None:

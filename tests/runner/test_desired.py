@@ -75,6 +75,7 @@ def test_a_spec_has_what_the_template_and_the_options_say() -> None:
     }
     options = {"devContainerPath": ".devcontainer/x.json", "workspaceEnv": ["B=3", "C=a=b"], "recreate": True}
     spec = build_spec(build_workspace(template), build_record(options=options), SOURCE)
+    assert not spec.is_trusted
     assert (spec.uid, spec.namespace, spec.name, spec.owner) == ("u", "p", "w", "ada")
     assert spec.limits == Limits(512 * 1024**2, 1.5, 100)
     assert (spec.permissions, dict(spec.options)) == (frozenset({"mounts"}), {"color": "red"})
@@ -93,11 +94,14 @@ def test_a_limit_that_makes_no_sense_is_named(name: str, value: str) -> None:
 def test_secret_values_are_kept_apart_from_others() -> None:
     reference = {"valueFrom": {"projectSecretRef": {"name": "s", "key": "k"}}}
     template = {
-        "provider": {"name": "x", "options": {"color": {"value": "red"}, "password": reference, "memory": reference}},
+        "provider": {
+            "name": "x",
+            "options": {"color": {"value": "red"}, "password": reference, "memory": {"value": "1Gi"}},
+        },
         "workspaceEnv": {"A": {"value": "1"}, "TOKEN": reference, "OTHER": reference, "HIDDEN": {"value": "<hidden>"}},
     }
     credentials = Credentials(
-        {"password": "pw", "memory": "1Gi"},
+        {"password": "pw", "memory": "64Gi", "allow": "privileged"},
         {"TOKEN": "t", "OTHER": "o", "HIDDEN": "h"},
         {"FAIRLEAD_GIT_TOKEN": "g"},
     )
@@ -106,12 +110,10 @@ def test_secret_values_are_kept_apart_from_others() -> None:
     assert (dict(spec.options), dict(spec.secret_options)) == ({"color": "red"}, {"password": "pw"})
     assert dict(spec.environment) == {"A": "1", "OTHER": "mine"}
     assert dict(spec.secrets) == {"TOKEN": "t", "HIDDEN": "h", "FAIRLEAD_GIT_TOKEN": "g"}
-    assert spec.limits.memory_bytes == 1024**3
+    assert (spec.limits.memory_bytes, spec.permissions) == (1024**3, frozenset())  # whatever the server sends
     assert "pw" not in repr(spec) and "'h'" not in repr(spec)
     with pytest.raises(EngineError, match="TOKEN"):
-        build_spec(
-            build_workspace(template), record, SOURCE, Credentials({"password": "", "memory": ""}, {"OTHER": ""})
-        )
+        build_spec(build_workspace(template), record, SOURCE, Credentials({"password": ""}, {"OTHER": ""}))
 
 
 def test_the_hash_covers_what_needs_a_new_container() -> None:

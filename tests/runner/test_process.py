@@ -7,8 +7,9 @@ from typing import cast
 
 import pytest
 
-from fairlead.cli.resources.runner_process import RunnerOptions, build_unit
-from fairlead.cli.resources.runner_process import build_settings as read_options
+from fairlead.cli.resources.runner_options import RunnerOptions
+from fairlead.cli.resources.runner_options import build_settings as read_options
+from fairlead.cli.resources.runner_process import build_unit
 from fairlead.client import Client
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.core.findings import Finding
@@ -159,9 +160,18 @@ def test_the_last_tasks_are_kept_in_their_order() -> None:
 def test_the_unit_keeps_what_runs_and_does_not_contain_the_key(tmp_path: Path) -> None:
     key = tmp_path / "key 100%"
     key.write_text("canary")
-    options = RunnerOptions("local", "https://example.com", key, engine=["process"], kubeconfig=tmp_path / "k")
+    options = RunnerOptions(
+        *("local", "https://example.com", key),
+        engine=["process"],
+        allow=["mounts"],
+        kubeconfig=tmp_path / "k",
+        kube_context=["a", "b"],
+        kube_namespace=["team"],
+        clone_image="git:1",
+    )
     unit = build_unit(read_options(options), options)
-    assert f"--kubeconfig {tmp_path}/k" in unit
+    flags = "--kube-context a --kube-context b --kube-namespace team --clone-image git:1"
+    assert f"--allow mounts --kubeconfig {tmp_path}/k {flags}" in unit
     assert "KillMode=process" in unit and "Restart=always" in unit
     assert "canary" not in unit
     assert f"--key-file '{tmp_path}/key 100%%'" in unit

@@ -246,6 +246,9 @@ async def test_two_builds_and_four_starts_run_at_a_time(runner: RunnerFixture) -
 
 
 async def test_the_template_applies_at_the_next_up_and_options_apply_once(runner: RunnerFixture) -> None:
+    await runner.kill()
+    runner.allowed_permissions = frozenset({"mounts", "privileged"})
+    runner.start()
     await bring_up(runner)
     options = {"memory": {"value": "2Gi"}, "allow": {"value": "mounts, privileged"}}
     runner.api.change("u", status={"instance": {"provider": {"name": "fake", "options": options}}})

@@ -6,6 +6,6 @@
 - `kubeconfig`: kubectl contexts for the server and its gateways
 - `get`, `apply`, `delete`: objects of any kind; they share `any_kind` and `manifests`
 - `app`, `app_instance`, `app_history`: apps, and installed apps
-- `runner`: runners; `runner_process` and `runner_login`: their process on this machine
+- `runner`: runners; `runner_process`, `runner_options` and `runner_login`: their process on this machine
 - `workspace_hold`: keeps a workspace awake
 """

@@ -11,19 +11,17 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.resources.runner_login import Connection, connect_with_login, default_state_folder
+from fairlead.cli.resources.runner_options import DEFAULT_ENGINE, RunnerOptions, build_settings
 from fairlead.cli.server.event_loop import exit_with_error, run_until_signal
-from fairlead.cli.ui.durations import parse_duration
 from fairlead.cli.ui.findings import describe_finding
-from fairlead.cli.ui.flags import ContextFlag, options_from
+from fairlead.cli.ui.flags import options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import DEFAULT_GROUP, ClientError
 
@@ -32,110 +30,7 @@ if TYPE_CHECKING:
     from fairlead.runner.process import StartedRunner
     from fairlead.runner.settings import RunnerSettings
 
-DEFAULT_ENGINE = "devcontainer"
-DEFAULT_MIN_FREE_DISK = 2048
 UNIT_FOLDER = Path("/etc/systemd/system")
-
-NameArgument = Annotated[str, typer.Argument(help="Name of the runner.")]
-GroupFlag = Annotated[
-    str | None, typer.Option("--api-group", help="The server's setting api_group.", show_default=False)
-]
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerOptions:
-    """The flags of all commands for the process of a runner."""
-
-    name: NameArgument
-    server: Annotated[
-        str | None,
-        typer.Option("--server", help="Base URL of the server.", metavar="URL", show_default="that of the login"),
-    ] = None
-    key_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--key-file",
-            help="File with the runner's key, as `fairlead runner key` prints it.",
-            metavar="FILE",
-            show_default="FAIRLEAD_RUNNER_KEY, or requested with the login",
-        ),
-    ] = None
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--ca-file",
-            help="PEM file with the server's CA, unless this machine already trusts it.",
-            metavar="FILE",
-            show_default="that of the login",
-        ),
-    ] = None
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            "--state",
-            help="Folder for what must survive the process.",
-            metavar="DIR",
-            show_default="/var/lib/fairlead-runner; not as root, ~/.local/state/fairlead-runner",
-        ),
-    ] = None
-    engine: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--engine",
-            help="How workspaces run: devcontainer, kubernetes or process. Repeatable; the first is the default.",
-            metavar="NAME",
-            show_default=DEFAULT_ENGINE,
-        ),
-    ] = None
-    allow_folder: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--allow-folder",
-            help="Folder of this machine that workspaces may be created from. Repeatable.",
-            metavar="DIR",
-            show_default="none",
-        ),
-    ] = None
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            "--kubeconfig",
-            help="Clusters for the engine kubernetes, and the credentials for them.",
-            metavar="FILE",
-            show_default=False,
-        ),
-    ] = None
-    min_free_disk: Annotated[
-        int | None,
-        typer.Option(
-            "--min-free-disk",
-            help="MiB that must be free in the state folder to create a workspace; 0 to create it anyway.",
-            metavar="MIB",
-            min=0,
-            show_default="2048",
-        ),
-    ] = None
-    orphan_retention: Annotated[
-        int | None,
-        typer.Option(
-            "--orphan-retention",
-            help="How long to keep the data of workspaces that the server does not have any more, like 30d.",
-            parser=parse_duration,
-            metavar="TIME",
-            show_default="7d",
-        ),
-    ] = None
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen",
-            help="Let the server connect to this address, instead of connecting to the server.",
-            metavar="IP:PORT",
-            show_default=False,
-        ),
-    ] = None
-    api_group: GroupFlag = None
-    context: ContextFlag = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,54 +140,6 @@ def install(options: RunnerInstallOptions) -> None:
     print_note(f"wrote {path}; start it with `systemctl daemon-reload && systemctl enable --now {path.stem}`")
 
 
-def build_settings(options: RunnerOptions) -> "RunnerSettings":
-    from fairlead.runner.settings import RunnerSettings
-
-    state = (options.state or default_state_folder()).absolute()
-    connection = find_connection(options, state)
-    return RunnerSettings(
-        name=options.name,
-        server=connection.server,
-        state_folder=state,
-        key_file=connection.key_file,
-        ca_file=connection.ca_file,
-        api_group=connection.api_group,
-        engines=tuple(options.engine or (DEFAULT_ENGINE,)),
-        allowed_folders=tuple(path.resolve() for path in options.allow_folder or ()),
-        kubeconfig=options.kubeconfig.absolute() if options.kubeconfig else None,
-        min_free_bytes=(DEFAULT_MIN_FREE_DISK if options.min_free_disk is None else options.min_free_disk) << 20,
-        orphan_retention=None if options.orphan_retention is None else timedelta(seconds=options.orphan_retention),
-        listen=check_listen(options.listen or ""),
-    )
-
-
-def check_listen(address: str) -> str:
-    """Raises BadParameter."""
-    from fairlead.core.files import FileProblem
-    from fairlead.runner.listening import split_address
-
-    try:
-        if address:
-            split_address(address)
-    except FileProblem as error:
-        raise typer.BadParameter(str(error)) from None
-    return address
-
-
-def find_connection(options: RunnerOptions, state: Path) -> Connection:
-    """From the flags, or from the login if they name no server."""
-    from fairlead.core.validators import check_base_url
-
-    if options.server is None:
-        if options.ca_file or options.api_group:
-            raise typer.BadParameter("--ca-file and --api-group belong to --server; the login has its own")
-        return connect_with_login(options.name, state, options.key_file, options.context)
-    server = options.server.rstrip("/")
-    if error := check_base_url(server):
-        raise typer.BadParameter(f"--server {error}")
-    return Connection(server, options.key_file, options.ca_file, options.api_group or DEFAULT_GROUP)
-
-
 def announce(started: "StartedRunner", settings: "RunnerSettings", as_json: bool) -> None:
     import structlog
 
@@ -342,17 +189,31 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
         raise typer.BadParameter("a service has no FAIRLEAD_RUNNER_KEY; name a file with the key with --key-file")
     authority = ("--ca-file", str(settings.ca_file.absolute())) if settings.ca_file else ()
     group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
-    clusters = ("--kubeconfig", str(settings.kubeconfig)) if settings.kubeconfig else ()
+    clusters = list(_cluster_flags(settings))
     address = ("--listen", settings.listen) if settings.listen else ()
-    retention = ("--orphan-retention", f"{options.orphan_retention}s") if options.orphan_retention is not None else ()
     disk = ("--min-free-disk", str(options.min_free_disk)) if options.min_free_disk is not None else ()
+    retention = ("--orphan-retention", f"{options.orphan_retention}s") if options.orphan_retention is not None else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
     folders = [part for each in settings.allowed_folders for part in ("--allow-folder", str(each))]
+    allowed = [part for each in settings.allowed_permissions for part in ("--allow", each)]
     return (
         *(sys.executable, "-m", "fairlead", "runner", "start", settings.name, "--server", settings.server),
         *("--key-file", str(settings.key_file.absolute()), *authority, *group),
-        *("--state", str(settings.state_folder), *engines, *folders, *clusters, *address, *disk, *retention),
+        *("--state", str(settings.state_folder), *engines, *folders, *allowed),
+        *(*clusters, *address, *disk, *retention),
     )
+
+
+def _cluster_flags(settings: "RunnerSettings") -> Iterator[str]:
+    clusters = settings.clusters
+    if clusters.kubeconfig:
+        yield from ("--kubeconfig", str(clusters.kubeconfig))
+    for context in clusters.contexts:
+        yield from ("--kube-context", context)
+    for namespace in clusters.namespaces:
+        yield from ("--kube-namespace", namespace)
+    if clusters.clone_image:
+        yield from ("--clone-image", clusters.clone_image)
 
 
 def _quote(argument: str) -> str:

@@ -11,8 +11,9 @@ ADVICE = {
     "CloneFailed": f"check the URL, the branch and the commit, and that the runner can read the repository; {AGAIN}",
     "ConfigurationInvalid": "add or correct .devcontainer/devcontainer.json in the repository and commit it, or in the "
     f"workspace if it has run before, {AGAIN}; or use a template with an `image` for repositories without one",
-    "PolicyViolation": f"remove that from devcontainer.json or from the image, {AGAIN}; or use a template that permits "
-    "it with the option `allow` of its provider",
+    "PolicyViolation": f"remove that from devcontainer.json, from the image or from the template, {AGAIN}; or use a "
+    "template of an administrator that permits it with the option `allow` of its provider, on a runner that honours it "
+    "(`fairlead runner start {runner} --allow NAME`)",
     "PlatformMismatch": "use an image for the kind of machine that the runner has, or another runner (--runner)",
     "BuildFailed": "fix the Dockerfile or the features in the workspace (`fairlead workspace ssh {flags}`), "
     f"{RECREATE}; or fix them in the repository, commit, and use --reset instead",

@@ -80,7 +80,7 @@ def resolve_template(
 ) -> TemplateResolution:
     """Resolves the template, or reports why that failed. `visible` is the fingerprint of its current version."""
     if isinstance(definition, ResolutionError):
-        return _failed_resolution(definition)
+        return failed_resolution(definition)
     known = get_path(instance, "status.templateHash") or ""
     once = get_path(instance, "spec.templateRef.syncOnce") is True
     stays = known and is_same_reference(known, visible) and known != visible
@@ -92,11 +92,11 @@ def resolve_template(
     try:
         rendered = render_definition(instance, definition)
     except ResolutionError as error:
-        return _failed_resolution(error)
+        return failed_resolution(error)
     return TemplateResolution((_resolved_condition(), _synced_condition(definition, blocker)), True, rendered, visible)
 
 
-def _failed_resolution(error: ResolutionError) -> TemplateResolution:
+def failed_resolution(error: ResolutionError) -> TemplateResolution:
     resolved = condition(TEMPLATE_RESOLVED, FALSE, error.reason, error.message, "Error")
     return TemplateResolution(
         (resolved, condition(TEMPLATE_SYNCED, UNKNOWN, error.reason, "the template is not resolved"))

@@ -3,7 +3,8 @@
 Versioned templates are resolved again whenever they change. Unversioned ones are applied when the instance is created,
 when it names another template, and on request by `syncOnce`, which is then reset. For workspaces, only the conditions
 about templates are written here; the rest is up to `controllers/workspaces`. That the template of a new workspace does
-not exist is reported after a grace period.
+not exist is reported after a grace period. What a workspace template may not decide does not reach its runner
+(`workspace_trust.py`).
 """
 
 from collections.abc import Iterable
@@ -27,6 +28,7 @@ from fairlead.controllers.instances.status import (
     record_transition,
     resolve_template,
 )
+from fairlead.controllers.instances.workspace_trust import refuse_untrusted, without_rendered
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, metadata
@@ -151,14 +153,16 @@ class InstanceTemplateController:
         definition, visible = self._find_definition(key[1], instance)
         blocker = self._find_blocker(key, instance)
         result = resolve_template(instance, definition, visible, blocker)
+        # If the template was applied before trust was recorded, and has changed since, its trust is unknown.
+        trust = self._find_trust(key[1], instance) if result.is_adopted else status.get("templateTrust") or UNMARKED
+        if key[1] == WORKSPACES and (refused := refuse_untrusted(instance, definition, result, trust)) is not None:
+            return with_conditions(without_rendered(status), refused.conditions, now, generation)
         if result.is_adopted:
             status = _with_rendered(instance, status, TEMPLATE_INSTANCES[key[1]].rendered_field, result, now)
         status = with_conditions(status, result.conditions, now, generation)
         if key[1] == WORKSPACES:
-            return status
-        # If the template was applied before trust was recorded, and has changed since, its trust is unknown.
-        known = status.get("templateTrust") or UNMARKED
-        status = {**status, "templateTrust": self._find_trust(key[1], instance) if result.is_adopted else known}
+            return {**status, "templateTrust": trust} if status.get("instance") is not None else status
+        status = {**status, "templateTrust": trust}
         if key[1] == "virtualclusterinstances":
             status.setdefault("serviceUID", metadata(instance)["uid"])
         return derive_status(instance, status, blocker, now)

@@ -3,8 +3,9 @@
 The definitions (`*_TEMPLATE_SPEC`) are also part of instances: inline in `spec.template`, and rendered in the status.
 
 A template is trusted if an administrator wrote it: its objects may then be created with the cluster's stored
-credential. The annotation `service.sh/trusted` records this, and only `admission/templates.py` writes it. An instance
-stores the level in `status.templateTrust` when it is rendered, because the template may change afterwards.
+credential, and a workspace may have the permissions and the place that it chooses. The annotation `service.sh/trusted`
+records this, and only `admission/templates.py` writes it. An instance stores the level in `status.templateTrust` when
+it is rendered, because the template may change afterwards.
 """
 
 from collections.abc import Callable, Iterable, Iterator

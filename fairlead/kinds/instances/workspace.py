@@ -26,7 +26,7 @@ from fairlead.kinds.fields import (
     password_independent_fields,
     password_paths,
 )
-from fairlead.kinds.instances.templates import WORKSPACE_TEMPLATE_SPEC
+from fairlead.kinds.instances.templates import TRUST_LEVELS, WORKSPACE_TEMPLATE_SPEC
 from fairlead.kinds.instances.workspace_actions import WORKSPACE_ACTIONS
 from fairlead.registry import limits
 from fairlead.registry.kind import AllowListField, Change, Column, Instance, Kind, Problem, Sensitivity
@@ -70,6 +70,12 @@ STATUS = obj(
     lastWorkspaceStatus=enum("Last status that the runner reported.", "", "NotFound", "Stopped", "Busy", "Running"),
     instance=with_description(WORKSPACE_TEMPLATE_SPEC, "The rendered template of this workspace."),
     templateHash=TEMPLATE_HASH,
+    templateTrust=enum(
+        "Whether administrators trust the rendered template. Only if they do (Trusted), it may contain permissions and "
+        "placement. Confined: an inline definition, or from a template of another user. Unmarked: from a template that "
+        "predates the distinction.",
+        *TRUST_LEVELS,
+    ),
     renderedSecrets=RENDERED_PASSWORDS,
     clusterRef=CLUSTER_REF,
     resolvedTarget=open_object("Where the workspace actually runs."),

@@ -81,7 +81,10 @@ class WorkspaceSpec:
     part of a command line, an image or the configuration of a container."""
     limits: Limits = Limits()
     permissions: frozenset[str] = frozenset()
-    """What the template allows beyond the default, for example `privileged` or `mounts`."""
+    """What the template allows beyond the default, for example `privileged` or `mounts`. The runner has checked that
+    its operator honours it."""
+    is_trusted: bool = False
+    """Whether administrators trust the template. Otherwise it chooses neither permissions nor a place."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the provider in the template, without limits and permissions."""
     secret_options: Mapping[str, str] = field(default_factory=dict, repr=False)

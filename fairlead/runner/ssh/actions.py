@@ -102,5 +102,7 @@ class SshActions:
 
 def create_ssh_actions(services: RunnerServices, settings: RunnerSettings) -> SshActions:
     names = dict(zip(services.engines, dict.fromkeys(settings.engines), strict=False))
-    loading = EngineLoading(names, settings.name, settings.state_folder, settings.allowed_folders, settings.kubeconfig)
+    loading = EngineLoading(
+        names, settings.name, settings.state_folder, settings.allowed_folders, settings.clusters.kubeconfig
+    )
     return SshActions(services, SshEndpoint(loading, HostKeys(settings.state_folder)))

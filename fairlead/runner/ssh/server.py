@@ -23,6 +23,7 @@ from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED, OPEN_CONNECT_FA
 from fairlead.core.log import configure_logging
 from fairlead.runner.engines.contract import Engine, EngineError
 from fairlead.runner.registry import load_engines
+from fairlead.runner.settings import ClusterAccess
 from fairlead.runner.ssh.channels import CommandSession, PortSession, Target
 from fairlead.runner.ssh.limits import ChannelSlot, ConnectionChannels, TooManyChannels, WorkspaceChannels
 from fairlead.runner.ssh.process import MAX_MESSAGE_BYTES, NewConnection, ServerSettings
@@ -155,8 +156,8 @@ async def serve(control: socket.socket) -> None:
 
 def _create_engine(settings: ServerSettings) -> Engine:
     folders = tuple(Path(each) for each in settings.allowed_folders)
-    kubeconfig = Path(settings.kubeconfig) if settings.kubeconfig else None
-    engines = load_engines((settings.engine,), settings.runner, Path(settings.state_folder), folders, kubeconfig)
+    clusters = ClusterAccess(Path(settings.kubeconfig) if settings.kubeconfig else None)  # it creates no workspaces
+    engines = load_engines((settings.engine,), settings.runner, Path(settings.state_folder), folders, clusters)
     return next(iter(engines.values()))
 
 

@@ -21,7 +21,9 @@ from fairlead.core.objects import Object, deep_copy, get_path, metadata
 from fairlead.core.user import User
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.secret_references import PROJECT_SECRETS, SHARED_SECRETS, SecretReference
+from fairlead.domain.workspace_trust import find_trust_problems
 from fairlead.kinds import TEMPLATE_INSTANCES
+from fairlead.kinds.instances.templates import TRUSTED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import is_true
 from fairlead.registry.registry import Registry
@@ -109,9 +111,14 @@ class CredentialsHandler:
     def _resolve_values(self, workspace: Object, owner: User | None, found: _Found) -> None:
         served, check = deep_copy(workspace), self._reference_check(workspace)
         redact_instance(served)
+        is_trusted = get_path(workspace, "status.templateTrust") == TRUSTED
+        refused = find_trust_problems(get_path(workspace, "status.instance"), None, is_trusted=is_trusted)
         for path, name in VALUE_FIELDS.items():
             values, shown = (get_path(each, f"status.instance.{path}") or {} for each in (workspace, served))
             for variable, value in values.items():
+                if why := refused.get(f"{path}[{variable}]"):  # stored before templates of workspaces had trust
+                    found.errors.append(f"{path}.{variable} of the template {why}")
+                    continue
                 place = _Value(f"{path}.{variable}", value, shown.get(variable))
                 resolved = self._resolve_value(check, owner, place, found)
                 if isinstance(resolved, str):

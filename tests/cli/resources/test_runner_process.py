@@ -12,7 +12,7 @@ from fairlead.cli.resources import runner_process
 from fairlead.client.contexts import Login, save_contexts
 from fairlead.core.findings import Finding
 from fairlead.runner import process
-from fairlead.runner.settings import RunnerSettings
+from fairlead.runner.settings import ClusterAccess, RunnerSettings
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import KEY, M, build_object, failure_status
 
@@ -179,3 +179,45 @@ def test_install_uses_the_login_and_keeps_the_key_out_of_the_unit(admin: CliFixt
     assert RUNNER_KEY not in result.out
     result = admin.run("runner", "install", "local", "--server", "https://example.com")
     assert (result.code, "name a file with the key with --key-file" in result.err) == (2, True)
+
+
+def test_what_the_operator_allows_comes_from_flags_or_variables(
+    admin: CliFixture, started: list[RunnerSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_on_this_machine(monkeypatch, FINE)
+    start = (*START, "--state", str(tmp_path / "state"))
+    assert admin.run(*start).code == 0
+    assert (started[-1].allowed_permissions, started[-1].clusters) == ((), ClusterAccess())
+    flags = ("--allow", "mounts", "--allow", "gpu", "--kube-context", "a", "--kube-namespace", "team")
+    assert admin.run(*start, *flags, "--clone-image", "git:1").code == 0
+    assert started[-1].allowed_permissions == ("mounts", "gpu")
+    assert started[-1].clusters == ClusterAccess(None, ("a",), ("team",), "git:1")
+    variables = {"ALLOW": "mounts gpu", "KUBE_CONTEXT": "a b", "KUBE_NAMESPACE": "team", "CLONE_IMAGE": "git:1"}
+    result = admin.run(*start, **{f"FAIRLEAD_RUNNER_{name}": value for name, value in variables.items()})
+    assert result.code == 0, result.err
+    assert started[-1].allowed_permissions == ("mounts", "gpu")
+    assert started[-1].clusters == ClusterAccess(None, ("a", "b"), ("team",), "git:1")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--allow", "everything"), "--allow everything: there is no such permission; use "),
+        (("--kube-namespace", "kube-system"), "namespaces of Kubernetes itself are never for workspaces"),
+    ],
+)
+def test_what_an_operator_cannot_allow_is_refused_at_once(
+    admin: CliFixture, started: list[RunnerSettings], flags: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    result = admin.run(*START, "--state", str(tmp_path / "state"), *flags)
+    assert (result.code, started) == (2, [])
+    assert message in " ".join(result.err.split())
+
+
+def test_an_engine_of_another_package_may_have_permissions_of_its_own(
+    admin: CliFixture, started: list[RunnerSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_on_this_machine(monkeypatch, FINE)
+    flags = ("--engine", "tests.runner.fake_engine:create_engine", "--allow", "everything")
+    assert admin.run(*START[:3], "--state", str(tmp_path / "state"), *flags).code == 0
+    assert started[-1].allowed_permissions == ("everything",)

@@ -87,7 +87,7 @@ async def test_for_a_workspace_only_fields_about_its_template_are_written(server
     await create_template(server, kind, template=build_template("a"))
     await create_instance(server, kind)
     await eventually(lambda: get_text(server, kind) == "a")
-    assert get_status(server, kind).keys() == {"conditions", "instance", "templateHash"}
+    assert get_status(server, kind).keys() == {"conditions", "instance", "templateHash", "templateTrust"}
     types = [condition["type"] for condition in conditions_of(get_status(server, kind))]
     assert types == ["TemplateResolved", "TemplateSynced"]
 

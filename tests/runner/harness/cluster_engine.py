@@ -8,5 +8,14 @@ ENGINE = "tests.runner.harness.cluster_engine:create_engine"
 
 
 def create_engine(settings: EngineSettings) -> KubernetesEngine:
-    chosen = Settings(settings.state_folder, settings.runner, settings.kubeconfig, protocols=frozenset({"http"}))
+    clusters = settings.clusters
+    chosen = Settings(
+        settings.state_folder,
+        settings.runner,
+        clusters.kubeconfig,
+        clusters.contexts,
+        clusters.namespaces,
+        clusters.clone_image,
+        protocols=frozenset({"http"}),
+    )
     return KubernetesEngine(chosen)

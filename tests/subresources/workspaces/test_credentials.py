@@ -58,7 +58,9 @@ class CredentialsFixture:
         annotations = {"service.sh/git-host": host} if host else {}
         await self.api.create(kind, name, NAMESPACE, spec=spec, metadata={"annotations": annotations})
 
-    async def create_workspace(self, template: Object, scheduled: str = "True", **spec: Any) -> None:
+    async def create_workspace(
+        self, template: Object, scheduled: str = "True", trust: str = "Trusted", **spec: Any
+    ) -> None:
         spec = {"runnerRef": {"runner": "local"}, "owner": {"user": "ada"}, **spec}
         workspace = self.api.build_object("DevPodWorkspaceInstance", "dev", NAMESPACE, spec=spec)
         owner = owner_principal(workspace)
@@ -73,7 +75,8 @@ class CredentialsFixture:
         }
 
         def edit(current: Object) -> Object:
-            return {**current, "status": {"instance": template, "conditions": [condition]}}
+            known = {"templateTrust": trust} if trust else {}
+            return {**current, "status": {"instance": template, "conditions": [condition], **known}}
 
         resource = self.api.resource("DevPodWorkspaceInstance")
         await resource.modify(NAMESPACE, "dev", edit, server_write_options("status"))
@@ -346,3 +349,19 @@ async def test_what_a_template_refers_to_later_is_resolved_for_an_owner_who_acce
     credentials.consent = SecretConsent("ada")
     await credentials.create_workspace(WITH_SHARED, templateRef={"name": "t"})
     assert (await read_shared(credentials))[0] == {"TOKEN": "value"}
+
+
+@pytest.mark.parametrize(
+    ("trust", "option"),
+    [("Confined", "token"), ("Unmarked", "token"), ("", "token"), ("Confined", "image"), ("Trusted", "allow")],
+)
+async def test_options_that_the_template_may_not_decide_are_not_resolved(
+    credentials: CredentialsFixture, trust: str, option: str
+) -> None:
+    await credentials.create_secret("ProjectSecret", "own", k="canary")
+    credentials.usable = {"own"}
+    template = {"provider": {"name": "x", "options": {option: project_ref("own")}}}
+    await credentials.create_workspace(template, trust=trust)
+    response = await credentials.read()
+    assert f"provider.options.{option} of the template" in messages(response)
+    assert "canary" not in str(response)

@@ -4,6 +4,7 @@ kubeconfig of the runner -> Cluster -> objects named after the uid of the worksp
 
     engine.py                      `KubernetesEngine`: the contract of engines
     settings.py, options.py        what the operator and the template choose
+    allowed_places.py              in which contexts and namespaces, and what a template without trust cannot choose
     credentials.py, cluster.py     contexts of the kubeconfig; requests to one API server
     place.py, waiting.py           where the objects of a workspace are; waits for them, and says what for
     records.py                     what the runner remembers of a workspace: where it is, and how its sessions run

@@ -12,6 +12,7 @@ from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, Reason, is_variable_name
 from fairlead.runner.engines.devcontainer.grant import TASK_LABEL, TEMPLATE_LABEL
 from fairlead.runner.engines.kubernetes import scripts
+from fairlead.runner.engines.kubernetes.allowed_places import choose_clone_image
 from fairlead.runner.engines.kubernetes.configuration import DevContainer, read_dev_container
 from fairlead.runner.engines.kubernetes.exec_protocol import Pipe
 from fairlead.runner.engines.kubernetes.fetching import fetch_source
@@ -133,8 +134,9 @@ class Creation:
             configuration = ""
         elif configuration is None or (is_outdated and not self.has_pod):
             async with self.waiter.step("Clone", self.deadlines.clone):
+                image = choose_clone_image(spec, self.plan.options, self.waiter.settings)
                 await self._put_secret()
-                configuration = await fetch_source(self.waiter, self.plan)
+                configuration = await fetch_source(self.waiter, self.plan, image)
         async with self.waiter.step("Configure", self.deadlines.prepare):
             content = configuration.encode() if configuration else None
             container = read_dev_container(content, spec, self.plan.options, self.plan.work_folder)

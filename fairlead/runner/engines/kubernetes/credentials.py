@@ -45,6 +45,10 @@ class Contexts:
             raise _unusable(f"{self.path}: {problem}; it has {', '.join(self.list_names()) or 'none'}")
         return chosen
 
+    def find_current(self) -> str:
+        """The name of the current context; empty if there is none."""
+        return str(self._load().get("current-context") or "")
+
     def find_namespace(self, name: str) -> str:
         """The namespace of a context; empty if it names none."""
         context = find_entry(self._load(), "contexts", "context", name)

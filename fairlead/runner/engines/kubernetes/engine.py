@@ -25,6 +25,7 @@ from fairlead.runner.engines.devcontainer.preparation import project_name
 from fairlead.runner.engines.devcontainer.settings import Settings as CloneSettings
 from fairlead.runner.engines.devcontainer.sources import plan_fetch
 from fairlead.runner.engines.kubernetes import scripts
+from fairlead.runner.engines.kubernetes.allowed_places import AllowedPlaces, check_untrusted
 from fairlead.runner.engines.kubernetes.creation import Creation
 from fairlead.runner.engines.kubernetes.credentials import Contexts
 from fairlead.runner.engines.kubernetes.diagnosis import diagnose
@@ -47,6 +48,7 @@ class KubernetesEngine:
     settings: Settings
     name: str = "kubernetes"
     contexts: Contexts = field(init=False)
+    places: AllowedPlaces = field(init=False)
     records: Records = field(init=False)
     _observed: dict[str, tuple[float, EngineStatus]] = field(default_factory=dict)
     _visited: set[str] = field(default_factory=set)
@@ -55,6 +57,7 @@ class KubernetesEngine:
 
     def __post_init__(self) -> None:
         self.contexts = Contexts(self.settings.kubeconfig, self.settings.call_seconds)
+        self.places = AllowedPlaces(self.settings, self.contexts)
         self.records = Records(self.settings.state_folder)
 
     async def check(self) -> Sequence[Finding]:
@@ -158,11 +161,8 @@ class KubernetesEngine:
         """Where the workspace is, or shall be. It stays where its claim is until a reset."""
         options = parse_options(spec.options)
         check_permissions(spec.permissions)
-        context = self.contexts.resolve_name(options.cluster)
-        namespace = options.namespace or self.contexts.find_namespace(context)
-        if not namespace:
-            message = f"neither the template nor the context {context!r} of the runner's kubeconfig names a namespace"
-            raise EngineError(Reason.CONFIGURATION_INVALID, f"{message}; set the option namespace")
+        check_untrusted(spec, options)
+        context, namespace = self.places.choose(options)
         chosen = Record(spec.uid, context, namespace, project_name(spec.name))
         known = self.records.find(spec.uid)
         if known is None or (known.cluster, known.namespace) == (context, namespace):
@@ -170,6 +170,13 @@ class KubernetesEngine:
         if (await self._observe(self._open(known), known)).state is ContainerState.NOT_FOUND:
             return self.records.save(chosen)
         if not spec.reset:
+            self.places.check(known.cluster, known.namespace)
+            if not spec.is_trusted:
+                message = f"the workspace is in namespace {known.namespace} of {known.cluster}, and its template is not"
+                advice = (
+                    "name a template for that namespace, or bring it up with a reset, which fetches the source anew"
+                )
+                raise EngineError(Reason.POLICY_VIOLATION, f"{message} trusted to leave it there; {advice}")
             task.log(f"the workspace stays in namespace {known.namespace} of {known.cluster} until a reset\n".encode())
             return known
         await remove_everything(self._open(known), self.settings, task)

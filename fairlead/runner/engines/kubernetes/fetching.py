@@ -18,17 +18,12 @@ from fairlead.runner.engines.kubernetes.place import PODS
 from fairlead.runner.engines.kubernetes.waiting import Waiter
 
 MAX_LOG_BYTES = 2 * MAX_BYTES
-IMAGE_ADVICE = (
-    "the template names no image that can clone: set the option cloneImage to one with git and a shell, or image"
-)
 
 
-async def fetch_source(waiter: Waiter, plan: Plan) -> str:
+async def fetch_source(waiter: Waiter, plan: Plan, image: str) -> str:
     """The devcontainer.json, or an empty text. A Pod that an earlier process of the runner created goes on."""
-    if not (plan.options.clone_image or plan.options.image):
-        raise EngineError(Reason.CONFIGURATION_INVALID, IMAGE_ADVICE)
     place = waiter.place
-    await place.cluster.create(place.collection(PODS), build_source_pod(plan))
+    await place.cluster.create(place.collection(PODS), build_source_pod(plan, image))
     await waiter.wait_for_pod(place.source_pod_path, _has_begun)
     lines = LineLog(waiter.task, plan.spec.secrets.values())
     async for data in place.cluster.stream_log(place.source_pod_path, CLONE):

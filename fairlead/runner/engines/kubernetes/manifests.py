@@ -129,11 +129,10 @@ def list_secrets(spec: WorkspaceSpec) -> list[str]:
 # --- Pods -------------------------------------------------------------------------------------------------------------
 
 
-def build_source_pod(plan: Plan) -> Object:
+def build_source_pod(plan: Plan, image: str) -> Object:
     """Clones in an init container, and then prints the devcontainer.json. It gets the limits of the workspace, so that
     it is scheduled where that fits, too."""
-    options, volume = plan.options, {"VOLUME": plan.folders.volume, "PROJECT": plan.project}
-    image = options.clone_image or options.image
+    volume = {"VOLUME": plan.folders.volume, "PROJECT": plan.project}
     plain = {name: value for name, value in plan.fetch.items() if name not in (*SECRET_ENVIRONMENT, "HOME", "KIND")}
     reset = {"RESET": "1"} if plan.spec.reset else {}
     clone = _container(plan, CLONE, image, scripts.CLONE, {**plain, **volume, **reset, "TASK": plan.task_id})

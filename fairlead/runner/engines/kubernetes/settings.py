@@ -46,6 +46,12 @@ class Settings:
     runner: str
     """The name of the Runner object: a label of everything that the engine creates."""
     kubeconfig: Path | None = None
+    contexts: tuple[str, ...] = ()
+    """Contexts of the kubeconfig that templates may choose, besides its current context."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces that templates may choose, besides that of the context."""
+    clone_image: str = ""
+    """Has git and a shell. It clones repositories, unless a trusted template names another image for that."""
     protocols: frozenset[str] = frozenset({"https", "ssh"})
     """What repositories may be cloned over."""
     default_limits: Limits = DEFAULT_LIMITS

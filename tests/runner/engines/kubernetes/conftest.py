@@ -97,5 +97,6 @@ def make_spec(url: str, **changes: Any) -> WorkspaceSpec:
         "limits": Limits(memory_bytes=256 << 20, cpus=1.0),
         "options": options,
         "template_hash": "h1",
+        "is_trusted": True,
     }
     return WorkspaceSpec(**{**fields, **changes})

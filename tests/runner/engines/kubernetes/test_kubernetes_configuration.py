@@ -152,7 +152,7 @@ def test_some_things_need_a_permission(permission: str, properties: dict[str, An
 def test_a_pod_has_no_token_no_privileges_and_no_secret_values() -> None:
     made, container = plan({"remoteUser": "dev", "containerEnv": {"A": "$(B)"}})
     pod = build_pod(made, container)
-    text = json.dumps([pod, build_source_pod(made)])
+    text = json.dumps([pod, build_source_pod(made, "git:1")])
     assert "topsecret" not in text and "cloning" not in text
     spec = pod["spec"]
     assert spec["automountServiceAccountToken"] is False and spec["restartPolicy"] == "Never"
@@ -175,7 +175,7 @@ def test_a_pod_has_no_token_no_privileges_and_no_secret_values() -> None:
 
 def test_a_number_as_user_fits_the_restricted_pod_security_level() -> None:
     made, container = plan({}, user="1000", userNamespace="true", runtimeClass="gvisor", nodeSelector="a=b")
-    for pod in (build_pod(made, container), build_source_pod(made)):
+    for pod in (build_pod(made, container), build_source_pod(made, "git:1")):
         context = pod["spec"]["securityContext"]
         assert context["runAsNonRoot"] is True and context["fsGroup"] == 1000
         assert pod["spec"]["hostUsers"] is False and pod["spec"]["runtimeClassName"] == "gvisor"

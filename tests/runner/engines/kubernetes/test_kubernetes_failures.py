@@ -108,7 +108,7 @@ async def test_a_failed_command_leaves_the_workspace_running_and_is_repeated(
         ({"options": {"imag": "x"}}, "no option imag"),
         ({"options": {"storage": "much"}}, "a size such as 10Gi"),
         ({"options": {"user": "0"}}, "other than root"),
-        ({"options": {"cluster": "other"}}, "has no context 'other'"),
+        ({"options": {"cluster": "other"}}, "has not listed the context 'other'"),
         ({"options": {"image": ""}}, "cloneImage"),
         ({"permissions": frozenset({"gpu"})}, "does not know"),
         ({"source": FolderSource("/etc")}, "use a repository"),
