@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fairlead.core import json, yaml
-from fairlead.core.body_errors import Malformed
+from fairlead.core.body_errors import Malformed, NumberTooLong
 from fairlead.core.call import Call
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
 from fairlead.core.errors import BadRequest, Invalid, Problem, UnsupportedMediaType
@@ -17,7 +17,7 @@ from fairlead.registry.patching import json_patch
 from fairlead.registry.patching.merge_patches import apply_merge_patch, apply_strategic_merge_patch
 from fairlead.registry.patching.merge_schema import MergeSchema
 from fairlead.registry.resource import Edit
-from fairlead.server.api.content import check_value_count, media_type_of, parse_json, read_raw
+from fairlead.server.api.content import media_type_of, parse_json, read_raw, too_many_values
 
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -105,10 +105,12 @@ async def read_apply_configuration(call: Call) -> tuple[Any, Sequence[str]]:
 
 def _parse_configuration(body: bytes) -> tuple[Any, Sequence[str]]:
     if body.lstrip().startswith(b"{"):
-        check_value_count(body)
         try:
-            value = json.decode(body)
-            return value, json.find_duplicate_keys(body, value)
+            return json.parse_body(body)
+        except json.TooManyValues as error:
+            raise too_many_values(error) from None
+        except NumberTooLong as error:  # in YAML it would be a string
+            raise BadRequest(f"error decoding patch: {error}") from None
         except Malformed:
             pass  # YAML flow mappings start with a brace as well
     try:

@@ -285,6 +285,20 @@ async def test_objects_can_be_written_and_read_as_yaml() -> None:
 
 
 @on_virtual_time
+@pytest.mark.parametrize("digits", [1_025, 3_000_000])
+async def test_a_long_number_gets_400_that_says_what_to_do(digits: int) -> None:
+    async with open_api() as api:
+        body = b'{"kind":"Gadget","spec":{"size":' + b"1" * digits + b"}}"
+        for method, path in (("POST", GADGETS), ("PUT", f"{GADGETS}/a")):
+            reply = await api(method, path, body)
+            assert reply.status == 400
+            message = (
+                "the body is not valid JSON: a number has more than 1024 characters; write it shorter, or as a string"
+            )
+            assert message in load_body(reply)["message"]
+
+
+@on_virtual_time
 async def test_pretty_indents_the_response() -> None:
     async with open_api() as api:
         await api("POST", GADGETS, build_gadget("a"))
