@@ -125,3 +125,5 @@ SELECTOR_VALUES = 2_000
 SELECTOR_LENGTH = 32 * KIB
 QUERY_PARAMETERS = 100
 PATCH_OPERATIONS = 10_000
+PATCH_PATH = 64 * KIB
+"""Characters of a path in a JSON patch: enough for 64 levels with the longest keys."""

@@ -223,6 +223,8 @@ def _parse_pointer(operation: Object, name: str = "path") -> list[str]:
     pointer = operation.get(name)
     if pointer is None:
         raise _PatchRejected(f"{name} is missing")
+    if len(pointer) > limits.PATCH_PATH:
+        raise _PatchRejected(f"{name} has {len(pointer)} characters, at most {limits.PATCH_PATH} are allowed")
     tokens: list[str] = pointer.split("/")[1:]
     if not tokens:
         raise _PatchRejected(f"{name} must begin with a slash, as in /metadata/labels")

@@ -4,6 +4,7 @@ The body of an apply patch is a configuration in YAML or JSON, which the registr
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -41,25 +42,44 @@ def is_apply_patch(call: Call) -> bool:
     return media_type == _APPLY
 
 
+@dataclass(frozen=True, slots=True)
+class _ParsedPatch:
+    """A patch, and for a JSON patch, what its operations have."""
+
+    body: Any
+    duplicates: Sequence[str]
+    has_copy_operation: bool = False
+    unknown_fields: Sequence[str] = ()
+
+
+def _parse_patch(raw: bytes) -> _ParsedPatch:
+    return _ParsedPatch(*parse_json(raw))
+
+
+def _parse_operations(raw: bytes) -> _ParsedPatch:
+    body, duplicates = parse_json(raw)
+    return _ParsedPatch(body, duplicates, json_patch.has_copy_operation(body), json_patch.unknown_fields(body))
+
+
 async def read_patch(call: Call, merge_schema: MergeSchema) -> tuple[Edit, Sequence[str]]:
     """Returns the edit of a patch, and the duplicate keys of its body. `merge_schema` defines how lists merge."""
     media_type = media_type_of(call)
     raw = await read_raw(call)
     size = len(raw)
+    parse = _parse_operations if media_type == _JSON_PATCH else _parse_patch
     try:
-        body, duplicates = (
-            parse_json(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse_json, raw)
-        )
+        parsed = parse(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse, raw)
     except BadRequest as error:
         return _failing_edit(error), ()
-    if media_type == _JSON_PATCH and json_patch.has_copy_operation(body):
+    body, duplicates = parsed.body, parsed.duplicates
+    if parsed.has_copy_operation:
         call.body_size += json_patch.MAX_COPIED_BYTES
     if media_type == _MERGE_PATCH and isinstance(body, list) and _ignores_mistakes(call):
         replacement: Any = body
         return lambda old: replacement, duplicates  # without strict decoding, a list replaces the object
     patch = _PATCH_FUNCTIONS.get(media_type) or partial(apply_strategic_merge_patch, schema=merge_schema)
-    if media_type == _JSON_PATCH and (unknown := json_patch.unknown_fields(body)) and not _ignores_mistakes(call):
-        return _checked_edit(call, body, unknown), duplicates
+    if parsed.unknown_fields and not _ignores_mistakes(call):
+        return _checked_edit(call, body, parsed.unknown_fields), duplicates
     return lambda old: patch(old, body), duplicates
 
 

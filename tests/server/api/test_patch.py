@@ -1,5 +1,6 @@
 """server.api.patch: bodies of patches, by media type."""
 
+import threading
 from typing import Any
 
 import orjson
@@ -8,6 +9,7 @@ import pytest
 from fairlead.core.call import Call
 from fairlead.core.errors import BadRequest, Invalid, TooLarge, UnsupportedMediaType
 from fairlead.registry import schema
+from fairlead.registry.patching import json_patch
 from fairlead.registry.patching.merge_schema import build_merge_schema
 from fairlead.server.api.patch import is_apply_patch, read_apply_configuration, read_patch
 from tests.harness.calls import call
@@ -118,3 +120,18 @@ async def test_too_many_values_in_a_patch_are_too_large() -> None:
         await read_patch(build_request(body, MERGE), MERGE_SCHEMA)
     with pytest.raises(TooLarge, match="Request entity too large: more than 100000 values"):
         await read_apply_configuration(build_request(b'{"a":' + body + b"}"))
+
+
+async def test_the_operations_of_a_large_json_patch_are_examined_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(operations: Any) -> list[str]:
+        threads.append(threading.current_thread().name.partition("-")[0])
+        return unknown_fields(operations)
+
+    threads, unknown_fields = list[str](), json_patch.unknown_fields
+    monkeypatch.setattr(json_patch, "unknown_fields", examine)
+    for count in (1, 5_000):
+        body = b"[" + b'{"op":"test","path":"/a","value":null},' * count + b'{"op":"copy","path":"/b","from":"/a"}]'
+        request = build_request(body, JSON_PATCH)
+        await read_patch(request, MERGE_SCHEMA)
+        assert request.body_size == len(body) + json_patch.MAX_COPIED_BYTES
+    assert threads == ["MainThread", "compute"]
