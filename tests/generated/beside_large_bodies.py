@@ -24,7 +24,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.generated.large_bodies import LARGE_REQUESTS, OBJECT, LargeRequest
+from tests.generated.large_bodies import LARGE_REQUESTS, LargeRequest
+from tests.generated.large_json import OBJECT
 from tests.harness.server_process import CONFIGMAPS, Server, configmap, running_server
 
 PAUSE_SECONDS = 0.001

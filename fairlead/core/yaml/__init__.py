@@ -106,13 +106,13 @@ class _Source:
 
 
 def _check_encoding(data: bytes) -> None:
-    decoder, at, kept = codecs.getincrementaldecoder("utf-8")(), 0, 0
+    decoder, at, incomplete = codecs.getincrementaldecoder("utf-8")(), 0, 0
     try:
         for at in range(0, len(data), _PART_BYTES):
-            kept = len(decoder.getstate()[0])
+            incomplete = len(decoder.getstate()[0])
             decoder.decode(data[at : at + _PART_BYTES], at + _PART_BYTES >= len(data))
     except UnicodeDecodeError as error:
-        raise Malformed(f"yaml: byte {at - kept + error.start} is not UTF-8; encode the body as UTF-8") from None
+        raise Malformed(f"yaml: byte {at - incomplete + error.start} is not UTF-8; encode the body as UTF-8") from None
 
 
 def _has_many_tag_lines(data: bytes) -> bool:
