@@ -247,7 +247,10 @@ def _is_principal(reference: Object) -> bool:
 
 
 def _warn_empty_scope(change: Change) -> None:
-    scope = Scope.parse(change.spec.get("scope"))
+    sent = change.spec.get("scope")
+    if isinstance(sent, dict) and sent.get("rules"):
+        return  # not empty; its rules may be many, and need not be parsed
+    scope = Scope.parse(sent)
     if scope is not None and scope.is_empty:
         change.warnings.append(EMPTY_SCOPE_WARNING)
 

@@ -326,7 +326,7 @@ def _build_action_handlers(
     sources = ReviewSources(
         registry.catalog,
         auth.authorizer,
-        rbac.rules_for,
+        rbac.list_rules,
         principals.find_user,
         keys.user_of_key,
         whoami.get_visible_key,

@@ -9,7 +9,7 @@ not depend on the number of roles and bindings (`authz/binding_index.py`).
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -32,6 +32,8 @@ MAX_UNCACHED_ROLES = 8
 DECISION_CACHE_SIZE = 256
 SUBJECT_CACHE_SIZE = 4_096
 """Maximum number of cached subjects."""
+MAX_LISTED_BYTES = 512 * 1024
+"""How many bytes of rules a review lists. Encoding more would block the event loop."""
 NAMESPACE_CACHE_SIZE = 1_000
 """Maximum number of namespaces for which the grants of a subject are cached."""
 
@@ -241,15 +243,28 @@ class RbacAuthorizer:
 
     def rules_for(self, user: User, namespace: str) -> list[Object]:
         """All rules that apply to the user in the namespace, including cluster-wide ones. Callers may modify them."""
+        found = dict.fromkeys(map(orjson.dumps, self._iter_rules(user, namespace)))
+        return [orjson.loads(rule) for rule in found]
+
+    def list_rules(self, user: User, namespace: str) -> tuple[list[Object], bool]:
+        """The same up to `MAX_LISTED_BYTES`, and whether these are all."""
+        found, room = dict[bytes, None](), MAX_LISTED_BYTES
+        for rule in self._iter_rules(user, namespace):
+            encoded = orjson.dumps(rule)
+            room -= len(encoded)
+            if room < 0:
+                return [orjson.loads(each) for each in found], False
+            found[encoded] = None
+        return [orjson.loads(each) for each in found], True
+
+    def _iter_rules(self, user: User, namespace: str) -> Iterator[Object]:
         if user.is_admin:
-            found = [orjson.dumps(rule) for rule in ALL_PERMISSIONS]
-        else:
-            held = self._snapshot.get().grants_of(user)
-            places = [held.grants_in(each) for each in dict.fromkeys(("", namespace))]
-            found = [
-                orjson.dumps(rule) for grants in places for grant in grants.grants for rule in grant.role_rules.rules
-            ]
-        return [orjson.loads(rule) for rule in dict.fromkeys(found)]
+            yield from ALL_PERMISSIONS
+            return
+        held = self._snapshot.get().grants_of(user)
+        for place in dict.fromkeys(("", namespace)):
+            for grant in held.grants_in(place).grants:
+                yield from grant.role_rules.rules
 
     def role_allows(self, name: str, target: RequestInfo) -> bool:
         """Whether the ClusterRole of that name allows the request."""

@@ -15,9 +15,20 @@ MAX_DEPTH = 200
 # of a real cluster has some thousands. The budget for YAML bodies is about the same.
 MAX_VALUES = 100_000
 
+# Longer ones are rejected before they are parsed. No number of 64 bits needs more than 25 characters.
+MAX_NUMBER_CHARS = 1_024
+
 
 class Malformed(ValueError):
     """A body that does not match its content type, or exceeds a limit. The message says what is wrong and where."""
+
+
+class NumberTooLong(Malformed):
+    """A number with more than `MAX_NUMBER_CHARS` characters."""
+
+
+class TooManyValues(ValueError):
+    """A body with more than `MAX_VALUES` values."""
 
 
 def depth_error() -> Malformed:

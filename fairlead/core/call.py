@@ -4,6 +4,8 @@
 `RequestInfo`, the authenticators set the `User`.
 """
 
+import contextvars
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -210,7 +212,7 @@ DRY_RUN_ANNOTATION = "service.sh/dry-run"
 """Annotation of the audit event of a dry run. The URI does not say it: a delete may have its options in the body."""
 
 
-class Call(Struct, eq=False):  # several times faster to build than a dataclass
+class Call(Struct, eq=False, weakref=True):  # several times faster to build than a dataclass
     """One request.
 
     The handler reads the body once, or streams it if it only forwards the body. `decision` is the authorization
@@ -333,3 +335,18 @@ class Reply(Struct, eq=False):
 
 Handler = Callable[[Call], Awaitable[Reply]]
 """Serves requests. What it raises becomes an error response."""
+
+
+_current_call: contextvars.ContextVar["weakref.ref[Call] | None"] = contextvars.ContextVar("CALL", default=None)
+"""A weak reference: tasks that a request starts may outlive it, and must not keep it in memory."""
+
+
+def set_current_call(call: Call) -> None:
+    """Makes this the call that work in the current context is for."""
+    _current_call.set(weakref.ref(call))
+
+
+def current_call() -> Call | None:
+    """The call that work in the current context is for; None for the server's own work."""
+    reference = _current_call.get()
+    return None if reference is None else reference()

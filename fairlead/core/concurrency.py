@@ -33,6 +33,9 @@ from queue import PriorityQueue
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+from fairlead.core.call import current_call
+from fairlead.core.thread_activity import ThreadTask, track_thread
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -83,7 +86,7 @@ async def large_response_slot() -> AsyncIterator[None]:
         yield
 
 
-_Job = tuple[float, int, int, "asyncio.Future[Any]", Callable[[], Any], Account | None]
+_Job = tuple[float, int, int, "asyncio.Future[Any]", Callable[[], Any], Account | None, ThreadTask]
 
 
 class WorkerPool:
@@ -91,14 +94,19 @@ class WorkerPool:
 
     def __init__(self, name: str, threads: int, niceness: int = 0) -> None:
         """Use `niceness` only for work that releases the GIL: a low-priority thread that holds the GIL and waits for
-        a CPU blocks the event loop as well."""
+        a CPU blocks the event loop as well. The watchdog does not measure such threads."""
         self._name = name
         self._threads = threads
         self._niceness = niceness
+        self._holds_interpreter = not niceness
         self._jobs: PriorityQueue[_Job] = PriorityQueue()
         self._sequence = count()
         self._virtual_time = 0.0
         self._started = False
+        self.on_submit: Callable[[], None] | None = None
+        """Called in the thread of the loop with each job: the watchdog measures more often while threads work."""
+        self.unfinished = 0
+        """The number of jobs that wait or run. Changed by the loop only."""
 
     async def run(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work` in a thread, in the caller's context, and return its result or raise its exception.
@@ -115,13 +123,21 @@ class WorkerPool:
         if account is not None:
             begins = max(begins, account.finish_tags.get(self._name, 0.0))
             account.finish_tags[self._name] = begins + size
-        job = begins, size, next(self._sequence), done, lambda: context.run(work, *args, **kwargs), account
+        task = ThreadTask(getattr(work, "__qualname__", type(work).__name__), size, current_call())
+        job = begins, size, next(self._sequence), done, lambda: context.run(work, *args, **kwargs), account, task
+        self.unfinished += 1
+        done.add_done_callback(self._on_done)
         self._jobs.put(job)
-        del job
+        if self.on_submit is not None:
+            self.on_submit()
+        del job, task
         try:
             return await done
         finally:
             del done  # the exception's traceback refers to this frame: avoid a reference cycle
+
+    def _on_done(self, _: "asyncio.Future[Any]") -> None:
+        self.unfinished -= 1
 
     def _start(self) -> None:
         self._started = True
@@ -130,11 +146,19 @@ class WorkerPool:
 
     def _run_worker(self) -> None:
         _lower_priority(self._niceness)
+        activity = track_thread() if self._holds_interpreter else None
         while True:
-            begins, _, _, done, work, account = self._jobs.get()
+            begins, _, _, done, work, account, task = self._jobs.get()
             self._virtual_time = max(self._virtual_time, begins)
             if not done.cancelled():
-                _run_job(work, done, account)
+                if activity is not None:
+                    activity.begin(task)
+                del task
+                seconds = _run_job(work, done, account)
+                if activity is not None:
+                    activity.end(seconds)
+            else:
+                del task
             del done, work, account  # release them before waiting for the next job
 
 
@@ -146,7 +170,8 @@ def _lower_priority(niceness: int) -> None:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
 
 
-def _run_job(work: Callable[[], T], done: "asyncio.Future[T]", account: Account | None) -> None:
+def _run_job(work: Callable[[], T], done: "asyncio.Future[T]", account: Account | None) -> float:
+    """Runs a job, passes on its result, and returns the CPU time it took."""
     began = time.thread_time()
     resolve: Callable[[], None]
     try:
@@ -156,9 +181,12 @@ def _run_job(work: Callable[[], T], done: "asyncio.Future[T]", account: Account 
         # thread.
         traceback.clear_frames(error.__traceback__)
         resolve = partial(_set_exception, done, error)
-    _charge(account, began)
+    seconds = time.thread_time() - began
+    if account is not None:
+        account.cpu_seconds += seconds
     with suppress(RuntimeError):  # the loop is closed, so there is no caller left
         done.get_loop().call_soon_threadsafe(resolve)
+    return seconds
 
 
 def _set_result(done: "asyncio.Future[T]", result: T) -> None:
@@ -171,11 +199,6 @@ def _set_result(done: "asyncio.Future[T]", result: T) -> None:
 def _set_exception(done: "asyncio.Future[T]", error: BaseException) -> None:
     if not done.done():
         done.set_exception(error)
-
-
-def _charge(account: Account | None, start: float) -> None:
-    if account is not None:
-        account.cpu_seconds += time.thread_time() - start
 
 
 def set_switch_interval() -> None:

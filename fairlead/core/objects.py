@@ -51,10 +51,34 @@ def get_path(value: Any, path: str) -> Any:
     return value
 
 
+_MAX_PARSED_COPY = 64 * 1024
+
+
 def deep_copy(obj: Object) -> Object:
-    """A deep copy through JSON, several times faster than `copy.deepcopy`."""
-    copy: Object = orjson.loads(orjson.dumps(obj))
+    """A deep copy of a JSON object."""
+    copy: Object = copy_json(obj)
     return copy
+
+
+def copy_json(value: Any) -> Any:
+    """A deep copy of a JSON object or list. Through JSON, several times faster than `copy.deepcopy`; if it is large, in
+    Python, so that other threads can run meanwhile."""
+    text = orjson.dumps(value)
+    return orjson.loads(text) if len(text) <= _MAX_PARSED_COPY else _copy_large(value)
+
+
+def _copy_large(value: Any) -> Any:
+    """The recursion is as deep as the value, which orjson has just encoded: its limit is below that of Python."""
+    if type(value) is not dict:
+        return [_copy_large(each) if type(each) in _CONTAINERS else each for each in value]
+    copy = value.copy()
+    for key, each in copy.items():
+        if type(each) in _CONTAINERS:
+            copy[key] = _copy_large(each)
+    return copy
+
+
+_CONTAINERS = frozenset({dict, list})
 
 
 def json_equal(one: Object, other: Object) -> bool:

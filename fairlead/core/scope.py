@@ -48,6 +48,12 @@ class ScopeRule:
     virtual_clusters: tuple[tuple[str, str], ...] = ()
     """Pairs of name and namespace; an empty part matches everything."""
 
+    @property
+    def size(self) -> int:
+        """The number of names, and of everything else that a request is compared with."""
+        named = (self.verbs, self.object_names, self.namespaces, self.paths, self.virtual_clusters)
+        return sum(map(len, named)) + sum(len(each.names) + len(each.object_names) for each in self.resources)
+
 
 @dataclass(frozen=True, slots=True)
 class ScopeRole:
@@ -79,6 +85,12 @@ class Scope:
         return not (
             self.allow_cli or self.projects or self.spaces or self.virtual_clusters or self.clusters or self.rules
         )
+
+    @property
+    def size(self) -> int:
+        """About how many names there are, which is what a decision costs that cannot be looked up."""
+        entries = len(self.projects) + len(self.spaces) + len(self.virtual_clusters) + len(self.clusters)
+        return entries + sum(rule.size for rule in self.rules)
 
     @staticmethod
     def parse(obj: Any) -> Scope | None:
@@ -174,9 +186,12 @@ def _string_field(obj: Object, field: str) -> str:
 
 def _string_list_field(obj: Object, field: str) -> tuple[str, ...]:
     values = _list_field(obj, field)
-    if not all(isinstance(each, str) for each in values):
+    if not _ALL_STRINGS.issuperset(map(type, values)):
         raise _InvalidRule
     return tuple(values)
+
+
+_ALL_STRINGS = frozenset({str})
 
 
 def _object_list_field(obj: Object, field: str) -> Iterable[Object]:

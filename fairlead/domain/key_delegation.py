@@ -86,6 +86,8 @@ def _owner_problem(delegator: Delegator, key: Object) -> str | None:
 
 
 def _scope_problem(delegator: Delegator, key: Object, covers: ScopeCovers) -> str | None:
+    if delegator.user.scope is None:
+        return None  # without parsing the other one, which may be large
     try:
         if covers(delegator.user.scope, Scope.parse(get_path(key, "spec.scope"))):
             return None

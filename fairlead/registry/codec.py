@@ -15,6 +15,7 @@ import orjson
 
 from fairlead.core.errors import BadRequest, TooLarge
 from fairlead.core.json import is_too_deep
+from fairlead.core.json_slices import decode_stored
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.charged_user import CHARGED_USER
 from fairlead.registry.kind import Catalog, Kind
@@ -59,7 +60,7 @@ def replace_resource_version(entry: Entry, revision: int) -> bytes:
 
 def decode(entry: Entry) -> Object:
     """The object including its write-only fields, for the caller to read or change. Never serve it as it is."""
-    obj: Object = orjson.loads(entry.full_body or entry.body)
+    obj: Object = decode_stored(entry.full_body or entry.body)
     return obj
 
 
@@ -67,7 +68,7 @@ def response_body(kind: Kind, body: bytes) -> bytes:
     """The response body of an object: without its write-only fields, also in the last-applied annotation of kubectl."""
     for mark in _field_markers(kind.write_only, kind.may_be_server_owned):
         if mark in body:
-            obj = orjson.loads(body)
+            obj = decode_stored(body)
             return orjson.dumps(strip_write_only(obj, kind)) if kind.write_only_paths(obj) else body
     return body
 
@@ -144,7 +145,7 @@ def convert_body(kind: Kind, body: bytes) -> bytes:
     form = kind.conversion
     if form is None:
         return body
-    obj = orjson.loads(body)
+    obj = decode_stored(body)
     types = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": obj["metadata"]}
     return orjson.dumps(types | form.from_stored(obj) | types)
 

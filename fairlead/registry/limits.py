@@ -8,7 +8,7 @@ A limit is far above what users need and far below what would slow down the serv
 limit of its own, the one here is higher, so that the error is Kubernetes' own.
 """
 
-from fairlead.core.body_errors import MAX_VALUES
+from fairlead.core.body_errors import MAX_NUMBER_CHARS, MAX_VALUES
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -48,6 +48,9 @@ ITEMS = 1_000
 SCOPE_RULE_NAMES = 2_000
 """Names in a rule of a scope."""
 SCOPE_ENTRIES = 1_000
+SCOPE_NAMES = 20_000
+"""Names, namespaces, verbs, resources and paths in all rules of a scope together. Compiling so many takes some
+milliseconds, which the first request with the key has to wait for."""
 ROLE_RULES = 5_000
 ROLE_NAMES = 10_000
 """resourceNames in a rule of a Role, which operators generate, too."""
@@ -112,6 +115,8 @@ FREE_FORM_DEPTH = 128
 
 # Whole requests
 
+NUMBER = MAX_NUMBER_CHARS
+"""Characters of a number in JSON."""
 VALUES = MAX_VALUES
 """JSON values in a body: strings, numbers, lists and maps, with nested ones counted individually."""
 SELECTOR_TERMS = 64
@@ -120,6 +125,8 @@ SELECTOR_VALUES = 2_000
 SELECTOR_LENGTH = 32 * KIB
 QUERY_PARAMETERS = 100
 PATCH_OPERATIONS = 10_000
+PATCH_PATH = 64 * KIB
+"""Characters of a path in a JSON patch: enough for 64 levels with the longest keys."""
 
 # What is stored, of all kinds together. These are the defaults of the settings with the same names.
 

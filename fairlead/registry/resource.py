@@ -9,11 +9,10 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-import orjson
-
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
 from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, NotFound, Problem
+from fairlead.core.json_slices import decode_stored
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry import codec, object_metadata, request_body, write_rules
@@ -227,7 +226,7 @@ class Resource:
     def _without_write_only(self, entry: Entry, old: Object, options: WriteOptions) -> Object:
         """A patch must not copy a write-only field to a readable one. Without write-only fields there is no
         `full_body`."""
-        visible: Object = old if not entry.full_body or options.user == CONTROLLER_USER else orjson.loads(entry.body)
+        visible: Object = old if not entry.full_body or options.user == CONTROLLER_USER else decode_stored(entry.body)
         return visible
 
     async def apply(

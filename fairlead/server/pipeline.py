@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import coroutine
 from typing import Any, TypeVar
 
-from fairlead.core.call import Call, Handler, Reply
+from fairlead.core.call import Call, Handler, Reply, set_current_call
 from fairlead.core.errors import BadRequest, HeadersTooLarge
 from fairlead.server.api.errors import render_error
 from fairlead.server.audit.stage import AuditStage
@@ -188,6 +188,7 @@ class Pipeline:
         """Runs the first step. This is what `await` does, but with a clock."""
         options = self._options
         call.step_timer = timer = RequestStepTimer(options.clock)
+        set_current_call(call)
         steps = self._run(call)
         try:
             waits_for = steps.send(None)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from fairlead.authz.authorizer import ALLOW, DEFAULT_STEP, DENY, NO_OPINION, AuthorizerChain, ExplainStep, explain
 from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
+from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
@@ -23,6 +24,9 @@ AUTHORIZATION_GROUP = "authorization.k8s.io"
 
 _REVIEWS_PER_STEP = 20
 """Reviews of a batch between two yields to the event loop. One takes about 0.1 ms."""
+_LARGE_SCOPE = 500
+"""A scope with more names is parsed and explained in a thread, and reviewed once per step: a review with another verb
+or resource may have to look at each of its names."""
 
 _LISTS_STEP = "lists"
 """The step that says that a list is filtered."""
@@ -33,6 +37,7 @@ _INVALID_KEY_REASON = "the access key does not exist, is disabled or has expired
 _SCOPED_KEY_ERROR = (
     "the access key has a scope, which may restrict these rules; check single requests with an access review"
 )
+_MORE_RULES_ERROR = "there are more rules than are listed here; check single requests with an access review"
 _MEMBER_ERROR = (
     "permissions of project members, owners and access entries are not listed; "
     "check single requests with an access review"
@@ -43,15 +48,15 @@ _MEMBER_ERROR = (
 class ReviewSources:
     """What reviews depend on.
 
-    `rules_for` returns the rules of all roles that a user has in a namespace, `find_user` a user with all groups, and
-    `user_for_key` the user that an access key authenticates; the last two return None if there is none.
+    `list_rules` returns the rules of the roles that a user has in a namespace, and whether these are all. `find_user`
+    returns a user with all groups, and `user_for_key` the user that an access key authenticates; None if there is none.
     `check_key_visible` raises if the user may not see the key. `matching_entry` returns the entry of the user's scope
     that allows a request; the scope is checked first. `is_project_member` is for the project of a namespace.
     """
 
     catalog: Catalog
     authorizer: AuthorizerChain
-    rules_for: Callable[[User, str], Sequence[Object]]
+    list_rules: Callable[[User, str], tuple[Sequence[Object], bool]]
     find_user: Callable[[str], User | None]
     user_for_key: Callable[[str], User | None]
     check_key_visible: Callable[[User, str], object]
@@ -101,18 +106,21 @@ class AccessReviews:
 
     async def explain_self(self, request: ActionRequest) -> Object:
         spec = request.body["spec"]
-        return _with_status(request, self._review(self._self_subjects(request), spec), include_path=True)
+        steps = await self._explain_steps(await self._self_subjects(request), spec)
+        return _with_status(request, steps, include_path=True)
 
     async def review_batch(self, request: ActionRequest) -> Object:
         """The same as `explain_self` for each of the reviews, without the steps of the decisions."""
-        subjects, results = self._self_subjects(request), []
+        subjects, results = await self._self_subjects(request), []
+        per_step = 1 if any(_has_large_scope(user) for user in subjects) else _REVIEWS_PER_STEP
         for count, review in enumerate(request.body["spec"]["reviews"], 1):
-            results.append(_build_status(self._review(subjects, review, with_entry=False), include_filtered=True))
-            if count % _REVIEWS_PER_STEP == 0:
+            _, steps = self._review(subjects, resolve_target(self._sources.catalog, review))
+            results.append(_build_status(steps, include_filtered=True))
+            if count % per_step == 0:
                 await asyncio.sleep(0)
         return {**request.body, "status": {"reviews": results}}
 
-    def _self_subjects(self, request: ActionRequest) -> tuple[User, ...]:
+    async def _self_subjects(self, request: ActionRequest) -> tuple[User, ...]:
         """The identities that all have to be allowed; none if the access key of the review is not valid.
 
         A scope in the review restricts the requester. If its key already has a scope, both have to allow a request.
@@ -122,7 +130,8 @@ class AccessReviews:
             self._sources.check_key_visible(user, spec["accessKey"])
             found = self._sources.user_for_key(spec["accessKey"])
             return () if found is None else (found,)
-        scope = Scope.parse(spec.get("scope"))
+        size, sent = request.call.body_size, spec.get("scope")
+        scope = Scope.parse(sent) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, Scope.parse, sent)
         if scope is None:
             return (user,)
         restricted = replace(user, scope=scope, key="")
@@ -132,28 +141,33 @@ class AccessReviews:
         """A user without groups in the review means the registered user of that name, with its groups."""
         spec = request.body["spec"]
         if spec.get("accessKey"):
-            return self._explain(request, self._sources.user_for_key(spec["accessKey"]))
+            return await self._explain(request, self._sources.user_for_key(spec["accessKey"]))
         known = None if spec.get("groups") else self._sources.find_user(spec.get("user", ""))
-        return self._explain(request, known or _parse_subject(spec))
+        return await self._explain(request, known or _parse_subject(spec))
 
-    def _explain(self, request: ActionRequest, user: User | None) -> Object:
+    async def _explain(self, request: ActionRequest, user: User | None) -> Object:
         subjects = () if user is None else (user,)
-        return _with_status(request, self._review(subjects, request.body["spec"]), include_path=True)
+        return _with_status(request, await self._explain_steps(subjects, request.body["spec"]), include_path=True)
 
-    def _review(self, subjects: Sequence[User], spec: Object, *, with_entry: bool = True) -> list[ExplainStep]:
-        """The steps for the subject with the least permission, which decides; the first one of equals.
-
-        `with_entry` names the entry of the scope that allows the request, which takes longer than the decision.
-        """
-        if not subjects:
-            return [ExplainStep("access keys", DENY, _INVALID_KEY_REASON)]
+    async def _explain_steps(self, subjects: Sequence[User], spec: Object) -> list[ExplainStep]:
+        """The steps, with the entry of the scope that allows the request. To find it takes longer than the decision."""
         target = resolve_target(self._sources.catalog, spec)
-        decisions = [(user, self._decision_steps(user, target)) for user in subjects]
-        user, steps = min(decisions, key=lambda each: (_is_allowed(each[1]), _is_filtered(each[1])))
-        is_scope_step = with_entry and steps[0].verdict == NO_OPINION  # not a public path
-        if is_scope_step and (entry := self._sources.matching_entry(user, target)):
+        user, steps = self._review(subjects, target)
+        if user is None or steps[0].verdict != NO_OPINION:  # a public path, or denied by the scope
+            return steps
+        find = self._sources.matching_entry
+        size = _scope_size(user)
+        entry = find(user, target) if size <= _LARGE_SCOPE else await COMPUTE_POOL.run(size, find, user, target)
+        if entry:
             steps[0] = replace(steps[0], reason=f"allowed by the scope: {entry}")
         return steps
+
+    def _review(self, subjects: Sequence[User], target: RequestInfo) -> tuple[User | None, list[ExplainStep]]:
+        """The subject with the least permission, which decides, and its steps; the first one of equals."""
+        if not subjects:
+            return None, [ExplainStep("access keys", DENY, _INVALID_KEY_REASON)]
+        decisions = [(user, self._decision_steps(user, target)) for user in subjects]
+        return min(decisions, key=lambda each: (_is_allowed(each[1]), _is_filtered(each[1])))
 
     def _target(self, request: ActionRequest) -> RequestInfo:
         return resolve_target(self._sources.catalog, request.body["spec"])
@@ -162,13 +176,13 @@ class AccessReviews:
         namespace = request.body["spec"].get("namespace")
         if not namespace:
             raise BadRequest("no namespace on request")
-        found = self._sources.rules_for(request.user, namespace)
+        found, is_complete = self._sources.list_rules(request.user, namespace)
         status: Object = {
             "resourceRules": [rule for rule in found if "nonResourceURLs" not in rule],
             "nonResourceRules": [rule for rule in found if "nonResourceURLs" in rule],
             "incomplete": False,
         }
-        if reason := self._incomplete_reason(request.user, namespace):
+        if reason := self._incomplete_reason(request.user, namespace) or ("" if is_complete else _MORE_RULES_ERROR):
             status |= {"incomplete": True, "evaluationError": reason}
         return {**request.body, "spec": {}, "status": status}
 
@@ -216,6 +230,14 @@ def _parse_subject(spec: Object) -> User:
     """The subject exactly as given in the review, without groups from the registry."""
     extra = tuple((name, tuple(values)) for name, values in (spec.get("extra") or {}).items())
     return User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra=extra)
+
+
+def _has_large_scope(user: User) -> bool:
+    return _scope_size(user) > _LARGE_SCOPE
+
+
+def _scope_size(user: User) -> int:
+    return 0 if user.scope is None else user.scope.size
 
 
 def _is_allowed(steps: Sequence[ExplainStep]) -> bool:

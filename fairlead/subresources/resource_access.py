@@ -10,6 +10,7 @@ from itertools import chain, islice
 from fairlead.authn.principals import PrincipalDirectory
 from fairlead.authz.authorizer import AuthorizerChain, step_name
 from fairlead.core.call import RequestInfo
+from fairlead.core.concurrency import iter_slices
 from fairlead.core.objects import Object, name_of
 from fairlead.core.user import (
     ADMIN_GROUPS,
@@ -30,7 +31,7 @@ MAX_CHECKED = 10_000
 """How many users, groups and teams each are checked."""
 MAX_BINDINGS = 10_000
 _PER_STEP = 20
-"""Subjects or bindings between two yields to the event loop."""
+"""Subjects between two yields to the event loop."""
 
 _Subject = tuple[str, User]
 """The name of a subject, and the identity of its requests."""
@@ -90,11 +91,10 @@ class ResourceAccess:
             slices.append(view.slice(GROUP, "rolebindings", namespace))
         entries = list(islice(chain.from_iterable(each.entries() for each in slices), MAX_BINDINGS + 1))
         found: dict[str, set[str]] = {"User": set(), "Group": set()}
-        for count, entry in enumerate(entries[:MAX_BINDINGS], 1):
-            if count % _PER_STEP == 0:
-                await asyncio.sleep(0)
-            for kind, name in _subject_names(decode(entry).get("subjects") or ()):
-                found[kind].add(name)
+        async for some in iter_slices(entries[:MAX_BINDINGS], lambda entry: len(entry.body)):
+            for entry in some:
+                for kind, name in _subject_names(decode(entry).get("subjects") or ()):
+                    found[kind].add(name)
         return found, len(entries) > MAX_BINDINGS
 
 

@@ -195,6 +195,16 @@ def test_callers_may_modify_the_returned_rules() -> None:
     assert rbac.rules_for(BOB, "") == [resource_rule("get", "apps")]
 
 
+def test_a_list_of_rules_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = [resource_rule("get", f"r{number}") for number in range(100)]
+    rbac = build_rbac(cluster_roles=[role(*rules)], cluster_role_bindings=[BOB_BINDING])
+    assert rbac.list_rules(BOB, "n") == (rules, True)
+    monkeypatch.setattr("fairlead.authz.rbac.MAX_LISTED_BYTES", 1_000)
+    listed, is_complete = rbac.list_rules(BOB, "n")
+    assert not is_complete and 0 < len(listed) < 100 and listed == rules[: len(listed)]
+    assert rbac.rules_for(BOB, "n") == rules
+
+
 @pytest.mark.parametrize("group", sorted(ADMIN_GROUPS))
 def test_administrators_have_rules_for_everything(group: str) -> None:
     rules = build_rbac().rules_for(User("root", (group,)), "n")

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterator
 
 import pytest
 
+from fairlead.core.call import current_call, set_current_call
 from fairlead.core.concurrency import (
     COMPUTE_POOL,
     CURRENT_ACCOUNT,
@@ -21,6 +22,8 @@ from fairlead.core.concurrency import (
     WorkerPool,
     set_switch_interval,
 )
+from fairlead.core.thread_activity import THREADS, ThreadTask
+from tests.harness.calls import call
 
 caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="none")
 
@@ -200,3 +203,39 @@ async def test_an_unused_result_is_freed_at_once() -> None:
         assert await COMPUTE_POOL.run(1, lambda: "what the thread has in hand now") and gone() is None
     finally:
         gc.enable()
+
+
+async def test_a_job_is_known_with_its_function_its_size_and_its_request() -> None:
+    """The watchdog of the event loop names them."""
+    pool, found, request = WorkerPool("known", 1), list[ThreadTask | None](), call("/x")
+    set_current_call(request)
+
+    def look() -> None:
+        found.extend(thread.take_longest_task() for thread in THREADS if thread.name == "known-0")
+
+    await pool.run(123, look)
+    (task,) = found
+    assert task is not None and task.name.endswith("look") and task.size == 123
+    assert task.call is request
+
+
+async def test_tasks_that_outlive_a_request_do_not_keep_it_in_memory() -> None:
+    request = call("/x")
+    set_current_call(request)
+    context, gone = contextvars.copy_context(), weakref.ref(request)
+    assert context.run(current_call) is request
+    del request
+    assert gone() is None and context.run(current_call) is None
+
+
+async def test_the_pool_counts_unfinished_jobs_and_says_when_there_is_one() -> None:
+    pool, gate, submitted = WorkerPool("counted", 1), Gate(), list[int]()
+    pool.on_submit = lambda: submitted.append(pool.unfinished)
+    first, second = asyncio.create_task(pool.run(1, gate)), asyncio.create_task(pool.run(1, gate))
+    await wait_until_started(gate)
+    assert submitted == [1, 2]
+    second.cancel()
+    gate.go_on.set()
+    assert await first == "through"
+    await asyncio.gather(second, return_exceptions=True)
+    assert pool.unfinished == 0

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from fairlead.core.objects import Object, add_finalizer, has_finalizer, remove_finalizer
+import orjson
+import pytest
+
+from fairlead.core.objects import Object, add_finalizer, copy_json, deep_copy, has_finalizer, remove_finalizer
 
 OURS, THEIRS = "service.sh/ours", "example.com/theirs"
 
@@ -35,3 +38,21 @@ def test_the_original_object_is_unchanged() -> None:
     remove_finalizer(before, OURS)
     add_finalizer(before, "service.sh/another")
     assert before == build_object(THEIRS, OURS)
+
+
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_a_copy_shares_nothing_with_the_object(count: int) -> None:
+    obj: Object = {"a": [{"b": [number], "c": {}, "d": None} for number in range(count)], "e": [[True, 1.5, "x"]]}
+    copy = deep_copy(obj)
+    assert copy == obj and list(copy) == list(obj)
+    obj["a"][-1]["b"].append(0)
+    obj["a"][-1]["c"]["new"] = obj["e"][0].pop()
+    assert copy["a"][-1] == {"b": [count - 1], "c": {}, "d": None} and copy["e"] == [[True, 1.5, "x"]]
+    assert copy_json(obj["a"]) == obj["a"]
+
+
+def test_a_large_copy_is_not_made_by_a_single_call_of_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold the interpreter until it has created all values."""
+    obj: Object = {"a": {f"k{number}": [] for number in range(20_000)}}
+    monkeypatch.setattr(orjson, "loads", lambda text: pytest.fail("the parser was called"))
+    assert deep_copy(obj) == obj

@@ -2,8 +2,8 @@
 
 Seeded and resumable: finished chunks are recorded in `--state`, and a run with the same state continues after them.
 Each request is sent as every identity, so that permissions can be compared. The exit code is 1 if
-there was a server error without an external cause, a permission breach, a leaked canary or key, a traceback, a blocked
-event loop, or growing memory.
+there was a server error without an external cause, a permission breach, a leaked canary or key, a traceback, an event
+loop that was blocked by a request or by a thread, or growing memory.
 """
 
 import argparse
@@ -31,6 +31,11 @@ WARM_UP = 0.3
 """The part of a run after which memory must no longer grow."""
 STALL_TIMEOUT_SECONDS = 300.0
 _LOG_ERRORS = re.compile(r"Traceback|panicked|never retrieved|failed unexpectedly|could not be rendered")
+_BLOCKS = (
+    ("longest block", "fairlead_event_loop_blocked_max_seconds", "the event loop was blocked"),
+    ("longest hold", "fairlead_interpreter_held_max_seconds", "a thread held the interpreter"),
+)
+"""How the report calls it, its metric, and the event in the log."""
 State = dict[str, Any]
 
 
@@ -147,18 +152,18 @@ def _find_problems(server: Server, admin: httpx.Client, memory: list[int], state
     warm = memory[int(len(memory) * WARM_UP) :]
     if warm and max(warm[-3:]) - warm[0] > MAX_MEMORY_GROWTH:
         problems.append(f"memory grew from {warm[0] >> 20} to {warm[-1] >> 20} MiB after the warm-up")
-    blocked_seconds = _read_longest_block(admin)
-    state["longest block"] = blocked_seconds
-    if blocked_seconds > MAX_BLOCKED_SECONDS:
-        log_lines = [line for line in log.splitlines() if "event loop was blocked" in line]
-        problems.append(f"the event loop was blocked for {blocked_seconds:.3f} s: {log_lines[:20]}")
+    page = admin.get("/metrics").text
+    for what, metric, event in _BLOCKS:
+        state[what] = seconds = _read_gauge(page, metric)
+        if seconds > MAX_BLOCKED_SECONDS:
+            log_lines = [line for line in log.splitlines() if event in line]
+            problems.append(f"{event} for {seconds:.3f} s: {log_lines[:20]}")
     return problems
 
 
-def _read_longest_block(admin: httpx.Client) -> float:
-    text = admin.get("/metrics").text
-    catalog = re.search(r"^fairlead_event_loop_blocked_max_seconds ([0-9.e+-]+)$", text, re.MULTILINE)
-    return float(catalog[1]) if catalog else 0.0
+def _read_gauge(page: str, name: str) -> float:
+    found = re.search(rf"^{name} ([0-9.e+-]+)$", page, re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 def _print_report(
@@ -171,7 +176,8 @@ def _print_report(
     print(f"responses: {dict(sorted(codes.items()))}")
     if memory:
         print(f"memory: {memory[0] >> 20} MiB at the start, {max(memory) >> 20} at most, {memory[-1] >> 20} at the end")
-    print(f"longest block of the event loop: {state['longest block']:.4f} s; the server's log: {server.log}")
+    print(f"longest block of the event loop: {state['longest block']:.4f} s")
+    print(f"longest hold of the interpreter by a thread: {state['longest hold']:.4f} s; the server's log: {server.log}")
     causes: Counter[str] = Counter(state["causes"])
     for cause, count in causes.most_common(30):
         print(f"  {count} x {cause}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.generated.identities import ADMIN_NAMESPACES, KEY, PROJECT, PROJECT_NAMESPACE, VAULT, Identity
+from tests.generated.large_bodies import LARGE_REQUESTS
 from tests.security import fuzz_requests, headers
 from tests.security.api_resources import ApiCatalog
 from tests.security.raw_http import RawRequest
@@ -68,9 +69,19 @@ def build_template(seed: str, number: int, catalog: ApiCatalog) -> Template:
         return Template(number, _move_to_namespace(request, PROJECT_NAMESPACE), False)
     if chance < 0.55:
         return Template(number, _move_to_vault(request), True)
+    if chance < 0.5502:
+        return Template(number, _build_large_request(random), False)
     if chance < 0.5505:
         request = replace(request, body=request.body + b" " * LARGE, chunked=random.random() < 0.5)
     return Template(number, request, VAULT in request.path)
+
+
+def _build_large_request(random: Random) -> RawRequest:
+    """A body of nearly the largest size. Most are rejected, at different stages."""
+    large = LARGE_REQUESTS[random.choice(sorted(LARGE_REQUESTS))]()
+    path, _, query = large.target.partition("?")
+    fields = (headers.build_bearer_header(KEY), ("Content-Type", large.media_type))
+    return RawRequest(large.method, path, (query,) if query else (), fields, large.body)
 
 
 def _build_other_request(random: Random) -> RawRequest:

@@ -8,7 +8,7 @@ from fairlead.settings import Settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
 _ROW = re.compile(r"^\| ([A-Z_]+) \| ([0-9,]+) \| ", re.MULTILINE)
-_UNITS = {"KIB", "MIB", "MAX_VALUES"}
+_UNITS = {"KIB", "MIB", "MAX_NUMBER_CHARS", "MAX_VALUES"}
 
 
 def test_the_page_shows_every_limit_with_its_number() -> None:

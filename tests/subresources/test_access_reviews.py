@@ -158,6 +158,14 @@ async def test_a_rules_review_separates_resource_and_path_rules() -> None:
     assert review["status"] == {"resourceRules": RULES[:1], "nonResourceRules": RULES[1:], "incomplete": False}
 
 
+async def test_a_rules_review_says_that_there_are_more_rules() -> None:
+    review = await ReviewApi()(f"{KUBERNETES}/selfsubjectrulesreviews", {"namespace": "large"})
+    assert review["status"]["incomplete"]
+    assert review["status"]["evaluationError"] == (
+        "there are more rules than are listed here; check single requests with an access review"
+    )
+
+
 async def test_a_user_without_rules_gets_empty_lists() -> None:
     review = await ReviewApi()(f"{KUBERNETES}/selfsubjectrulesreviews", {"namespace": "other"})
     assert review["status"] == {"resourceRules": [], "nonResourceRules": [], "incomplete": False}

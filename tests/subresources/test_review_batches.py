@@ -1,10 +1,13 @@
 """Reviews of the requester with a scope, and batches of reviews."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from fairlead.core.call import Decision, RequestInfo
+from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
@@ -139,3 +142,61 @@ async def test_a_batch_yields_to_the_event_loop() -> None:
     await ReviewApi()(f"{MANAGEMENT}/selfsubjectaccessreviewbatches", {"reviews": [APPS] * 200})
     counter.cancel()
     assert turns >= 10
+
+
+# --- large scopes
+
+
+def build_scope(rules: int, names: int) -> Object:
+    """A scope of rules with different names."""
+    resources = [{"group": MANAGEMENT_GROUP, "resources": ["apps"]}]
+    return {
+        "rules": [
+            {"verbs": ["get"], "resources": resources, "resourceNames": [f"n-{rule}-{n}" for n in range(names)]}
+            for rule in range(rules)
+        ]
+    }
+
+
+@pytest.mark.parametrize("plural", ["selfsubjectaccessreviews", "selfsubjectaccessreviewbatches"])
+async def test_a_scope_with_too_many_names_in_all_rules_is_rejected(plural: str) -> None:
+    """It would take hundreds of milliseconds on the event loop to review 1,000 rules of 80 names."""
+    attributes: Object = APPS if plural == "selfsubjectaccessreviews" else {"reviews": [APPS]}
+    error = await ReviewApi()(f"{MANAGEMENT}/{plural}", {"scope": build_scope(1_000, 80), **attributes}, code=422)
+    assert [cause["field"] for cause in error["details"]["causes"]] == ["spec.scope.rules"]
+    assert "Too many: 83000: must have at most 20000 names in all rules together" in error["message"]
+
+
+async def test_a_large_scope_is_parsed_and_explained_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[str] = []
+
+    async def run(size: int, work: Callable[..., Any], *arguments: Any) -> Any:
+        jobs.append(work.__qualname__)
+        return work(*arguments)
+
+    monkeypatch.setattr(COMPUTE_POOL, "run", run)
+    small, large = build_scope(2, 2), build_scope(10, 1_000)
+    for scope, expected in ((small, 0), (large, 1)):
+        jobs.clear()
+        review = await ReviewApi()(f"{MANAGEMENT}/selfsubjectaccessreviews", {"scope": scope, **APPS})
+        assert review["status"]["path"][0]["reason"] == "allowed by the scope: projects[0]"
+        assert (jobs.count("Scope.parse"), sum("matching_entry" in job or "lambda" in job for job in jobs)) == (
+            expected,
+            expected,
+        )
+
+
+async def test_a_batch_with_a_large_scope_yields_after_each_review(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may have to look at all names, if its verb or resource is another one."""
+    turns = 0
+    sleep = asyncio.sleep
+
+    async def count_turns(seconds: float) -> None:
+        nonlocal turns
+        turns += 1
+        await sleep(seconds)
+
+    monkeypatch.setattr("fairlead.subresources.access_reviews.asyncio.sleep", count_turns)
+    spec = {"scope": build_scope(10, 1_000), "reviews": [APPS] * 200}
+    await ReviewApi()(f"{MANAGEMENT}/selfsubjectaccessreviewbatches", spec)
+    assert turns == 200

@@ -2,10 +2,14 @@
 
 libyaml parses, `composer.py` builds the value within a budget, and `scalars.py` resolves scalars. As in Kubernetes,
 only the first document of a body is read, and the rest is not even parsed; an empty body is null.
+
+libyaml reads a large text from `_Source`, 16 KiB at a time. That is Python code, so other threads can run whenever it
+reads on. Otherwise, a scalar of megabytes would stop them until its end.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable
 from typing import Any
@@ -35,10 +39,14 @@ __all__ = ["Malformed", "decode", "encode", "expanded_size"]
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Emitter: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
-# libyaml compares each %TAG line with all previous ones, which is quadratic. The pattern has the line breaks that
-# libyaml recognizes.
-_TAG_LINE = re.compile(rb"(?:\A|\A\xef\xbb\xbf|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%TAG")
+# libyaml compares each %TAG line with all previous ones, which is quadratic. The line breaks are those that it
+# recognizes; a byte order mark may precede the first line.
+_TAG = b"%TAG"
+_BEFORE_TAG = (b"\r", b"\n", b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9")
 _MAX_TAG_LINES = 16
+
+# Texts are examined in parts of this size, and larger ones are parsed in parts.
+_PART_BYTES = 32 * 1024
 
 # Characters that a literal block does not preserve.
 _NEEDS_ESCAPES = re.compile("[\r\x85\u2028\u2029\ufeff]")
@@ -51,19 +59,17 @@ def decode(data: bytes, substitute: Callable[[str], str] | None = None) -> tuple
     `substitute` may replace the text of each scalar after parsing, so its result cannot change the structure. Raises
     `Malformed`, with the line if it is known.
     """
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        raise Malformed(f"yaml: byte {error.start} is not UTF-8; encode the body as UTF-8") from None
-    if data.count(b"%TAG") > _MAX_TAG_LINES and len(_TAG_LINE.findall(data)) > _MAX_TAG_LINES:
+    _check_encoding(data)
+    if _has_many_tag_lines(data):
         raise Malformed("yaml: too many %TAG lines; remove them")
     composer = Composer()
     try:
-        _compose(composer, _Parser(data), substitute)
+        _compose(composer, _Parser(data if len(data) <= _PART_BYTES else _Source(data)), substitute)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The parser counts the end of the text as another line, which no editor shows.
-        last = data.rstrip().count(b"\n") + 1
+        text = data.rstrip()
+        last = sum(text.count(b"\n", at, at + _PART_BYTES) for at in range(0, len(text), _PART_BYTES)) + 1
         raise Malformed(f"yaml: line {min(mark.line + 1, last) if mark else last}: {error.problem}") from None
     except yaml.YAMLError as error:
         raise Malformed(f"yaml: {' '.join(str(error).split())}") from None
@@ -82,6 +88,39 @@ def encode(value: Any) -> bytes:
     events += [DocumentEndEvent(explicit=False), StreamEndEvent()]
     text: str = yaml.emit(events, Dumper=_Emitter, allow_unicode=True, width=_UNLIMITED_WIDTH)
     return text.encode()
+
+
+class _Source:
+    """A text as a file."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        part = self._data[self._at : self._at + size]
+        self._at += len(part)
+        return part
+
+
+def _check_encoding(data: bytes) -> None:
+    decoder, at, incomplete = codecs.getincrementaldecoder("utf-8")(), 0, 0
+    try:
+        for at in range(0, len(data), _PART_BYTES):
+            incomplete = len(decoder.getstate()[0])
+            decoder.decode(data[at : at + _PART_BYTES], at + _PART_BYTES >= len(data))
+    except UnicodeDecodeError as error:
+        raise Malformed(f"yaml: byte {at - incomplete + error.start} is not UTF-8; encode the body as UTF-8") from None
+
+
+def _has_many_tag_lines(data: bytes) -> bool:
+    lines, at = 0, data.find(_TAG)
+    while at >= 0 and lines <= _MAX_TAG_LINES:
+        lines += data[:at] in (b"", codecs.BOM_UTF8) if at <= 3 else data.endswith(_BEFORE_TAG, 0, at)
+        at = data.find(_TAG, at + 1)
+    return lines > _MAX_TAG_LINES
 
 
 def _compose(composer: Composer, parser: Any, substitute: Callable[[str], str] | None) -> None:

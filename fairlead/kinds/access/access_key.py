@@ -164,7 +164,7 @@ def check(change: Change) -> Iterable[Problem]:
     for index, group in enumerate(spec.get("groups") or ()):
         if not group:
             yield Problem.required(f"spec.groups[{index}]", "must be the name of a group")
-    yield from scope_problems(spec.get("scope"), "spec.scope")
+    yield from scope_problems(spec.get("scope"), "spec.scope", get_path(change.old or {}, "spec.scope"))
 
 
 def _owner_problems(spec: Object) -> Iterable[Problem]:

@@ -127,9 +127,16 @@ SCOPE = obj(
 NameValidator = Callable[[str], Iterator[str]]
 
 
-def scope_problems(scope: Object | None, path: str) -> Iterable[Problem]:
-    """Validation errors of a scope at `path` that the schema cannot express. None means a key without a scope."""
+def scope_problems(scope: Object | None, path: str, before: Object | None = None) -> Iterable[Problem]:
+    """Validation errors of a scope at `path` that the schema cannot express. None means a key without a scope.
+
+    `before` is the stored scope: one that was stored with more names than are allowed now must not grow.
+    """
     scope = scope or {}
+    names = _count_rule_names(scope)
+    if names > limits.SCOPE_NAMES and names > _count_rule_names(before or {}):
+        yield Problem.too_many(f"{path}.rules", names, limits.SCOPE_NAMES, "names in all rules together")
+        return
     for index, each in _enumerate_field(scope, "projects"):
         yield from _name_problems(f"{path}.projects[{index}].project", each.get("project"), any_allowed=True)
     for field, name in (("spaces", "space"), ("virtualClusters", "virtualCluster")):
@@ -143,6 +150,15 @@ def scope_problems(scope: Object | None, path: str) -> Iterable[Problem]:
             yield Problem.unsupported(f"{path}.roles[{index}].role", each.get("role") or "", ROLES)
     for index, rule in _enumerate_field(scope, "rules"):
         yield from _rule_problems(rule, f"{path}.rules[{index}]")
+
+
+def _count_rule_names(scope: Object) -> int:
+    """The number of strings in the rules of a scope, which lookups are compiled from."""
+    count = 0
+    for rule in scope.get("rules") or ():
+        for part in (rule, *(rule.get("resources") or ())):
+            count += sum(len(value) for value in part.values() if isinstance(value, list))
+    return count
 
 
 def _enumerate_field(obj: Object, field: str) -> Iterator[tuple[int, Any]]:

@@ -21,7 +21,7 @@ import orjson
 from fairlead.core.body_errors import MAX_DEPTH, Malformed
 from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Invalid, Problem, TooLarge, truncate
 from fairlead.core.json import decode
-from fairlead.core.objects import Object, deep_copy
+from fairlead.core.objects import Object, copy_json, deep_copy
 from fairlead.registry import limits
 
 MAX_OPERATIONS = limits.PATCH_OPERATIONS
@@ -152,14 +152,14 @@ class _PatchedDocument:
         self._insert(_parse_pointer(operation), value)
 
     def copy(self, operation: Object) -> None:
-        encoded = orjson.dumps(self._get(_parse_pointer(operation, "from")))
-        self._copied_bytes += len(encoded)
+        value = self._get(_parse_pointer(operation, "from"))
+        self._copied_bytes += len(orjson.dumps(value))
         if self._copied_bytes > MAX_COPIED_BYTES:
             raise TooLarge(
                 f"{_TOO_LARGE}: The copy operations of a JSON patch may copy {MAX_COPIED_BYTES} bytes in total; "
                 "copy less, or send several patches"
             )
-        self._insert(_parse_pointer(operation), orjson.loads(encoded))
+        self._insert(_parse_pointer(operation), copy_json(value) if isinstance(value, dict | list) else value)
 
     def test(self, operation: Object) -> None:
         found = self._document if operation.get("path") == "" else self._get(_parse_pointer(operation))
@@ -223,6 +223,8 @@ def _parse_pointer(operation: Object, name: str = "path") -> list[str]:
     pointer = operation.get(name)
     if pointer is None:
         raise _PatchRejected(f"{name} is missing")
+    if len(pointer) > limits.PATCH_PATH:
+        raise _PatchRejected(f"{name} has {len(pointer)} characters, at most {limits.PATCH_PATH} are allowed")
     tokens: list[str] = pointer.split("/")[1:]
     if not tokens:
         raise _PatchRejected(f"{name} must begin with a slash, as in /metadata/labels")
@@ -232,7 +234,7 @@ def _parse_pointer(operation: Object, name: str = "path") -> list[str]:
 def _copy_value(operation: Object) -> Any:
     """A copy of the operation's value, for the document to own."""
     value = operation.get("value")
-    return orjson.loads(orjson.dumps(value)) if isinstance(value, dict | list) else value
+    return copy_json(value) if isinstance(value, dict | list) else value
 
 
 def _canonical(value: Any) -> bytes:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
 from fairlead.core import json, yaml
-from fairlead.core.body_errors import MAX_VALUES, Malformed
+from fairlead.core.body_errors import Malformed
 from fairlead.core.call import Call
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
 from fairlead.core.errors import BadRequest, NotAcceptable, TooLarge, UnsupportedMediaType
+from fairlead.core.json_slices import decode_stored
 from fairlead.server.api import protobuf
 
 MAX_ACCEPT_ENTRIES = 100
@@ -146,9 +145,9 @@ def wants_pretty(call: Call) -> bool:
 def render(body: bytes, media_type: str, pretty: bool) -> bytes:
     """Converts encoded JSON to YAML or to indented JSON, as requested."""
     if media_type == YAML:
-        return yaml.encode(orjson.loads(body))
+        return yaml.encode(decode_stored(body))
     if pretty:
-        return json.encode_pretty(orjson.loads(body))
+        return json.encode_pretty(decode_stored(body))
     return body
 
 
@@ -221,19 +220,17 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
         raise BadRequest(f"the object provided is unrecognized (must be of type {expected}): {error}") from None
 
 
-def check_value_count(body: bytes) -> None:
-    """Rejects JSON with too many values, before it is decoded."""
-    if json.has_too_many_values(body):
-        raise TooLarge(f"Request entity too large: more than {MAX_VALUES} values; split it into several objects")
-
-
 def parse_json(body: bytes) -> tuple[Any, Sequence[str]]:
-    check_value_count(body)
     try:
-        value = json.decode(body)
-        return value, json.find_duplicate_keys(body, value)
+        return json.parse_body(body)
+    except json.TooManyValues as error:
+        raise too_many_values(error) from None
     except Malformed as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
+
+
+def too_many_values(error: json.TooManyValues) -> TooLarge:
+    return TooLarge(f"Request entity too large: {error}")
 
 
 def parse_yaml(body: bytes) -> tuple[Any, Sequence[str]]:

@@ -4,11 +4,12 @@ The body of an apply patch is a configuration in YAML or JSON, which the registr
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fairlead.core import json, yaml
-from fairlead.core.body_errors import Malformed
+from fairlead.core.body_errors import Malformed, NumberTooLong
 from fairlead.core.call import Call
 from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
 from fairlead.core.errors import BadRequest, Invalid, Problem, UnsupportedMediaType
@@ -17,7 +18,7 @@ from fairlead.registry.patching import json_patch
 from fairlead.registry.patching.merge_patches import apply_merge_patch, apply_strategic_merge_patch
 from fairlead.registry.patching.merge_schema import MergeSchema
 from fairlead.registry.resource import Edit
-from fairlead.server.api.content import check_value_count, media_type_of, parse_json, read_raw
+from fairlead.server.api.content import media_type_of, parse_json, read_raw, too_many_values
 
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -41,25 +42,44 @@ def is_apply_patch(call: Call) -> bool:
     return media_type == _APPLY
 
 
+@dataclass(frozen=True, slots=True)
+class _ParsedPatch:
+    """A patch, and for a JSON patch, what its operations have."""
+
+    body: Any
+    duplicates: Sequence[str]
+    has_copy_operation: bool = False
+    unknown_fields: Sequence[str] = ()
+
+
+def _parse_patch(raw: bytes) -> _ParsedPatch:
+    return _ParsedPatch(*parse_json(raw))
+
+
+def _parse_operations(raw: bytes) -> _ParsedPatch:
+    body, duplicates = parse_json(raw)
+    return _ParsedPatch(body, duplicates, json_patch.has_copy_operation(body), json_patch.unknown_fields(body))
+
+
 async def read_patch(call: Call, merge_schema: MergeSchema) -> tuple[Edit, Sequence[str]]:
     """Returns the edit of a patch, and the duplicate keys of its body. `merge_schema` defines how lists merge."""
     media_type = media_type_of(call)
     raw = await read_raw(call)
     size = len(raw)
+    parse = _parse_operations if media_type == _JSON_PATCH else _parse_patch
     try:
-        body, duplicates = (
-            parse_json(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse_json, raw)
-        )
+        parsed = parse(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse, raw)
     except BadRequest as error:
         return _failing_edit(error), ()
-    if media_type == _JSON_PATCH and json_patch.has_copy_operation(body):
+    body, duplicates = parsed.body, parsed.duplicates
+    if parsed.has_copy_operation:
         call.body_size += json_patch.MAX_COPIED_BYTES
     if media_type == _MERGE_PATCH and isinstance(body, list) and _ignores_mistakes(call):
         replacement: Any = body
         return lambda old: replacement, duplicates  # without strict decoding, a list replaces the object
     patch = _PATCH_FUNCTIONS.get(media_type) or partial(apply_strategic_merge_patch, schema=merge_schema)
-    if media_type == _JSON_PATCH and (unknown := json_patch.unknown_fields(body)) and not _ignores_mistakes(call):
-        return _checked_edit(call, body, unknown), duplicates
+    if parsed.unknown_fields and not _ignores_mistakes(call):
+        return _checked_edit(call, body, parsed.unknown_fields), duplicates
     return lambda old: patch(old, body), duplicates
 
 
@@ -105,10 +125,12 @@ async def read_apply_configuration(call: Call) -> tuple[Any, Sequence[str]]:
 
 def _parse_configuration(body: bytes) -> tuple[Any, Sequence[str]]:
     if body.lstrip().startswith(b"{"):
-        check_value_count(body)
         try:
-            value = json.decode(body)
-            return value, json.find_duplicate_keys(body, value)
+            return json.parse_body(body)
+        except json.TooManyValues as error:
+            raise too_many_values(error) from None
+        except NumberTooLong as error:  # in YAML it would be a string
+            raise BadRequest(f"error decoding patch: {error}") from None
         except Malformed:
             pass  # YAML flow mappings start with a brace as well
     try:

@@ -13,6 +13,7 @@ import orjson
 
 from fairlead.core import json, yaml
 from fairlead.core.concurrency import LARGE_JSON_BYTES, LARGE_YAML_BYTES
+from fairlead.core.json_slices import decode_stored
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Kind
 from fairlead.registry.table import (
@@ -56,17 +57,17 @@ class Presentation:
 def render_object(body: bytes, presentation: Presentation) -> bytes:
     """Renders one object."""
     if presentation.representation.as_kind == "Table":
-        obj = orjson.loads(body)
+        obj = decode_stored(body)
         return render_list([body], {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, presentation)
     if presentation.representation.as_kind == "PartialObjectMetadata":
-        body = orjson.dumps(presentation.convert_metadata(orjson.loads(body)))
+        body = orjson.dumps(presentation.convert_metadata(decode_stored(body)))
     return render(body, presentation.representation.media_type, presentation.pretty)
 
 
 def render_list(bodies: Sequence[bytes], metadata: Object, presentation: Presentation) -> bytes:
     """Renders a list of objects."""
     kind, as_kind = presentation.kind, presentation.representation.as_kind
-    objects = map(orjson.loads, bodies)
+    objects = map(decode_stored, bodies)
     if as_kind == "Table":
         head, columns = empty_table(kind, metadata), table_columns(kind)
         return _write_list(

@@ -63,20 +63,20 @@ def _decode_apply_patch(body: bytes) -> Any:
     """An apply patch. Its media type says YAML, but clients nearly always send JSON."""
     if body.lstrip().startswith(b"{"):
         try:
-            return json.decode(body)
+            return json.decode_body(body)
         except Malformed:
             pass
     return _decode_yaml(body)
 
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "": json.decode,
-    JSON: json.decode,
+    "": json.decode_body,
+    JSON: json.decode_body,
     YAML: _decode_yaml,
     protobuf.MEDIA_TYPE: protobuf.decode,
-    JSON_PATCH: json.decode,
-    "application/merge-patch+json": json.decode,
-    "application/strategic-merge-patch+json": json.decode,
+    JSON_PATCH: json.decode_body,
+    "application/merge-patch+json": json.decode_body,
+    "application/strategic-merge-patch+json": json.decode_body,
     _APPLY_PATCH: _decode_apply_patch,
 }
 

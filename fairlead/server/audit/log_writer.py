@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 
 from fairlead.core.errors import Details, Unavailable
+from fairlead.core.thread_activity import track_thread
 
 RENDER_BATCH_SIZE = 32
 """Events rendered in one batch: back to back, each takes half the time."""
@@ -170,6 +171,7 @@ class AuditLogWriter:
             log.error("the server stops with audit events that could not be written", events=self._pending_events)
 
     def _run(self) -> None:
+        activity = track_thread()  # kept as long as the thread runs
         is_running = True
         while is_running and not self._stopping.is_set():
             self._wake.wait()
@@ -179,6 +181,7 @@ class AuditLogWriter:
         if is_running:
             self._write_pending()
         self._sink.close()
+        del activity
 
     def _write_pending(self) -> bool:
         with self._lock:

@@ -336,6 +336,18 @@ def event_loop_families(watchdog: Watchdog) -> Iterator[MetricFamily]:
         MAXIMUM,
     )
     yield single_histogram(
+        "fairlead_interpreter_held_seconds",
+        "Seconds that a thread held the interpreter without a break while the event loop waited for it.",
+        watchdog.held,
+    )
+    yield single_value(
+        "fairlead_interpreter_held_max_seconds",
+        GAUGE,
+        "The longest time that a thread held the interpreter since the start, in seconds.",
+        watchdog.longest_held,
+        MAXIMUM,
+    )
+    yield single_histogram(
         "fairlead_event_loop_lag_seconds",
         "Seconds of wall-clock time that a timer of the event loop was late.",
         watchdog.lags,

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from fairlead.core.thread_activity import track_thread
 from fairlead.storage.commit import PreparedCommit, find_conflict
 from fairlead.storage.contract import Event, StorageError, StoreUnavailable
 from fairlead.storage.sqlite.database import (
@@ -145,11 +146,13 @@ class SqliteWriter:
         self._thread.join()
 
     def _run(self) -> None:
+        activity = track_thread()  # kept as long as the thread runs
         try:
             while self._running:
                 self._process(self._next_jobs())
         finally:
             # Also if the thread crashes: callers must not wait forever.
+            del activity
             self._report(WriterReport(is_stopped=True))
 
     def _next_jobs(self) -> list[Job]:

@@ -347,3 +347,53 @@ def test_without_libyaml_a_body_is_parsed_the_same(text: str, monkeypatch: pytes
     assert parse_body() == fast
     monkeypatch.setattr(yaml, "_Emitter", pyyaml.SafeDumper)
     assert fast == "rejected" or yaml.decode(yaml.encode(fast[0]))[0] == fast[0]
+
+
+# --- large texts are read in parts
+
+LARGE = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"a: " + b"x" * LARGE, {"a": "x" * LARGE}),
+        (b'a: "' + b"\\x41" * LARGE + b'"', {"a": "A" * LARGE}),
+        (b"a: |\n" + b" x\n" * LARGE, {"a": "x\n" * LARGE}),
+        (b"a: [1] #" + b"x" * LARGE, {"a": [1]}),
+        (b"a: " + "\U0001f600".encode() * LARGE, {"a": "\U0001f600" * LARGE}),
+        (b"a: " + b"9" * LARGE, {"a": "9" * LARGE}),
+    ],
+    ids=["plain", "quoted", "literal", "comment", "wide characters", "digits"],
+)
+def test_other_threads_can_run_within_a_long_scalar(text: bytes, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libyaml calls Python code for each part that it reads. Without it, one call would parse all of the scalar."""
+    sizes: list[int] = []
+
+    def read(source: Any, size: int) -> bytes:
+        part = read_part(source, size)
+        sizes.append(len(part))
+        return part
+
+    read_part = yaml._Source.read
+    monkeypatch.setattr(yaml._Source, "read", read)
+    assert yaml.decode(text) == (value, [])
+    assert sum(sizes) == len(text) and max(sizes) <= 16 * 1024
+
+
+@pytest.mark.parametrize("before", [0, 1, 32 * 1024 - 1, 32 * 1024, 100_000])
+@pytest.mark.parametrize("wrong", [b"\xff", b"\xc3(", b"\xf0\x9f\x98"])
+def test_a_byte_that_is_not_utf8_is_found_in_every_part(before: int, wrong: bytes) -> None:
+    with pytest.raises(yaml.Malformed, match=f"byte {before} is not UTF-8; encode the body as UTF-8"):
+        yaml.decode(b"x" * before + wrong)
+
+
+@pytest.mark.parametrize("line_break", [b"\n", b"\r", b"\r\n", b"\xc2\x85", b"\xe2\x80\xa8", b"\xe2\x80\xa9"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_many_tag_lines_are_rejected_after_every_line_break(line_break: bytes, mark: bytes) -> None:
+    with pytest.raises(yaml.Malformed, match="too many %TAG lines; remove them"):
+        yaml.decode(mark + line_break.join(b"%%TAG !%d! x" % number for number in range(17)))
+
+
+def test_the_word_of_a_tag_line_may_occur_within_lines() -> None:
+    assert yaml.decode(b"a: [" + b"x%TAG, " * 1_000 + b"x]")[0]["a"] == ["x%TAG"] * 1_000 + ["x"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.core.objects import Object
 from fairlead.core.scope import CLI_FIELD, Scope, ScopeRole, ScopeRule
 from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.registry.schema import obj
@@ -174,3 +175,26 @@ def test_all_problems_are_reported_together() -> None:
 )
 def test_errors_explain_what_to_do(scope: Any, advice: str) -> None:
     assert advice in problem_message(scope)
+
+
+def scope_of_names(count: int) -> Object:
+    rules = [
+        {"resources": [{"resources": ["apps"], "resourceNames": [f"n{n}" for n in range(at, min(count, at + 1_000))]}]}
+        for at in range(0, count, 1_000)
+    ]
+    return {"rules": rules}
+
+
+def test_the_names_in_all_rules_together_are_limited() -> None:
+    fitting, large, larger = (scope_of_names(count) for count in (19_000, 25_000, 26_000))
+    assert not list(scope_problems(fitting, "spec.scope"))
+    (problem,) = scope_problems(large, "spec.scope")
+    assert (problem.field, problem.reason) == ("spec.scope.rules", "FieldValueTooMany")
+    assert problem.message == "Too many: 25050: must have at most 20000 names in all rules together"
+    assert list(scope_problems(larger, "spec.scope", large))
+
+
+def test_a_scope_that_was_stored_with_more_names_can_stay_or_shrink() -> None:
+    large, smaller = scope_of_names(25_000), scope_of_names(24_000)
+    assert not list(scope_problems(large, "spec.scope", large))
+    assert not list(scope_problems(smaller, "spec.scope", large))

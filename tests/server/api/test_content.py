@@ -186,6 +186,17 @@ async def test_an_invalid_body_is_rejected_with_the_expected_kind(content_type: 
         await read_object(call(headers={"content-type": content_type}, body=body), "App")
 
 
+@pytest.mark.parametrize("digits", [1_025, 3_000_000])
+async def test_a_long_number_gets_400_that_says_what_to_do(digits: int) -> None:
+    request = call(body=b'{"kind":"Gadget","spec":{"size":' + b"1" * digits + b"}}", headers={"content-type": JSON})
+    with pytest.raises(BadRequest) as error:
+        await read_object(request, "Gadget")
+    assert error.value.message == (
+        "the object provided is unrecognized (must be of type Gadget): the body is not valid JSON: a number has more "
+        "than 1024 characters; write it shorter, or as a string"
+    )
+
+
 async def test_an_optional_body_can_be_missing_with_any_media_type() -> None:
     assert await read_object(call(headers={"content-type": "text/plain"}), "DeleteOptions", optional=True) == (None, ())
 

@@ -1,12 +1,15 @@
 """server.api.patch: bodies of patches, by media type."""
 
+import threading
 from typing import Any
 
+import orjson
 import pytest
 
 from fairlead.core.call import Call
-from fairlead.core.errors import BadRequest, Invalid, UnsupportedMediaType
+from fairlead.core.errors import BadRequest, Invalid, TooLarge, UnsupportedMediaType
 from fairlead.registry import schema
+from fairlead.registry.patching import json_patch
 from fairlead.registry.patching.merge_schema import build_merge_schema
 from fairlead.server.api.patch import is_apply_patch, read_apply_configuration, read_patch
 from tests.harness.calls import call
@@ -88,3 +91,47 @@ async def test_unknown_fields_of_operations_are_rejected_by_strict_validation() 
     edit, _ = await read_patch(build_request(UNKNOWN, JSON_PATCH, query="fieldValidation=Strict"), MERGE_SCHEMA)
     with pytest.raises(Invalid, match=r'json patch unknown field "\[0\].nope", json patch unknown field "\[1\].Op"'):
         edit({})
+
+
+LONG_NUMBER = b'{"a":' + b"9" * 3_000_000 + b"}"
+MERGE = "application/merge-patch+json"
+
+
+@pytest.mark.parametrize("media_type", [JSON_PATCH, STRATEGIC, MERGE])
+async def test_a_long_number_in_a_patch_is_rejected_before_it_is_parsed(
+    media_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orjson, "loads", lambda text: pytest.fail("the parser was called"))
+    edit, _ = await read_patch(build_request(LONG_NUMBER, media_type), MERGE_SCHEMA)
+    with pytest.raises(BadRequest, match="a number has more than 1024 characters; write it shorter, or as a string"):
+        edit({})
+
+
+@pytest.mark.parametrize("space", [b"", b" "])
+async def test_a_long_number_in_an_apply_configuration_does_not_become_a_string(space: bytes) -> None:
+    """As YAML, it would be one."""
+    with pytest.raises(BadRequest, match="error decoding patch: a number has more than 1024 characters"):
+        await read_apply_configuration(build_request(space + LONG_NUMBER))
+
+
+async def test_too_many_values_in_a_patch_are_too_large() -> None:
+    body = b"[" + b"{}," * 100_000 + b"{}]"
+    with pytest.raises(TooLarge, match="Request entity too large: more than 100000 values"):
+        await read_patch(build_request(body, MERGE), MERGE_SCHEMA)
+    with pytest.raises(TooLarge, match="Request entity too large: more than 100000 values"):
+        await read_apply_configuration(build_request(b'{"a":' + body + b"}"))
+
+
+async def test_the_operations_of_a_large_json_patch_are_examined_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(operations: Any) -> list[str]:
+        threads.append(threading.current_thread().name.partition("-")[0])
+        return unknown_fields(operations)
+
+    threads, unknown_fields = list[str](), json_patch.unknown_fields
+    monkeypatch.setattr(json_patch, "unknown_fields", examine)
+    for count in (1, 5_000):
+        body = b"[" + b'{"op":"test","path":"/a","value":null},' * count + b'{"op":"copy","path":"/b","from":"/a"}]'
+        request = build_request(body, JSON_PATCH)
+        await read_patch(request, MERGE_SCHEMA)
+        assert request.body_size == len(body) + json_patch.MAX_COPIED_BYTES
+    assert threads == ["MainThread", "compute"]

@@ -9,12 +9,15 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.log import configure_logging
+from fairlead.core.thread_activity import ThreadActivity, ThreadTask
 from fairlead.server.http import event_loop_watchdog
 from fairlead.server.http.event_loop_watchdog import (
     IDLE_TICK_SECONDS,
     LOG_INTERVAL_SECONDS,
     MAX_BLOCKED_SECONDS,
+    THREADS_TICK_SECONDS,
     TICK_SECONDS,
     Watchdog,
     format_stack,
@@ -197,3 +200,159 @@ def test_a_finished_thread_has_no_stack() -> None:
     thread.start()
     thread.join()
     assert format_stack(thread.ident or 0) == ""
+
+
+# --- threads that hold the interpreter
+
+
+class Thread(ThreadActivity):
+    """A thread whose CPU time the test sets."""
+
+    seconds = 1.0
+
+    def __init__(self, name: str = "compute-0") -> None:
+        super().__init__(name, 0)
+
+    def cpu_seconds(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def threads() -> list[Thread]:
+    return [Thread("compute-0"), Thread("audit")]
+
+
+@pytest.fixture
+def beside_threads(clocks: Clocks, threads: list[Thread]) -> Watchdog:
+    watchdog = Watchdog(lambda: clocks.wall, lambda: clocks.cpu, threads)
+    watchdog.has_jobs = lambda: True
+    watchdog.start()
+    return watchdog
+
+
+def hold(clocks: Clocks, thread: Thread, seconds: float) -> None:
+    """The thread works, and the loop cannot run."""
+    clocks.wall += seconds
+    thread.seconds += seconds
+
+
+def test_a_thread_that_delays_the_timer_holds_the_interpreter(
+    clocks: Clocks, beside_threads: Watchdog, threads: list[Thread]
+) -> None:
+    clocks.wall += TICK_SECONDS
+    hold(clocks, threads[0], 0.3)
+    beside_threads.tick()
+    assert beside_threads.longest_held == pytest.approx(0.3)
+    assert beside_threads.held.sum == pytest.approx(0.3)
+    assert beside_threads.longest_blocked == 0
+
+
+def test_a_thread_that_works_beside_the_loop_holds_nothing(
+    clocks: Clocks, beside_threads: Watchdog, threads: list[Thread]
+) -> None:
+    for _ in range(100):
+        pause = beside_threads.tick()
+        hold(clocks, threads[0], pause)
+    assert beside_threads.longest_held == 0 and not any(beside_threads.held.counts)
+
+
+def test_the_delay_of_a_busy_machine_is_not_attributed_to_threads(
+    clocks: Clocks, beside_threads: Watchdog, threads: list[Thread]
+) -> None:
+    """Neither if the threads hardly work, nor if the loop's thread waits for a CPU while they do."""
+    hold(clocks, threads[0], 0.004)
+    clocks.wall += 2.0
+    beside_threads.tick()
+    assert beside_threads.longest_held == pytest.approx(0.004)
+    waited = 0.0
+    beside_threads.read_wait = lambda: waited
+    clocks.wall += THREADS_TICK_SECONDS
+    hold(clocks, threads[0], 0.5)
+    waited = 0.49
+    beside_threads.tick()
+    assert beside_threads.longest_held == pytest.approx(0.01)
+
+
+def test_the_work_of_the_loop_itself_is_not_attributed_to_threads(
+    clocks: Clocks, beside_threads: Watchdog, threads: list[Thread]
+) -> None:
+    clocks.wall += TICK_SECONDS
+    clocks.work(0.2)
+    threads[0].seconds += 0.2
+    beside_threads.tick()
+    assert beside_threads.longest_blocked == pytest.approx(0.2)
+    assert beside_threads.longest_held == 0
+
+
+def test_the_log_names_the_thread_its_function_and_the_request(
+    clocks: Clocks, beside_threads: Watchdog, threads: list[Thread]
+) -> None:
+    """Also if the job has ended before the timer could fire."""
+    request = build_request()
+    threads[0].begin(ThreadTask("parse_json", 3_000_000, request))
+    threads[0].end(0.4)
+    threads[0].begin(ThreadTask("another", 1))
+    with capture_logs() as lines:
+        clocks.wall += TICK_SECONDS
+        hold(clocks, threads[1], 0.01)
+        hold(clocks, threads[0], 0.4)
+        beside_threads.tick()
+    (line,) = lines
+    assert (line["event"], line["seconds"]) == ("a thread held the interpreter", 0.41)
+    assert (line["thread"], line["function"], line["audit_id"]) == ("compute-0", "parse_json", "an-id")
+    assert (line["user"], line["bytes"]) == ("mallory", "3000000")
+
+
+def test_a_task_without_a_request_is_named_by_its_function_and_size(
+    clocks: Clocks, beside_threads: Watchdog, threads: list[Thread]
+) -> None:
+    threads[1].begin(ThreadTask("compress", 12_345))
+    with capture_logs() as lines:
+        clocks.wall += TICK_SECONDS
+        hold(clocks, threads[1], MAX_BLOCKED_SECONDS + 0.01)
+        beside_threads.tick()
+    assert (lines[0]["thread"], lines[0]["function"], lines[0]["bytes"]) == ("audit", "compress", "12345")
+
+
+def test_the_timer_fires_more_often_while_threads_have_jobs(clocks: Clocks, beside_threads: Watchdog) -> None:
+    assert beside_threads.tick() == THREADS_TICK_SECONDS
+    beside_threads.has_jobs = lambda: False
+    assert beside_threads.tick() == IDLE_TICK_SECONDS
+
+
+def test_the_metrics_have_what_threads_held(clocks: Clocks, beside_threads: Watchdog, threads: list[Thread]) -> None:
+    clocks.wall += TICK_SECONDS
+    hold(clocks, threads[0], 0.2)
+    beside_threads.tick()
+    families = {family.name: family for family in event_loop_families(beside_threads)}
+    assert "fairlead_interpreter_held_seconds" in families
+    assert "fairlead_interpreter_held_max_seconds" in families
+
+
+async def test_a_running_watchdog_detects_a_job_that_holds_the_interpreter() -> None:
+    """With real clocks. One call into C code holds the interpreter until it returns."""
+    watchdog = Watchdog()
+    async with run_watchdog(watchdog):
+        while not any(watchdog.held.counts):
+            await COMPUTE_POOL.run(1, sum, range(3_000_000))
+            await asyncio.sleep(THREADS_TICK_SECONDS)
+    assert watchdog.longest_held > 0
+    assert COMPUTE_POOL.on_submit is None
+
+
+async def test_a_job_makes_an_idle_watchdog_measure_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, a job would be over before the next measurement."""
+    monkeypatch.setattr(event_loop_watchdog, "TICK_SECONDS", 3_600.0)
+    ticked, release = asyncio.Event(), threading.Event()
+
+    class NotifyingWatchdog(Watchdog):
+        def tick(self) -> float:
+            ticked.set()
+            return super().tick()
+
+    async with run_watchdog(NotifyingWatchdog()):
+        job = asyncio.create_task(COMPUTE_POOL.run(1, release.wait, 20))
+        await ticked.wait()
+        release.set()
+        assert await job
+    assert COMPUTE_POOL.unfinished == 0

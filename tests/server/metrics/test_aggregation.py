@@ -170,6 +170,7 @@ async def test_every_gauge_has_the_rule_that_fits_its_meaning(tmp_path: Path) ->
         "fairlead_clusters": MAXIMUM,
         "fairlead_view_revision": PER_WORKER,
         "fairlead_event_loop_blocked_max_seconds": MAXIMUM,
+        "fairlead_interpreter_held_max_seconds": MAXIMUM,
         "fairlead_audit_retention_met": MINIMUM,
         "process_resident_memory_bytes": PER_WORKER,
         "process_virtual_memory_bytes": PER_WORKER,

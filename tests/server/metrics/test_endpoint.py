@@ -89,6 +89,8 @@ NAMES = {
     "fairlead_event_loop_blocked_max_seconds",
     "fairlead_event_loop_blocked_seconds",
     "fairlead_event_loop_lag_seconds",
+    "fairlead_interpreter_held_max_seconds",
+    "fairlead_interpreter_held_seconds",
     "fairlead_gateway_requests",
     "fairlead_gateway_request_duration_seconds",
     "fairlead_store_commit_seconds",
