@@ -29,6 +29,7 @@ from tests.live.runner_process import RunnerProcess, running_runner
 from tests.live.workspace_setup import WORKSPACE, create_object, open_socket
 from tests.runner.harness.podman import IMAGE, TOOLS, Containers, find_node, open_containers
 from tests.runner.harness.real_engine import ENGINE, describe_containers
+from tests.runner.harness.root_programs import HARNESS_VARIABLE
 
 COLLECTION = WORKSPACE.removesuffix("/dev")
 WAIT_SECONDS = 300
@@ -99,7 +100,13 @@ def time_up(admin: httpx.Client, name: str, source: str) -> float:
 def time_cli(containers: Containers, number: int) -> float:
     """The CLI alone, on a clone of the same repository, with podman as it is."""
     folder = containers.folder / f"plain-{number}"
-    subprocess.run(["git", "clone", "--quiet", containers.repositories / "demo", folder], check=True)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(containers.folder),
+        "CONTAINERS_STORAGE_CONF": str(TOOLS / "images/storage.conf"),
+        HARNESS_VARIABLE: "1",
+    }
+    subprocess.run(["git", "clone", "--quiet", containers.repositories / "demo", folder], env=environment, check=True)
     wrapper = containers.folder / "wrapper"
     wrapper.write_text(WRAPPER)
     wrapper.chmod(0o755)
@@ -108,12 +115,13 @@ def time_cli(containers: Containers, number: int) -> float:
     began = time.monotonic()
     subprocess.run(
         [*command, "--workspace-folder", str(folder), "--id-label", label, "--update-remote-user-uid-default", "never"],
-        env={**containers.environment, "PATH": os.environ["PATH"], "HOME": str(containers.folder)},
+        env=environment,
         check=True,
         capture_output=True,
     )
     seconds = time.monotonic() - began
-    containers.podman("rm", "--force", "--time=0", containers.podman("ps", "-q", "--filter", f"label={label}").strip())
+    remove = f"podman rm --force --time=0 $(podman ps -q --filter label={label})"
+    subprocess.run(["/bin/sh", "-c", remove], env=environment, check=True, capture_output=True)
     return seconds
 
 

@@ -11,7 +11,7 @@
 #   wrk           the load generator of the benchmarks
 #   chromium      the headless browser that tests of the web console use, and a font
 #   axe           the accessibility rules of axe-core, in .tools/axe
-#   podman        podman with runc and netavark, for workspaces
+#   podman        podman with runc, for workspaces; with netavark, for the tests of the container image
 #   qemu          the emulator that builds and runs containers of other architectures; only `make test-container` uses it
 #   devcontainer  the dev container CLI, in .tools/bin; with a Node.js 20 of its own if that of the machine is older
 #   oidc          the OpenID provider `oidc-provider` for tests of single sign-on, in .tools/oidc-provider
@@ -126,8 +126,10 @@ install_oidc_provider() {
 }
 
 install_podman() {
-    local packages=(podman runc conmon netavark aardvark-dns iptables catatonit mmdebstrap git)
-    if have podman && have runc && have mmdebstrap && [[ -x /usr/lib/podman/netavark ]]; then return; fi
+    local packages=(podman runc conmon netavark aardvark-dns iptables iproute2 catatonit mmdebstrap git)
+    if have podman && have runc && have mmdebstrap && have catatonit && have ip && [[ -x /usr/lib/podman/netavark ]]; then
+        return
+    fi
     if [[ $(id -u) != 0 ]] || ! have apt-get; then
         missing "no podman with runc and netavark; install ${packages[*]} to run the tests of workspaces"
         return

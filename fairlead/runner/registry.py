@@ -19,8 +19,11 @@ PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontaine
 """Other names of engines in templates."""
 ENGINES_PACKAGE = "fairlead.runner.engines"
 TOOLS_FOLDER = Path(__file__).resolve().parents[2] / ".tools" / "bin"
-PODMAN_VARIABLES = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF")
-"""Variables of the runner that podman gets, which name its settings. The workspaces do not get them."""
+
+
+REGISTRIES_VARIABLE = "CONTAINERS_REGISTRIES_CONF"
+"""Podman's own variable, which names its list of registries and mirrors."""
+DEFAULT_REGISTRIES = "/etc/containers/registries.conf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,13 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
     package = f"{ENGINES_PACKAGE}.devcontainer"
     engine: Any = import_module(f"{package}.engine")
     engine_settings: Any = import_module(f"{package}.settings")
-    networks: Any = import_module(f"{package}.networks_folder")
-    environment = {name: os.environ[name] for name in PODMAN_VARIABLES if name in os.environ}
     chosen = engine_settings.Settings(
         settings.state_folder,
         settings.runner,
         cli=find_devcontainer_cli(TOOLS_FOLDER),
-        podman_environment=environment,
         allowed_folders=settings.allowed_folders,
         min_free_bytes=settings.min_free_bytes,
-        networks_folder=networks.find_networks_folder(environment),
+        registries=Path(os.environ.get(REGISTRIES_VARIABLE) or DEFAULT_REGISTRIES),
     )
     return cast(Engine, engine.DevcontainerEngine(chosen))
 

@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fairlead.core.objects import Object, deep_copy
 from fairlead.runner.engines.kubernetes.settings import Folders
-from fairlead.runner.engines.sessions import MARK, Session, new_mark, start_session, start_terminal_session
+from fairlead.runner.engines.sessions import MARK, Session, new_mark, start_session
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response
 from tests.fake_cluster.kube import FakeKube
 from tests.fake_cluster.pods import CLOSE_STDIN, STDERR, STDIN, STDOUT, PodWebSocket, build_exit_status
@@ -224,10 +224,7 @@ class WorkspaceNode:
     async def _start(self, command: list[str], environment: dict[str, str], tty: bool = False) -> Session:
         mark = new_mark("node")
         environment[MARK] = mark
-        if tty:
-            session = await start_terminal_session(command, mark, environment, 80, 24)
-        else:
-            session = await start_session(command, mark, environment)
+        session = await start_session(command, mark, environment, (80, 24) if tty else None)
         self._sessions.append(session)
         return session
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.sessions import list_pids
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import running_server
 from tests.live.runner_process import RunnerProcess, running_runner
@@ -91,22 +93,15 @@ class Rounds:
         return self.admin.get(f"{WORKSPACES}/{name}").status_code == 404
 
     def check_single(self, uid: str) -> None:
-        listed = self.containers.podman("ps", "--all", "--format", "{{.Names}}").split()
-        assert [name for name in listed if uid in name] == [f"fairlead-{uid}"]
+        assert self.containers.podman(uid, "ps", "--all", "--format", "{{.Names}}").split() == [CONTAINER]
 
     def read_file(self, uid: str) -> list[str]:
         work = next((self.runner.folder / "state").rglob(f"workspaces/{uid}/work"))
         return [line for path in work.glob("*/file") for line in path.read_text().splitlines()]
 
     def list_leftovers(self, uid: str) -> list[str]:
-        images = [
-            name for name in self.containers.podman("images", "--format", "{{.Repository}}").split() if uid in name
-        ]
         groups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/*{uid}*")]
-        networks = [
-            name for name in self.containers.podman("network", "ls", "--format", "{{.Name}}").split() if uid in name
-        ]
-        return [*list_leftovers(self.containers, self.runner, uid), *images, *groups, *networks]
+        return [*list_leftovers(self.runner, uid), *groups]
 
 
 @pytest.mark.timeout(120 + 600 * ROUNDS)
@@ -122,5 +117,13 @@ def test_a_runner_that_is_killed_in_any_phase_loses_and_doubles_no_container(tmp
             began = time.monotonic()
             rounds.run(number)
             print(f"round {number}: {time.monotonic() - began:.0f} s, killed in {rounds.hits[-3:]}", flush=True)
-        assert containers.podman("ps", "--all", "--external", "--quiet").split() == []
+        owners = range(containers.settings().first_uid, containers.settings().first_uid + 64 * 65536)
+        assert [pid for pid in list_pids() if read_owner(pid) in owners] == []
         assert runner.stop() == 0
+
+
+def read_owner(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return -1

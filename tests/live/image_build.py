@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.harness.emulation import MACHINES, require_architecture
-from tests.runner.harness.podman import write_configuration
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("CONTAINER_TEST_CACHE") or ROOT / ".tools" / "container")
@@ -21,6 +21,39 @@ CACHE = Path(os.environ.get("CONTAINER_TEST_CACHE") or ROOT / ".tools" / "contai
 LOCK = ROOT / "requirements" / "runtime.lock"
 BASE_PYTHON = "3.11"
 """The version of CPython in the base images that are made here."""
+
+
+def write_configuration(folder: Path) -> dict[str, str]:
+    """Settings of podman that work in containers and small machines, too: runc instead of crun, which refuses hybrid
+    cgroups, and limits on open files that need no privilege."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    (folder / "networks").mkdir()
+    (folder / "containers.conf").write_text(
+        f"""
+[containers]
+default_ulimits = ["nofile=1024:{files}", "nproc=4096:8192"]
+log_driver = "k8s-file"
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+[network]
+network_backend = "netavark"
+network_config_dir = "{folder}/networks"
+"""
+    )
+    (folder / "storage.conf").write_text(
+        f"""
+[storage]
+driver = "overlay"
+graphroot = "{folder}/storage"
+runroot = "{folder}/run"
+"""
+    )
+    return {
+        "CONTAINERS_CONF": str(folder / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+    }
 
 
 @dataclass(frozen=True, slots=True)

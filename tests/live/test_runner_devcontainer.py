@@ -16,7 +16,7 @@ from tests.harness.eventually import wait_until
 from tests.harness.server_process import Server, running_server
 from tests.live.runner_process import RunnerProcess, running_runner
 from tests.live.workspace_setup import WORKSPACE, create_object, open_socket
-from tests.runner.harness.podman import IMAGE, Containers, open_containers
+from tests.runner.harness.podman import IMAGE, open_containers
 from tests.runner.harness.real_engine import ENGINE, describe_containers
 
 WAIT_SECONDS = 60
@@ -67,14 +67,11 @@ async def read_status(server: Server) -> dict[str, Any]:
     return status
 
 
-def list_leftovers(containers: Containers, runner: RunnerProcess, uid: str) -> list[str]:
-    """What still has the uid in its name or command, in podman, in the folders of the runner, and as a process."""
-    lists = (("ps", "--all", "--format={{.Names}}"), ("volume", "ls", "--format={{.Name}}"))
-    names = [line for each in lists for line in containers.podman(*each).splitlines() if uid in line]
-    folders = (containers.folder / "networks", runner.folder / "state")
-    files = [str(path) for folder in folders for path in folder.rglob(f"*{uid}*")]
+def list_leftovers(runner: RunnerProcess, uid: str) -> list[str]:
+    """What still has the uid in its name or command, in the folders of the runner, and as a process."""
+    files = [str(path) for path in (runner.folder / "state").rglob(f"*{uid}*")]
     processes = subprocess.run(["pgrep", "-f", uid], capture_output=True, text=True, check=False).stdout.split()
-    return names + files + processes
+    return files + processes
 
 
 @pytest.mark.timeout(180)
@@ -103,7 +100,7 @@ def test_a_workspace_comes_up_outlives_its_runner_stops_and_leaves_nothing(tmp_p
         wait_for(admin, "Ready", "Running")
         log, code = read_log(admin, up)
         assert ("created by dev" in log, code) == (True, 0), (log, admin.get(WORKSPACE).json()["status"])
-        started = containers.podman("ps", "--no-trunc", "--format", "{{.ID}} {{.StartedAt}}")
+        started = containers.podman(uid, "ps", "--no-trunc", "--format", "{{.ID}} {{.StartedAt}}")
         assert len(started.splitlines()) == 1
 
         runner.kill()
@@ -111,13 +108,13 @@ def test_a_workspace_comes_up_outlives_its_runner_stops_and_leaves_nothing(tmp_p
         wait_until(lambda: can_reach(admin), WAIT_SECONDS, what="the next runner is connected")
         assert read_file(admin, "a") == "first\n"
         assert asyncio.run(read_status(server))["state"] == "Running"
-        assert containers.podman("ps", "--no-trunc", "--format", "{{.ID}} {{.StartedAt}}") == started
+        assert containers.podman(uid, "ps", "--no-trunc", "--format", "{{.ID}} {{.StartedAt}}") == started
 
         assert read_log(admin, post(admin, "stop"))[1] == 0
         wait_for(admin, "Ready", "Stopped")
         assert admin.get(f"{WORKSPACE}/download", params={"path": "a"}).status_code in (400, 409)
-        assert list_leftovers(containers, runner, uid)
+        assert list_leftovers(runner, uid)
         assert admin.delete(WORKSPACE).status_code in (200, 202)
         wait_until(lambda: admin.get(WORKSPACE).status_code == 404, WAIT_SECONDS, what="the workspace is deleted")
-        wait_until(lambda: not list_leftovers(containers, runner, uid), what="nothing is left")
+        wait_until(lambda: not list_leftovers(runner, uid), what="nothing is left")
         assert runner.stop() == 0

@@ -21,6 +21,7 @@ from fairlead.core.crypto.ssh_certificates import (
     parse_public_key,
     sign_user_certificate,
 )
+from fairlead.runner.engines.devcontainer.grant import CONTAINER
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import ROOT, Server, running_server, server_environment
 from tests.live.runner_process import running_runner
@@ -82,7 +83,7 @@ class SshUser:
         return self.run(sys.executable, "-m", "fairlead", "workspace", *arguments)
 
     def list_processes(self, name: str) -> str:
-        return self.containers.podman("exec", f"fairlead-{self.uids[name]}", "ps", "-eo", "args")
+        return self.containers.podman(self.uids[name], "exec", CONTAINER, "ps", "-eo", "args")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +99,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshUser]:
         uids = {name: start_workspace(admin, name, f"git:{url}") for name in (WITH_SSHD, WITHOUT_SSHD)}
         running = dict.fromkeys(uids, "Running")
         wait_until(lambda: {name: get_state(admin, name) for name in uids} == running, WAIT_SECONDS, what="both run")
-        containers.podman("exec", "--user=root", f"fairlead-{uids[WITHOUT_SSHD]}", "rm", "/usr/sbin/sshd")
+        containers.podman(uids[WITHOUT_SSHD], "exec", "--user=root", CONTAINER, "rm", "/usr/sbin/sshd")
         home = folder / "home"
         (home / ".ssh").mkdir(parents=True)
         user = SshUser(server, admin, containers, home, uids)
@@ -241,7 +242,7 @@ def test_sessions_end_with_a_message_when_their_container_stops(user: SshUser) -
     for name, session in sessions.items():
         assert session.stdout is not None
         assert session.stdout.readline() == b"begun\n"
-        user.containers.podman("stop", "--time=0", f"fairlead-{user.uids[name]}")
+        user.containers.podman(user.uids[name], "stop", "--time=0", CONTAINER)
         _, errors = session.communicate(timeout=WAIT_SECONDS)
         assert b"the workspace has stopped" in errors
         assert session.returncode != 0

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from fairlead.runner.engines.contract import TerminalSample
@@ -65,6 +66,26 @@ def read_process(pid: int) -> ProcessSample | None:
     return ProcessSample(pid, head.partition("(")[2], group, session, terminal, foreground, cpu_seconds)
 
 
+def read_start_ticks(pid: int) -> int:
+    """When a process started: another one with the same pid has another value. 0 if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return 0
+    fields = text.rpartition(")")[2].split()
+    return 0 if fields[0] == "Z" else int(fields[19])
+
+
+def read_nested_pids(pid: int) -> list[int]:
+    """The pids of a process, from that of the machine to that of its innermost namespace."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    named = next((line for line in lines if line.startswith("NSpid:")), "")
+    return [int(each) for each in named.split()[1:]]
+
+
 def sample_terminals(processes: Iterable[ProcessSample]) -> dict[str, TerminalSample]:
     """The pseudo terminals of these processes, by a key that is stable for as long as one exists."""
     found: dict[str, TerminalSample] = {}
@@ -101,29 +122,6 @@ def _find_device(users: list[ProcessSample]) -> os.stat_result | None:
 # --- cgroups ----------------------------------------------------------------------------------------------------------
 
 
-def find_cgroup(pid: int, controller: str, name: str) -> Path:
-    """The folder of a controller for the cgroup of a process, in both versions of cgroups. `name` is part of the name
-    of the container's own cgroup: processes may have moved to one below it."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return Path("/nonexistent")
-    unified = ""
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            return Path(f"/sys/fs/cgroup/{controller}{_cut_below(path, name)}")
-        if not controllers:
-            unified = path
-    return Path(f"/sys/fs/cgroup{_cut_below(unified, name)}")
-
-
-def _cut_below(path: str, name: str) -> str:
-    parts = path.split("/")
-    indexes = [index for index, part in enumerate(parts) if name in part]
-    return "/".join(parts[: indexes[0] + 1]) if indexes else path
-
-
 def read_cgroup_cpu(folder: Path) -> float | None:
     """CPU seconds of the cgroup and those below it; None if they are not counted."""
     try:
@@ -137,14 +135,19 @@ def read_cgroup_cpu(folder: Path) -> float | None:
     return next((int(line.split()[1]) / 1e6 for line in lines if line.startswith("usage_usec ")), None)
 
 
+def list_cgroups(folder: Path) -> list[Path]:
+    """The cgroup and those below it, up to a limit."""
+    return [Path(path) for path, _, _ in islice(os.walk(folder), MAX_CGROUPS)]
+
+
 def list_cgroup_pids(folder: Path) -> list[int]:
     """Processes in the cgroup and those below it, up to a limit."""
     found: list[int] = []
-    for number, (path, _, _) in enumerate(os.walk(folder)):
-        if number >= MAX_CGROUPS or len(found) >= MAX_PROCESSES:
+    for path in list_cgroups(folder):
+        if len(found) >= MAX_PROCESSES:
             break
         try:
-            found += (int(line) for line in Path(path, "cgroup.procs").read_text().split())
+            found += (int(line) for line in (path / "cgroup.procs").read_text().split())
         except OSError:
             continue
     return found[:MAX_PROCESSES]

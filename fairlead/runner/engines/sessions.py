@@ -13,7 +13,7 @@ import struct
 import termios
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -155,22 +155,17 @@ class Session:
 
 
 async def start_session(
-    command: list[str], mark: str, environment: Mapping[str, str], folder: Path | None = None
-) -> Session:
-    """`folder` is where podman runs: its monitor leaves a file there when a session runs out of memory."""
-    return await _start_whole(_start(command, mark, environment, folder))
-
-
-async def start_terminal_session(
-    command: list[str],
+    command: Sequence[str],
     mark: str,
     environment: Mapping[str, str],
-    columns: int,
-    rows: int,
-    folder: Path | None = None,
+    size: tuple[int, int] | None = None,
+    descriptors: Sequence[int] = (),
 ) -> Session:
-    """Podman gets a terminal of its own, and passes on its size and bytes."""
-    return await _start_whole(_start_terminal(command, mark, environment, columns, rows, folder))
+    """With a size, columns and rows, podman gets a terminal of its own, and passes on its size and bytes. The process
+    inherits the descriptors."""
+    if size is None:
+        return await _start_whole(_start(command, mark, environment, descriptors))
+    return await _start_whole(_start_terminal(command, mark, environment, size, descriptors))
 
 
 async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
@@ -183,11 +178,13 @@ async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
         raise
 
 
-async def _start(command: list[str], mark: str, environment: Mapping[str, str], folder: Path | None) -> Session:
+async def _start(
+    command: Sequence[str], mark: str, environment: Mapping[str, str], descriptors: Sequence[int]
+) -> Session:
     process = await asyncio.create_subprocess_exec(
         *command,
         env=dict(environment),
-        cwd=folder,
+        pass_fds=descriptors,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -199,16 +196,20 @@ async def _start(command: list[str], mark: str, environment: Mapping[str, str], 
 
 
 async def _start_terminal(
-    command: list[str], mark: str, environment: Mapping[str, str], columns: int, rows: int, folder: Path | None
+    command: Sequence[str],
+    mark: str,
+    environment: Mapping[str, str],
+    size: tuple[int, int],
+    descriptors: Sequence[int],
 ) -> Session:
     host, guest = os.openpty()
     os.set_blocking(host, False)
     terminal = Terminal(host)
-    terminal.resize(columns, rows)
+    terminal.resize(*size)
     process = await asyncio.create_subprocess_exec(
         *("/usr/bin/setsid", "--ctty", "--wait", *command),
         env=dict(environment),
-        cwd=folder,
+        pass_fds=descriptors,
         stdin=guest,
         stdout=guest,
         stderr=guest,

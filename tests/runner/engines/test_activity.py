@@ -1,9 +1,10 @@
 """What engines measure in real workspaces, and what the runner concludes from it. Only the time is simulated.
 
-The containers are started with podman alone: what matters is how they are seen from outside.
+What matters is how they are seen from outside.
 """
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,14 @@ from fairlead.runner.activity import tracker as tracker_module
 from fairlead.runner.activity.tracker import SAMPLE_SECONDS, ActivityTracker, Cause
 from fairlead.runner.activity.traffic import KEEPALIVE_BYTES, SessionTraffic
 from fairlead.runner.engines import measurement
-from fairlead.runner.engines.contract import ActivitySample, ExecOptions, FolderSource, MeasuringEngine, WorkspaceSpec
+from fairlead.runner.engines.contract import (
+    ActivitySample,
+    ExecOptions,
+    FolderSource,
+    GitSource,
+    MeasuringEngine,
+    WorkspaceSpec,
+)
 from fairlead.runner.engines.devcontainer.connections import ESTABLISHED, LISTEN, TcpSocket, select_incoming
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.measurement import WriteScanner, has_writes_since
@@ -31,7 +39,6 @@ from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
 UID = "ac710174-0000-4000-8000-000000000001"
-MAIN = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 LISTENER = """
 import socket
 server = socket.create_server(("0.0.0.0", 8080))
@@ -66,12 +73,11 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def engine(containers: Containers) -> DevcontainerEngine:
-    work = containers.folder / "state/workspaces" / UID / "work"
-    work.mkdir(parents=True)
-    work.chmod(0o777)
-    arguments = ("--network=bridge", "--volume", f"{work}:/work", "--workdir=/work")
-    containers.podman("run", "--detach", f"--name=fairlead-{UID}", *arguments, IMAGE, "sh", "-c", MAIN)
-    return containers.engine()
+    configuration = {"image": IMAGE, "remoteUser": "root", "userEnvProbe": "none"}
+    url = containers.commit("demo", {".devcontainer/devcontainer.json": json.dumps(configuration)})
+    engine = containers.engine()
+    asyncio.run(engine.up(WorkspaceSpec(UID, "project", "demo", "ada", GitSource(url)), RecordedTask()))
+    return engine
 
 
 @pytest.fixture
@@ -144,8 +150,8 @@ async def test_bytes_from_outside_to_a_port_are_activity_and_those_within_are_no
     process = await watched.engine.exec(UID, ["python3", "-uc", LISTENER], ExecOptions())  # type: ignore[attr-defined]
     try:
         assert (await process.stdout.read(100)).startswith(b"ready")
-        listed = containers.podman("inspect", "--format", "{{.NetworkSettings.IPAddress}}", f"fairlead-{UID}")
-        _, writer = await asyncio.open_connection(listed.strip(), 8080)
+        listed = await run_inside(watched.engine, UID, "hostname -I")  # type: ignore[arg-type]
+        _, writer = await asyncio.open_connection(listed.output.strip(), 8080)
         assert await watched.watch(6) == IDLE
         assert list((await watched.sample()).connections.values()) == [0]
         writer.write(bytes(100_000))
@@ -176,11 +182,11 @@ def test_programs_of_a_workspace_that_talk_to_each_other_are_no_traffic() -> Non
 async def test_writes_below_the_work_folder_are_activity(watched: Watched) -> None:
     engine = watched.engine
     assert isinstance(engine, DevcontainerEngine)
-    assert (await run_inside(engine, UID, "mkdir -p /work/deep/er && touch /work/deep/er/file")).code == 0
+    assert (await run_inside(engine, UID, "mkdir -p deep/er && touch deep/er/file")).code == 0
     with frequent_scans():
         await asyncio.sleep(1.1)  # the beginning of the first scan is compared with the times of files
         assert await watched.watch(6) == IDLE
-        script = "cd /work/deep/er && echo more >>file && touch -d 2001-01-01 file"
+        script = "cd deep/er && echo more >>file && touch -d 2001-01-01 file"
         assert (await run_inside(engine, UID, script)).code == 0
         await watched.sample()
         assert watched.tracker.cause is Cause.FILES_WRITTEN
@@ -189,13 +195,13 @@ async def test_writes_below_the_work_folder_are_activity(watched: Watched) -> No
 async def test_a_stopped_workspace_ends_what_users_have_started_before_it_is_killed(
     engine: DevcontainerEngine, containers: Containers
 ) -> None:
-    script = "trap 'sleep 0.5; echo saved >/work/saved; exit' TERM; echo ready; while :; do sleep 0.1; done"
+    script = "trap 'sleep 0.5; echo saved >/workspaces/demo/saved; exit' TERM; echo ready; while :; do sleep 0.1; done"
     process = await engine.exec(UID, ["sh", "-c", script], ExecOptions())
     shell = await engine.exec(UID, ["sh", "-i"], ExecOptions(tty=True))  # it ignores TERM
     reading = asyncio.create_task(_read(shell.stdout))
     assert (await process.stdout.read(100)).startswith(b"ready")
     await engine.stop(UID, RecordedTask())
-    assert (containers.folder / "state/workspaces" / UID / "work/saved").read_text() == "saved\n"
+    assert (containers.folder / "state/workspaces" / UID / "work/demo/saved").read_text() == "saved\n"
     for each in (process, shell):
         await each.kill()
     await reading

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import platform
-import subprocess
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,22 +13,23 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import ContainerState, EngineError, GitSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.cgroups import find_box, list_roots, read_pids
+from fairlead.runner.engines.devcontainer.configuration import raise_refusals
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
-from fairlead.runner.engines.devcontainer.grant import encode_grant
+from fairlead.runner.engines.devcontainer.holder import Bind, find_holder
+from fairlead.runner.engines.devcontainer.inside.shim import REFUSED
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.preparation import build_grant, prepare
-from fairlead.runner.engines.devcontainer.sandbox import run_in_sandbox
 from fairlead.runner.engines.devcontainer.settings import Deadlines
-from fairlead.runner.engines.devcontainer.shim import REFUSED, main
-from fairlead.runner.engines.devcontainer.sources import SCRIPT_OF_COPY
+from fairlead.runner.engines.devcontainer.workspace_holder import SHIM, HolderFactory
+from fairlead.runner.engines.measurement import list_cgroup_pids, list_cgroups
 from tests.harness.eventually import eventually
-from tests.runner.harness.grants import make_grant
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
 ROOT = Path(__file__).parents[3]
-FORK_BOMB = "i=0; while [ $i -lt 200 ]; do sleep 1 & i=$((i+1)); done; wait"
+FORK_BOMB = "i=0; while [ $i -lt 400 ]; do sleep 1 & i=$((i+1)); done; wait"
 
 
 @pytest.fixture
@@ -47,10 +48,8 @@ def make_spec(containers: Containers, uid: str, files: Mapping[str, str] | str) 
 
 
 def assert_nothing_left(containers: Containers, uid: str) -> None:
-    listed = [containers.podman(*each) for each in (("ps", "--all"), ("network", "ls"), ("volume", "ls"), ("images",))]
-    assert uid not in "".join(listed)
-    assert containers.podman("ps", "--all", "--external", "-q").split() == []
     assert not (containers.folder / "state/workspaces" / uid).exists()
+    assert [str(path) for path in list_roots(uid) if path.exists()] == []
     left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if uid in read_text(path)]
     assert [read_text(path) for path in left] == []
 
@@ -69,7 +68,7 @@ async def test_a_configuration_that_is_a_link_is_not_read(containers: Containers
     task = RecordedTask()
     with pytest.raises(EngineError) as raised:
         await containers.engine().up(spec, task)
-    assert raised.value.reason == Reason.POLICY_VIOLATION
+    assert raised.value.reason == Reason.CONFIGURATION_INVALID
     assert "root:" not in task.text + raised.value.message
 
 
@@ -101,20 +100,26 @@ async def test_a_command_that_hangs_fails_with_its_name(containers: Containers, 
     assert (await run_inside(engine, uid, "id -un; pwd")).output.split() == ["root", "/workspaces/demo"]
 
 
-def test_an_image_for_another_platform_is_named(
-    containers: Containers, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").touch()
-    subprocess.run(["tar", "-C", str(tmp_path), "-cf", str(tmp_path / "empty.tar"), "file"], check=True)
+async def test_an_image_for_another_platform_is_named(containers: Containers, uid: str) -> None:
     other = "amd64" if platform.machine() == "aarch64" else "arm64"
-    containers.podman("import", f"--arch={other}", str(tmp_path / "empty.tar"), "localhost/elsewhere")
-    (tmp_path / "tmp").mkdir()
-    grant = make_grant(tmp_path, podman_environment=containers.environment)
-    (tmp_path / "grant.json").write_bytes(encode_grant(grant))
-    assert main(tmp_path, ["inspect", "--type", "image", "localhost/elsewhere"]) == REFUSED
-    assert f"localhost/elsewhere is for {other}" in capfd.readouterr().err
-    assert main(tmp_path, ["inspect", "--type", "image", IMAGE]) == 0
-    assert json.loads(capfd.readouterr().out)[0]["RepoTags"] == [f"{IMAGE}:latest"]
+    files = {
+        ".devcontainer/devcontainer.json": json.dumps({"build": {"dockerfile": "Dockerfile"}}),
+        ".devcontainer/Dockerfile": f"FROM {IMAGE}\n",
+    }
+    engine = containers.engine()
+    spec = make_spec(containers, uid, files)
+    await engine.up(spec, RecordedTask())
+    imported = f"cd /tmp && touch file && tar -cf x.tar file && podman import --arch={other} x.tar localhost/elsewhere"
+    containers.run(uid, "/bin/sh", "-c", imported)
+    command = (SHIM, "inspect", "--type", "image", "localhost/elsewhere")
+    holder = find_holder(open_folder(engine.settings.state_folder, uid).holder)
+    assert holder is not None
+    refused = await holder.run(*command)
+    assert (refused.code, f"localhost/elsewhere is for {other}" in refused.errors) == (REFUSED, True)
+    with pytest.raises(EngineError) as raised:
+        await raise_refusals(holder)
+    assert raised.value.reason == Reason.PLATFORM_MISMATCH
+    assert json.loads(containers.run(uid, *command[:-1], IMAGE))[0]["RepoTags"] == [f"{IMAGE}:latest"]
 
 
 @pytest.mark.long
@@ -129,7 +134,7 @@ async def test_delete_works_in_every_step_of_up(containers: Containers, uid: str
     await asyncio.wait((up, asyncio.create_task(task.wait_for_step(step))), return_when=asyncio.FIRST_COMPLETED)
     assert not up.done()
     if step == "Build":
-        await eventually(lambda: containers.podman("ps", "--all", "--external", "-q").split())  # the build has begun
+        await eventually(lambda: list_cgroup_pids(find_box(uid, "pids")))  # the build has begun
     task.is_cancelled = True
     up.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -158,33 +163,57 @@ async def test_a_runner_that_was_killed_is_continued_by_the_next_one(containers:
     assert "commands ran" in task.text
     assert (await engine.status(uid)).state is ContainerState.RUNNING
     assert (await run_inside(engine, uid, "id -un")).output == "dev\n"
-    assert len(containers.podman("ps", "-q").split()) == 1
+    assert len(containers.podman(uid, "ps", "-q").split()) == 1
 
 
-async def test_a_file_without_content_does_not_fill_the_disk_when_it_is_copied(
-    containers: Containers, uid: str
-) -> None:
-    engine = containers.engine()
-    folder = open_folder(engine.settings.state_folder, uid)
-    grant = build_grant(engine.settings, make_spec(containers, uid, "{}"), folder, "task-1")
-    await prepare(engine.podman, folder, grant)
-    work, staging = folder.work / grant.project, folder.staging / grant.project
-    os.truncate(os.open(work / "large", os.O_CREAT | os.O_WRONLY), 1 << 40)
-    volumes = (f"{work}:/work:ro", f"{staging}:/staging")
-    result = await run_in_sandbox(engine.podman, folder, grant, ["/bin/sh", "-c", SCRIPT_OF_COPY], volumes)
-    assert (result.code, result.errors) == (0, "")
-    copy = (staging / "large").stat()
-    assert (copy.st_size, copy.st_blocks) == (1 << 40, 0)
-
-
-async def test_the_sandbox_shows_nothing_of_the_machine_but_its_programs(containers: Containers, uid: str) -> None:
+async def test_a_program_alone_sees_nothing_of_the_machine_but_its_programs(containers: Containers, uid: str) -> None:
     engine = containers.engine()
     spec = make_spec(containers, uid, "{}")
     folder = open_folder(engine.settings.state_folder, uid)
     grant = build_grant(engine.settings, spec, folder, "task-1")
-    await prepare(engine.podman, folder, grant)
-    script = "cat /proc/self/uid_map; ls -A /root /home /source /etc/shadow /var/lib; touch /usr/x; cat /proc/1/environ"
-    result = await run_in_sandbox(engine.podman, folder, grant, ["/bin/sh", "-c", script])
+    factory = HolderFactory(engine.settings, folder, grant, await prepare(engine.settings, folder, grant))
+    script = "cat /proc/self/uid_map; ls -A /root /home /source /etc/shadow /var/lib; touch /usr/x; cat /proc/*/environ"
+    os.environ["RUNNER_CANARY"] = "canary-of-the-runner"
+    try:
+        result = await factory.run_alone(["/bin/sh", "-c", script], [])
+    finally:
+        del os.environ["RUNNER_CANARY"]
     assert str(grant.first_uid) in result.output.split()
     assert "cannot access '/etc/shadow'" in result.errors and "Read-only file system" in result.errors
-    assert "CONTAINERS_CONF" not in result.output
+    assert "canary-of-the-runner" not in result.output
+
+
+async def test_what_one_program_alone_leaves_is_not_there_for_the_next(containers: Containers, uid: str) -> None:
+    """A planted shell would otherwise get the credentials of the next clone."""
+    engine = containers.engine()
+    folder = open_folder(engine.settings.state_folder, uid)
+    grant = build_grant(engine.settings, make_spec(containers, uid, "{}"), folder, "task-1")
+    factory = HolderFactory(engine.settings, folder, grant, await prepare(engine.settings, folder, grant))
+    planted = "for f in /bin/sh /usr/bin/git /workspaces /etc/passwd /x; do ln -sfn /work $f; cp /bin/true $f; done"
+    left = "mkdir -p /tmp/x /run/x; touch /tmp/x/y /run/x/y /dev/shm/y; sleep 4245 >/dev/null 2>&1 &"
+    binds = [Bind(str(folder.work / grant.project), "/work", read_only=False)]
+    await factory.run_alone(["/bin/sh", "-c", f"{planted}; {left}"], binds)
+    seen = await factory.run_alone(["/bin/sh", "-c", "ls / /tmp /run /dev/shm; cat /proc/*/cmdline"], binds)
+    assert "y" not in seen.output.split() and "x" not in seen.output.split() and "4245" not in seen.output
+    assert os.readlink("/bin") == "usr/bin"
+
+
+async def test_a_killed_holder_leaves_nothing_running_and_the_workspace_comes_back(
+    containers: Containers, uid: str
+) -> None:
+    configuration = json.dumps({"image": IMAGE, "userEnvProbe": "none", "remoteUser": "root"})
+    engine, spec = containers.engine(), make_spec(containers, uid, configuration)
+    await engine.up(spec, RecordedTask())
+    await run_inside(engine, uid, "echo kept >file; sleep 4246 >/dev/null 2>&1 &")
+    holder = find_holder(open_folder(engine.settings.state_folder, uid).holder)
+    assert holder is not None
+    os.kill(holder.pid, signal.SIGKILL)
+    await eventually(lambda: list_holder_pids(uid) == [])
+    status = await engine.status(uid)
+    assert (status.state, status.cause.split(":")[0]) == (ContainerState.STOPPED, "Exited")
+    await engine.up(spec, RecordedTask("task-2"))
+    assert (await run_inside(engine, uid, "cat file")).output == "kept\n"
+
+
+def list_holder_pids(uid: str) -> list[int]:
+    return [pid for root in list_roots(uid) for folder in list_cgroups(root) for pid in read_pids(folder)]

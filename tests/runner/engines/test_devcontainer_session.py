@@ -15,16 +15,19 @@ import pytest
 
 from fairlead.runner.engines import sessions
 from fairlead.runner.engines.contract import ContainerState, EngineError, ExecOptions, GitSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
-from fairlead.runner.engines.devcontainer.podman import run_program
+from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.devcontainer.programs import run_program
 from fairlead.runner.engines.sessions import list_pids, read_mark
 from tests.harness.eventually import eventually
-from tests.runner.harness.podman import IMAGE, SMALL, Containers
+from tests.runner.harness.podman import IMAGE, SMALL, Containers, list_leftovers
 from tests.runner.harness.sessions import read_all, run_inside
 from tests.runner.harness.tasks import RecordedTask
 
 UID = "5e55104e-0000-4000-8000-000000000001"
 SECRET = "canary-of-a-secret"
+LIMIT_FILES = (("memory", "memory.max", "memory.limit_in_bytes"), ("pids", "pids.max"))
 CONFIGURATION = {
     "image": IMAGE,
     "remoteUser": "dev",
@@ -46,7 +49,7 @@ class Running:
         return outcome.output
 
     def inspect(self) -> str:
-        return self.containers.podman("container", "inspect", f"fairlead-{UID}")
+        return self.containers.podman(UID, "container", "inspect", CONTAINER)
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +116,9 @@ async def test_the_workspace_cannot_change_its_own_secrets_folder(running: Runni
 
 
 async def test_the_container_has_the_limits_and_no_way_to_more_privileges(running: Running) -> None:
-    host = json.loads(running.inspect())[0]["HostConfig"]
-    assert (host["Memory"], host["PidsLimit"]) == (SMALL.memory_bytes, SMALL.processes)
-    assert not host["Privileged"]
+    memory, processes = (read_limit(controller, *names) for controller, *names in LIMIT_FILES)
+    assert (memory, processes) == (SMALL.memory_bytes, SMALL.processes)
+    assert not json.loads(running.inspect())[0]["HostConfig"]["Privileged"]
     status = await running.run("cat /proc/self/status", user="root")
     assert "NoNewPrivs:\t1" in status
     capabilities = int(re.findall(r"CapBnd:\s+(\w+)", status)[0], 16)
@@ -258,20 +261,20 @@ async def test_a_neighbour_with_a_volume_reaches_nothing_of_it(running: Running)
         assert int(maps[1]) - int(maps[0]) == 65536
     finally:
         await engine.delete(uid, RecordedTask("task-of-the-neighbour"))
-    listed = [running.containers.podman(*each) for each in (("images",), ("volume", "ls"), ("network", "ls"))]
-    assert uid not in "".join(listed)
+    assert not (running.containers.folder / "state/workspaces" / uid).exists()
+    assert list_leftovers(uid, int(maps[1])) == []
 
 
 async def test_up_of_a_running_workspace_changes_nothing(running: Running) -> None:
-    before = running.containers.podman("ps", "-q")
+    before = running.containers.podman(UID, "ps", "-q")
     task = RecordedTask("task-2")
     await running.engine.up(running.spec, task)
-    assert (running.containers.podman("ps", "-q"), task.steps) == (before, [])
+    assert (running.containers.podman(UID, "ps", "-q"), task.steps) == (before, [])
 
 
 async def test_a_stopped_workspace_says_so_and_comes_back_with_its_files(running: Running) -> None:
     await running.run("echo kept >file; sudo -n true 2>/dev/null; true")
-    before = running.containers.podman("ps", "-q")
+    before = running.containers.podman(UID, "ps", "-q")
     await running.engine.stop(UID, RecordedTask("task-3"))
     status = await running.engine.status(UID)
     assert (status.state, status.cause) == (ContainerState.STOPPED, "Stopped")
@@ -281,15 +284,15 @@ async def test_a_stopped_workspace_says_so_and_comes_back_with_its_files(running
     await running.engine.up(running.spec, RecordedTask("task-4"))
     assert await run_lines(running, "cat file") == ["kept"]
     assert (await running.engine.status(UID)).cause == ""
-    assert running.containers.podman("ps", "-q") == before
+    assert running.containers.podman(UID, "ps", "-q") == before
 
 
 async def test_a_workspace_whose_main_process_is_killed_says_so(running: Running) -> None:
     await running.run(
         "mkdir -p deep/er && touch deep/er/file && chmod 0 deep/er && ln -s /etc/passwd link", user="root"
     )
-    running.containers.podman("kill", "--signal=KILL", f"fairlead-{UID}")
-    await eventually(lambda: "Exited" in running.containers.podman("ps", "--all", "--format={{.Status}}"))
+    running.containers.podman(UID, "kill", "--signal=KILL", CONTAINER)
+    await eventually(lambda: "Exited" in running.containers.podman(UID, "ps", "--all", "--format={{.Status}}"))
     status = await running.engine.status(UID)
     assert (status.state, status.cause.split(":")[0]) == (ContainerState.STOPPED, "OutOfMemory")
 
@@ -299,9 +302,13 @@ async def test_delete_leaves_nothing(running: Running) -> None:
     assert (await running.engine.status(UID)).state is ContainerState.NOT_FOUND
     assert await running.engine.list_workspaces() == {}
     assert list((running.containers.folder / "state/workspaces").iterdir()) == []
-    assert running.containers.podman("ps", "--all", "--external", "-q").split() == []
-    assert UID not in running.containers.podman("network", "ls") + running.containers.podman("volume", "ls")
+    assert list_leftovers(UID, running.engine.settings.first_uid) == []
     assert os.listdir("/etc")
+
+
+def read_limit(controller: str, *names: str) -> int:
+    box = find_box(UID, controller)
+    return next(int((box / name).read_text()) for name in names if (box / name).exists())
 
 
 async def run_lines(running: Running, script: str) -> list[str]:

@@ -9,7 +9,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -49,21 +49,15 @@ REFUSED_CONFIGURATION = {
     "work folder elsewhere": ({"workspaceMount": "type=bind,source=/,target=/w"}, "workspaceMount is refused"),
     "port of the machine": ({"appPort": [22]}, "appPort is refused"),
     "Compose": ({"dockerComposeFile": "compose.yml", "service": "x"}, "dockerComposeFile is refused"),
-    "Dockerfile that is a link": ({"dockerFile": "Link"}, "dockerfile 'Link' is refused"),
-    "context outside": ({"context": "../../.."}, "context '../../..' is refused"),
-    "image by digest": ({"image": "39c377c59689"}, "image '39c377c59689' is refused"),
     "feature of any registry": (
         {"features": {"registry.example.com/x/y:1": {}}},
         "feature 'registry.example.com/x/y:1'",
     ),
-    "feature of the machine itself": ({"features": {"127.0.0.1:{port}/x/y:1": {}}}, "feature '127.0.0.1:"),
     "unknown property": ({"extends": "/etc"}, "extends is not a property"),
 }
 """Properties of a devcontainer.json, and what the refusal says."""
 
 INHERITED = {
-    "privileged by an image": "privileged needs the permission",
-    "mount of the root by an image": "{'type': 'bind', 'source': '/', 'target': '/host'} is refused",
     "capability by a feature": "capAdd needs the permission",
     "no AppArmor by a feature": "securityOpt needs the permission",
     "command at the start by a feature": "entrypoints needs the permission",
@@ -78,20 +72,6 @@ FEATURE = {
     "securityOpt": ["apparmor=unconfined"],
     "entrypoint": "/entrypoint",
     "mounts": [{"type": "bind", "source": "/run/podman/podman.sock", "target": "/var/run/docker.sock"}],
-}
-
-REFUSED_INSTRUCTIONS = {
-    "RUN --mount=type=secret,id=key,target=/k true": "RUN --mount=type=secret",
-    "RUN --mount=type=ssh true": "RUN --mount=type=ssh",
-    "RUN --mount=type=bind,source=/,target=/h true": "RUN --mount=type=bind",
-    "RUN --network=host true": "RUN --network=host",
-    "RUN --security=insecure true": "RUN --security=insecure",
-    "ADD http://127.0.0.1:{port}/x /x": "ADD of anything but plain paths",
-    "COPY --from=39c377c59689 / /x": "the image '39c377c59689'",
-    f"COPY --from=containers-storage:{IMAGE} / /x": "the image 'containers-storage:",
-    "COPY --from=oci-archive:/etc/x / /x": "the image 'oci-archive:/etc/x'",
-    "COPY --from=127.0.0.1:{port}/x / /x": "the image '127.0.0.1:",
-    f"COPY --from=localhost/fairlead-{UID}/vsc-x / /x": "the image 'localhost/fairlead-",
 }
 
 # --- what a container may try -----------------------------------------------------------------------------------------
@@ -241,7 +221,7 @@ def refused_configuration(hostile: Hostile) -> str:
                 case dict():
                     value = {**before, **value}
             merged[name] = value
-    files = {".devcontainer/devcontainer.json": json.dumps(merged), ".devcontainer/Link": "->/etc/shadow"}
+    files = {".devcontainer/devcontainer.json": json.dumps({"image": IMAGE, **merged})}
     return hostile.bring_up(1, files)[0]
 
 
@@ -251,13 +231,14 @@ def test_a_configuration_is_refused(refused_configuration: str, trick: str) -> N
 
 
 @pytest.fixture(scope="module")
-def refused_metadata(hostile: Hostile, tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("labelled")
+def refused_metadata(hostile: Hostile) -> str:
+    """The label is that of an image which is built here: before the build, nobody can know it."""
     label = json.dumps(LABEL).replace('"', '\\"')
-    (folder / "Dockerfile").write_text(f'FROM {IMAGE}\nLABEL devcontainer.metadata="{label}"\n')
-    hostile.containers.podman("build", "-q", "-t", "localhost/labelled", str(folder))
     files = {
-        ".devcontainer/devcontainer.json": json.dumps({"image": "localhost/labelled", "features": {"./evil": {}}}),
+        ".devcontainer/devcontainer.json": json.dumps(
+            {"build": {"dockerfile": "Dockerfile"}, "features": {"./evil": {}}}
+        ),
+        ".devcontainer/Dockerfile": f'FROM {IMAGE}\nLABEL devcontainer.metadata="{label}"\n',
         ".devcontainer/evil/devcontainer-feature.json": json.dumps(FEATURE),
         ".devcontainer/evil/install.sh": "#!/bin/sh\n",
     }
@@ -265,23 +246,30 @@ def refused_metadata(hostile: Hostile, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.parametrize("trick", INHERITED)
-def test_what_an_image_or_a_feature_brings_is_refused(refused_metadata: str, trick: str) -> None:
+def test_what_a_feature_brings_is_refused(refused_metadata: str, trick: str) -> None:
     assert INHERITED[trick] in refused_metadata
 
 
-@pytest.fixture(scope="module")
-def refused_build(hostile: Hostile) -> str:
-    lines = [hostile.fill(line) for line in REFUSED_INSTRUCTIONS]
-    files = {
-        ".devcontainer/devcontainer.json": json.dumps({"build": {"dockerfile": "Dockerfile"}}),
-        ".devcontainer/Dockerfile": "\n".join([f"FROM {IMAGE}", *lines, ""]),
-    }
-    return hostile.bring_up(3, files)[0]
-
-
-@pytest.mark.parametrize("instruction", REFUSED_INSTRUCTIONS)
-def test_an_instruction_of_a_dockerfile_is_refused(refused_build: str, instruction: str) -> None:
-    assert REFUSED_INSTRUCTIONS[instruction] in refused_build
+async def test_what_the_label_of_an_image_brings_is_refused(hostile: Hostile) -> None:
+    containers, uid, engine = hostile.containers, UID.format(3), hostile.containers.engine()
+    url = containers.commit(uid, {".devcontainer.json": json.dumps({"image": IMAGE, "userEnvProbe": "none"})})
+    spec = WorkspaceSpec(uid, "project", "demo", "mallory", GitSource(url))
+    try:
+        await engine.up(spec, RecordedTask())
+        label = f"devcontainer.metadata={json.dumps(LABEL)}"
+        containers.run(uid, "/bin/sh", "-c", f"echo FROM {IMAGE} >/tmp/Dockerfile")
+        containers.podman(
+            uid, "build", f"--label={label}", "--tag=localhost/labelled", "--file=/tmp/Dockerfile", "/tmp"
+        )
+        changed = json.dumps({"image": "localhost/labelled", "userEnvProbe": "none"})
+        containers.run(uid, "/bin/sh", "-c", 'printf %s "$1" >/workspaces/demo/.devcontainer.json', "sh", changed)
+        with pytest.raises(EngineError) as raised:
+            await engine.up(replace(spec, recreate=True), RecordedTask("task-2"))
+    finally:
+        await engine.delete(uid, RecordedTask("cleanup"))
+    assert raised.value.reason == Reason.POLICY_VIOLATION
+    assert "privileged needs the permission" in raised.value.message
+    assert "{'type': 'bind', 'source': '/', 'target': '/host'} is refused" in raised.value.message
 
 
 # --- what runs, and reaches nothing -----------------------------------------------------------------------------------

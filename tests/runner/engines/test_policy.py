@@ -1,6 +1,5 @@
 """What a devcontainer.json may ask for."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,23 +21,29 @@ HARMLESS: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    project = tmp_path / "staging" / "demo"
-    (project / ".devcontainer").mkdir(parents=True)
-    (project / ".devcontainer" / "Dockerfile").touch()
-    return tmp_path
-
-
-def check(folder: Path, *permissions: str, merged: dict[str, Any] | None = None, **properties: Any) -> list[str]:
-    path = {"configFilePath": {"fsPath": f"{folder}/staging/demo/.devcontainer/devcontainer.json"}}
+def check(*permissions: str, merged: dict[str, Any] | None = None, **properties: Any) -> list[str]:
+    path = {"configFilePath": {"fsPath": "/workspaces/demo/.devcontainer/devcontainer.json"}}
     configuration = {**HARMLESS, **path, **properties}
     result = {"configuration": configuration, "mergedConfiguration": {**configuration, **(merged or {})}}
-    return check_configuration(result, make_grant(folder, *permissions))
+    return check_configuration(result, make_grant(*permissions))
 
 
-def test_an_ordinary_configuration_passes(folder: Path) -> None:
-    assert check(folder, build={"dockerfile": "Dockerfile", "context": "..", "args": {"A": "b"}}) == []
+def test_an_ordinary_configuration_passes() -> None:
+    assert check(build={"dockerfile": "Dockerfile", "context": "..", "args": {"A": "b"}}) == []
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"build": {"dockerfile": "/etc/shadow"}},
+        {"build": {"dockerfile": "../../../../etc/shadow", "context": "/"}},
+        {"dockerFile": "Dockerfile", "context": ".."},
+        {"image": "39c377c59689"},
+    ],
+    ids=str,
+)
+def test_a_repository_may_name_any_file_and_image_because_it_finds_only_its_own(properties: dict[str, Any]) -> None:
+    assert check(**properties) == []
 
 
 @pytest.mark.parametrize(
@@ -62,20 +67,19 @@ def test_an_ordinary_configuration_passes(folder: Path) -> None:
         {"runArgs": ["--shm-size=1g", "--privileged"]},
         {"runArgs": ["--shm-size", "--device=/dev/sda"]},
         {"runArgs": "--privileged"},
-        {"build": {"dockerfile": "/etc/shadow"}},
-        {"build": {"dockerfile": "../../../../etc/shadow"}},
-        {"build": {"dockerfile": "Dockerfile", "context": "../../.."}},
         {"build": {"dockerfile": "Dockerfile", "secrets": ["x"]}},
-        {"dockerFile": "/etc/shadow"},
-        {"dockerFile": "Dockerfile", "context": "/"},
-        {"image": "39c377c59689"},
+        {"build": "Dockerfile"},
+        {"mounts": ["type=volume,source=x,target=/proc/sys"]},
+        {"mounts": ["type=volume,source=x"]},
+        {"mounts": [7]},
+        {"service": "app"},
         {"aPropertyOfTheFuture": True},
     ],
     ids=str,
 )
-def test_some_things_are_refused_whatever_the_template_allows(folder: Path, properties: dict[str, Any]) -> None:
+def test_some_things_are_refused_whatever_the_template_allows(properties: dict[str, Any]) -> None:
     allowed = ("privileged", "capAdd", "securityOpt", "mounts", "runArgs", "features", "entrypoints", "buildOptions")
-    assert check(folder, *allowed, **properties)
+    assert check(*allowed, **properties)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +94,9 @@ def test_some_things_are_refused_whatever_the_template_allows(folder: Path, prop
         ("buildOptions", {"build": {"dockerfile": "Dockerfile", "options": ["--no-cache"]}}),
     ],
 )
-def test_a_template_can_allow_a_property(folder: Path, permission: str, properties: dict[str, Any]) -> None:
-    assert check(folder, **properties)
-    assert check(folder, permission, **properties) == []
+def test_a_template_can_allow_a_property(permission: str, properties: dict[str, Any]) -> None:
+    assert check(**properties)
+    assert check(permission, **properties) == []
 
 
 @pytest.mark.parametrize(
@@ -103,25 +107,21 @@ def test_a_template_can_allow_a_property(folder: Path, permission: str, properti
         {"securityOpt": ["apparmor=unconfined"]},
         {"mounts": ["type=bind,source=/,target=/host"]},
         {"entrypoints": ["/x"]},
+        {"aPropertyOfTheFuture": True},
     ],
     ids=str,
 )
-def test_what_an_image_or_a_feature_brings_is_refused_as_well(folder: Path, merged: dict[str, Any]) -> None:
-    assert check(folder, merged=merged)
+def test_what_an_image_or_a_feature_brings_is_refused_as_well(merged: dict[str, Any]) -> None:
+    assert check(merged=merged)
 
 
-def test_a_link_to_a_file_outside_is_refused(folder: Path) -> None:
-    (folder / "staging/demo/.devcontainer/Link").symlink_to("/etc/shadow")
-    assert check(folder, build={"dockerfile": "Link"})
-
-
-def test_features_from_listed_sources_need_no_permission(folder: Path) -> None:
+def test_features_from_listed_sources_need_no_permission() -> None:
     configuration: dict[str, Any] = {"features": {"registry.example.com/features/go:1": {}}}
-    listed = make_grant(folder, feature_sources=("registry.example.com/features/",))
+    listed = make_grant(feature_sources=("registry.example.com/features/",))
     assert check_configuration({"configuration": configuration}, listed) == []
-    assert check_configuration({"configuration": configuration}, make_grant(folder)) != []
+    assert check_configuration({"configuration": configuration}, make_grant()) != []
 
 
-def test_all_refusals_are_reported_at_once_and_each_once(folder: Path) -> None:
-    found = check(folder, initializeCommand="x", privileged=True, appPort=22)
+def test_all_refusals_are_reported_at_once_and_each_once() -> None:
+    found = check(initializeCommand="x", privileged=True, appPort=22)
     assert len(found) == 3

@@ -2,11 +2,10 @@
 
 import asyncio
 import os
-from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.sessions import MARK, list_pids, new_mark, read_mark, start_session, start_terminal_session
+from fairlead.runner.engines.sessions import MARK, list_pids, new_mark, read_mark, start_session
 
 
 def find(mark: str) -> list[int]:
@@ -37,15 +36,14 @@ async def test_a_caller_that_is_cancelled_while_a_session_starts_leaves_no_proce
     assert find(mark) == []
 
 
-async def test_podman_runs_in_the_given_folder(tmp_path: Path) -> None:
-    command, environment = ["/bin/sh", "-c", ">oom"], {"PATH": os.defpath}
-    for name in ("plain", "terminal"):
-        folder, mark = tmp_path / name, new_mark("uid-of-sessions")
-        folder.mkdir()
-        if name == "plain":
-            session = await start_session(command, mark, environment, folder)
-        else:
-            session = await start_terminal_session(command, mark, environment, 80, 24, folder)
-        assert await session.podman.wait() == 0
+async def test_a_process_inherits_the_given_descriptors() -> None:
+    for size in (None, (80, 24)):
+        descriptor = os.memfd_create("given", 0)
+        os.write(descriptor, b"exit 7")
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        mark, environment = new_mark("uid-of-sessions"), {"PATH": os.defpath}
+        command = ["/bin/sh", f"/proc/self/fd/{descriptor}"]
+        session = await start_session(command, mark, environment, size, (descriptor,))
+        os.close(descriptor)
+        assert await session.wait() == 7
         await session.kill()
-        assert (folder / "oom").exists()

@@ -1,6 +1,7 @@
 """Sources that are refused before anything is fetched."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from fairlead.runner.engines.contract import (
 )
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.sources import (
-    SCRIPT_OF_CLONE,
+    SCRIPT,
     dotfiles_options,
     find_protocol,
     plan_fetch,
@@ -94,13 +95,31 @@ def test_only_the_protocol_of_the_source_is_allowed_to_git(tmp_path: Path) -> No
     assert "canary" not in repr(fetch)
 
 
-def test_a_repository_on_disk_is_mounted_read_only(tmp_path: Path) -> None:
+def test_a_repository_on_disk_is_found_where_the_script_sees_it(tmp_path: Path) -> None:
     fetch = plan_fetch(GitSource(f"file://{tmp_path}/allowed/repository"), settings(tmp_path), {})
-    assert fetch.volumes == (f"{tmp_path}/allowed/repository:/source:ro",)
-    assert fetch.variables["GIT_ALLOW_PROTOCOL"] == "file"
+    assert fetch.folder == f"{tmp_path}/allowed/repository"
+    assert (fetch.variables["GIT_ALLOW_PROTOCOL"], fetch.variables["URL"]) == ("file", "file:///source")
+    assert fetch.variables["ORIGIN"] == f"file://{tmp_path}/allowed/repository"
 
 
-@pytest.mark.parametrize("script", [SCRIPT_OF_CLONE, CLONE], ids=["devcontainer", "kubernetes"])
+def test_a_folder_that_is_a_link_is_given_as_the_one_that_was_checked(tmp_path: Path) -> None:
+    allowed = settings(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "allowed" / "repository")
+    fetch = plan_fetch(FolderSource(str(tmp_path / "link")), allowed, {})
+    assert (fetch.folder, fetch.variables) == (f"{tmp_path}/allowed/repository", {"KIND": "folder"})
+
+
+def test_the_variables_of_the_script_reach_it_unchanged_and_run_nothing(tmp_path: Path) -> None:
+    token = "a'b\"c$(touch x)`touch y`\n$HOME \\"
+    fetch = plan_fetch(GitSource("https://example.com/x"), settings(tmp_path), {GIT_TOKEN: token})
+    script = 'eval "$(cat)"; printf %s "$TOKEN"'
+    command = ["/bin/sh", "-c", script]
+    found = subprocess.run(command, input=fetch.script_input, stdout=subprocess.PIPE, cwd=tmp_path, check=True)
+    assert found.stdout.decode() == token
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["allowed"]
+
+
+@pytest.mark.parametrize("script", [SCRIPT, CLONE], ids=["devcontainer", "kubernetes"])
 def test_no_redirect_takes_the_token_to_another_host(script: str) -> None:
     assert "set -- -c http.followRedirects=false -c credential.helper=" in script
     remote = [line for line in script.splitlines() if re.search(r"\bgit\b.*\b(clone|fetch) --quiet", line)]

@@ -14,7 +14,6 @@ def print_build(step: str) -> None:
 
 async def main(arguments: list[str]) -> None:
     folder, number, uid, url = arguments
-    environment = {"CONTAINERS_CONF": f"{folder}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{folder}/storage.conf"}
-    containers = Containers(Path(folder), environment, int(number))
+    containers = Containers(Path(folder), int(number))
     task = RecordedTask("task-of-the-first-runner", on_step=print_build)
     await containers.engine().up(WorkspaceSpec(uid, "project", "demo", "ada", GitSource(url)), task)

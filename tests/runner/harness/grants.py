@@ -1,7 +1,6 @@
 """Grants for tests of the policy and the shim, which need no containers."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from fairlead.runner.engines.devcontainer.grant import Grant
 
@@ -9,19 +8,16 @@ UID = "11111111-aaaa-4aaa-8aaa-000000000001"
 CONTAINER = "c" * 64
 
 
-def make_grant(folder: Path | str = "/state/workspaces/w", *permissions: str, **changes: object) -> Grant:
+def make_grant(*permissions: str, **changes: object) -> Grant:
     grant = Grant(
         uid=UID,
         task_id="task-1",
         runner="runner",
         template_hash="t1",
         podman="/usr/bin/podman",
-        podman_environment={},
         permissions=permissions,
         environment={"STAGE": "test"},
-        folder=str(folder),
         project="demo",
-        network=f"fairlead-{UID}",
         first_uid=1_000_000_000,
         memory_bytes=256 << 20,
         cpus=1.5,

@@ -4,9 +4,9 @@
 networks and its own range of user ids, so that tests of several files run at the same time.
 """
 
+import asyncio
 import fcntl
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -18,10 +18,18 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import Limits
+from fairlead.runner.engines.devcontainer.cgroups import list_roots
+from fairlead.runner.engines.devcontainer.cleanup import remove_everything
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
-from fairlead.runner.engines.devcontainer.firewall import CHAIN, list_rules
-from fairlead.runner.engines.devcontainer.networks_folder import find_networks_folder
+from fairlead.runner.engines.devcontainer.firewall import CHAIN, list_routing_rules, list_rules
+from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
+from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, find_holder
+from fairlead.runner.engines.devcontainer.layout import list_folders, open_folder
+from fairlead.runner.engines.devcontainer.network import NAMESPACES, network_name
 from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.measurement import read_process
+from fairlead.runner.engines.sessions import list_pids
+from tests.runner.harness.root_programs import HARNESS_VARIABLE, watch_root_programs
 
 TOOLS = Path(__file__).resolve().parents[3] / ".tools"
 IMAGE = "localhost/workspace"
@@ -33,7 +41,6 @@ class Containers:
     """A place for containers. `folder` holds everything, `repositories` may be sources."""
 
     folder: Path
-    environment: Mapping[str, str]
     number: int
 
     @property
@@ -45,12 +52,11 @@ class Containers:
             "state_folder": self.folder / "state",
             "runner": f"test-{self.number}",
             "cli": (find_node(), str((TOOLS / "bin/devcontainer").resolve())),
-            "podman_environment": self.environment,
+            "image_stores": (TOOLS / "images/storage",),
             "allowed_folders": (self.repositories,),
             "default_limits": SMALL,
             "min_free_bytes": 1 << 20,
             "first_uid": 1_000_000_000 + self.number * 64 * 65536,
-            "networks_folder": find_networks_folder(self.environment),
             "network_pool": f"10.{214 + self.number // 64}.{self.number % 64 * 4}.0/22",
         }
         return Settings(**{**defaults, **changes})  # type: ignore[arg-type]
@@ -58,10 +64,21 @@ class Containers:
     def engine(self, **changes: object) -> DevcontainerEngine:
         return DevcontainerEngine(self.settings(**changes))
 
-    def podman(self, *arguments: str, check: bool = True) -> str:
-        command = ["podman", *arguments]
-        environment = {**os.environ, **self.environment}
-        return subprocess.run(command, env=environment, check=check, capture_output=True, text=True).stdout
+    def list_states(self) -> list[Path]:
+        """State folders of engines: that of the tests, and those of runners."""
+        return [self.folder / "state", *self.folder.glob("*/state/engines/*")]
+
+    def podman(self, uid: str, *arguments: str, check: bool = True) -> str:
+        """Runs podman in the holder of a workspace."""
+        return self.run(uid, "podman", *arguments, check=check)
+
+    def run(self, uid: str, *command: str, check: bool = True) -> str:
+        """Runs a program in the holder of a workspace, as its tools run."""
+        holders = [find_holder(open_folder(state, uid).holder) for state in self.list_states()]
+        holder = next((each for each in holders if each is not None), None)
+        assert holder is not None, f"{uid} has no holder"
+        entered = holder.enter(command)
+        return subprocess.run(entered, env=dict(ENVIRONMENT), check=check, capture_output=True, text=True).stdout
 
     def commit(self, name: str, files: Mapping[str, str]) -> str:
         """Creates a repository with one commit, and returns its URL."""
@@ -71,7 +88,8 @@ class Containers:
             (folder / path).write_text(text)
         identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
         for command in (("init", "-q", "-b", "main"), ("add", "-A"), (*identity, "commit", "-qm", "First")):
-            subprocess.run(["git", "-C", str(folder), *command], check=True, capture_output=True)
+            environment = {**os.environ, HARNESS_VARIABLE: "1"}
+            subprocess.run(["git", "-C", str(folder), *command], env=environment, check=True, capture_output=True)
         return f"file://{folder}"
 
 
@@ -79,18 +97,18 @@ class Containers:
 def open_containers() -> Iterator[Containers]:
     """Skips the test where the machine lacks something; in CI that is a failure."""
     require_podman()
-    # Not below pytest's own folders: the users of containers must be able to pass all folders above theirs.
     folder = Path(tempfile.mkdtemp(prefix="workspaces-", dir="/var/tmp"))
-    folder.chmod(0o711)
+    folder.chmod(0o711)  # users of containers read the repositories
     with take_number() as number:
-        containers = Containers(folder, write_configuration(folder), number)
+        containers = Containers(folder, number)
         containers.repositories.mkdir()
         try:
-            yield containers
+            with watch_root_programs(os.getpid()):
+                yield containers
         finally:
-            containers.podman("rm", "--all", "--force", "--time=0", check=False)
-            containers.podman("network", "prune", "--force", check=False)
-            subprocess.run(["umount", str(folder / "storage/overlay")], check=False, capture_output=True)
+            for state in containers.list_states():
+                for each in list_folders(state):
+                    asyncio.run(remove_everything(containers.settings(state_folder=state), each))
             shutil.rmtree(folder)
             remove_firewall(containers.settings())
 
@@ -113,9 +131,27 @@ def remove_firewall(settings: Settings) -> None:
     """Removes the rules of an engine that is gone. The chain stays: another test may be about to use it."""
     pool = ("-s", settings.network_pool)
     rules = [[CHAIN, *pool, *rule] for rule in list_rules(settings)]
-    commands = [["-D", *rule] for rule in (["PREROUTING", *pool, "-j", CHAIN], *rules)]
-    for command in commands:
-        subprocess.run(["iptables", "--wait", "-t", "mangle", *command], check=False, capture_output=True)
+    removed = [("mangle", rule) for rule in (["PREROUTING", *pool, "-j", CHAIN], *rules)]
+    removed += [(table, rule) for table, _, rule in list_routing_rules(settings)]
+    for table, rule in removed:
+        subprocess.run(["iptables", "--wait", "-t", table, "-D", *rule], check=False, capture_output=True)
+
+
+def list_leftovers(uid: str, first_uid: int) -> list[str]:
+    """What is left on the machine of a workspace with this uid and these ids, apart from its folder."""
+    network = network_name(first_uid)
+    found = [str(path) for path in (NAMESPACES / network, Path("/sys/class/net", network)) if path.exists()]
+    found += [str(path) for path in list_roots(uid) if path.exists()]
+    owners = range(first_uid, first_uid + IDS_PER_WORKSPACE)
+    found += [str(pid) for pid in list_pids() if _read_owner(Path(f"/proc/{pid}")) in owners and read_process(pid)]
+    return found
+
+
+def _read_owner(path: Path) -> int:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return -1
 
 
 def require_podman() -> None:
@@ -132,38 +168,3 @@ def require_podman() -> None:
 def find_node() -> str:
     own = TOOLS / "bin/node"
     return str(own.resolve()) if own.exists() else shutil.which("node") or "node"
-
-
-def write_configuration(folder: Path) -> dict[str, str]:
-    """Settings of podman that work in containers and small machines, too: runc instead of crun, which refuses hybrid
-    cgroups, and limits on open files that need no privilege."""
-    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    (folder / "networks").mkdir()
-    (folder / "containers.conf").write_text(
-        f"""
-[containers]
-default_ulimits = ["nofile=1024:{files}", "nproc=4096:8192"]
-log_driver = "k8s-file"
-[engine]
-runtime = "runc"
-cgroup_manager = "cgroupfs"
-events_logger = "file"
-[network]
-network_backend = "netavark"
-network_config_dir = "{folder}/networks"
-"""
-    )
-    (folder / "storage.conf").write_text(
-        f"""
-[storage]
-driver = "overlay"
-graphroot = "{folder}/storage"
-runroot = "{folder}/run"
-[storage.options]
-additionalimagestores = ["{TOOLS}/images/storage"]
-"""
-    )
-    return {
-        "CONTAINERS_CONF": str(folder / "containers.conf"),
-        "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
-    }

@@ -17,14 +17,11 @@ ENGINE = "tests.runner.harness.real_engine:create_engine"
 def describe_containers(containers: Containers) -> dict[str, str]:
     """The environment of a runner that uses these containers."""
     return {
-        **containers.environment,
         FOLDER_VARIABLE: str(containers.folder),
         NUMBER_VARIABLE: str(containers.number),
     }
 
 
 def create_engine(settings: EngineSettings) -> DevcontainerEngine:
-    names = ("CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF")
-    environment = {name: os.environ[name] for name in names}
-    containers = Containers(Path(os.environ[FOLDER_VARIABLE]), environment, int(os.environ[NUMBER_VARIABLE]))
+    containers = Containers(Path(os.environ[FOLDER_VARIABLE]), int(os.environ[NUMBER_VARIABLE]))
     return containers.engine(runner=settings.runner, state_folder=settings.state_folder)

@@ -16,7 +16,7 @@ from fairlead.runner.engines.contract import (
     Reason,
 )
 from fairlead.runner.engines.devcontainer.ports import Connection
-from fairlead.runner.engines.sessions import MARK, Writer, new_mark, start_session, start_terminal_session
+from fairlead.runner.engines.sessions import MARK, Writer, new_mark, start_session
 
 
 @dataclass(slots=True)
@@ -34,9 +34,8 @@ class LocalEngine:
         mark = new_mark(uid)
         environment = {"PATH": os.defpath, "GREETING": "hello", **options.environment, MARK: mark}
         arguments = list(command) or ["/bin/sh"]
-        if options.tty:
-            return await start_terminal_session(arguments, mark, environment, options.columns, options.rows)
-        return await start_session(arguments, mark, environment)
+        size = (options.columns, options.rows) if options.tty else None
+        return await start_session(arguments, mark, environment, size)
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         return [ListeningPort(8080, "127.0.0.1", "node")]

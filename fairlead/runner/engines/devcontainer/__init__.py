@@ -1,30 +1,28 @@
-"""The engine for dev containers: the CLI of the dev container project, with podman.
+"""The engine for dev containers: the CLI of the dev container project, with podman, in holders.
 
-engine.py           `DevcontainerEngine`: the methods of the contract
-settings.py         what the operator of the machine chooses
-layout.py           the files of a workspace on the machine
-preparation.py      user ids, network, folders and grant of a workspace
-networks_folder.py  where podman looks for networks
-creation.py         `up`: from a specification to a running container
-sources.py          which sources are allowed, and how they are fetched
-sandbox.py          the container without an image that clones, copies and stands in for failed builds
-configuration.py    finds and reads the devcontainer.json
-policy.py           what a devcontainer.json may ask for
-grant.py            what a workspace may have, for the policy and the shim
-shim.py             the program between the CLI and podman
-command_lines.py    which commands of podman the CLI may run, and with which options
-dockerfile.py       what a Dockerfile may ask for
-images.py           which images a repository may name
-image_checks.py     which images it may not use, whatever their names
-builds.py           builds, whose results workspaces of one repository share
-build_key.py        what the result of a build depends on
-build_limits.py     the cgroup of builds
-detached.py         the CLI in its own session, which outlives the runner
-observation.py      state and usage of a workspace
-ports.py            ports inside a container
-firewall.py         what containers cannot reach
-podman.py           podman for the engine's own purposes
-cleanup.py          removes what workspaces leave
-collection.py       removes images that no workspace uses
-diagnosis.py        what the machine lacks
+engine.py            `DevcontainerEngine`: the methods of the contract
+settings.py          what the operator of the machine chooses
+layout.py            the files of a workspace on the machine
+preparation.py       user ids, network, limits, folders and grant of a workspace
+namespaces.py        the program that builds a holder: namespaces with an unprivileged root user
+holder.py            a running holder, and how programs run in it
+workspace_holder.py  the holders of one workspace
+cgroups.py           its control groups
+network.py           its network
+firewall.py          what networks of workspaces cannot reach
+creation.py          `up`: from a specification to a running container
+sources.py           which sources are allowed, and how they are fetched
+configuration.py     finds and reads the devcontainer.json
+policy.py            what a devcontainer.json may ask for
+grant.py             what a workspace may have, for the policy and the shim
+inside/              programs that run in the holder, the shim between the CLI and podman among them
+recovery.py          the container that stands in for one that cannot be built
+shared_images.py     archives of images that workspaces of one repository share
+detached.py          the CLI in its own session, which outlives the runner
+observation.py       state and usage of a workspace
+ports.py             ports inside a container
+connections.py       bytes of connections to them
+programs.py          runs programs to their end
+cleanup.py           removes what workspaces leave
+diagnosis.py         what the machine lacks
 """

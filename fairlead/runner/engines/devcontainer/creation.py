@@ -5,12 +5,11 @@ again. The CLI builds and starts in its own session (`detached.py`), and the nex
 """
 
 import asyncio
+import io
 import json
-import os
-import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fairlead.runner.engines.contract import (
@@ -22,8 +21,9 @@ from fairlead.runner.engines.contract import (
     WorkspaceSpec,
 )
 from fairlead.runner.engines.devcontainer.configuration import (
-    cli_environment,
+    Configuration,
     cli_options,
+    default_image,
     describe_cli_error,
     find_configuration,
     raise_refusals,
@@ -31,23 +31,16 @@ from fairlead.runner.engines.devcontainer.configuration import (
 )
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.grant import Grant
+from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
-from fairlead.runner.engines.devcontainer.podman import Podman, last_line
-from fairlead.runner.engines.devcontainer.preparation import (
-    build_grant,
-    check_free_disk,
-    encode_spec,
-    make_source_folders,
-    prepare,
-)
-from fairlead.runner.engines.devcontainer.sandbox import run_in_sandbox, start_recovery
+from fairlead.runner.engines.devcontainer.preparation import build_grant, check_free_disk, encode_spec, prepare
+from fairlead.runner.engines.devcontainer.programs import last_line
+from fairlead.runner.engines.devcontainer.recovery import start_recovery
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
-from fairlead.runner.engines.devcontainer.sources import (
-    SCRIPT_OF_CLONE,
-    SCRIPT_OF_COPY,
-    dotfiles_options,
-    plan_fetch,
-)
+from fairlead.runner.engines.devcontainer.shared_images import BuildTurn, SharedImages
+from fairlead.runner.engines.devcontainer.sources import SCRIPT as SCRIPT_OF_CLONE
+from fairlead.runner.engines.devcontainer.sources import dotfiles_options, plan_fetch
+from fairlead.runner.engines.devcontainer.workspace_holder import HolderFactory, resolve_cli
 from fairlead.runner.engines.masking import Masker
 
 BUILD, START, COMMANDS = "Build", "Start", "LifecycleCommands"
@@ -94,15 +87,12 @@ class Progress:
 class Creation:
     """One `up` of one workspace."""
 
-    podman: Podman
+    settings: Settings
+    images: SharedImages
     folder: WorkspaceFolder
     spec: WorkspaceSpec
     task: TaskContext
     grant: Grant
-
-    @property
-    def settings(self) -> Settings:
-        return self.podman.settings
 
     @property
     def deadlines(self) -> Deadlines:
@@ -114,139 +104,135 @@ class Creation:
 
     async def run(self, has_container: bool) -> None:
         async with self.task.step("Prepare", self.deadlines.prepare):
-            await prepare(self.podman, self.folder, self.grant)
+            factory = await self._prepare()
             write_file(self.folder.spec, json.dumps(encode_spec(self.spec)).encode())
-            self._write_secrets()
-        is_fresh = await self._fetch()
+        await self._fetch(factory)
         async with self.task.step("Configure", self.deadlines.configure):
-            if not is_fresh and not has_container:
-                await self._copy_to_staging()
-            config = find_configuration(self.spec, self.grant)
-            merged = await read_configuration(self.settings, self.folder, self.grant, config)
-            self.command.remove()
-            self.folder.task.mkdir(mode=0o700)
-            secrets = {name: value for name, value in self.spec.secrets.items() if name not in GIT_CREDENTIALS}
-            write_file(self.folder.task / "secrets.json", json.dumps(secrets).encode())
-            write_file(self.folder.task / "merged.json", json.dumps(merged).encode())
-            options = cli_options(self.settings, self.folder, self.grant, config)
-            gpus = "all" if self.grant.allows("gpu") else "none"
-            self.command.start(
-                self.task.task_id,
-                [
-                    *(*self.settings.cli, "up", *options),
-                    *("--update-remote-user-uid-default", "never", "--buildkit", "never", "--gpu-availability", gpus),
-                    *("--skip-post-attach", "--omit-config-remote-env-from-metadata"),
-                    *("--secrets-file", str(self.folder.task / "secrets.json")),
-                    *dotfiles_options(self.spec, self.settings),
-                ],
-                cli_environment(self.folder),
-            )
-        await self.finish()
+            holder = await self._start_holder(factory)
+            if not has_container:
+                await holder.expect(self.grant.podman, "rm", "--all", "--force", "--time=0")
+            await self._write_secrets(holder)
+            configuration = await find_configuration(holder, self.spec, self.grant)
+            merged = await read_configuration(self.settings, holder, self.grant, configuration)
+        turn = await self.images.take_turn(self.grant.repository if configuration.has_build else "")
+        try:
+            self._start_cli(holder, configuration, merged)
+            await self.finish(turn)
+        finally:
+            turn.release()
 
-    async def finish(self) -> None:
+    async def finish(self, turn: BuildTurn | None = None) -> None:
         """Follows the CLI up to its end, which may have been started by an earlier runner."""
         try:
-            await self._follow()
+            await self._follow(turn)
         except EngineError as error:
-            self._forget_secrets()
+            await self._forget_secrets()
             if error.reason == Reason.STEP_TIMED_OUT and error.step in (BUILD, START):
                 await self._recover()
             raise
         except asyncio.CancelledError:
             if self.task.is_cancelled:  # else the next runner goes on
-                self._forget_secrets()
+                await self._forget_secrets()
             raise
-        self._forget_secrets()
+        await self._forget_secrets()
         self._save_session(self.command.read_output())
+        await self._end_build(turn)
 
-    # --- the source ---------------------------------------------------------------------------------------------------
+    async def _end_build(self, turn: BuildTurn | None) -> None:
+        """Saves what was built, for the next workspace that waits for it."""
+        if (holder := find_holder(self.folder.holder)) is not None:
+            try:
+                await self.images.save(holder, self.grant.repository)
+            except OSError as error:  # a disk that is full, for example: the workspace runs all the same
+                self.task.log(f"the image is not kept for other workspaces: {error.strerror}\n".encode())
+        if turn is not None:
+            turn.release()
 
-    @property
-    def _work(self) -> Path:
-        """What is mounted in the sandbox, and not the folder above: nothing inside can replace it by a link, which the
-        host would follow at the next mount."""
-        return self.folder.work / self.grant.project
+    async def _prepare(self) -> HolderFactory:
+        place = await prepare(self.settings, self.folder, self.grant)
+        return HolderFactory(self.settings, self.folder, self.grant, place)
 
-    @property
-    def _staging(self) -> Path:
-        return self.folder.staging / self.grant.project
+    async def _start_holder(self, factory: HolderFactory) -> Holder:
+        """In place of an earlier one: what it still ran has no use any more."""
+        if (former := find_holder(self.folder.holder)) is not None:
+            await former.kill()
+        holder = await factory.start(default_image(self.spec))
+        save_holder(self.folder.holder, holder)
+        return holder
 
-    async def _fetch(self) -> bool:
-        """Whether the source was fetched just now, and is in the staging folder as well."""
+    async def _fetch(self, factory: HolderFactory) -> None:
         fetched = self.folder.root / "fetched.json"
         if fetched.exists():
-            return False
+            return
         async with self.task.step("Clone", self.deadlines.clone):
             check_free_disk(self.settings)
             fetch = plan_fetch(self.spec.source, self.settings, self.spec.secrets)
-            for parent in (self.folder.work, self.folder.staging):  # what a clone that was interrupted left
-                await asyncio.to_thread(shutil.rmtree, parent, True)
-            make_source_folders(self.folder, self.grant)
             if isinstance(self.spec.source, GitSource):
                 self.task.log(f"Cloning {self.spec.source.url}\n".encode())
-            result = await run_in_sandbox(
-                self.podman,
-                self.folder,
-                self.grant,
-                ("/bin/sh", "-c", SCRIPT_OF_CLONE),
-                (f"{self._work}:/work", f"{self._staging}:/staging", *fetch.volumes),
-                fetch.script_input,
-            )
+            binds = [Bind(str(self.folder.work / self.grant.project), "/work", read_only=False)]
+            if fetch.folder:
+                binds.append(Bind(fetch.folder, "/source"))
+            result = await factory.run_alone(("/bin/sh", "-c", SCRIPT_OF_CLONE), binds, fetch.script_input)
             masker = Masker(self.spec.secrets.values())
             self.task.log(masker.mask(result.errors.encode()))
             if result.code != 0:
                 message = masker.mask(last_line(result.errors).encode()).decode(errors="replace")
                 raise EngineError(Reason.CLONE_FAILED, f"the source could not be fetched: {message}")
             write_json(fetched, {"task": self.task.task_id})
-        return True
 
-    async def _copy_to_staging(self) -> None:
-        """The user may have changed the devcontainer.json in the work folder."""
-        await asyncio.to_thread(shutil.rmtree, self.folder.staging, True)
-        make_source_folders(self.folder, self.grant)
-        result = await run_in_sandbox(
-            self.podman,
-            self.folder,
-            self.grant,
-            ("/bin/sh", "-c", SCRIPT_OF_COPY),
-            (f"{self._work}:/work:ro", f"{self._staging}:/staging"),
-        )
-        if result.code != 0:
-            raise EngineError(
-                Reason.CONFIGURATION_INVALID, f"the work folder cannot be read: {last_line(result.errors)}"
-            )
-
-    def _write_secrets(self) -> None:
-        """As files inside, one per secret. Before the first session, the shim gives them to its user."""
-        folder = self.folder.private / "secrets"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
-        for name, value in self.spec.secrets.items():
-            if name not in GIT_CREDENTIALS and "/" not in name and name not in ("", ".", ".."):
-                write_file(folder / name, value.encode(), mode=0o400)
-                os.chown(folder / name, self.grant.first_uid, self.grant.first_uid)
-        os.chown(folder, self.grant.first_uid, self.grant.first_uid)
-        (self.folder.root / "owned").unlink(missing_ok=True)
+    async def _write_secrets(self, holder: Holder) -> None:
+        """As files inside, one per secret, and as one file for the CLI, in memory. They go through a pipe: root of the
+        machine writes nothing in folders of a workspace."""
+        secrets = {name: value for name, value in self.spec.secrets.items() if name not in GIT_CREDENTIALS}
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            _add_file(archive, "run/secrets.json", json.dumps(secrets).encode())
+            _add_folder(archive, "private/secrets")
+            for name, value in secrets.items():
+                if "/" not in name and name not in ("", ".", ".."):
+                    _add_file(archive, f"private/secrets/{name}", value.encode())
+        script = "find /private -mindepth 1 -delete; rm -f /ws/owned; exec tar -C / --no-same-owner -xpf -"
+        await holder.expect("/bin/sh", "-c", script, stdin=content.getvalue())
 
     # --- the CLI ------------------------------------------------------------------------------------------------------
 
-    async def _follow(self) -> None:
+    def _start_cli(self, holder: Holder, configuration: Configuration, merged: dict[str, Any]) -> None:
+        self.command.remove()
+        self.folder.task.mkdir(mode=0o700)
+        secrets = {name: value for name, value in self.spec.secrets.items() if name not in GIT_CREDENTIALS}
+        write_file(self.folder.task / "secrets.json", json.dumps(secrets).encode())
+        write_file(self.folder.task / "merged.json", json.dumps(merged).encode())
+        gpus = "all" if self.grant.allows("gpu") else "none"
+        command = [
+            *(*resolve_cli(self.settings.cli), "up", *cli_options(self.grant, configuration)),
+            *("--update-remote-user-uid-default", "never", "--buildkit", "never", "--gpu-availability", gpus),
+            *("--skip-post-attach", "--omit-config-remote-env-from-metadata"),
+            *("--secrets-file", "/run/secrets.json"),
+            *dotfiles_options(self.spec, self.settings),
+        ]
+        self.command.start(self.task.task_id, holder.enter(command), ENVIRONMENT)
+
+    async def _follow(self, turn: BuildTurn | None) -> None:
         secrets: dict[str, str] = read_json(self.folder.task / "secrets.json") or {}
         masker, progress = Masker(secrets.values()), Progress()
         follower = asyncio.create_task(self.command.follow(self._log_lines(masker, progress)))
         seconds = {BUILD: self.deadlines.build, START: self.deadlines.start, COMMANDS: self.deadlines.commands}
         try:
-            while not follower.done():
+            has_ended = False
+            while not has_ended:
                 step = progress.step
                 async with self.task.step(step, seconds[step]):
                     try:
                         await _wait_for_either(follower, progress)
-                        if follower.done() and follower.result() != 0:
+                        has_ended = follower.done()
+                        if has_ended and follower.result() != 0:
                             await self._fail(progress, follower.result())
                     except asyncio.CancelledError:
                         if self.task.is_cancelled:
                             await self.command.kill()
                         raise
+                if step == BUILD and progress.step != BUILD:
+                    await self._end_build(turn)
         except EngineError as error:
             if error.reason == Reason.STEP_TIMED_OUT and progress.command:
                 self._save_session(b"{}")
@@ -264,10 +250,11 @@ class Creation:
 
     async def _fail(self, progress: Progress, code: int | None) -> None:
         """Raises the error that the CLI ended with."""
-        raise_refusals(self.folder)
+        if (holder := find_holder(self.folder.holder)) is not None:
+            await raise_refusals(holder)
         if code is None:
             raise EngineError(Reason.START_FAILED, "the dev container CLI was killed, or the machine restarted")
-        message = describe_cli_error(self.command.read_output(), b"")
+        message = describe_cli_error(self.command.read_output().decode(errors="replace"), "")
         if progress.step == COMMANDS:
             self._save_session(self.command.read_output())
             raise EngineError(Reason.COMMAND_FAILED, f"{progress.command} failed: {message}")
@@ -277,15 +264,20 @@ class Creation:
         raise EngineError(reason, message)
 
     async def _recover(self) -> bool:
-        target = self.grant.work_folder
-        result = await start_recovery(self.podman, self.folder, self.grant, target)
+        """In a new holder: nothing of the build goes on."""
+        holder = await self._start_holder(await self._prepare())
+        await self._write_secrets(holder)
+        result = await start_recovery(holder, self.grant)
         if result.code == 0:
-            self._save_session(json.dumps({"remoteUser": "root", "remoteWorkspaceFolder": target}).encode())
+            session = {"remoteUser": "root", "remoteWorkspaceFolder": self.grant.work_folder}
+            self._save_session(json.dumps(session).encode())
         return result.code == 0
 
-    def _forget_secrets(self) -> None:
+    async def _forget_secrets(self) -> None:
         """The CLI has ended, and the container has its own files."""
         (self.folder.task / "secrets.json").unlink(missing_ok=True)
+        if (holder := find_holder(self.folder.holder)) is not None:
+            await holder.run("/bin/rm", "-f", "/run/secrets.json")
 
     def _save_session(self, output: bytes) -> None:
         """The user and folder of sessions. When a command failed, the CLI does not say them, but the configuration may;
@@ -312,5 +304,19 @@ async def _wait_for_either(follower: asyncio.Task[int | None], progress: Progres
         changed.cancel()
 
 
-def plan_creation(podman: Podman, folder: WorkspaceFolder, spec: WorkspaceSpec, task: TaskContext) -> Creation:
-    return Creation(podman, folder, spec, task, build_grant(podman.settings, spec, folder, task.task_id))
+def _add_folder(archive: tarfile.TarFile, name: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode = tarfile.DIRTYPE, 0o700
+    archive.addfile(entry)
+
+
+def _add_file(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(content), 0o400
+    archive.addfile(entry, io.BytesIO(content))
+
+
+def plan_creation(
+    settings: Settings, images: SharedImages, folder: WorkspaceFolder, spec: WorkspaceSpec, task: TaskContext
+) -> Creation:
+    return Creation(settings, images, folder, spec, task, build_grant(settings, spec, folder, task.task_id))

@@ -1,42 +1,46 @@
 """What this machine lacks to run dev containers, for `fairlead runner doctor`."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairlead.core.findings import Finding
-from fairlead.runner.engines.devcontainer.configuration import run_command
-from fairlead.runner.engines.devcontainer.podman import Podman, last_line
+from fairlead.runner.engines.devcontainer.network import find_name_servers
+from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.shim import PATH
 
 OLDEST_NODE = 20
+OLDEST_KERNEL = (5, 19)
 
 
-async def diagnose(podman: Podman) -> Sequence[Finding]:
-    settings = podman.settings
-    found = [*_check_programs(settings), _check_folders(settings), _check_disk(settings)]
+async def diagnose(settings: Settings) -> Sequence[Finding]:
+    found = [*_check_programs(settings), _check_disk(settings), _check_kernel(), _check_name_servers(settings)]
     if any(finding.problem and finding.is_fatal for finding in found):
         return found
-    return [*found, await _check_podman(podman), await _check_cli(settings)]
+    return [*found, await _check_cli(settings)]
 
 
 def _check_programs(settings: Settings) -> Iterator[Finding]:
     is_root = os.geteuid() == 0
     yield Finding("permissions", "" if is_root else "the engine needs root", "run the runner as root, with systemd")
-    programs = {settings.podman: "podman", "git": "git", "/usr/sbin/iptables": "iptables", settings.cli[0]: "nodejs"}
+    programs = {
+        settings.podman: "podman",
+        "git": "git",
+        "iptables": "iptables",
+        "ip": "iproute2",
+        "nsenter": "util-linux",
+        "setpriv": "util-linux",
+        "/usr/bin/catatonit": "catatonit",
+        settings.cli[0]: "nodejs",
+    }
     for program, package in programs.items():
         problem = "" if shutil.which(program, path=PATH) else f"there is no {program}"
         remedy = f"apt-get install {package}" if package != "nodejs" else "npm install --global @devcontainers/cli"
         yield Finding(package, problem, remedy)
-
-
-def _check_folders(settings: Settings) -> Finding:
-    """The users of containers have to reach their files."""
-    closed = [each for each in settings.state_folder.parents if each.exists() and not each.stat().st_mode & 0o001]
-    problem = f"users of containers cannot pass {closed[-1]}" if closed else ""
-    return Finding("folders", problem, f"chmod o+x {closed[-1]}, or use another --state" if closed else "")
+    has_runtime = any(shutil.which(each, path=PATH) for each in ("crun", "runc"))
+    yield Finding("runtime", "" if has_runtime else "there is neither crun nor runc", "apt-get install crun")
 
 
 def _check_disk(settings: Settings) -> Finding:
@@ -48,14 +52,23 @@ def _check_disk(settings: Settings) -> Finding:
     return Finding("disk", problem, "delete workspaces or images", is_fatal=False)
 
 
-async def _check_podman(podman: Podman) -> Finding:
-    result = await podman.run("info", "--format", "{{.Host.OCIRuntime.Name}} {{.Host.NetworkBackend}}")
-    if result.code != 0:
-        return Finding("podman info", last_line(result.errors), "podman info")
-    if "netavark" not in result.output:
-        remedy = 'set network_backend = "netavark" in containers.conf, and install netavark and aardvark-dns'
-        return Finding("network", "podman does not use netavark", remedy)
-    return Finding("podman info")
+def _check_kernel() -> Finding:
+    """Mounts with other owners, and overlays in user namespaces, which podman needs without root."""
+    release = os.uname().release
+    major, minor = (int(each) for each in re.findall(r"\d+", release)[:2])
+    problem = (
+        f"the kernel {release} is older than {'.'.join(map(str, OLDEST_KERNEL))}"
+        if (major, minor) < OLDEST_KERNEL
+        else ""
+    )
+    return Finding("kernel", problem, "use a newer kernel")
+
+
+def _check_name_servers(settings: Settings) -> Finding:
+    """Not fatal: a machine may have no need for names."""
+    problem = "" if find_name_servers(settings) else "the machine has no name server that workspaces can reach"
+    remedy = "list a name server with an address of IPv4, not of the machine itself, in /etc/resolv.conf"
+    return Finding("name servers", problem, remedy, is_fatal=False)
 
 
 async def _check_cli(settings: Settings) -> Finding:
@@ -63,9 +76,9 @@ async def _check_cli(settings: Settings) -> Finding:
     remedy = f"install Node.js {OLDEST_NODE} or newer, and npm install --global @devcontainers/cli"
     environment = {"PATH": PATH, "HOME": "/nonexistent"}
     if Path(settings.cli[0]).name == "node":
-        code, output, _ = await run_command([settings.cli[0], "--version"], environment)
-        version = output.decode().strip().removeprefix("v").partition(".")[0]
-        if code != 0 or not version.isdigit() or int(version) < OLDEST_NODE:
+        found = await run_program([settings.cli[0], "--version"], environment)
+        version = found.output.strip().removeprefix("v").partition(".")[0]
+        if found.code != 0 or not version.isdigit() or int(version) < OLDEST_NODE:
             return Finding("devcontainer", f"Node.js {version or 'of unknown version'} is too old", remedy)
-    code, _, errors = await run_command([*settings.cli, "--version"], environment)
-    return Finding("devcontainer", "" if code == 0 else last_line(errors.decode(errors="replace")), remedy)
+    found = await run_program([*settings.cli, "--version"], environment)
+    return Finding("devcontainer", "" if found.code == 0 else last_line(found.errors), remedy)

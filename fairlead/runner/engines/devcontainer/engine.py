@@ -1,6 +1,9 @@
 """`DevcontainerEngine`: dev containers on this machine, one per workspace."""
 
-from collections.abc import Mapping, Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,24 +21,25 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     TerminalSample,
     WorkspaceSpec,
+    is_variable_name,
 )
-from fairlead.runner.engines.devcontainer.cleanup import remove_container, remove_everything
-from fairlead.runner.engines.devcontainer.collection import ImageCollector
-from fairlead.runner.engines.devcontainer.command_lines import pass_variables
+from fairlead.runner.engines.devcontainer.cgroups import find_box
+from fairlead.runner.engines.devcontainer.cleanup import end_holder, remove_everything
 from fairlead.runner.engines.devcontainer.connections import count_connection_bytes
 from fairlead.runner.engines.devcontainer.creation import plan_creation
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.diagnosis import diagnose
+from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
-from fairlead.runner.engines.devcontainer.podman import Podman
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
 from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.devcontainer.shared_images import SharedImages
 from fairlead.runner.engines.measurement import (
     ProcessSample,
     WriteScanner,
-    find_cgroup,
     list_cgroup_pids,
     read_cgroup_cpu,
     read_process,
@@ -49,9 +53,11 @@ from fairlead.runner.engines.sessions import (
     new_mark,
     request_end,
     start_session,
-    start_terminal_session,
 )
 
+VARIABLES_OF_PODMAN = ("PATH", "HOME", "GODEBUG", "GOGC", "GOMAXPROCS", "GOMEMLIMIT", "GOTRACEBACK")
+PREFIXES_OF_PODMAN = ("CONTAINER", "XDG_", "TMP", "LD_", "DBUS_", "STORAGE_", "_CONT", "PODMAN_", "BUILDAH_", "SSL_")
+"""Variables that configure podman, or the programs that it starts."""
 SHELL = ("/bin/sh", "-c", 'exec "$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f7 | grep . || echo /bin/sh)" -l')
 GRACE_SECONDS, MAIN_GRACE_SECONDS = 30, 10
 """Between TERM and KILL: for what users have started, and then for the main process, with which everything ends."""
@@ -61,20 +67,18 @@ GRACE_SECONDS, MAIN_GRACE_SECONDS = 30, 10
 class DevcontainerEngine:
     settings: Settings
     name: str = "devcontainer"
-    podman: Podman = field(init=False)
     observer: Observer = field(init=False)
-    images: ImageCollector = field(init=False)
+    images: SharedImages = field(init=False)
     writes: WriteScanner = field(default_factory=WriteScanner)
     port_scans: Scans[list[ListeningPort]] = field(default_factory=Scans)
     process_scans: Scans[tuple[float, dict[str, TerminalSample]]] = field(default_factory=Scans)
 
     def __post_init__(self) -> None:
-        self.podman = Podman(self.settings)
-        self.observer = Observer(self.podman)
-        self.images = ImageCollector(self.podman)
+        self.observer = Observer(self.settings)
+        self.images = SharedImages(self.settings)
 
     async def check(self) -> Sequence[Finding]:
-        return await diagnose(self.podman)
+        return await diagnose(self.settings)
 
     # --- tasks --------------------------------------------------------------------------------------------------------
 
@@ -86,18 +90,18 @@ class DevcontainerEngine:
         if status.state is ContainerState.RUNNING and is_reused:
             return
         await DetachedCommand(folder.task).kill()
+        await end_holder(folder)
         self.observer.forget(spec.uid)
         folder.stopped.unlink(missing_ok=True)
         if not is_reused:
-            await remove_container(self.podman, folder)
+            folder.container.unlink(missing_ok=True)
         if self.images.is_disk_low():
-            await self.images.collect()
+            self.images.collect()
         has_run = (folder.root / "session.json").exists()
         if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
             (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
-        async with self.images.keep_images():
-            await plan_creation(self.podman, folder, spec, task).run(has_container)
+        await plan_creation(self.settings, self.images, folder, spec, task).run(has_container)
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         folder = self._folder(uid)
@@ -107,28 +111,31 @@ class DevcontainerEngine:
         is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
         if fields is None or not is_under_way or command.read_task_id() != task.task_id:
             return False
-        async with self.images.keep_images():
-            await plan_creation(self.podman, folder, decode_spec(fields), task).finish()
+        await plan_creation(self.settings, self.images, folder, decode_spec(fields), task).finish()
         return True
 
     async def stop(self, uid: str, task: TaskContext) -> None:
         folder = self._folder(uid)
         async with task.step("Stop", self.settings.deadlines.stop):
             await DetachedCommand(folder.task).kill()
-            container = await self.observer.find_container(uid)
+            container, holder = await self.observer.find_container(uid), self.observer.find_holder(uid)
             if container is not None:
                 folder.stopped.touch()
-                await request_end(partial(_list_sessions, container), GRACE_SECONDS)
-                await self.podman.run("stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", f"fairlead-{uid}")
+            if container is not None and holder is not None:
+                await request_end(partial(_list_sessions, uid, container), GRACE_SECONDS)
+                await holder.run(self.settings.podman, "stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", CONTAINER)
+                self.observer.forget(uid)
+                await self.observer.find_container(uid)  # how it ended is not known without the holder
             self.observer.forget(uid)
+            await end_holder(folder)
 
     async def delete(self, uid: str, task: TaskContext) -> None:
         folder = self._folder(uid)
         async with task.step("Delete", self.settings.deadlines.delete):
             await DetachedCommand(folder.task).kill()
             self.observer.forget(uid)
-            await remove_everything(self.podman, folder)
-            await self.images.collect()
+            await remove_everything(self.settings, folder)
+            self.images.collect()
 
     # --- status -------------------------------------------------------------------------------------------------------
 
@@ -140,25 +147,25 @@ class DevcontainerEngine:
         if container is None or not container.is_alive():
             self.writes.forget(uid)
             return None
-        cpu_seconds, terminals = await self.process_scans.run(uid, partial(_sample_processes, container))
+        holder = self._holder(uid)
+        cpu_seconds, terminals = await self.process_scans.run(uid, partial(_sample_processes, uid))
         return ActivitySample(
             started_at=container.started_at,
             cpu_seconds=cpu_seconds,
             terminals=terminals,
-            connections=await count_connection_bytes(container.pid),
+            connections=await count_connection_bytes(holder.pid),
             newest_write=await self.writes.find_newest(uid, self._folder(uid).work),
         )
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
-        uids = {folder.uid for folder in list_folders(self.settings.state_folder)}
-        containers = await self.podman.find_containers()
-        uids |= {str(each["Names"][0]).removeprefix("fairlead-") for each in containers if each.get("Names")}
-        return {uid: await self.observer.observe(uid) for uid in sorted(uids) if not uid.endswith("-sandbox")}
+        uids = [folder.uid for folder in list_folders(self.settings.state_folder)]
+        return {uid: await self.observer.observe(uid) for uid in uids}
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
     async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
         container = await self._running(uid)
+        holder = self._holder(uid)
         session = read_json(self._folder(uid).root / "session.json") or {}
         user = options.user or session.get("user")
         mark = new_mark(uid)
@@ -171,24 +178,30 @@ class DevcontainerEngine:
             *("--env", f"{MARK}={mark}"),
             *(container.id, *(command or SHELL)),
         ]
-        environment = {**values, **self.podman.environment}
-        if options.tty:
-            size = (options.columns, options.rows)
-            return await start_terminal_session(arguments, mark, environment, *size, self._folder(uid).root)
-        return await start_session(arguments, mark, environment, self._folder(uid).root)
+        size = (options.columns, options.rows) if options.tty else None
+        if not values:
+            return await start_session(holder.enter(arguments), mark, ENVIRONMENT, size)
+        with open_variables({**ENVIRONMENT, **values}) as descriptor:
+            return await start_session(holder.launch(arguments, descriptor), mark, ENVIRONMENT, size, (descriptor,))
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
-        container = await self._running(uid)
-        return await self.port_scans.run(uid, partial(list_listening, container.pid))
+        await self._running(uid)
+        return await self.port_scans.run(uid, partial(list_listening, self._holder(uid).pid))
 
     async def open_port(self, uid: str, port: int) -> ByteStream:
-        container = await self._running(uid)
-        return await connect(container.pid, port)
+        await self._running(uid)
+        return await connect(self._holder(uid).pid, port)
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _folder(self, uid: str) -> WorkspaceFolder:
         return open_folder(self.settings.state_folder, uid)
+
+    def _holder(self, uid: str) -> Holder:
+        holder = self.observer.find_holder(uid)
+        if holder is None:
+            raise EngineError(Reason.NOT_RUNNING, "the workspace is not running")
+        return holder
 
     async def _running(self, uid: str) -> Container:
         container = await self.observer.find_container(uid)
@@ -197,21 +210,49 @@ class DevcontainerEngine:
         return container
 
 
-def _list_processes(container: Container) -> list[ProcessSample]:
-    pids = list_cgroup_pids(find_cgroup(container.pid, "pids", container.id))
+def _list_processes(uid: str) -> list[ProcessSample]:
+    """Those in the container."""
+    pids = list_cgroup_pids(find_box(uid, "pids"))
     return [found for pid in pids if (found := read_process(pid)) is not None]
 
 
-def _list_sessions(container: Container) -> list[int]:
+def _list_sessions(uid: str, container: Container) -> list[int]:
     """Processes of a running container outside of the session of its main process."""
     main = read_process(container.pid) if container.is_alive() else None
     if main is None:
         return []
-    return [each.pid for each in _list_processes(container) if each.session != main.session]
+    return [each.pid for each in _list_processes(uid) if each.session != main.session]
 
 
-def _sample_processes(container: Container) -> tuple[float, dict[str, TerminalSample]]:
+def _sample_processes(uid: str) -> tuple[float, dict[str, TerminalSample]]:
     """CPU seconds and terminals."""
-    processes = _list_processes(container)
-    used = read_cgroup_cpu(find_cgroup(container.pid, "cpuacct", container.id))
+    processes = _list_processes(uid)
+    used = read_cgroup_cpu(find_box(uid, "cpuacct"))
     return used if used is not None else sum(each.cpu_seconds for each in processes), sample_terminals(processes)
+
+
+def pass_variables(variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Options of `podman exec` that name variables, and the environment with their values. The options have the values
+    of those that podman itself would act upon, and of unusual names: `*` alone would be all of podman's variables."""
+    options: list[str] = []
+    environment: dict[str, str] = {}
+    for name, value in variables.items():
+        is_of_podman = name in VARIABLES_OF_PODMAN or name.startswith(PREFIXES_OF_PODMAN)
+        if is_of_podman or not is_variable_name(name):
+            options += ["-e", f"{name}={value}"]
+        else:
+            options += ["-e", name]
+            environment[name] = value
+    return options, environment
+
+
+@contextmanager
+def open_variables(environment: Mapping[str, str]) -> Iterator[int]:
+    """A file in memory with variables, for `Holder.launch`."""
+    descriptor = os.memfd_create("environment", 0)
+    try:
+        os.write(descriptor, json.dumps(dict(environment)).encode())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)

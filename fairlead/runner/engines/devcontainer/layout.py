@@ -2,13 +2,15 @@
 
     identity.json   number of the workspace, from which its user ids and its network follow. Written first, removed last
     spec.json       what `up` was called with, without secrets
-    grant.json      what the shim in front of podman allows
-    work/           the work folder; processes of the workspace write to it, so the host never follows paths in it
-    staging/        copy of the work folder that the dev container CLI reads. The workspace cannot reach it
+    holder.json     the first process of its holder
+    container.json  the container, as it was last seen
+    work/           the work folder, below it with the name of the project
+    ws/, var/       podman's store, home folder and temporary files of the tools
     private/        mounted at /run/fairlead inside, read-only: secrets as files
-    rootfs/         root file system of the sandbox that clones and copies
     task/           log, result and exit code of the CLI, which runs in its own session
-    home/, tmp/     home folder and temporary files of the CLI
+
+`work`, `ws`, `var` and `private` belong to the ids of the workspace, and are mounted in its holder. The machine's root
+never follows paths below them, and creates nothing there.
 
 Writes replace whole files, as the runner may be killed at any time. What could not be made again after a failure of the
 machine reaches the disk before the next act.
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 SHARED_IMAGES = "images"
-"""The folder beside those of the workspaces with a record for each image that workspaces share."""
+"""The folder beside those of the workspaces with the archives of images that workspaces share."""
 UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 """Object uids are UUIDs. Anything else that could be a path is refused."""
 
@@ -45,21 +47,17 @@ class WorkspaceFolder:
         return self.root / "spec.json"
 
     @property
-    def grant(self) -> Path:
-        return self.root / "grant.json"
+    def holder(self) -> Path:
+        return self.root / "holder.json"
 
     @property
-    def shim(self) -> Path:
-        return self.root / "podman"
+    def mount_point(self) -> Path:
+        """Where the root file system of a holder is mounted, in its own mount namespace only."""
+        return self.root / "holder"
 
     @property
-    def container_id(self) -> Path:
-        return self.root / "container.id"
-
-    @property
-    def denials(self) -> Path:
-        """What the shim refused, one line per attempt."""
-        return self.root / "denied"
+    def container(self) -> Path:
+        return self.root / "container.json"
 
     @property
     def stopped(self) -> Path:
@@ -71,28 +69,20 @@ class WorkspaceFolder:
         return self.root / "work"
 
     @property
-    def staging(self) -> Path:
-        return self.root / "staging"
+    def store(self) -> Path:
+        return self.root / "ws"
+
+    @property
+    def var(self) -> Path:
+        return self.root / "var"
 
     @property
     def private(self) -> Path:
         return self.root / "private"
 
     @property
-    def rootfs(self) -> Path:
-        return self.root / "rootfs"
-
-    @property
     def task(self) -> Path:
         return self.root / "task"
-
-    @property
-    def home(self) -> Path:
-        return self.root / "home"
-
-    @property
-    def tmp(self) -> Path:
-        return self.root / "tmp"
 
 
 def open_folder(state: Path, uid: str) -> WorkspaceFolder:

@@ -1,22 +1,33 @@
 """What a workspace is doing, and what it uses.
 
 Podman needs a tenth of a second to answer, and status is read often. A container whose first process is alive runs, so
-podman is only called when that process is unknown or gone.
+podman is only called when that process is unknown or gone. Without a holder nothing runs, and podman cannot be called:
+then it counts what was last seen.
 """
 
 import asyncio
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fairlead.runner.engines.contract import ContainerState, EngineStatus
+from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
-from fairlead.runner.engines.devcontainer.grant import RECOVERY_LABEL, TASK_LABEL, TEMPLATE_LABEL
-from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder, read_json
-from fairlead.runner.engines.devcontainer.podman import Podman, run_program
+from fairlead.runner.engines.devcontainer.grant import CONTAINER, RECOVERY_LABEL, TASK_LABEL, TEMPLATE_LABEL
+from fairlead.runner.engines.devcontainer.holder import Holder, find_holder
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder, read_json, write_file
+from fairlead.runner.engines.devcontainer.programs import run_program
+from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.measurement import (
+    list_cgroup_pids,
+    list_cgroups,
+    read_nested_pids,
+    read_start_ticks,
+)
 
 DISK_SECONDS = 300.0
 """How often the disk usage of a workspace is measured: it means reading its whole tree."""
@@ -30,15 +41,13 @@ class Container:
 
     id: str
     pid: int
+    """Of its first process, on the machine; 0 if it does not run."""
     start_ticks: int
-    """When the first process started: another process with the same pid has another value."""
     started_at: datetime | None
     status: str
     exit_code: int
     is_out_of_memory: bool
-    labels: dict[str, str]
-    layers: tuple[str, ...]
-    """Folders with what the container wrote, apart from its work folder: its own layer, and volumes."""
+    labels: Mapping[str, str]
 
     def is_alive(self) -> bool:
         return self.pid > 0 and read_start_ticks(self.pid) == self.start_ticks
@@ -46,11 +55,14 @@ class Container:
 
 @dataclass(slots=True)
 class Observer:
-    podman: Podman
+    settings: Settings
     _containers: dict[str, Container] = field(default_factory=dict)
     _disk: dict[str, tuple[float, int | None]] = field(default_factory=dict)
     _measurement: asyncio.Lock = field(default_factory=asyncio.Lock)
     _measuring: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def find_holder(self, uid: str) -> Holder | None:
+        return find_holder(open_folder(self.settings.state_folder, uid).holder)
 
     async def find_container(self, uid: str) -> Container | None:
         """The container of a workspace, running or not."""
@@ -58,11 +70,17 @@ class Observer:
         if known is not None and known.is_alive():
             return known
         self._containers.pop(uid, None)
-        described = await self.podman.inspect(f"fairlead-{uid}")
-        if described is None:
+        folder = open_folder(self.settings.state_folder, uid)
+        holder = self.find_holder(uid)
+        if holder is None:
+            return load_container(folder.container)
+        inspected = await holder.run("/usr/bin/podman", "container", "inspect", CONTAINER)
+        described = json.loads(inspected.output or "[]") if inspected.code == 0 else []
+        if not described:
             return None
-        container = parse_container(described)
+        container = parse_container(described[0], uid)
         self._containers[uid] = container
+        save_container(folder.container, container)
         return container
 
     def forget(self, uid: str) -> None:
@@ -70,7 +88,7 @@ class Observer:
         self._disk.pop(uid, None)
 
     async def observe(self, uid: str) -> EngineStatus:
-        folder = open_folder(self.podman.settings.state_folder, uid)
+        folder = open_folder(self.settings.state_folder, uid)
         container = await self.find_container(uid)
         command = DetachedCommand(folder.task)
         is_busy = command.find_leader() is not None
@@ -79,16 +97,16 @@ class Observer:
                 return EngineStatus(ContainerState.BUSY, task_id=command.read_task_id())
             # Without a container there may still be files, which `up` uses again.
             state = ContainerState.STOPPED if (folder.root / "fetched.json").exists() else ContainerState.NOT_FOUND
-            return EngineStatus(state, disk_bytes=self._read_disk(folder, None))
+            return EngineStatus(state, disk_bytes=self._read_disk(folder))
         session = read_json(folder.root / "session.json") or {}
         is_running = container.is_alive()
         state = ContainerState.RUNNING if is_running else ContainerState.STOPPED
         return EngineStatus(
             state=ContainerState.BUSY if is_busy else state,
-            cause=describe_kills(container.pid) if is_running else describe_end(container, folder.stopped.exists()),
+            cause=describe_kills(uid) if is_running else describe_end(container, folder.stopped.exists()),
             started_at=container.started_at if is_running else None,
-            memory_bytes=read_memory(container.pid) if is_running else None,
-            disk_bytes=self._read_disk(folder, container),
+            memory_bytes=read_memory(uid) if is_running else None,
+            disk_bytes=self._read_disk(folder),
             user=session.get("user", ""),
             folder=session.get("folder", ""),
             is_recovery=container.labels.get(RECOVERY_LABEL) == "true",
@@ -96,13 +114,13 @@ class Observer:
             task_id=command.read_task_id() if is_busy else container.labels.get(TASK_LABEL, ""),
         )
 
-    def _read_disk(self, folder: WorkspaceFolder, container: Container | None) -> int | None:
+    def _read_disk(self, folder: WorkspaceFolder) -> int | None:
         """The last measurement; a new one is made in the background when it is old. One runs at a time."""
         measured_at, size = self._disk.get(folder.uid, (-DISK_SECONDS, None))
         if time.monotonic() - measured_at >= DISK_SECONDS and folder.work.exists():
             self._disk[folder.uid] = (time.monotonic(), size)
-            layers = container.layers if container is not None else ()
-            measuring = asyncio.create_task(self._measure(folder.uid, [str(folder.work), *layers]))
+            folders = [str(each) for each in (folder.work, folder.store, folder.var) if each.exists()]
+            measuring = asyncio.create_task(self._measure(folder.uid, folders))
             self._measuring.add(measuring)
             measuring.add_done_callback(self._measuring.discard)
         return size
@@ -114,11 +132,11 @@ class Observer:
             self._disk[uid] = (self._disk[uid][0], size)
 
 
-def parse_container(described: dict[str, Any]) -> Container:
+def parse_container(described: Mapping[str, Any], uid: str) -> Container:
     state = described["State"]
-    pid = int(state.get("Pid") or 0)
+    pid = find_machine_pid(uid, int(state.get("Pid") or 0))
     return Container(
-        id=described["Id"],
+        id=str(described["Id"]),
         pid=pid,
         start_ticks=read_start_ticks(pid) if pid else 0,
         started_at=_parse_time(state.get("StartedAt", "")),
@@ -126,17 +144,26 @@ def parse_container(described: dict[str, Any]) -> Container:
         exit_code=int(state.get("ExitCode") or 0),
         is_out_of_memory=bool(state.get("OOMKilled")),
         labels=dict(described["Config"].get("Labels") or {}),
-        layers=(*_find_upper_layer(described), *_find_volumes(described)),
     )
 
 
-def _find_upper_layer(described: dict[str, Any]) -> list[str]:
-    data = (described.get("GraphDriver") or {}).get("Data") or {}
-    return [str(data["UpperDir"])] if data.get("UpperDir") else []
+def find_machine_pid(uid: str, inner: int) -> int:
+    """The pid on the machine of a process that has this one in the holder. Only processes of the workspace count."""
+    pids = list_cgroup_pids(find_box(uid, "pids")) if inner else []
+    return next((pid for pid in pids if read_nested_pids(pid)[1:2] == [inner]), 0)
 
 
-def _find_volumes(described: dict[str, Any]) -> list[str]:
-    return [str(each["Source"]) for each in described.get("Mounts") or () if each.get("Type") == "volume"]
+def save_container(path: Path, container: Container) -> None:
+    """For when there is no holder. Of its labels, those that the engine gave."""
+    own = {name: container.labels.get(name, "") for name in (RECOVERY_LABEL, TEMPLATE_LABEL, TASK_LABEL)}
+    fields = asdict(replace(container, labels=own, pid=0, start_ticks=0, started_at=None))
+    if read_json(path) != fields:
+        write_file(path, json.dumps(fields).encode())
+
+
+def load_container(path: Path) -> Container | None:
+    fields: dict[str, Any] | None = read_json(path)
+    return Container(**fields) if fields is not None else None
 
 
 def describe_end(container: Container, is_stopped: bool) -> str:
@@ -151,53 +178,31 @@ def describe_end(container: Container, is_stopped: bool) -> str:
     return f"Exited: the main process ended with code {container.exit_code}"
 
 
-def describe_kills(pid: int) -> str:
-    """What the kernel did to the container of this process, in both versions of cgroups."""
-    for name in ("memory.events", "memory.oom_control"):
-        try:
-            lines = (find_memory_folder(pid) / name).read_text().splitlines()
-        except OSError:
-            continue
-        killed = next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
-        if killed:
-            return f"OutOfMemory: processes killed because the workspace reached its memory limit: {killed}"
+def describe_kills(uid: str) -> str:
+    """What the kernel did to processes of the workspace. In version 1 of cgroups, each group counts for itself."""
+    if killed := sum(_count_kills(each) for each in list_cgroups(find_box(uid, "memory"))):
+        return f"OutOfMemory: processes killed because the workspace reached its memory limit: {killed}"
     return ""
 
 
-def read_start_ticks(pid: int) -> int:
-    """0 if there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    fields = stat.rpartition(")")[2].split()
-    return 0 if fields[0] == "Z" else int(fields[19])
+def _count_kills(folder: Path) -> int:
+    for name in ("memory.events.local", "memory.oom_control"):
+        try:
+            lines = (folder / name).read_text().splitlines()
+        except OSError:
+            continue
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+    return 0
 
 
-def read_memory(pid: int) -> int | None:
-    """Memory of the cgroup of a process, in both versions of cgroups."""
-    path = find_memory_folder(pid)
+def read_memory(uid: str) -> int | None:
+    """Memory of all processes of the workspace, in both versions of cgroups."""
     for name in ("memory.current", "memory.usage_in_bytes"):
         try:
-            return int((path / name).read_text())
+            return int((find_box(uid, "memory") / name).read_text())
         except (FileNotFoundError, ValueError):
             continue
     return None
-
-
-def find_memory_folder(pid: int) -> Path:
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        return Path("/nonexistent")
-    unified = ""
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            return Path(f"/sys/fs/cgroup/memory{path}")
-        if not controllers:
-            unified = path
-    return Path(f"/sys/fs/cgroup{unified}")
 
 
 async def measure_disk(folders: Sequence[str]) -> int | None:

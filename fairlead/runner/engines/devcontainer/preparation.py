@@ -1,17 +1,13 @@
-"""Prepares a workspace before anything runs: its number, user ids, network, folders, and what it is granted."""
+"""Prepares a workspace before anything runs: its number, user ids, network, limits, folders, and what it is granted."""
 
 import fcntl
 import hashlib
-import ipaddress
-import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,31 +21,24 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.devcontainer.firewall import BRIDGE_PREFIX, ensure_firewall
-from fairlead.runner.engines.devcontainer.grant import (
-    IDS_PER_WORKSPACE,
-    PERMISSIONS,
-    RUNNER_LABEL,
-    UID_LABEL,
-    Grant,
-    encode_grant,
-)
-from fairlead.runner.engines.devcontainer.layout import (
-    WorkspaceFolder,
-    list_folders,
-    read_json,
-    write_file,
-    write_json,
-)
-from fairlead.runner.engines.devcontainer.podman import Podman
-from fairlead.runner.engines.devcontainer.sandbox import build_rootfs
+from fairlead.runner.engines.devcontainer.cgroups import Cgroups, ensure_cgroups
+from fairlead.runner.engines.devcontainer.firewall import ensure_firewall
+from fairlead.runner.engines.devcontainer.grant import FORMER_PERMISSIONS, IDS_PER_WORKSPACE, PERMISSIONS, Grant
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
+from fairlead.runner.engines.devcontainer.network import ensure_network
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.shim import LAUNCHER
 
-ADDRESSES_PER_WORKSPACE = 16
-PACKAGES = Path(__file__).parents[4]
-"""Where the shim finds this package."""
+FORMER_FOLDERS = ("home", "tmp", "staging", "rootfs")
+"""What earlier versions kept, and nothing uses any more."""
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a workspace has of the machine."""
+
+    network: str
+    cgroups: Cgroups
 
 
 def allocate_number(settings: Settings, folder: WorkspaceFolder) -> int:
@@ -60,27 +49,20 @@ def allocate_number(settings: Settings, folder: WorkspaceFolder) -> int:
         identities = (read_json(each.identity) for each in list_folders(settings.state_folder))
         taken = {identity["number"] for identity in identities if identity is not None}
         number = next(each for each in range(len(taken) + 1) if each not in taken)
-        _make_passable(folder.root.parent)
-        _make_passable(folder.root)
+        folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(folder.identity, {"number": number})
         return number
 
 
 @contextmanager
 def lock_state(state: Path) -> Iterator[None]:
-    _make_passable(state)
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
-
-
-def _make_passable(folder: Path) -> None:
-    """The root users of workspaces pass these folders when the runtime mounts something below, and cannot list them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o711)
 
 
 def check_free_disk(settings: Settings) -> None:
@@ -94,7 +76,7 @@ def check_free_disk(settings: Settings) -> None:
 
 
 def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder, task_id: str) -> Grant:
-    unknown = spec.permissions - PERMISSIONS
+    unknown = spec.permissions - PERMISSIONS - FORMER_PERMISSIONS
     if unknown:
         raise EngineError(
             Reason.CONFIGURATION_INVALID,
@@ -109,12 +91,9 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
         runner=settings.runner,
         template_hash=spec.template_hash,
         podman=settings.podman,
-        podman_environment=dict(settings.podman_environment),
-        permissions=tuple(sorted(spec.permissions)),
+        permissions=tuple(sorted(spec.permissions & PERMISSIONS)),
         environment=dict(spec.environment),
-        folder=str(folder.root.resolve()),
         project=project_name(spec.name),
-        network=network_name(spec.uid),
         first_uid=settings.first_uid + number * IDS_PER_WORKSPACE,
         memory_bytes=limits.memory_bytes or 0,
         cpus=limits.cpus or 0,
@@ -148,68 +127,23 @@ def project_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "workspace"
 
 
-def network_name(uid: str) -> str:
-    return f"fairlead-{uid}"
+def prepare_folders(folder: WorkspaceFolder, grant: Grant) -> None:
+    """Creates what the holder mounts. Only the folders themselves: what is below them belongs to the workspace."""
+    folder.task.mkdir(mode=0o700, exist_ok=True)
+    folder.work.mkdir(mode=0o700, exist_ok=True)
+    for path in (folder.work / grant.project, folder.store, folder.var, folder.private):
+        path.mkdir(mode=0o755 if path.parent == folder.work else 0o700, exist_ok=True)
+        if path.lstat().st_uid == os.geteuid():  # new, or created by a runner that was killed just then
+            os.chown(path, grant.first_uid, grant.first_uid, follow_symlinks=False)
+    for name in FORMER_FOLDERS:
+        shutil.rmtree(folder.root / name, ignore_errors=True)
 
 
-def prepare_folders(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> None:
-    for path in (folder.home, folder.tmp, folder.task, folder.private):
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    make_source_folders(folder, grant)
-    os.chown(folder.private, grant.first_uid, grant.first_uid)
-    if not folder.rootfs.exists():
-        build_rootfs(folder, grant.first_uid)
-    write_file(folder.grant, encode_grant(grant))
-    launcher = LAUNCHER.format(python=sys.executable, packages=str(PACKAGES))
-    write_file(folder.shim, launcher.encode(), mode=0o700)
-    folder.denials.unlink(missing_ok=True)
-
-
-def make_source_folders(folder: WorkspaceFolder, grant: Grant) -> None:
-    """New ones, and those that a runner created just before it was killed, become the workspace's."""
-    for parent in (folder.work, folder.staging):
-        for path in (parent, parent / grant.project):
-            path.mkdir(mode=0o700 if path == parent else 0o755, exist_ok=True)
-            if path.lstat().st_uid == os.geteuid():
-                os.chown(path, grant.first_uid, grant.first_uid, follow_symlinks=False)
-
-
-async def prepare(podman: Podman, folder: WorkspaceFolder, grant: Grant) -> None:
-    """Everything that the sandbox and the container need."""
-    prepare_folders(podman.settings, folder, grant)
-    await ensure_firewall(podman.settings)
-    ensure_network(podman.settings, grant)
-
-
-def ensure_network(settings: Settings, grant: Grant) -> None:
-    """A network of its own: neighbours on the same one could talk to each other below the firewall.
-
-    The file is that of `podman network create`, which cannot choose the name of the bridge before version 4.4. The name
-    that it would take is free among its own networks only: those of another runner on the machine may have it, too, and
-    then both would share a bridge.
-    """
-    number = (grant.first_uid - settings.first_uid) // IDS_PER_WORKSPACE
-    pool = ipaddress.IPv4Network(settings.network_pool)
-    if (number + 1) * ADDRESSES_PER_WORKSPACE > pool.num_addresses:
-        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the network pool {pool} has no part left")
-    subnet = ipaddress.IPv4Network((int(pool.network_address) + number * ADDRESSES_PER_WORKSPACE, 28))
-    network = {
-        "name": grant.network,
-        "id": hashlib.sha256(grant.network.encode()).hexdigest(),
-        "driver": "bridge",
-        "network_interface": f"{BRIDGE_PREFIX}{grant.first_uid // IDS_PER_WORKSPACE:x}",
-        "created": datetime.now(UTC).isoformat(),
-        "subnets": [{"subnet": str(subnet), "gateway": str(subnet.network_address + 1)}],
-        "ipv6_enabled": False,
-        "internal": False,
-        "dns_enabled": True,
-        "labels": {UID_LABEL: grant.uid, RUNNER_LABEL: settings.runner},
-        "ipam_options": {"driver": "host-local"},
-    }
-    path = settings.networks_folder / f"{grant.network}.json"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, json.dumps(network, indent=1).encode(), mode=0o644)
+async def prepare(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> Place:
+    """What every holder of a workspace needs of the machine: folders, network and control group."""
+    prepare_folders(folder, grant)
+    await ensure_firewall(settings)
+    return Place(await ensure_network(settings, grant), ensure_cgroups(grant))
 
 
 def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The settings of the engine, as the operator of the machine chose them. Templates choose within these bounds."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.runner.engines.contract import Limits
@@ -34,14 +33,16 @@ DEFAULT_DEADLINES = Deadlines()
 @dataclass(frozen=True, slots=True)
 class Settings:
     state_folder: Path
-    """Everything of the engine but images and containers. Others cannot list it."""
+    """Everything of the engine. Only root can enter it."""
     runner: str
     """The name of the Runner object: a label of everything that the engine creates."""
     cli: tuple[str, ...] = ("devcontainer",)
     """The command of the dev container CLI, for example `node` and the path of its script."""
     podman: str = "/usr/bin/podman"
-    podman_environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables for podman, for example `CONTAINERS_CONF`. The CLI and the workspaces do not get them."""
+    registries: Path = Path("/etc/containers/registries.conf")
+    """Podman's list of registries and mirrors."""
+    image_stores: tuple[Path, ...] = ()
+    """Image stores of podman on this machine, whose images every workspace can use without a copy."""
     allowed_folders: tuple[Path, ...] = ()
     """Folders below which local sources and repositories on disk may be. Empty: they are refused."""
     protocols: frozenset[str] = frozenset({"https", "ssh"})
@@ -60,7 +61,7 @@ class Settings:
     """Workspace number n has the 65536 user and group ids from here plus n times 65536."""
     network_pool: str = "10.213.0.0/16"
     """Workspace number n has the n-th network of 16 addresses of this one."""
-    networks_folder: Path = Path("/etc/containers/networks")
-    """Where podman keeps its networks: `network_config_dir` in its configuration."""
+    name_servers: tuple[str, ...] = ()
+    """Addresses of the name servers of workspaces. Empty: those of the machine."""
     refused_networks: tuple[str, ...] = METADATA_NETWORKS
     deadlines: Deadlines = DEFAULT_DEADLINES

@@ -1,7 +1,7 @@
-"""Brings the source of a workspace into its work folder, and a copy of it to where the dev container CLI reads it.
+"""Brings the source of a workspace into its work folder.
 
-All of it happens in the sandbox. Git gets no configuration but this, may use only the listed protocols, and runs no
-hooks. Submodules are not fetched.
+All of it happens in a holder of its own, which has neither what earlier programs left nor what later ones may read. Git
+gets no configuration but this, may use only the listed protocols, and runs no hooks. Submodules are not fetched.
 """
 
 import os
@@ -27,34 +27,32 @@ from fairlead.runner.engines.contract import (
 )
 from fairlead.runner.engines.devcontainer.settings import Settings
 
-SCRIPT_OF_COPY = "tar -C /work --sparse --exclude=./.git -cf - . | tar -C /staging -xf -"
-"""Holes stay holes: a file of a workspace may claim more bytes than the disk has."""
-SCRIPT_OF_CLONE = f"""
+SCRIPT = """
 set -eu
 umask 022
+find /work -mindepth 1 -delete
 eval "$(cat)"
-if [ -n "${{SSH_KEY:-}}" ]; then
+if [ -n "${SSH_KEY:-}" ]; then
     printf '%s\\n' "$SSH_KEY" >/tmp/key && chmod 600 /tmp/key
-    printf '%s\\n' "${{KNOWN_HOSTS:-}}" >/tmp/known_hosts
+    printf '%s\\n' "${KNOWN_HOSTS:-}" >/tmp/known_hosts
 fi
 unset SSH_KEY
 case "$KIND" in
 git)
     # In a file, because the process that reads a repository on disk ignores what the command line says.
     printf '[safe]\n\tdirectory = *\n[core]\n\thooksPath = /dev/null\n' >"$HOME/.gitconfig"
-    set -- -c http.followRedirects=false -c credential.helper='!f() {{
-        [ -z "${{TOKEN:-}}" ] || printf "username=%s\\npassword=%s\\n" "${{GIT_USER:-git}}" "$TOKEN"; }}; f'
-    git "$@" clone --quiet --no-recurse-submodules ${{BRANCH:+--branch "$BRANCH"}} -- "$URL" /work
+    set -- -c http.followRedirects=false -c credential.helper='!f() {
+        [ -z "${TOKEN:-}" ] || printf "username=%s\\npassword=%s\\n" "${GIT_USER:-git}" "$TOKEN"; }; f'
+    git "$@" clone --quiet --no-recurse-submodules ${BRANCH:+--branch "$BRANCH"} -- "$URL" /work
     git "$@" -C /work remote set-url origin "$ORIGIN"
-    if [ -n "${{COMMIT:-}}" ]; then
+    if [ -n "${COMMIT:-}" ]; then
         cd /work
-        git "$@" cat-file -e "$COMMIT^{{commit}}" 2>/dev/null || git "$@" fetch --quiet origin "$COMMIT"
+        git "$@" cat-file -e "$COMMIT^{commit}" 2>/dev/null || git "$@" fetch --quiet origin "$COMMIT"
         git "$@" checkout --quiet --detach "$COMMIT" --
     fi
     ;;
 folder) cp -a --no-preserve=ownership /source/. /work ;;
 esac
-{SCRIPT_OF_COPY}
 """
 DOTFILES_OPTION = "dotfiles"
 """The option of a template that names a repository with dotfiles."""
@@ -66,15 +64,15 @@ _SSH_SHORT_FORM = re.compile(r"[\w.-]+@[\w.-]+:[^-].*")
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What the sandbox needs to fetch a source."""
+    """What is needed to fetch a source."""
 
     variables: Mapping[str, str] = field(repr=False)
-    volumes: tuple[str, ...] = ()
+    folder: str = ""
+    """A folder of the machine that it comes from, if it does."""
 
     @property
     def script_input(self) -> bytes:
-        """The variables for the script, some of them secret. In the environment of podman, they would stay readable in
-        that of the name server that podman may start; in that of the container, in podman's database."""
+        """The variables for the script, some of them secret: not a part of its command line or environment."""
         lines = (f"export {name}={shlex.quote(value)}\n" for name, value in self.variables.items())
         return "".join(lines).encode()
 
@@ -86,7 +84,7 @@ def plan_fetch(source: Source, settings: Settings, secrets: Mapping[str, str]) -
             return Fetch({"KIND": "image"})
         case FolderSource(path):
             folder = _find_allowed_folder(path, settings)
-            return Fetch({"KIND": "folder"}, (f"{folder}:/source:ro",))
+            return Fetch({"KIND": "folder"}, folder)
         case GitSource():
             return _plan_clone(source, settings, secrets)
 
@@ -101,7 +99,7 @@ def _plan_clone(source: GitSource, settings: Settings, secrets: Mapping[str, str
     protocol = find_protocol(source.url)
     if protocol == "file":
         folder = _find_allowed_folder(source.url.removeprefix("file://"), settings)
-        return Fetch(_describe_clone(source, "file:///source", protocol, secrets), (f"{folder}:/source:ro",))
+        return Fetch(_describe_clone(source, "file:///source", protocol, secrets), folder)
     if protocol not in settings.protocols:
         allowed = ", ".join(sorted(settings.protocols))
         raise EngineError(Reason.SOURCE_REFUSED, f"the protocol {protocol!r} is not allowed here; use one of {allowed}")
@@ -162,6 +160,6 @@ def _find_allowed_folder(path: str, settings: Settings) -> str:
         raise EngineError(
             Reason.SOURCE_REFUSED, f"the folder {path!r} is not below one that this runner allows; use a repository"
         )
-    if ":" in real or not os.path.isdir(real):
+    if not os.path.isdir(real):
         raise EngineError(Reason.SOURCE_REFUSED, f"there is no folder {path!r} that could be used")
     return real

@@ -45,7 +45,6 @@ from fairlead.runner.engines.sessions import (
     read_mark,
     request_end,
     start_session,
-    start_terminal_session,
 )
 
 UID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
@@ -184,9 +183,8 @@ class ProcessEngine:
         }
         folder = options.folder or str(running["folder"])
         arguments = ["/usr/bin/env", "--chdir", folder, "--", *(command or [user.pw_shell, "-l"])]
-        if options.tty:
-            return await start_terminal_session(arguments, mark, environment, options.columns, options.rows)
-        return await start_session(arguments, mark, environment)
+        size = (options.columns, options.rows) if options.tty else None
+        return await start_session(arguments, mark, environment, size)
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         """Ports of the machine cannot be told apart by workspace."""

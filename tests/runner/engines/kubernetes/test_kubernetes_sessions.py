@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, ListeningPort, Reason
-from fairlead.runner.engines.devcontainer.observation import read_start_ticks
 from fairlead.runner.engines.kubernetes.engine import KubernetesEngine
 from fairlead.runner.engines.kubernetes.ports import parse_ports
 from fairlead.runner.engines.kubernetes.scripts import SessionScript, build_session
 from fairlead.runner.engines.kubernetes.sessions import MAX_OUTPUT_BYTES
 from fairlead.runner.engines.kubernetes.settings import Settings
+from fairlead.runner.engines.measurement import read_start_ticks
 from tests.fake_cluster.workspace_node import WorkspaceNode
 from tests.runner.engines.kubernetes.conftest import UID, make_spec
 from tests.runner.harness.sessions import read_all, run_inside

@@ -2,19 +2,35 @@
 files of the context that the Dockerfile copies. Files of features and their versions are among them, because the CLI
 puts them into a context. Other files of the repository are not.
 
-The context is a copy of the repository, whose author chose its links: none is followed.
+The author of the repository chose its links: none is followed.
 """
 
 import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-
-from fairlead.runner.engines.devcontainer.command_lines import Build
 
 IGNORE_FILES = (".dockerignore", ".containerignore")
 BLOCK = 1 << 20
+
+
+@dataclass(slots=True)
+class Build:
+    """A build that the CLI wants."""
+
+    dockerfile: str = ""
+    context: str = ""
+    tags: list[str] = field(default_factory=list)
+    arguments: dict[str, str] = field(default_factory=dict)
+    options: list[str] = field(default_factory=list)
+    """All others that change the result."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing that was built before may be used."""
+        return not {"--pull", "--no-cache"}.isdisjoint(self.options)
 
 
 def compute_key(build: Build, dockerfile: str, sources: Sequence[str] | None, image_ids: Sequence[str]) -> str:
@@ -23,6 +39,7 @@ def compute_key(build: Build, dockerfile: str, sources: Sequence[str] | None, im
         *("machine", os.uname().machine, "dockerfile", dockerfile),
         *("arguments", *(f"{name}={value}" for name, value in sorted(build.arguments.items()))),
         *("options", *build.options, "images", *image_ids),
+        *("ignore files", *(_describe(path) for path in ignore_files(build))),
         *("files", *(f"{name}\n{_describe(os.path.join(build.context, name))}" for name in used_files(build, sources))),
     ]
     for part in parts:
@@ -42,23 +59,23 @@ def used_files(build: Build, sources: Sequence[str] | None) -> list[str]:
     links = (name for name, is_link in entries if is_link)
     if any(_is_used(name.split("/"), pattern) for name in links for pattern in patterns):
         patterns = [[]]
-    ignore_files = (*IGNORE_FILES, *(f"{os.path.basename(build.dockerfile)}{name}" for name in IGNORE_FILES))
-    return [
-        name
-        for name, _ in entries
-        if name in ignore_files or any(_is_below(name.split("/"), pattern) for pattern in patterns)
-    ]
+    return [name for name, _ in entries if any(_is_below(name.split("/"), pattern) for pattern in patterns)]
+
+
+def ignore_files(build: Build) -> list[str]:
+    """Where podman looks for the list of files that it leaves out: beside the Dockerfile, then in the context."""
+    beside = [f"{build.dockerfile}{name}" for name in IGNORE_FILES]
+    return [*beside, *(os.path.join(build.context, name) for name in IGNORE_FILES)]
 
 
 def _walk(context: str) -> Iterator[tuple[str, bool]]:
-    """Relative paths of files and links, always in the same order, and whether each is a link."""
+    """Relative paths of files, folders and links, always in the same order, and whether each is a link. Folders count:
+    empty ones are copied, too."""
     for parent, folders, names in os.walk(context):
         folders.sort()
         for name in sorted([*names, *folders]):
             path = os.path.join(parent, name)
-            is_link = os.path.islink(path)
-            if is_link or name not in folders:
-                yield os.path.relpath(path, context), is_link
+            yield os.path.relpath(path, context), os.path.islink(path)
 
 
 def _split(source: str) -> list[str]:
@@ -81,10 +98,11 @@ def _describe(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return f"link {os.readlink(path)}" if os.path.islink(path) else "unreadable"
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        return f"special {mode:o}"
     with os.fdopen(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            return f"special {mode:o}"
         digest = hashlib.sha256()
         while block := file.read(BLOCK):
             digest.update(block)

@@ -1,8 +1,8 @@
-"""What is kept of the output of programs. A shell stands for podman."""
+"""What is kept of the output of programs. A shell stands for them."""
 
 import os
 
-from fairlead.runner.engines.devcontainer.podman import MAX_ERROR_BYTES, MAX_OUTPUT_BYTES, Result, run_program
+from fairlead.runner.engines.devcontainer.programs import MAX_ERROR_BYTES, MAX_OUTPUT_BYTES, Result, run_program
 
 
 async def run(script: str, stdin: bytes = b"") -> Result:

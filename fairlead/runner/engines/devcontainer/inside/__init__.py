@@ -1,0 +1,9 @@
+"""Programs that run in a holder, as its unprivileged user. They import the standard library and each other only.
+
+launch.py       starts a program with an environment that comes through an open file
+shim.py         the program between the dev container CLI and podman
+run_options.py  which options of `podman run` the CLI may use
+builds.py       builds, whose results workspaces of one repository share
+build_key.py    what the result of a build depends on
+dockerfile.py   which images and files a Dockerfile uses
+"""

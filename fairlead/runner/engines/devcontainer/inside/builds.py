@@ -1,0 +1,119 @@
+"""Builds of images, in place of `podman build`: what was built for one workspace is used by the next one.
+
+The result gets a second name, with a digest of everything that it depends on. The runner saves images with such names,
+and shows them to the workspaces of the same repository and project as files. Nothing secret can be in them: a build
+gets neither secrets nor an environment.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .build_key import Build, compute_key, ignore_files
+from .dockerfile import read_dockerfile
+
+SHARED = "localhost/fairlead-shared"
+CACHE, BUILT = "/cache", "/ws/built"
+MAX_DOCKERFILE_BYTES = 1 << 20
+VALUED = frozenset({"-f", "-t", "--target", "--build-arg", "--cache-from", "--label"})
+FLAGS = frozenset({"--no-cache", "--pull"})
+
+
+def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
+    """Returns the exit code for the CLI."""
+    podman = settings["podman"]
+    command = [podman, "build", *settings["build"], *arguments]
+    build = parse_build(arguments)
+    key = find_key(build, podman) if settings["is_shared"] and build is not None and build.tags else None
+    if build is None or key is None:
+        return subprocess.run(command, check=False).returncode
+    if not build.is_fresh and load_shared(key, build.tags, podman):
+        print("nothing to build: this image was built before, for a workspace of this repository", file=sys.stderr)
+        return 0
+    code = subprocess.run(command, check=False).returncode
+    if code == 0:
+        subprocess.run([podman, "tag", build.tags[0], f"{SHARED}:{key}"], check=False)
+        with open(BUILT, "a") as file:
+            file.write(f"{key}\n")
+    return code
+
+
+def load_shared(key: str, tags: Sequence[str], podman: str) -> bool:
+    """Whether the image was there."""
+    name = f"{SHARED}:{key}"
+    if subprocess.run([podman, "image", "exists", name], check=False).returncode != 0:
+        archive = f"{CACHE}/{key}.tar"
+        if not os.path.exists(archive):
+            return False
+        if subprocess.run([podman, "load", "--quiet", "--input", archive], check=False).returncode != 0:
+            return False
+    return subprocess.run([podman, "tag", name, *tags], check=False).returncode == 0
+
+
+def parse_build(arguments: Sequence[str]) -> Build | None:
+    """None if there are options whose effect on the result is not known."""
+    build = Build()
+    remaining: Iterator[str] = iter(arguments)
+    for argument in remaining:
+        name, has_value, value = argument.partition("=")
+        if not argument.startswith("-"):
+            build.context = argument
+            continue
+        if name in VALUED and not has_value:
+            value = next(remaining, "")
+        elif argument not in FLAGS and not (name in VALUED and name.startswith("--")):
+            return None
+        match name:
+            case "-f":
+                build.dockerfile = value
+            case "-t":
+                build.tags.append(value)
+            case "--build-arg":
+                key, is_given, text = value.partition("=")
+                if not is_given:  # it comes from the environment
+                    return None
+                build.arguments[key] = text
+            case "--cache-from":
+                pass
+            case _:
+                build.options.append(f"{name}={value}" if name in VALUED else argument)
+    return build
+
+
+def find_key(build: Build, podman: str) -> str | None:
+    """None if the result depends on something that is not understood: then it is not shared."""
+    if not os.path.isdir(build.context) or any(map(os.path.islink, ignore_files(build))):
+        return None
+    if "--pull" in build.options:  # the images that are here now may not be those that the build gets
+        return None
+    try:
+        with open(build.dockerfile, encoding="utf-8", newline="") as file:
+            text = file.read(MAX_DOCKERFILE_BYTES + 1)
+    except (OSError, UnicodeDecodeError):
+        return None
+    used = read_dockerfile(text, build.arguments) if len(text) <= MAX_DOCKERFILE_BYTES else None
+    if used is None:
+        return None
+    image_ids: list[str] = []
+    for name in used.images:
+        image = describe_image(name, podman)
+        if image is None or (image.get("Config") or {}).get("OnBuild"):  # that does what it likes
+            return None
+        image_ids.append(str(image["Id"]))
+    return compute_key(build, text, used.sources, image_ids)
+
+
+def describe_image(name: str, podman: str) -> Mapping[str, Any] | None:
+    """The image that a build starts from. It is pulled if it is missing; None if that fails: the build reports it."""
+    command = [podman, "image", "inspect", name]
+    found = subprocess.run(command, capture_output=True, check=False)
+    if found.returncode != 0:
+        subprocess.run([podman, "pull", "--quiet", name], stdout=subprocess.DEVNULL, check=False)
+        found = subprocess.run(command, capture_output=True, check=False)
+    if found.returncode != 0:
+        return None
+    image: Mapping[str, Any] = json.loads(found.stdout)[0]
+    return image

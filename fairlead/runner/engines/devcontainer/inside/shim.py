@@ -1,0 +1,120 @@
+"""The program that the dev container CLI runs as `--docker-path`, in front of podman.
+
+It adds to each container what the engine decides (network, name, labels, secrets), refuses what the template does not
+allow, shares builds, and gives the work folder to the user of the workspace. It is not what separates the workspace
+from the machine: that is the holder, which it runs in. But only here is seen what the CLI makes of labels of an image
+that was built meanwhile, which no check of the configuration before can see.
+
+Its settings are in a file that the holder cannot change. What it refuses is appended to a file, from which the engine
+reports it. The CLI runs it a dozen times in each `up`, so it imports what few commands need only for them.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .run_options import Refused, rewrite_run
+
+SETTINGS = "/etc/fairlead/shim.json"
+CONTAINER_ID, OWNED, REFUSALS = "/ws/container.id", "/ws/owned", "/ws/refused"
+PRIVATE = "/private"
+MAX_REFUSAL = 2000
+REFUSED = 125
+"""The exit code of podman's own errors."""
+IDS = 65536
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
+
+
+class WrongPlatform(Exception):
+    """An image is for another kind of machine."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Replaces this process by podman, or returns an exit code."""
+    with open(SETTINGS) as file:
+        settings: Mapping[str, Any] = json.load(file)
+    podman = settings["podman"]
+    try:
+        match list(arguments):
+            case ["run", *rest]:
+                remove_file(CONTAINER_ID)  # podman refuses to replace it
+                arguments = [
+                    "run",
+                    *settings["run"],
+                    *rewrite_run(rest, settings["permissions"], settings["work_folder"]),
+                ]
+            case ["build", *rest]:
+                from .builds import run_build
+
+                return run_build(rest, settings)
+            case ["exec", *rest]:
+                give_ownership(rest, settings)
+            case ["inspect", "--type", "image", _]:
+                return inspect_image([podman, *arguments])
+    except (Refused, WrongPlatform) as refusal:
+        record_refusal("PlatformMismatch" if isinstance(refusal, WrongPlatform) else "PolicyViolation", str(refusal))
+        print(f"refused by the runner: {refusal}", file=sys.stderr)
+        return REFUSED
+    os.execv(podman, [podman, *arguments])
+
+
+def give_ownership(arguments: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Gives the work folder and the secrets to the user of the workspace, before its first process runs there.
+
+    The names of users are those of the container, so a process there looks them up. The container cannot change the
+    folder with the secrets, so no link can be in it.
+    """
+    user, container = find_user(arguments), read_text(CONTAINER_ID)
+    if not user or not container or read_text(OWNED) == container:
+        return
+    script = 'chown -R "$1": "$2"; id -u "$1"; id -g "$1"'
+    command = ["exec", "-u", "0", container, "/bin/sh", "-c", script, "-", user, settings["work_folder"]]
+    answer = subprocess.run([settings["podman"], *command], capture_output=True, text=True, check=False)
+    match answer.stdout.split():
+        case [uid, gid] if uid.isdigit() and gid.isdigit() and max(int(uid), int(gid)) < IDS:
+            for parent, _, names in os.walk(PRIVATE):
+                for path in (parent, *(os.path.join(parent, name) for name in names)):
+                    os.chown(path, int(uid), int(gid), follow_symlinks=False)
+            with open(OWNED, "w") as file:
+                file.write(container)
+
+
+def find_user(arguments: Sequence[str]) -> str:
+    """The user of an `exec`, as the CLI writes it."""
+    return next((arguments[index + 1] for index in range(len(arguments) - 1) if arguments[index] == "-u"), "")
+
+
+def inspect_image(command: Sequence[str]) -> int:
+    """Describes an image to the CLI. One for another architecture would fail later, with an error that says nothing of
+    it."""
+    found = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    machine = os.uname().machine
+    for image in json.loads(found.stdout) if found.returncode == 0 else []:
+        if image.get("Architecture") != MACHINES.get(machine, machine):
+            named = f"the image {command[-1]} is for {image.get('Architecture')}"
+            raise WrongPlatform(f"{named}, and this machine is {machine}")
+    sys.stdout.write(found.stdout.decode())
+    return found.returncode
+
+
+def record_refusal(reason: str, text: str) -> None:
+    with open(REFUSALS, "a") as file:
+        file.write(json.dumps({"reason": reason, "message": text[:MAX_REFUSAL]}) + "\n")
+
+
+def read_text(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read(200).strip()
+    except FileNotFoundError:
+        return ""
+
+
+def remove_file(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return

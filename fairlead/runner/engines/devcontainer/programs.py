@@ -1,0 +1,68 @@
+"""Runs programs of the machine to their end, with bounds on what they print."""
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MAX_OUTPUT_BYTES = 16 << 20
+"""What a program can write to each of its outputs: the server of a repository may send messages without end. A program
+that writes more gets an error."""
+MAX_ERROR_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    output: str
+    errors: str
+    """The last of what the program wrote there."""
+
+
+async def run_program(command: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Result:
+    """Runs a program to its end. A caller that is cancelled leaves no process behind.
+
+    The output goes to files, not to pipes: the name server of podman keeps the pipes that podman had, so they would
+    have no end. And asyncio waits for ever if it is cancelled while it connects pipes."""
+    with _open_input(stdin) as given, _open_output() as output, _open_output() as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=given, stdout=output, stderr=errors, env=dict(environment), start_new_session=True
+        )
+        try:
+            code = await process.wait()
+        except asyncio.CancelledError:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            raise
+        return Result(code, _read_end(output, MAX_OUTPUT_BYTES), _read_end(errors, MAX_ERROR_BYTES))
+
+
+def _open_input(content: bytes) -> BinaryIO:
+    file = os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC), "w+b")
+    file.write(content)
+    file.seek(0)
+    return file
+
+
+def _open_output() -> BinaryIO:
+    """A file in memory that cannot grow. What is not written yet takes up no memory."""
+    file = os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b", buffering=0)
+    file.truncate(MAX_OUTPUT_BYTES)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    return file
+
+
+def _read_end(file: BinaryIO, count: int) -> str:
+    """The last bytes that the program wrote, which shares the position in the file."""
+    end = os.lseek(file.fileno(), 0, os.SEEK_CUR)
+    start = max(0, end - count)
+    return os.pread(file.fileno(), end - start, start).decode(errors="replace")
+
+
+def last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"

@@ -1,0 +1,117 @@
+"""Archives of images that were built: the next workspace of the same repository in the same project loads them.
+
+A folder for each repository, and in it a file for each image, with the digest of everything that it depends on. The
+machine's root writes and removes them, and never reads what is in them: podman saves and loads them in the holders.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Holder
+from fairlead.runner.engines.devcontainer.inside.builds import BUILT, SHARED
+from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES
+from fairlead.runner.engines.devcontainer.settings import Settings
+
+KEY = re.compile(r"[0-9a-f]{32}")
+MAX_KEYS = 8
+
+
+@dataclass(slots=True)
+class SharedImages:
+    settings: Settings
+    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.state_folder / SHARED_IMAGES
+
+    def is_disk_low(self) -> bool:
+        existing = next(each for each in (self.folder, *self.folder.parents) if each.exists())
+        return shutil.disk_usage(existing).free < 2 * self.settings.min_free_bytes
+
+    async def take_turn(self, repository: str) -> "BuildTurn":
+        """Workspaces of one repository build one after the other: the next one then finds what it needs."""
+        turn = BuildTurn(self._turns.setdefault(repository, asyncio.Lock()) if repository else None)
+        await turn.take()
+        return turn
+
+    async def save(self, holder: Holder, repository: str) -> None:
+        """Saves what was built in this holder. What it says of that is not trusted: the name of a file at most."""
+        if not repository or self.is_disk_low():
+            return
+        listed = await holder.run("/usr/bin/head", "-c", "4096", BUILT)
+        keys = [each for each in dict.fromkeys(listed.output.split()) if KEY.fullmatch(each)]
+        for key in keys[:MAX_KEYS]:
+            await self._save(holder, repository, key)
+
+    async def _save(self, holder: Holder, repository: str, key: str) -> None:
+        target = self.folder / repository / f"{key}.tar"
+        if target.exists():
+            return
+        partial = target.with_name(f"{key}.{os.getpid()}.new")
+        command = (self.settings.podman, "save", "--quiet", "--format=docker-archive", f"{SHARED}:{key}")
+        free = shutil.disk_usage(self.folder).free - 2 * self.settings.min_free_bytes
+        script = 'ulimit -f "$1"; shift; exec "$@"'  # in blocks of 512 bytes; podman fails if there is more to write
+        try:
+            with partial.open("wb") as file:
+                process = await asyncio.create_subprocess_exec(
+                    *holder.enter(("/bin/sh", "-c", script, "sh", str(max(free, 0) // 512), *command)),
+                    env=dict(ENVIRONMENT),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=asyncio.subprocess.DEVNULL,
+                )
+                code = await process.wait()
+            if code == 0 and partial.stat().st_size:
+                partial.chmod(0o644)
+                partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def note_use(self, repository: str) -> None:
+        """The time of a file is that of its last use. A holder of the repository can use them all."""
+        if repository:
+            for path in (self.folder / repository).glob("*.tar"):
+                os.utime(path)
+
+    def collect(self) -> None:
+        """Removes what was not used for long, the oldest of what is too much, and everything when the disk is low."""
+        uses = {path: path.stat().st_mtime for path in self.folder.glob("*/*.tar")}
+        removed = (
+            uses
+            if self.is_disk_low()
+            else choose_expired(uses, time.time(), self.settings.unused_image_seconds, self.settings.max_unused_images)
+        )
+        left = (path for path in self.folder.glob("*/*.new") if f".{os.getpid()}." not in path.name)
+        for path in (*removed, *left):  # what a runner that was killed left is of no use
+            path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class BuildTurn:
+    lock: asyncio.Lock | None
+    is_taken: bool = False
+
+    async def take(self) -> None:
+        if self.lock is not None:
+            await self.lock.acquire()
+            self.is_taken = True
+
+    def release(self) -> None:
+        if self.lock is not None and self.is_taken:
+            self.is_taken = False
+            self.lock.release()
+
+
+def choose_expired(last_uses: Mapping[Path, float], now: float, max_seconds: float, max_number: int) -> list[Path]:
+    """The ones that were not used for too long, and the oldest of those that are too many."""
+    newest_first = sorted(last_uses, key=lambda path: last_uses[path], reverse=True)
+    return [
+        path for index, path in enumerate(newest_first) if index >= max_number or now - last_uses[path] >= max_seconds
+    ]

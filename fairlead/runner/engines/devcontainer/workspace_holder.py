@@ -1,0 +1,188 @@
+"""The holders of one workspace: the one that its container lives in, and those that fetch and delete its files."""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.runner.engines.contract import EngineError, Reason
+from fairlead.runner.engines.devcontainer.cgroups import is_unified
+from fairlead.runner.engines.devcontainer.grant import Grant
+from fairlead.runner.engines.devcontainer.holder import (
+    INSIDE_TARGET,
+    PYTHON,
+    Bind,
+    Holder,
+    HolderPlan,
+    is_outside_usr,
+    start_holder,
+)
+from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES, WorkspaceFolder
+from fairlead.runner.engines.devcontainer.network import find_name_servers
+from fairlead.runner.engines.devcontainer.preparation import Place
+from fairlead.runner.engines.devcontainer.programs import PATH, Result
+from fairlead.runner.engines.devcontainer.settings import Settings
+
+SHIM = "/opt/fairlead/podman"
+DEFAULT_CONFIGURATION = "/etc/fairlead/devcontainer.json"
+CONTROL_MANIFEST = "/var/tmp/devcontainercli-root/control-manifest.json"
+SHIM_SCRIPT = """#!{python} -IS
+import sys
+sys.path.insert(0, {folder!r})
+from inside.shim import main
+sys.exit(main(sys.argv[1:]))
+"""
+FILES = {
+    "/etc/passwd": "root:x:0:0:root:/ws/home:/bin/sh\nnobody:x:65534:65534::/:/usr/sbin/nologin\n",
+    "/etc/group": "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
+    "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "/etc/containers/policy.json": '{"default": [{"type": "insecureAcceptAnything"}]}\n',
+}
+CONTAINERS_CONF = """[containers]
+log_driver = "k8s-file"
+netns = "host"
+[engine]
+runtime = "{runtime}"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+image_copy_tmp_dir = "/var/tmp"
+"""
+STORAGE_CONF = """[storage]
+driver = "overlay"
+graphroot = "/ws/store"
+runroot = "/run/containers"
+[storage.options]
+additionalimagestores = {stores}
+"""
+PREPARE = f"""
+mkdir -p /ws/home /var/tmp/devcontainercli-root /var/cache /var/lib /run/user
+rm -f /ws/refused /ws/built
+printf '{{"disallowedFeatures":[],"featureAdvisories":[]}}' >{CONTROL_MANIFEST}
+touch -d 2100-01-01 {CONTROL_MANIFEST}
+"""
+"""The last lines keep the CLI from asking a server of its authors, at each start, which features it should warn of:
+where that cannot be reached, each start would take ten seconds longer."""
+LIMIT_ERRORS = """
+{ { "$@" 3>&-; echo $? >/tmp/code; } 2>&1 >&3 | tail -c 65536 >&2; } 3>&1
+read -r code </tmp/code && exit "$code"
+exit 1
+"""
+"""Passes on the last of the messages of a command, and its exit code. Servers of repositories send messages, too, which
+may have no end."""
+GPU_DEVICES = ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+GPU_FOLDERS = ("/etc/cdi", "/run/cdi")
+
+
+@dataclass(frozen=True, slots=True)
+class HolderFactory:
+    """Plans the holders of a workspace."""
+
+    settings: Settings
+    folder: WorkspaceFolder
+    grant: Grant
+    place: Place
+
+    async def start(self, image: str) -> Holder:
+        """The holder for the container. `image` is for repositories without a devcontainer.json; it may be empty."""
+        files = {
+            **FILES,
+            "/etc/resolv.conf": self._describe_resolver(),
+            "/etc/containers/registries.conf": _read_registries(self.settings.registries),
+            "/etc/containers/containers.conf": CONTAINERS_CONF.format(runtime=choose_runtime()),
+            "/etc/containers/storage.conf": STORAGE_CONF.format(
+                stores=json.dumps([each.target for each in self._image_stores()])
+            ),
+            "/etc/fairlead/shim.json": self.grant.describe_to_shim(),
+            DEFAULT_CONFIGURATION: json.dumps({"image": image}),
+            SHIM: SHIM_SCRIPT.format(python=PYTHON, folder=os.path.dirname(INSIDE_TARGET)),
+        }
+        binds = [
+            Bind(str(self.folder.work / self.grant.project), self.grant.work_folder, read_only=False),
+            Bind(str(self.folder.store), "/ws", read_only=False),
+            Bind(str(self.folder.var), "/var", read_only=False),
+            Bind(str(self.folder.private), "/private", read_only=False),
+            *(Bind(each, each) for each in find_cli_folders(self.settings.cli)),
+            *(Bind(each, each) for each in self._gpu_folders()),
+        ]
+        if cache := self._cache_folder():
+            binds.append(Bind(str(cache), "/cache"))
+        holder = await start_holder(self._plan(binds, files, self._image_stores(), self._gpu_devices()))
+        await holder.expect("/bin/sh", "-c", PREPARE)
+        return holder
+
+    async def run_alone(self, command: Sequence[str], binds: Sequence[Bind], stdin: bytes = b"") -> Result:
+        """Runs a program to its end in a holder that has only these folders, and ends with it."""
+        files = {**FILES, "/etc/resolv.conf": self._describe_resolver()}
+        holder = await start_holder(self._plan(binds, files))
+        try:
+            return await holder.run("/bin/sh", "-c", LIMIT_ERRORS, "sh", *command, stdin=stdin)
+        finally:
+            await holder.kill()
+
+    def _plan(
+        self,
+        binds: Sequence[Bind],
+        files: dict[str, str],
+        image_stores: Sequence[Bind] = (),
+        devices: Sequence[str] = (),
+    ) -> HolderPlan:
+        return HolderPlan(
+            first_uid=self.grant.first_uid,
+            network=self.place.network,
+            cgroups=self.place.cgroups,
+            root=str(self.folder.mount_point),
+            hostname=self.grant.project[:63],
+            binds=binds,
+            files=files,
+            image_stores=image_stores,
+            devices=devices,
+        )
+
+    def _describe_resolver(self) -> str:
+        return "".join(f"nameserver {each}\n" for each in find_name_servers(self.settings))
+
+    def _image_stores(self) -> list[Bind]:
+        return [Bind(str(path), f"/images/{number}") for number, path in enumerate(self.settings.image_stores)]
+
+    def _cache_folder(self) -> Path | None:
+        if not self.grant.repository:
+            return None
+        folder = self.settings.state_folder / SHARED_IMAGES / self.grant.repository
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return folder
+
+    def _gpu_devices(self) -> list[str]:
+        names = [f"/dev/{each}" for each in GPU_DEVICES] if self.grant.allows("gpu") else []
+        return [name for name in names if os.path.exists(name)]
+
+    def _gpu_folders(self) -> list[str]:
+        return [each for each in GPU_FOLDERS if self.grant.allows("gpu") and os.path.isdir(each)]
+
+
+def resolve_cli(cli: Sequence[str]) -> list[str]:
+    """The command of the dev container CLI with the paths that its parts really have: links may not be visible."""
+    found = [shutil.which(each, path=PATH) or each for each in cli]
+    missing = next((each for each in found if not os.path.exists(each)), "")
+    if missing:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"there is no {missing}; install the dev container CLI")
+    return [os.path.realpath(each) for each in found]
+
+
+def find_cli_folders(cli: Sequence[str]) -> list[str]:
+    folders = [os.path.dirname(each) for each in resolve_cli(cli)]
+    return [each for each in dict.fromkeys(folders) if is_outside_usr(each)]
+
+
+def choose_runtime() -> str:
+    """crun is the better one where it works: it refuses machines with both versions of cgroups."""
+    names = ("crun", "runc") if is_unified() else ("runc", "crun")
+    return next((each for each in names if shutil.which(each, path=PATH)), names[0])
+
+
+def _read_registries(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

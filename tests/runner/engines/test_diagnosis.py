@@ -1,0 +1,93 @@
+"""What a machine lacks to run dev containers."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fairlead.core.findings import Finding
+from fairlead.runner.engines.devcontainer import diagnosis
+from fairlead.runner.engines.devcontainer.settings import Settings
+
+PROGRAMS = ("podman", "git", "iptables", "ip", "nsenter", "setpriv", "runc", "devcontainer")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all programs that are needed, on a machine without faults."""
+    for name in PROGRAMS:
+        write(tmp_path / name, "exit 0")
+    which = shutil.which
+    monkeypatch.setattr(diagnosis, "PATH", str(tmp_path))
+    monkeypatch.setattr(shutil, "which", lambda name, path: which(os.path.basename(name), path=path))
+    write(tmp_path / "catatonit", "exit 0")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(diagnosis, "OLDEST_KERNEL", (1, 0))
+    return tmp_path
+
+
+def write(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+async def find_problems(machine: Path, **changes: object) -> dict[str, Finding]:
+    values = {"cli": (str(machine / "devcontainer"),), "min_free_bytes": 1, "name_servers": ("10.0.0.1",), **changes}
+    settings = Settings(state_folder=machine / "state", runner="r", **values)  # type: ignore[arg-type]
+    return {finding.subject: finding for finding in await diagnosis.diagnose(settings) if finding.problem}
+
+
+async def test_a_machine_with_everything_has_no_problem(machine: Path) -> None:
+    assert await find_problems(machine) == {}
+
+
+@pytest.mark.parametrize(
+    ("program", "package"),
+    [("podman", "podman"), ("git", "git"), ("iptables", "iptables"), ("ip", "iproute2"), ("catatonit", "catatonit")],
+)
+async def test_a_program_that_is_missing_is_named_with_its_package(machine: Path, program: str, package: str) -> None:
+    (machine / program).unlink()
+    problems = await find_problems(machine)
+    assert list(problems) == [package]
+    assert program in problems[package].problem and problems[package].remedy == f"apt-get install {package}"
+
+
+async def test_a_machine_without_a_runtime_of_containers_cannot_run_them(machine: Path) -> None:
+    (machine / "runc").unlink()
+    assert "there is neither crun nor runc" in [each.problem for each in (await find_problems(machine)).values()]
+    write(machine / "crun", "exit 0")
+    assert await find_problems(machine) == {}
+
+
+async def test_a_user_without_rights_reads_what_to_do(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert list(await find_problems(machine)) == ["permissions"]
+
+
+async def test_an_old_kernel_is_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "OLDEST_KERNEL", (99, 1))
+    problems = await find_problems(machine)
+    assert f"the kernel {os.uname().release} is older than 99.1" in problems["kernel"].problem
+
+
+async def test_a_full_disk_and_missing_name_servers_do_not_keep_a_runner_from_starting(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "find_name_servers", lambda settings: [])
+    problems = await find_problems(machine, min_free_bytes=1 << 62)
+    assert {name: finding.is_fatal for name, finding in problems.items()} == {"disk": False, "name servers": False}
+
+
+async def test_an_old_node_is_named(machine: Path) -> None:
+    write(machine / "node", "echo v18.20.1")
+    cli = (str(machine / "node"), str(machine / "devcontainer"))
+    problems = await find_problems(machine, cli=cli)
+    assert problems["devcontainer"].problem == "Node.js 18 is too old"
+    write(machine / "node", "echo v22.1.0")
+    assert await find_problems(machine, cli=cli) == {}
+
+
+async def test_a_cli_that_does_not_run_says_why(machine: Path) -> None:
+    write(machine / "devcontainer", "echo something is broken >&2; exit 1")
+    assert (await find_problems(machine))["devcontainer"].problem == "something is broken"

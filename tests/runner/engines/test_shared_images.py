@@ -1,0 +1,167 @@
+"""Archives of images that workspaces share. A shell in place of a holder runs the commands."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from fairlead.runner.engines.devcontainer.holder import Holder
+from fairlead.runner.engines.devcontainer.programs import Result
+from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.devcontainer.shared_images import MAX_KEYS, SharedImages, choose_expired
+
+KEY = "a" * 32
+NOW = 1000.0
+
+
+class FakeHolder:
+    """A holder that built these images. Its podman prints an archive, and may fail half-way."""
+
+    def __init__(self, built: str, code: int = 0) -> None:
+        self.built, self.code, self.saved = built, code, 0
+
+    async def run(self, *command: str) -> Result:
+        return Result(0, self.built, "")
+
+    def enter(self, command: Sequence[str]) -> list[str]:
+        self.saved += 1
+        podman = command.index("save") - 1
+        script = ["/bin/sh", "-c", f"printf archive; exit {self.code}"]
+        return [*command[:podman], *script, *command[podman + 1 :]]
+
+
+def make_images(tmp_path: Path, **changes: object) -> SharedImages:
+    (tmp_path / "images/repository").mkdir(parents=True, exist_ok=True)
+    settings = Settings(state_folder=tmp_path, runner="r", **{"min_free_bytes": 1, **changes})  # type: ignore[arg-type]
+    return SharedImages(settings)
+
+
+def list_files(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "images").glob("*/*"))
+
+
+async def save(tmp_path: Path, holder: FakeHolder, repository: str = "repository", **changes: object) -> list[str]:
+    await make_images(tmp_path, **changes).save(cast(Holder, holder), repository)
+    return list_files(tmp_path)
+
+
+async def test_an_image_that_was_built_is_saved_once(tmp_path: Path) -> None:
+    holder = FakeHolder(f"{KEY}\n{KEY}\n")
+    assert await save(tmp_path, holder) == [f"{KEY}.tar"]
+    archive = tmp_path / f"images/repository/{KEY}.tar"
+    assert (archive.read_bytes(), archive.stat().st_mode & 0o777) == (b"archive", 0o644)
+    await save(tmp_path, holder)
+    assert holder.saved == 1
+
+
+@pytest.mark.parametrize("built", ["", "../../../etc/x", "a" * 31, "A" * 32, f"{KEY}.tar", f"/{KEY}", "-" * 32])
+async def test_what_is_no_digest_is_not_saved(tmp_path: Path, built: str) -> None:
+    holder = FakeHolder(built)
+    assert await save(tmp_path, holder) == []
+    assert holder.saved == 0
+
+
+async def test_a_workspace_cannot_save_without_end(tmp_path: Path) -> None:
+    holder = FakeHolder("\n".join(f"{number:032x}" for number in range(100)))
+    assert len(await save(tmp_path, holder)) == MAX_KEYS
+
+
+async def test_an_archive_that_is_not_complete_is_not_kept(tmp_path: Path) -> None:
+    assert await save(tmp_path, FakeHolder(KEY, code=1)) == []
+
+
+async def test_a_file_that_a_killed_runner_left_is_replaced(tmp_path: Path) -> None:
+    """After a restart of the machine, the runner may have the same pid."""
+    images = make_images(tmp_path)
+    (images.folder / f"repository/{KEY}.{os.getpid()}.new").write_bytes(b"half")
+    assert await save(tmp_path, FakeHolder(KEY)) == [f"{KEY}.tar"]
+
+
+async def test_nothing_is_saved_without_a_repository_or_when_the_disk_is_low(tmp_path: Path) -> None:
+    assert await save(tmp_path, FakeHolder(KEY), repository="") == []
+    assert await save(tmp_path, FakeHolder(KEY), min_free_bytes=1 << 62) == []
+
+
+async def test_workspaces_of_one_repository_build_one_after_the_other(tmp_path: Path) -> None:
+    images = make_images(tmp_path)
+    first = await images.take_turn("a")
+    waiting = asyncio.create_task(images.take_turn("a"))
+    other, alone, also_alone = [await images.take_turn(name) for name in ("b", "", "")]
+    assert not waiting.done()
+    first.release()
+    second = await waiting
+    first.release()  # once more, when its task ends
+    third = asyncio.create_task(images.take_turn("a"))
+    await asyncio.sleep(0)
+    assert not third.done(), "the turn of the second one is not over"
+    for turn in (second, other, alone, also_alone):
+        turn.release()
+    (await third).release()
+
+
+async def test_a_workspace_that_no_longer_waits_does_not_stop_the_next_one(tmp_path: Path) -> None:
+    images = make_images(tmp_path)
+    first = await images.take_turn("a")
+    cancelled, waiting = (asyncio.create_task(images.take_turn("a")) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    first.release()
+    (await waiting).release()
+
+
+def test_images_expire_after_their_last_use_and_the_oldest_when_there_are_many() -> None:
+    uses = {Path("old"): NOW - 99, Path("new"): NOW, Path("expired"): NOW - 100, Path("middle"): NOW - 50}
+    assert choose_expired(uses, NOW, 100, 10) == [Path("expired")]
+    assert choose_expired(uses, NOW, 1000, 2) == [Path("old"), Path("expired")]
+    assert choose_expired({}, NOW, 0, 0) == []
+
+
+def fill(tmp_path: Path, **ages: float) -> None:
+    for name, age in ages.items():
+        path = tmp_path / f"images/repository/{name}.tar"
+        path.touch()
+        os.utime(path, (path.stat().st_mtime - age,) * 2)
+
+
+def test_only_what_expired_is_removed(tmp_path: Path) -> None:
+    images = make_images(tmp_path, unused_image_seconds=1000, max_unused_images=2)
+    fill(tmp_path, a=5000, b=500, c=400, d=300)
+    images.collect()
+    assert list_files(tmp_path) == ["c.tar", "d.tar"]
+
+
+def test_a_use_counts_for_all_images_of_the_repository_and_no_others(tmp_path: Path) -> None:
+    images = make_images(tmp_path, unused_image_seconds=1000)
+    fill(tmp_path, a=5000, b=5000)
+    (images.folder / "other").mkdir()
+    (tmp_path / "images/repository/b.tar").rename(images.folder / "other/b.tar")
+    images.note_use("repository")
+    images.note_use("")
+    images.collect()
+    assert list_files(tmp_path) == ["a.tar"]
+
+
+def test_everything_is_removed_when_the_disk_is_low(tmp_path: Path) -> None:
+    images = make_images(tmp_path, min_free_bytes=1 << 62)
+    fill(tmp_path, a=0, b=0)
+    images.collect()
+    assert list_files(tmp_path) == []
+
+
+def test_what_a_killed_runner_left_is_removed(tmp_path: Path) -> None:
+    images = make_images(tmp_path)
+    own, left = f"a.{os.getpid()}.new", f"a.{os.getpid() + 1}.new"
+    for name in (own, left):
+        (images.folder / "repository" / name).touch()
+    images.collect()
+    assert list_files(tmp_path) == [own]
+
+
+def test_a_machine_without_images_has_nothing_to_remove(tmp_path: Path) -> None:
+    images = SharedImages(Settings(state_folder=tmp_path / "missing", runner="r"))
+    images.collect()
+    assert not images.folder.exists()

@@ -1,0 +1,82 @@
+"""How the holders of a workspace are planned. Tests with containers see what is in them."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fairlead.runner.engines.contract import EngineError, Reason
+from fairlead.runner.engines.devcontainer import workspace_holder
+from fairlead.runner.engines.devcontainer.workspace_holder import (
+    LIMIT_ERRORS,
+    choose_runtime,
+    find_cli_folders,
+    resolve_cli,
+)
+
+
+def test_the_end_of_the_messages_of_a_command_and_its_exit_code_are_passed_on(tmp_path: Path) -> None:
+    script = LIMIT_ERRORS.replace("/tmp/code", str(tmp_path / "code"))
+    command = "cat; yes message | head -c 1000000 >&2; echo last >&2; exit 7"
+    result = subprocess.run(
+        ["/bin/sh", "-c", script, "sh", "/bin/sh", "-c", command], input=b"in", capture_output=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (7, b"in")
+    assert len(result.stderr) == 65536 and result.stderr.endswith(b"message\nlast\n")
+
+
+def test_a_command_without_an_exit_code_has_failed(tmp_path: Path) -> None:
+    script = LIMIT_ERRORS.replace("/tmp/code", str(tmp_path / "missing" / "code"))
+    assert subprocess.run(["/bin/sh", "-c", script, "sh", "true"], capture_output=True, check=False).returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("is_unified", "installed", "chosen"),
+    [
+        (True, {"crun", "runc"}, "crun"),
+        (True, {"runc"}, "runc"),
+        (False, {"crun", "runc"}, "runc"),
+        (False, {"crun"}, "crun"),
+        (True, set(), "crun"),
+        (False, set(), "runc"),
+    ],
+)
+def test_the_runtime_is_one_that_is_installed_and_fits_the_cgroups_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_unified: bool, installed: set[str], chosen: str
+) -> None:
+    for name in installed:
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setattr(workspace_holder, "PATH", str(tmp_path))
+    monkeypatch.setattr(workspace_holder, "is_unified", lambda: is_unified)
+    assert choose_runtime() == chosen
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A CLI that npm has installed: a link in a folder of the path to its script."""
+    for name in ("modules/cli/devcontainer.js", "node/bin/node", "bin/.keep"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch(mode=0o755)
+    (tmp_path / "bin/devcontainer").symlink_to("../modules/cli/devcontainer.js")
+    (tmp_path / "bin/node").symlink_to(tmp_path / "node/bin/node")
+    monkeypatch.setattr(workspace_holder, "PATH", str(tmp_path / "bin"))
+    return tmp_path
+
+
+def test_the_cli_is_run_and_shown_where_it_really_is(cli: Path) -> None:
+    assert resolve_cli(["devcontainer"]) == [f"{cli}/modules/cli/devcontainer.js"]
+    command = ["node", f"{cli}/bin/devcontainer"]
+    assert resolve_cli(command) == [f"{cli}/node/bin/node", f"{cli}/modules/cli/devcontainer.js"]
+    assert find_cli_folders(command) == [f"{cli}/node/bin", f"{cli}/modules/cli"]
+
+
+def test_what_is_a_part_of_the_machine_is_shown_already_and_nothing_twice(cli: Path) -> None:
+    assert find_cli_folders(["/usr/bin/env"]) == []
+    assert find_cli_folders([f"{cli}/node/bin/node", f"{cli}/node/bin/node"]) == [f"{cli}/node/bin"]
+
+
+@pytest.mark.parametrize("command", [["missing"], ["node", "/missing/devcontainer.js"]])
+def test_a_cli_that_is_missing_is_named(cli: Path, command: list[str]) -> None:
+    with pytest.raises(EngineError, match=f"there is no {command[-1]}; install the dev container CLI") as raised:
+        resolve_cli(command)
+    assert raised.value.reason == Reason.ENGINE_UNAVAILABLE

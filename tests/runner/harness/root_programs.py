@@ -1,0 +1,69 @@
+"""Watches that no program that reads a repository runs as root of the machine, while tests use real containers."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairlead.runner.engines.sessions import find_trees, list_pids
+
+PROGRAMS = frozenset({"podman", "conmon", "runc", "crun", "node", "git", "git-remote-http", "tar", "devcontainer"})
+HARNESS_VARIABLE = "STARTED_BY_THE_HARNESS"
+"""In the environment of programs that the tests themselves start, to make repositories for example."""
+SECONDS = 0.02
+
+
+@dataclass(slots=True)
+class Watch:
+    root: int
+    found: set[str] = field(default_factory=set)
+    samples: int = 0
+    seen: set[str] = field(default_factory=set)
+    """Programs of the list that ran at all, as whomever."""
+
+    def sample(self) -> None:
+        self.samples += 1
+        for pid in find_trees([self.root]):
+            self._look_at(pid)
+        for pid in list_pids():  # what lost its parent is found by its control group
+            if "/fairlead-" in _read(pid, "cgroup"):
+                self._look_at(pid)
+
+    def _look_at(self, pid: int) -> None:
+        name, status = _read(pid, "comm").strip(), _read(pid, "status")
+        if name not in PROGRAMS:
+            return
+        self.seen.add(name)
+        owners = next((line.split()[1:] for line in status.splitlines() if line.startswith("Uid:")), [])
+        variables, command = _read(pid, "environ"), _read(pid, "cmdline")
+        has_ended = not command  # its environment cannot be read any more
+        is_harmless = HARNESS_VARIABLE in variables or command.endswith("--version\0")
+        if "0" in owners and not has_ended and not is_harmless:
+            self.found.add(command.replace("\0", " ")[:200])
+
+
+@contextmanager
+def watch_root_programs(root: int) -> Iterator[Watch]:
+    """Fails at the end if one of the programs ran as root, in the tree of this process or in a holder."""
+    watch, has_ended = Watch(root), threading.Event()
+
+    def run() -> None:
+        while not has_ended.wait(SECONDS):
+            watch.sample()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        has_ended.set()
+        thread.join()
+    assert not watch.found, f"ran as root of the machine: {sorted(watch.found)}"
+
+
+def _read(pid: int, name: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+    except OSError:
+        return ""
