@@ -24,5 +24,6 @@ ports.py             ports inside a container
 connections.py       bytes of connections to them
 programs.py          runs programs to their end
 cleanup.py           removes what workspaces leave
+former.py            containers and volumes of earlier versions
 diagnosis.py         what the machine lacks
 """

@@ -30,6 +30,7 @@ from fairlead.runner.engines.devcontainer.configuration import (
     read_configuration,
 )
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
+from fairlead.runner.engines.devcontainer.former import copy_former_volumes, find_former_volumes
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
@@ -156,8 +157,10 @@ class Creation:
         """In place of an earlier one: what it still ran has no use any more."""
         if (former := find_holder(self.folder.holder)) is not None:
             await former.kill()
-        holder = await factory.start(default_image(self.spec))
+        volumes = await find_former_volumes(self.settings.former_podman, self.folder)
+        holder = await factory.start(default_image(self.spec), volumes)
         save_holder(self.folder.holder, holder)
+        await copy_former_volumes(self.settings.former_podman, self.folder, volumes, holder)
         return holder
 
     async def _fetch(self, factory: HolderFactory) -> None:

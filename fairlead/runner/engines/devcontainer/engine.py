@@ -29,6 +29,7 @@ from fairlead.runner.engines.devcontainer.connections import count_connection_by
 from fairlead.runner.engines.devcontainer.creation import plan_creation
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.diagnosis import diagnose
+from fairlead.runner.engines.devcontainer.former import end_former_container, forget_former
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
 from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
@@ -90,6 +91,7 @@ class DevcontainerEngine:
         if status.state is ContainerState.RUNNING and is_reused:
             return
         await DetachedCommand(folder.task).kill()
+        await end_former_container(self.settings.former_podman, folder)
         await end_holder(folder)
         self.observer.forget(spec.uid)
         folder.stopped.unlink(missing_ok=True)
@@ -118,6 +120,7 @@ class DevcontainerEngine:
         folder = self._folder(uid)
         async with task.step("Stop", self.settings.deadlines.stop):
             await DetachedCommand(folder.task).kill()
+            await end_former_container(self.settings.former_podman, folder)
             container, holder = await self.observer.find_container(uid), self.observer.find_holder(uid)
             if container is not None:
                 folder.stopped.touch()
@@ -134,6 +137,8 @@ class DevcontainerEngine:
         async with task.step("Delete", self.settings.deadlines.delete):
             await DetachedCommand(folder.task).kill()
             self.observer.forget(uid)
+            await end_former_container(self.settings.former_podman, folder)
+            await forget_former(self.settings.former_podman, folder)
             await remove_everything(self.settings, folder)
             self.images.collect()
 

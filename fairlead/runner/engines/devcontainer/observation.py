@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fairlead.core.objects import get_path
 from fairlead.runner.engines.contract import ContainerState, EngineStatus
 from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
@@ -32,6 +33,7 @@ from fairlead.runner.engines.measurement import (
 DISK_SECONDS = 300.0
 """How often the disk usage of a workspace is measured: it means reading its whole tree."""
 MEASURE_SECONDS = 60.0
+INSPECT_SECONDS = 60.0
 KILLED = 137
 
 
@@ -48,6 +50,7 @@ class Container:
     exit_code: int
     is_out_of_memory: bool
     labels: Mapping[str, str]
+    """Those that the engine gave."""
 
     def is_alive(self) -> bool:
         return self.pid > 0 and read_start_ticks(self.pid) == self.start_ticks
@@ -74,11 +77,10 @@ class Observer:
         holder = self.find_holder(uid)
         if holder is None:
             return load_container(folder.container)
-        inspected = await holder.run("/usr/bin/podman", "container", "inspect", CONTAINER)
-        described = json.loads(inspected.output or "[]") if inspected.code == 0 else []
-        if not described:
+        described = await describe_container(holder, self.settings.podman)
+        if described is None:
             return None
-        container = parse_container(described[0], uid)
+        container = parse_container(described, uid)
         self._containers[uid] = container
         save_container(folder.container, container)
         return container
@@ -132,19 +134,35 @@ class Observer:
             self._disk[uid] = (self._disk[uid][0], size)
 
 
+async def describe_container(holder: Holder, podman: str) -> Mapping[str, Any] | None:
+    """None if there is none, or if podman does not respond in time: what it says comes from the holder, where a fault
+    of the runtime may have led the workspace."""
+    try:
+        inspected = await asyncio.wait_for(holder.run(podman, "container", "inspect", CONTAINER), INSPECT_SECONDS)
+        described = json.loads(inspected.output) if inspected.code == 0 else []
+    except (TimeoutError, ValueError, RecursionError):
+        return None
+    is_valid = isinstance(described, list) and described and isinstance(described[0], dict)
+    return described[0] if is_valid else None
+
+
 def parse_container(described: Mapping[str, Any], uid: str) -> Container:
-    state = described["State"]
-    pid = find_machine_pid(uid, int(state.get("Pid") or 0))
+    state, labels = (get_path(described, path) or {} for path in ("State", "Config.Labels"))
+    pid = find_machine_pid(uid, _read_number(state.get("Pid")))
     return Container(
-        id=str(described["Id"]),
+        id=str(described.get("Id")),
         pid=pid,
         start_ticks=read_start_ticks(pid) if pid else 0,
-        started_at=_parse_time(state.get("StartedAt", "")),
+        started_at=_parse_time(str(state.get("StartedAt", ""))),
         status=str(state.get("Status", "")),
-        exit_code=int(state.get("ExitCode") or 0),
+        exit_code=_read_number(state.get("ExitCode")),
         is_out_of_memory=bool(state.get("OOMKilled")),
-        labels=dict(described["Config"].get("Labels") or {}),
+        labels={name: str(labels.get(name, "")) for name in (RECOVERY_LABEL, TEMPLATE_LABEL, TASK_LABEL)},
     )
+
+
+def _read_number(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def find_machine_pid(uid: str, inner: int) -> int:
@@ -154,9 +172,8 @@ def find_machine_pid(uid: str, inner: int) -> int:
 
 
 def save_container(path: Path, container: Container) -> None:
-    """For when there is no holder. Of its labels, those that the engine gave."""
-    own = {name: container.labels.get(name, "") for name in (RECOVERY_LABEL, TEMPLATE_LABEL, TASK_LABEL)}
-    fields = asdict(replace(container, labels=own, pid=0, start_ticks=0, started_at=None))
+    """For when there is no holder."""
+    fields = asdict(replace(container, pid=0, start_ticks=0, started_at=None))
     if read_json(path) != fields:
         write_file(path, json.dumps(fields).encode())
 

@@ -28,8 +28,6 @@ from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_fo
 from fairlead.runner.engines.devcontainer.network import ensure_network
 from fairlead.runner.engines.devcontainer.settings import Settings
 
-FORMER_FOLDERS = ("home", "tmp", "staging", "rootfs")
-"""What earlier versions kept, and nothing uses any more."""
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
 
 
@@ -135,8 +133,6 @@ def prepare_folders(folder: WorkspaceFolder, grant: Grant) -> None:
         path.mkdir(mode=0o755 if path.parent == folder.work else 0o700, exist_ok=True)
         if path.lstat().st_uid == os.geteuid():  # new, or created by a runner that was killed just then
             os.chown(path, grant.first_uid, grant.first_uid, follow_symlinks=False)
-    for name in FORMER_FOLDERS:
-        shutil.rmtree(folder.root / name, ignore_errors=True)
 
 
 async def prepare(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> Place:

@@ -39,6 +39,8 @@ class Settings:
     cli: tuple[str, ...] = ("devcontainer",)
     """The command of the dev container CLI, for example `node` and the path of its script."""
     podman: str = "/usr/bin/podman"
+    former_podman: str = "/usr/bin/podman"
+    """Podman of root, which ran containers of earlier versions."""
     registries: Path = Path("/etc/containers/registries.conf")
     """Podman's list of registries and mirrors."""
     image_stores: tuple[Path, ...] = ()

@@ -84,7 +84,7 @@ class HolderFactory:
     grant: Grant
     place: Place
 
-    async def start(self, image: str) -> Holder:
+    async def start(self, image: str, binds: Sequence[Bind] = ()) -> Holder:
         """The holder for the container. `image` is for repositories without a devcontainer.json; it may be empty."""
         files = {
             **FILES,
@@ -99,6 +99,7 @@ class HolderFactory:
             SHIM: SHIM_SCRIPT.format(python=PYTHON, folder=os.path.dirname(INSIDE_TARGET)),
         }
         binds = [
+            *binds,
             Bind(str(self.folder.work / self.grant.project), self.grant.work_folder, read_only=False),
             Bind(str(self.folder.store), "/ws", read_only=False),
             Bind(str(self.folder.var), "/var", read_only=False),
