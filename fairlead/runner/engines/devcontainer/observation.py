@@ -147,7 +147,7 @@ async def describe_container(holder: Holder, podman: str) -> Mapping[str, Any] |
 
 
 def parse_container(described: Mapping[str, Any], uid: str) -> Container:
-    state, labels = (get_path(described, path) or {} for path in ("State", "Config.Labels"))
+    state, labels = (_read_object(get_path(described, path)) for path in ("State", "Config.Labels"))
     pid = find_machine_pid(uid, _read_number(state.get("Pid")))
     return Container(
         id=str(described.get("Id")),
@@ -159,6 +159,10 @@ def parse_container(described: Mapping[str, Any], uid: str) -> Container:
         is_out_of_memory=bool(state.get("OOMKilled")),
         labels={name: str(labels.get(name, "")) for name in (RECOVERY_LABEL, TEMPLATE_LABEL, TASK_LABEL)},
     )
+
+
+def _read_object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _read_number(value: object) -> int:
