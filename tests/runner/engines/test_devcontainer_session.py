@@ -158,7 +158,7 @@ async def test_no_packet_of_ipv6_passes_the_interface_of_a_workspace(running: Ru
         if any(address in ipaddress.ip_interface(each).network for each in line.split()[2:3])
     )
     rules = await run_program(["/usr/sbin/ip6tables", "--wait", "-t", "mangle", "-S", "PREROUTING"], {})
-    assert bridge.startswith("flws") and "-A PREROUTING -i flws+ -j DROP" in rules.output
+    assert bridge.startswith("flwv") and "-A PREROUTING -i flwv+ -j DROP" in rules.output
 
 
 async def test_no_byte_is_lost_in_either_direction(running: Running) -> None:

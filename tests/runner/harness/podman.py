@@ -24,7 +24,7 @@ from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.firewall import CHAIN, list_routing_rules, list_rules
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, find_holder
-from fairlead.runner.engines.devcontainer.layout import list_folders, open_folder
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder
 from fairlead.runner.engines.devcontainer.network import NAMESPACES, network_name
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.measurement import read_process
@@ -107,7 +107,8 @@ def open_containers() -> Iterator[Containers]:
                 yield containers
         finally:
             for state in containers.list_states():
-                for each in list_folders(state):
+                pulled = [WorkspaceFolder(path) for path in state.glob("pulled/*")]
+                for each in (*list_folders(state), *pulled):
                     asyncio.run(remove_everything(containers.settings(state_folder=state), each))
             shutil.rmtree(folder)
             remove_firewall(containers.settings())

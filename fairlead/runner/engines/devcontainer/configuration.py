@@ -4,13 +4,15 @@ All of it happens in the holder: what links in the repository lead to there, the
 """
 
 import json
+import posixpath
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.grant import Grant
-from fairlead.runner.engines.devcontainer.holder import Holder
+from fairlead.runner.engines.devcontainer.holder import INSIDE_TARGET, PYTHON, Holder
 from fairlead.runner.engines.devcontainer.inside.shim import REFUSALS
 from fairlead.runner.engines.devcontainer.policy import check_configuration
 from fairlead.runner.engines.devcontainer.programs import last_line
@@ -39,6 +41,14 @@ so those are checked before. Names can have escapes."""
 DEFAULT_IMAGE = "image"
 """The option of a template that names an image for repositories without a devcontainer.json."""
 MAX_REFUSALS_BYTES = 1 << 16
+MAX_BASE_IMAGES = 16
+IMAGE = re.compile(r'"image"\s*:\s*"([^"\\$]{1,255})"')
+DOCKERFILE = re.compile(r'"docker[fF]ile"\s*:\s*"([^"\\$]{1,255})"')
+BASE_IMAGES = (
+    *(PYTHON, "-ISc"),
+    f"import sys; sys.path.insert(0, {posixpath.dirname(INSIDE_TARGET)!r}); "
+    "from inside.base_images import main; main(sys.argv[1:])",
+)
 REASONS = frozenset({Reason.POLICY_VIOLATION, Reason.PLATFORM_MISMATCH})
 
 
@@ -47,8 +57,13 @@ class Configuration:
     """Where the CLI finds the configuration."""
 
     options: Sequence[str]
-    has_build: bool
-    """Whether something may have to be built."""
+    text: str
+    path: str = ""
+
+    @property
+    def has_build(self) -> bool:
+        """Whether something may have to be built."""
+        return any(word in self.text for word in WORDS_OF_BUILDS)
 
 
 def default_image(spec: WorkspaceSpec) -> str:
@@ -81,8 +96,7 @@ async def find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) 
     place, _, content = found.output.partition("\n")
     if found.code != 0 or len(content) > MAX_BYTES:
         raise EngineError(Reason.CONFIGURATION_INVALID, f"{place} is not a file of at most 1 MiB")
-    has_build = any(word in content for word in WORDS_OF_BUILDS)
-    return Configuration(("--config", f"{base}/{place}"), has_build)
+    return Configuration(("--config", f"{base}/{place}"), content, f"{base}/{place}")
 
 
 def _use_image(spec: WorkspaceSpec) -> Configuration:
@@ -92,18 +106,32 @@ def _use_image(spec: WorkspaceSpec) -> Configuration:
             Reason.CONFIGURATION_INVALID,
             f"the repository has no {wanted}, and the template names no image for such repositories",
         )
-    return Configuration(("--override-config", DEFAULT_CONFIGURATION), has_build=False)
+    return Configuration(("--override-config", DEFAULT_CONFIGURATION), json.dumps({"image": default_image(spec)}))
 
 
 async def read_configuration(
     settings: Settings, holder: Holder, grant: Grant, configuration: Configuration
 ) -> dict[str, Any]:
-    """The merged configuration. Raises an error if the CLI cannot read it, or if something in it is refused."""
+    """The configuration, and merged with what it refers to. Raises an error if the CLI cannot read it, or if something
+    in it is refused."""
     command = [*resolve_cli(settings.cli), "read-configuration", *cli_options(grant, configuration)]
     if configuration.has_build:
         await _read_and_check(command, holder, grant)
-    result = await _read_and_check([*command, "--include-merged-configuration"], holder, grant)
-    return dict(result.get("mergedConfiguration") or {})
+    return await _read_and_check([*command, "--include-merged-configuration"], holder, grant)
+
+
+async def list_base_images(holder: Holder, configuration: Configuration) -> list[str]:
+    """The images that a configuration seems to name, itself or in its Dockerfile. Only a hint what to pull: the CLI has
+    not read the file yet, and would pull them into the store of the workspace itself."""
+    if images := IMAGE.findall(configuration.text):
+        return images[:MAX_BASE_IMAGES]
+    folder = posixpath.dirname(configuration.path)
+    found = [await holder.run(*BASE_IMAGES, posixpath.join(folder, name)) for name in _find_dockerfiles(configuration)]
+    return [image for each in found for image in each.output.split()][:MAX_BASE_IMAGES]
+
+
+def _find_dockerfiles(configuration: Configuration) -> list[str]:
+    return DOCKERFILE.findall(configuration.text)[:1]
 
 
 async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) -> dict[str, Any]:

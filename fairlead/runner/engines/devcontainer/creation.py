@@ -8,8 +8,8 @@ import asyncio
 import io
 import json
 import tarfile
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairlead.runner.engines.contract import (
@@ -26,6 +26,7 @@ from fairlead.runner.engines.devcontainer.configuration import (
     default_image,
     describe_cli_error,
     find_configuration,
+    list_base_images,
     raise_refusals,
     read_configuration,
 )
@@ -36,6 +37,7 @@ from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Bind, Holde
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
 from fairlead.runner.engines.devcontainer.preparation import build_grant, check_free_disk, encode_spec, prepare
 from fairlead.runner.engines.devcontainer.programs import last_line
+from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.recovery import start_recovery
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
 from fairlead.runner.engines.devcontainer.shared_images import BuildTurn, SharedImages
@@ -90,6 +92,7 @@ class Creation:
 
     settings: Settings
     images: SharedImages
+    pulled: PulledImages
     folder: WorkspaceFolder
     spec: WorkspaceSpec
     task: TaskContext
@@ -114,10 +117,11 @@ class Creation:
                 await holder.expect(self.grant.podman, "rm", "--all", "--force", "--time=0")
             await self._write_secrets(holder)
             configuration = await find_configuration(holder, self.spec, self.grant)
-            merged = await read_configuration(self.settings, holder, self.grant, configuration)
+            holder = await self._pull_images(factory, holder, configuration)
+            read = await read_configuration(self.settings, holder, self.grant, configuration)
         turn = await self.images.take_turn(self.grant.repository if configuration.has_build else "")
         try:
-            self._start_cli(holder, configuration, merged)
+            self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
             await self.finish(turn)
         finally:
             turn.release()
@@ -151,7 +155,18 @@ class Creation:
 
     async def _prepare(self) -> HolderFactory:
         place = await prepare(self.settings, self.folder, self.grant)
-        return HolderFactory(self.settings, self.folder, self.grant, place)
+        return HolderFactory(self.settings, self.folder, self.grant, place, self.pulled.store())
+
+    async def _pull_images(self, factory: HolderFactory, holder: Holder, configuration: Configuration) -> Holder:
+        """Pulls what the workspace begins with, once for all. The first time, the store appears with a new holder."""
+        had_store = bool(self.pulled.store())
+        images = await self.pulled.ensure(await list_base_images(holder, configuration))
+        write_json(self.folder.images, images)
+        if had_store or not images:
+            return holder
+        holder = await self._start_holder(replace(factory, pulled=self.pulled.store()))
+        await self._write_secrets(holder)
+        return holder
 
     async def _start_holder(self, factory: HolderFactory) -> Holder:
         """In place of an earlier one: what it still ran has no use any more."""
@@ -199,7 +214,7 @@ class Creation:
 
     # --- the CLI ------------------------------------------------------------------------------------------------------
 
-    def _start_cli(self, holder: Holder, configuration: Configuration, merged: dict[str, Any]) -> None:
+    def _start_cli(self, holder: Holder, configuration: Configuration, merged: Mapping[str, Any]) -> None:
         self.command.remove()
         self.folder.task.mkdir(mode=0o700)
         secrets = {name: value for name, value in self.spec.secrets.items() if name not in GIT_CREDENTIALS}
@@ -320,6 +335,7 @@ def _add_file(archive: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def plan_creation(
-    settings: Settings, images: SharedImages, folder: WorkspaceFolder, spec: WorkspaceSpec, task: TaskContext
+    images: SharedImages, pulled: PulledImages, folder: WorkspaceFolder, spec: WorkspaceSpec, task: TaskContext
 ) -> Creation:
-    return Creation(settings, images, folder, spec, task, build_grant(settings, spec, folder, task.task_id))
+    settings = images.settings
+    return Creation(settings, images, pulled, folder, spec, task, build_grant(settings, spec, folder, task.task_id))

@@ -36,6 +36,7 @@ from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_fo
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
+from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
 from fairlead.runner.engines.measurement import (
@@ -70,6 +71,7 @@ class DevcontainerEngine:
     name: str = "devcontainer"
     observer: Observer = field(init=False)
     images: SharedImages = field(init=False)
+    pulled: PulledImages = field(init=False)
     writes: WriteScanner = field(default_factory=WriteScanner)
     port_scans: Scans[list[ListeningPort]] = field(default_factory=Scans)
     process_scans: Scans[tuple[float, dict[str, TerminalSample]]] = field(default_factory=Scans)
@@ -77,6 +79,7 @@ class DevcontainerEngine:
     def __post_init__(self) -> None:
         self.observer = Observer(self.settings)
         self.images = SharedImages(self.settings)
+        self.pulled = PulledImages(self.settings)
 
     async def check(self) -> Sequence[Finding]:
         return await diagnose(self.settings)
@@ -99,11 +102,12 @@ class DevcontainerEngine:
             folder.container.unlink(missing_ok=True)
         if self.images.is_disk_low():
             self.images.collect()
+            await self.pulled.collect()
         has_run = (folder.root / "session.json").exists()
         if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
             (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
-        await plan_creation(self.settings, self.images, folder, spec, task).run(has_container)
+        await plan_creation(self.images, self.pulled, folder, spec, task).run(has_container)
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         folder = self._folder(uid)
@@ -113,7 +117,7 @@ class DevcontainerEngine:
         is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
         if fields is None or not is_under_way or command.read_task_id() != task.task_id:
             return False
-        await plan_creation(self.settings, self.images, folder, decode_spec(fields), task).finish()
+        await plan_creation(self.images, self.pulled, folder, decode_spec(fields), task).finish()
         return True
 
     async def stop(self, uid: str, task: TaskContext) -> None:

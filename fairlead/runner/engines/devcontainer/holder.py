@@ -59,6 +59,15 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageStore:
+    """An image store of podman that a holder sees, read-only. Ids from `first_uid` on become those of the holder."""
+
+    source: str
+    target: str
+    first_uid: int
+
+
+@dataclass(frozen=True, slots=True)
 class HolderPlan:
     """What a holder consists of."""
 
@@ -72,8 +81,7 @@ class HolderPlan:
     binds: Sequence[Bind] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     """Generated files by path. They belong to the machine's root, and are read-only."""
-    image_stores: Sequence[Bind] = ()
-    """Stores of images with the ids of the machine, shown with those of the holder."""
+    image_stores: Sequence[ImageStore] = ()
     devices: Sequence[str] = ()
 
 

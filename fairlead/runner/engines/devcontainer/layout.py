@@ -4,6 +4,7 @@
     spec.json       what `up` was called with, without secrets
     holder.json     the first process of its holder
     container.json  the container, as it was last seen
+    images.json     the pulled images that it uses
     work/           the work folder, below it with the name of the project
     ws/, var/       podman's store, home folder and temporary files of the tools
     private/        mounted at /run/fairlead inside, read-only: secrets as files
@@ -58,6 +59,11 @@ class WorkspaceFolder:
     @property
     def container(self) -> Path:
         return self.root / "container.json"
+
+    @property
+    def images(self) -> Path:
+        """The IDs of pulled images that the workspace uses, by name."""
+        return self.root / "images.json"
 
     @property
     def stopped(self) -> Path:

@@ -132,7 +132,7 @@ def build_root(plan: dict[str, Any], cgroup_mounts: list[tuple[str, str, str]]) 
         bind(each["source"], root + each["target"], attributes)
     for store in plan["image_stores"]:
         os.makedirs(root + store["target"])
-        bind_with_ids(store["source"], root + store["target"], f"0 {first_uid} {IDS}\n", root)
+        bind_with_ids(store["source"], root + store["target"], f"{store['first_uid']} {first_uid} {IDS}\n", root)
     enter_root(root)
 
 

@@ -13,8 +13,9 @@ from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_p
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 NAMESPACES = Path("/run/netns")
-INTERFACE_PREFIX = "flws"
-"""How the names of the networks' interfaces on the machine begin, unlike those of any other program."""
+INTERFACE_PREFIX = "flwv"
+"""How the names of the networks' interfaces on the machine begin, unlike those of any other program, and of the bridges
+of earlier versions."""
 ADDRESSES_PER_WORKSPACE = 16
 RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 """The second one has the servers that the resolver on a machine with systemd asks itself."""

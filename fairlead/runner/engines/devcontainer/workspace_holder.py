@@ -16,6 +16,7 @@ from fairlead.runner.engines.devcontainer.holder import (
     Bind,
     Holder,
     HolderPlan,
+    ImageStore,
     is_outside_usr,
     start_holder,
 )
@@ -83,17 +84,12 @@ class HolderFactory:
     folder: WorkspaceFolder
     grant: Grant
     place: Place
+    pulled: Sequence[ImageStore] = ()
 
     async def start(self, image: str, binds: Sequence[Bind] = ()) -> Holder:
         """The holder for the container. `image` is for repositories without a devcontainer.json; it may be empty."""
         files = {
-            **FILES,
-            "/etc/resolv.conf": self._describe_resolver(),
-            "/etc/containers/registries.conf": _read_registries(self.settings.registries),
-            "/etc/containers/containers.conf": CONTAINERS_CONF.format(runtime=choose_runtime()),
-            "/etc/containers/storage.conf": STORAGE_CONF.format(
-                stores=json.dumps([each.target for each in self._image_stores()])
-            ),
+            **describe_podman(self.settings, self._image_stores()),
             "/etc/fairlead/shim.json": self.grant.describe_to_shim(),
             DEFAULT_CONFIGURATION: json.dumps({"image": image}),
             SHIM: SHIM_SCRIPT.format(python=PYTHON, folder=os.path.dirname(INSIDE_TARGET)),
@@ -115,7 +111,7 @@ class HolderFactory:
 
     async def run_alone(self, command: Sequence[str], binds: Sequence[Bind], stdin: bytes = b"") -> Result:
         """Runs a program to its end in a holder that has only these folders, and ends with it."""
-        files = {**FILES, "/etc/resolv.conf": self._describe_resolver()}
+        files = {**FILES, "/etc/resolv.conf": describe_resolver(self.settings)}
         holder = await start_holder(self._plan(binds, files))
         try:
             return await holder.run("/bin/sh", "-c", LIMIT_ERRORS, "sh", *command, stdin=stdin)
@@ -126,7 +122,7 @@ class HolderFactory:
         self,
         binds: Sequence[Bind],
         files: dict[str, str],
-        image_stores: Sequence[Bind] = (),
+        image_stores: Sequence[ImageStore] = (),
         devices: Sequence[str] = (),
     ) -> HolderPlan:
         return HolderPlan(
@@ -141,11 +137,9 @@ class HolderFactory:
             devices=devices,
         )
 
-    def _describe_resolver(self) -> str:
-        return "".join(f"nameserver {each}\n" for each in find_name_servers(self.settings))
-
-    def _image_stores(self) -> list[Bind]:
-        return [Bind(str(path), f"/images/{number}") for number, path in enumerate(self.settings.image_stores)]
+    def _image_stores(self) -> list[ImageStore]:
+        own = [ImageStore(str(path), f"/images/{number}", 0) for number, path in enumerate(self.settings.image_stores)]
+        return [*own, *self.pulled]
 
     def _cache_folder(self) -> Path | None:
         if not self.grant.repository:
@@ -160,6 +154,21 @@ class HolderFactory:
 
     def _gpu_folders(self) -> list[str]:
         return [each for each in GPU_FOLDERS if self.grant.allows("gpu") and os.path.isdir(each)]
+
+
+def describe_podman(settings: Settings, stores: Sequence[ImageStore]) -> dict[str, str]:
+    """The files that podman needs in a holder."""
+    return {
+        **FILES,
+        "/etc/resolv.conf": describe_resolver(settings),
+        "/etc/containers/registries.conf": _read_registries(settings.registries),
+        "/etc/containers/containers.conf": CONTAINERS_CONF.format(runtime=choose_runtime()),
+        "/etc/containers/storage.conf": STORAGE_CONF.format(stores=json.dumps([each.target for each in stores])),
+    }
+
+
+def describe_resolver(settings: Settings) -> str:
+    return "".join(f"nameserver {each}\n" for each in find_name_servers(settings))
 
 
 def resolve_cli(cli: Sequence[str]) -> list[str]:

@@ -6,4 +6,5 @@ run_options.py  which options of `podman run` the CLI may use
 builds.py       builds, whose results workspaces of one repository share
 build_key.py    what the result of a build depends on
 dockerfile.py   which images and files a Dockerfile uses
+base_images.py  prints which images a Dockerfile begins with
 """

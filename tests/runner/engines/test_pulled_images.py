@@ -1,0 +1,66 @@
+"""Images of a registry are pulled once for all workspaces of a runner, and belong to each of them."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairlead.runner.engines.contract import GitSource, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from tests.runner.harness.image_registry import running_registry
+from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.sessions import run_inside
+from tests.runner.harness.tasks import RecordedTask
+
+FIRST, SECOND = "9011ed00-0000-4000-8000-000000000001", "9011ed00-0000-4000-8000-000000000002"
+
+
+async def export_image(containers: Containers, folder: Path) -> None:
+    """Two layers, of which the second replaces a folder of the first: that needs what overlays call opaque folders."""
+    engine = containers.engine()
+    url = containers.commit("export", {".devcontainer.json": json.dumps({"image": IMAGE, "userEnvProbe": "none"})})
+    await engine.up(WorkspaceSpec(FIRST, "p", "demo", "ada", GitSource(url)), RecordedTask())
+    lines = (
+        f"FROM {IMAGE}",
+        "USER root",
+        "RUN mkdir /kept && touch /kept/old && chown dev /kept/old",
+        "RUN rm -r /kept && mkdir /kept && touch /kept/new && chown dev /kept/new",
+        "USER dev",
+    )
+    script = "printf '%s' \"$1\" >/tmp/Dockerfile && podman build --layers --tag=made --file=/tmp/Dockerfile /tmp"
+    push = "podman save --format=docker-dir --output=/var/tmp/exported made"
+    containers.run(FIRST, "/bin/sh", "-c", f"{script} && {push}", "sh", "\n".join(lines))
+    shutil.copytree(containers.folder / "state/workspaces" / FIRST / "var/tmp/exported", folder)
+    await engine.delete(FIRST, RecordedTask("cleanup"))
+
+
+@pytest.mark.timeout(300)
+async def test_the_second_workspace_does_not_pull_an_image_again(containers: Containers, tmp_path: Path) -> None:
+    await export_image(containers, tmp_path / "exported")
+    with running_registry(containers.number, tmp_path / "exported") as registry:
+        registries = tmp_path / "registries.conf"
+        registries.write_text(f'[[registry]]\nlocation = "{registry.address}"\ninsecure = true\n')
+        engine = containers.engine(registries=registries)
+        image = f"{registry.address}/team/tools:1"
+        url = containers.commit("pulled", {".devcontainer.json": json.dumps({"image": image, "userEnvProbe": "none"})})
+        spec = WorkspaceSpec(FIRST, "p", "demo", "ada", GitSource(url))
+        await engine.up(spec, RecordedTask())
+        pulled = registry.count("/blobs/")
+        assert pulled >= 3
+        await engine.up(replace(spec, uid=SECOND, namespace="another"), RecordedTask())
+        assert registry.count("/blobs/") == pulled
+        for uid in (FIRST, SECOND):
+            seen = await run_inside(engine, uid, "ls -A /kept; stat -c %U /kept/new; id -un; touch /kept/new")
+            assert seen.output.split() == ["new", "dev", "dev"]
+            assert containers.podman(uid, "images", "--format", "{{.ReadOnly}}").split() == ["true", "true"]
+        await engine.delete(FIRST, RecordedTask("cleanup"))
+        await engine.pulled.collect()
+        assert containers.podman(SECOND, "inspect", "--format", "{{.State.Running}}", CONTAINER).strip() == "true"
+        await engine.stop(SECOND, RecordedTask("task-2"))
+        await engine.up(replace(spec, uid=SECOND, namespace="another"), RecordedTask("task-3"))
+        await engine.delete(SECOND, RecordedTask("cleanup"))
+        await engine.pulled.collect()
+        await engine.up(replace(spec, uid=SECOND), RecordedTask("task-4"))
+        assert registry.count("/blobs/") > pulled

@@ -1,0 +1,93 @@
+"""A registry of images on a machine of its own: a network namespace beside those of the workspaces."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+NAMESPACE = "registry{number}"
+"""`number` is that of the test's containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRegistry:
+    address: str
+    requests: Path
+    """A file with the path of every request."""
+
+    def count(self, text: str) -> int:
+        return sum(text in line for line in self.requests.read_text().splitlines())
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves a folder that `podman push` to `dir:` has written."""
+
+    folder: Path
+    requests: Path
+
+    def do_GET(self) -> None:
+        with self.requests.open("a") as file:
+            file.write(f"{self.path}\n")
+        name = self.path.rpartition("/")[2]
+        manifest = (self.folder / "manifest.json").read_bytes()
+        if self.path == "/v2/":
+            self.send("application/json", b"{}")
+        elif "/manifests/" in self.path:
+            self.send(json.loads(manifest)["mediaType"], manifest)
+        elif (self.folder / name.removeprefix("sha256:")).exists():
+            self.send("application/octet-stream", (self.folder / name.removeprefix("sha256:")).read_bytes())
+        else:
+            self.send_error(404)
+
+    def send(self, kind: str, content: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        return
+
+
+@contextmanager
+def running_registry(number: int, folder: Path) -> Iterator[ImageRegistry]:
+    """Serves the image in this folder under every name, at port 5000 of an address in TEST-NET-2."""
+    name, gateway = NAMESPACE.format(number=number), f"198.51.100.{4 * (number % 64) + 1}"
+    address = f"198.51.100.{4 * (number % 64) + 2}"
+    requests = folder.with_name("requests")
+    requests.touch()
+    commands = (
+        f"ip netns add {name}",
+        f"ip link add {name} type veth peer name eth0 netns {name}",
+        f"ip address add {gateway}/30 dev {name}",
+        f"ip link set {name} up",
+        f"ip -n {name} address add {address}/30 dev eth0",
+        f"ip -n {name} link set eth0 up",
+        f"ip -n {name} route add default via {gateway}",
+    )
+    program = (*("ip", "netns", "exec", name, sys.executable, "-m", __name__), address, str(folder), str(requests))
+    try:
+        for command in commands:
+            subprocess.run(command.split(), check=True)
+        server = subprocess.Popen(program, stdout=subprocess.PIPE)
+        try:
+            assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+            yield ImageRegistry(f"{address}:5000", requests)
+        finally:
+            server.kill()
+            server.wait()
+    finally:
+        subprocess.run(["ip", "link", "delete", name], check=False)
+        subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
+if __name__ == "__main__":
+    Handler.folder, Handler.requests = Path(sys.argv[2]), Path(sys.argv[3])
+    server = ThreadingHTTPServer((sys.argv[1], 5000), Handler)
+    print("ready", flush=True)
+    server.serve_forever()
