@@ -71,7 +71,7 @@ def require_owner_consent(checks: OwnerChecks, api_group: str) -> Rule:
         if change.user == CONTROLLER_USER or change.user.is_unscoped_admin:
             return
         owner = owner_principal(change.new)
-        if not owner or owner == owner_principal(change.old):
+        if not owner or _owner_fields(change.new) == _owner_fields(change.old):
             return
         is_self = _is_self(change, owner, checks)
         if not is_self and not _may_act_as(change.user, owner, checks.authorize):
@@ -88,6 +88,11 @@ def require_owner_consent(checks: OwnerChecks, api_group: str) -> Rule:
 def _is_self(change: Change, owner: str, checks: OwnerChecks) -> bool:
     user, team = (_text(change.obj, each) for each in ("user", "team"))
     return owner == change.user.name or checks.owns(change.user, user, team)
+
+
+def _owner_fields(obj: Object | None) -> tuple[object, ...]:
+    """Not as a principal: a user with the name of a team's group would be the same, and has a quota of its own."""
+    return tuple(get_path(obj, f"spec.owner.{each}") or "" for each in ("user", "team"))
 
 
 def _text(obj: Object, field: str) -> str | None:

@@ -21,8 +21,11 @@ from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.domain.secret_references import (
     ADMINISTRATORS,
     SHARED_SECRETS,
+    UNKNOWN,
     SecretConsent,
     SecretReference,
+    find_author_choices,
+    find_authored,
     find_references,
     owner_principal,
     read_consent,
@@ -78,18 +81,41 @@ def _record_workspace(change: Change, registry: Registry, checks: WriterChecks) 
     has_same_owner = change.old is not None and owner_principal(change.old) == owner
     recorded = dict(before.writers) if has_same_owner else {}
     literal = _index(each for part in template_definitions(template) for each in find_references(part))
+    authors, former_authors = _find_authors(change.obj, template), _find_authors(change.old, former)
     writers = {digest: name for digest, name in recorded.items() if digest in after or digest in applied}
     for digest, reference in after.items():
         target = _use_target(change, reference)
         if digest not in known or (is_owner and not has_same_owner):
             _check_scope(change, checks, reference, digest in literal)
-        if is_owner:
+        place = reference.field, reference.plural
+        author = authors.get(place)
+        is_new = digest not in known or (author is None and place in former_authors)  # parameters now name the same
+        if is_owner and author is not None:
+            writers[digest] = author
+        elif is_owner:
             if digest not in recorded or not checks.writer_may_use(recorded[digest], target):
                 writers[digest] = owner
-        elif digest not in known:
-            writers[digest] = _writer_of(change, checks, reference, target)
+        elif is_new:
+            requester = _writer_of(change, checks, reference, target)
+            is_allowed = author is None or checks.writer_may_use(author, target)
+            writers[digest] = requester if is_allowed else str(author)
     is_accepted = is_owner or not has_same_owner or before.owner == owner
     write_consent(change.obj, SecretConsent(owner if is_accepted else before.owner, writers))
+
+
+def _find_authors(instance: Object | None, template: Object | None) -> dict[tuple[str, str], str]:
+    """Who wrote the references that are not the choice of those who set parameters, by field and plural. Templates of
+    earlier versions do not say it: then it is no one, who may use nothing."""
+    if instance is None:
+        return {}
+    try:
+        definition = find_definition(instance, template)
+    except ResolutionError:
+        return {}
+    if definition.parameters is None:
+        return {}
+    recorded = read_consent(template).writers
+    return {place: recorded.get(each, UNKNOWN) for place, each in find_author_choices(instance, definition).items()}
 
 
 def _is_owner(change: Change, checks: WriterChecks) -> bool:
@@ -110,20 +136,15 @@ def _check_scope(change: Change, checks: WriterChecks, reference: SecretReferenc
 
 
 def _record_template(change: Change, checks: WriterChecks) -> None:
-    """Of a template, only shared secrets are recorded: project secrets are those of the projects that use it."""
-    after, known = (
-        _index(
-            each
-            for part in template_definitions(template)
-            for each in find_references(part)
-            if each.plural == SHARED_SECRETS and each.is_literal
-        )
-        for template in (change.obj, change.old)
-    )
+    """Of a template, only shared secrets are recorded: project secrets are those of the projects that use it. Which
+    secret a reference with parameters means is known only in a workspace, so its author is checked there."""
+    after, known = find_authored(change.obj), find_authored(change.old)
     recorded, writers = read_consent(change.old).writers, dict[str, str]()
     for digest, reference in after.items():
         target = _use_target(change, reference)
-        if digest in recorded and checks.writer_may_use(recorded[digest], target):
+        if not reference.is_literal:
+            writers[digest] = recorded.get(digest) or _writer_name(change.user)
+        elif digest in recorded and checks.writer_may_use(recorded[digest], target):
             writers[digest] = recorded[digest]
         elif digest not in known:
             writers[digest] = _writer_of(change, checks, reference, target)

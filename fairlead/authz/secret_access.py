@@ -100,7 +100,10 @@ class ReferenceCheck:
         writer = consent.writers.get(reference.digest)
         is_by_owner = writer is not None and writer == owner_principal(self.workspace)  # who has to have `use` anyway
         if writer is not None and not is_by_owner and not self._is_approved(consent.writers, reference, target):
-            return "the user who wrote the reference may not use the secret any more; the owner has to update this"
+            return (
+                "the user who wrote the reference, here or in the template, may not use the secret; the owner has to "
+                "update this, or an administrator the template"
+            )
         if is_shared and writer is None and not in_template:
             return "it is not known who wrote the reference; the owner has to update the workspace once"
         return None

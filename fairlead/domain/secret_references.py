@@ -6,21 +6,27 @@ it, and for each reference the user who wrote it. One of the template does the s
 `admission/secret_references.py` writes both, and `authz/secret_access.py` decides with them.
 
 Each reference is recorded as a digest: there may be hundreds, and annotations are limited.
+
+Where parameters are part of a reference in a template, its author still determines the secret, by default values,
+options, and the text around them. Only a secret that the parameters of the workspace name is chosen by their writer.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
 import orjson
 
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.domain.template_resolution import has_placeholder
+from fairlead.domain.parameters import TEXT_TYPES, format_scalar, parse_values
+from fairlead.domain.template_resolution import TemplateDefinition, find_parameters, has_placeholder, whole_parameter
 
 CONSENT_ANNOTATION = "service.sh/secret-consent"
 ADMINISTRATORS = "system:masters"
 """As a writer: an administrator, who may read every secret anyway."""
+UNKNOWN = ""
+"""As a writer: a template of an earlier version does not say who wrote it."""
 VALUE_MAPS = ("provider.options", "provider.env", "workspaceEnv", "initEnv")
 """Maps of a definition whose values may come from secrets."""
 PROJECT_SECRETS, SHARED_SECRETS = "projectsecrets", "sharedsecrets"
@@ -62,8 +68,57 @@ def find_references(definition: Object) -> Iterator[SecretReference]:
 
 def template_definitions(template: Object | None) -> list[Object]:
     """All definitions of a template: the unversioned one, and those of its versions."""
+    return [part.get("template") or {} for part in _parts(template)]
+
+
+def _parts(template: Object | None) -> list[Object]:
     spec = get_path(template, "spec") or {}
-    return [part.get("template") or {} for part in (spec, *(spec.get("versions") or ()))]
+    return [spec, *(spec.get("versions") or ())]
+
+
+def find_authored(template: Object | None) -> dict[str, SecretReference]:
+    """The references to shared secrets in a template, by the digests under which their authors are recorded."""
+    return {
+        authored_digest(each, part.get("parameters") or ()): each
+        for part in _parts(template)
+        for each in find_references(part.get("template") or {})
+        if each.plural == SHARED_SECRETS
+    }
+
+
+def authored_digest(reference: SecretReference, parameters: Sequence[Object]) -> str:
+    """The digest of a reference as a template has it: with the definitions of its parameters, since who changes their
+    default values and options changes what it refers to."""
+    if reference.is_literal:
+        return reference.digest
+    used = find_parameters(f"{reference.namespace} {reference.name} {reference.key}")
+    definitions = [each for each in parameters if each.get("variable") in used]
+    text = orjson.dumps([reference.digest, definitions], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(text).hexdigest()[:24]
+
+
+def find_author_choices(instance: Object, definition: TemplateDefinition) -> dict[tuple[str, str], str]:
+    """The references with parameters that the author of the template nevertheless chooses: by field and plural, the
+    digest under which the author is recorded. Project secrets are those of the project, and the author's to name."""
+    given, _ = parse_values(get_path(instance, "spec.parameters") or "")
+    typed = {name for name, value in given.items() if not isinstance(value, dict | list) and format_scalar(value)}
+    parameters = definition.parameters or ()
+    fixed = {each.get("variable") for each in parameters if each.get("options") or not _is_text(each)}
+    return {
+        (each.field, each.plural): authored_digest(each, parameters)
+        for each in find_references(definition.template)
+        if each.plural == SHARED_SECRETS and not each.is_literal and not _is_chosen(each, typed - fixed)
+    }
+
+
+def _is_text(parameter: Object) -> bool:
+    return (parameter.get("type") or "") in TEXT_TYPES
+
+
+def _is_chosen(reference: SecretReference, typed: set[str]) -> bool:
+    """Whether those who set parameters name the secret: the namespace may be that of the template."""
+    has_namespace = not has_placeholder(reference.namespace) or whole_parameter(reference.namespace) in typed
+    return has_namespace and whole_parameter(reference.name) in typed
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,12 @@ def find_parameters(text: str) -> set[str]:
     return {found[1] for found in _placeholder.finditer(text)}
 
 
+def whole_parameter(text: str) -> str:
+    """The parameter whose value is the whole text; empty if there is more to it, or no parameter."""
+    found = _placeholder.fullmatch(text)
+    return found[1] if found is not None and not found[2] else ""
+
+
 class RenderingError(Exception):
     """A template that cannot be rendered; the message says why."""
 

@@ -257,3 +257,65 @@ def test_the_record_of_who_wrote_references_cannot_be_forged(cast: Cast) -> None
     removed = {"annotations": {CONSENT_ANNOTATION: None}}
     assert cast.patch("mallory", f"{WORKSPACES}/real", metadata=removed).status_code == 200
     assert cast.admin.get(f"{WORKSPACES}/real").json()["metadata"]["annotations"][CONSENT_ANNOTATION] == record
+
+
+@pytest.mark.parametrize(
+    ("reference", "parameter"),
+    [
+        ({"name": "{{ parameters.s }}"}, {"defaultValue": "daves"}),
+        ({"name": "daves{{ parameters.s }}"}, {"defaultValue": ""}),
+        ({"key": "{{ parameters.s }}"}, {"defaultValue": "k"}),
+        ({"name": "{{ parameters.s }}"}, {"defaultValue": "daves", "options": ["daves"]}),
+    ],
+)
+def test_the_author_of_a_template_cannot_choose_a_secret_by_its_parameters(
+    cast: Cast, reference: dict[str, str], parameter: dict[str, Any]
+) -> None:
+    """The default value of a parameter, its options and the text around it are the author's choice."""
+    entry = [{"users": ["mallory"], "verbs": ["get", "update", "patch"]}]
+    path = f"{M}/devpodworkspacetemplates"
+    create_object(cast.admin, path, "DevPodWorkspaceTemplate", "t", template=PLAIN, access=entry)
+    value = {"valueFrom": {"sharedSecretRef": {**DAVES["valueFrom"]["sharedSecretRef"], **reference}}}
+    template = {"provider": {"name": "process"}, "workspaceEnv": {"TOKEN": value}}
+    spec = {"template": template, "parameters": [{"variable": "s", **parameter}]}
+    assert cast.patch("mallory", f"{path}/t", spec=spec).status_code == 200
+    cast.create_workspace("dave", templateRef={"name": "t"})
+    assert cast.read_environment() == {}
+    # Neither a start by the owner nor an update of the template by an administrator vouches for it.
+    started = {"annotations": {"service.sh/workspace-up": "1"}}
+    assert cast.patch("admin", f"{path}/t", spec={"displayName": "T"}).status_code == 200
+    assert cast.patch("dave", f"{WORKSPACES}/dev", metadata=started).status_code == 200
+    assert cast.read_environment() == {}
+    if reference == {"name": "{{ parameters.s }}"} and "options" not in parameter:
+        named = cast.patch("mallory", f"{WORKSPACES}/dev", spec={"parameters": "s: daves\n"})
+        expect_forbidden(named, 'may not use the shared secret "daves"')
+    assert cast.patch("mallory", f"{WORKSPACES}/dev", spec={"parameters": "s: ''\n"}).status_code == 200
+    assert cast.patch("dave", f"{WORKSPACES}/dev", metadata={"annotations": {"x": "1"}}).status_code == 200
+    assert cast.read_environment() == {}
+
+
+def test_an_owner_names_a_secret_in_the_parameters_of_any_template(cast: Cast) -> None:
+    entry = [{"users": ["mallory"], "verbs": ["get", "update", "patch"]}]
+    path = f"{M}/devpodworkspacetemplates"
+    create_object(cast.admin, path, "DevPodWorkspaceTemplate", "t", template=PLAIN, access=entry)
+    value = {"valueFrom": {"sharedSecretRef": {**DAVES["valueFrom"]["sharedSecretRef"], "name": "{{ parameters.s }}"}}}
+    template = {"provider": {"name": "process"}, "workspaceEnv": {"TOKEN": value}}
+    spec = {"template": template, "parameters": [{"variable": "s"}]}
+    assert cast.patch("mallory", f"{path}/t", spec=spec).status_code == 200
+    cast.create_workspace("dave", templateRef={"name": "t"}, parameters="s: daves\n")
+    assert cast.read_environment() == {"TOKEN": CANARY}
+    # A default value of an administrator may be used by those who may use the secret.
+    defaults = [{"variable": "s", "defaultValue": "daves"}]
+    assert cast.patch("admin", f"{path}/t", spec={"parameters": defaults}).status_code == 200
+    cast.create_workspace("dave", "second", templateRef={"name": "t"})
+    assert cast.read_environment("second") == {"TOKEN": CANARY}
+
+
+def test_the_name_of_a_teams_group_is_no_other_owner_with_a_quota_of_its_own(cast: Cast) -> None:
+    create_object(cast.admin, f"{M}/teams", "Team", "ops", users=["bob"])
+    members = cast.admin.get(f"{M}/projects/web").json()["spec"]["members"]
+    members.append({"kind": "Team", "name": "ops", "clusterRole": "user"})
+    assert cast.patch("admin", f"{M}/projects/web", spec={"members": members}).status_code == 200
+    cast.create_workspace("bob", owner={"team": "ops"})
+    renamed = {"owner": {"team": None, "user": "service:team:ops"}}
+    expect_forbidden(cast.patch("bob", f"{WORKSPACES}/dev", spec=renamed), "has to agree to own it")
