@@ -8,7 +8,7 @@
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
     instance_owners                             who may become the owner of an instance
     workspace_templates                         which templates decide about permissions and placement of workspaces
-    apps                                        deployed apps: who may deploy which App where
+    apps, template_apps                         deployed apps: who may deploy which App where; in templates
     runners                                     who may have the server connect to a runner; deletion of a runner
     used_by                                     describes the objects that prevent a deletion
     users, access_keys, access_key_limits       principals and their credentials

@@ -31,6 +31,7 @@ from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_c
 from fairlead.admission.server_objects import protect_server_leases, protect_server_secrets
 from fairlead.admission.sign_in_settings import protect_sign_in_settings
 from fairlead.admission.storage_locks import release_storage_locks
+from fairlead.admission.template_apps import require_app_use
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.admission.trusted_clusters import protect_trusted_clusters
 from fairlead.admission.users import check_users_and_teams, protect_password_secret
@@ -101,6 +102,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             warn_outside_of_projects(group, prefix),
             check_parameters(group),
             check_app_instances(auth.authorize, group),
+            require_app_use(auth.authorize, group),
             restrict_workspace_templates(group),
             mark_trusted_templates(group),
             warn_about_workspace_templates(group),  # after the rule that decides about trust
