@@ -6,6 +6,9 @@
   has signed are revoked, and the server creates another one.
 - The names of these Secrets in the system namespace: a Secret of another type must not take the place of one that does
   not exist yet, or was deleted. One that was stored before can still be changed and deleted; no reader uses it.
+- Secrets with the label `service.sh/managed`: the kubeconfigs of virtual clusters, in their projects. The gateway sends
+  the requests of all users there, and charts are deployed there with their values. Permissions on Secrets are not
+  enough to redirect that: it needs `spec.config` of the virtual cluster. They may be deleted, and are created again.
 - Leases that record which tokens were used, and where the replicas are. Administrators may write these.
 """
 
@@ -13,11 +16,11 @@ from collections.abc import Sequence
 
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.core.lease import LEASE
-from fairlead.kinds.core.server_objects import SERVER_SECRETS, is_server_lease, is_server_owned
+from fairlead.kinds.core.server_objects import SERVER_SECRETS, is_managed, is_server_lease, is_server_owned
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
@@ -32,6 +35,8 @@ def protect_server_secrets(namespace: str, components: Sequence[Component]) -> R
             return
         if any(is_server_owned(each) for each in (change.old, change.new) if each is not None):
             _check_server_owned(change)
+        elif change.old is not None and change.verb != "delete" and is_managed(change.old):
+            _check_managed(change)
         elif change.old is None and metadata(change.obj).get("namespace") == namespace:
             name = name_of(change.obj)
             if name in reserved or any(each.is_key_secret_name(name) for each in components):
@@ -49,6 +54,17 @@ def _check_server_owned(change: Change) -> None:
     elif change.old is None or not (change.user.is_unscoped_admin and _is_same(change.old, change.obj)):
         why = "it is for the server's own use, and only the server writes it; choose another type for your own secrets"
         raise _forbidden(change, why)
+
+
+def _check_managed(change: Change) -> None:
+    paths = ("data", "stringData", "type", "immutable", "metadata.ownerReferences")
+    if change.user.is_unscoped_admin or all(get_path(change.old, each) == get_path(change.obj, each) for each in paths):
+        return
+    why = (
+        "the server keeps the kubeconfig of a virtual cluster there, and only the server changes it; to use another "
+        "one, store it in a Secret of your own and name that in spec.config of the virtual cluster"
+    )
+    raise _forbidden(change, why)
 
 
 def _is_same(old: Object, new: Object) -> bool:

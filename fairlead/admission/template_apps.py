@@ -10,7 +10,7 @@ An App whose name is a parameter is the choice of who sets the parameter. The de
 author's choice, and so is a text around the placeholder: that is for administrators only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -108,7 +108,7 @@ def _template_entries(template: Object | None) -> Entries:
     ]
 
 
-def _authored_names(name: str, parameters: list[Object]) -> Iterator[str]:
+def _authored_names(name: str, parameters: Sequence[Object]) -> Iterator[str]:
     """The Apps that an entry of a template deploys by the choice of its author."""
     variable = whole_parameter(name)
     if not variable:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import msgspec
 import orjson
 
-from fairlead.core.objects import Object, get_path, metadata
-from fairlead.domain.parameters import TEXT_TYPES, format_scalar, parse_values
+from fairlead.core.objects import Object, format_scalar, get_path, metadata
+from fairlead.domain.parameters import TEXT_TYPES, parse_values
 from fairlead.domain.template_resolution import TemplateDefinition, find_parameters, has_placeholder, whole_parameter
 
 CONSENT_ANNOTATION = "service.sh/secret-consent"

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
@@ -50,7 +51,7 @@ class NotConnected(UpstreamError):
 class KubeconfigRef:
     """The secret and key that hold an object's kubeconfig.
 
-    `owner_uid`: uid that must be among the secret's ownerReferences; empty if any secret will do.
+    `owner_uid`: uid of the virtual cluster that the server must have created the secret for; empty if any will do.
     """
 
     namespace: str
@@ -272,8 +273,7 @@ class UpstreamRegistry:
         where = f'"{ref.name}" in namespace "{ref.namespace}"'
         entry = self._secrets.get_cached(ref.namespace, ref.name)
         secret = decode(entry) if entry is not None else {}
-        owners = metadata(secret).get("ownerReferences") or ()
-        if entry is None or (ref.owner_uid and all(each.get("uid") != ref.owner_uid for each in owners)):
+        if entry is None or (ref.owner_uid and not is_generated_kubeconfig(secret, ref.owner_uid)):
             raise NotConnected("SecretNotFound", f"secret {where} not found; create it with the kubeconfig")
         content = (secret.get("data") or {}).get(ref.key)
         if not content:

@@ -1,6 +1,7 @@
 """Secrets and Leases of the server: their data is in no reply, and only the server writes them."""
 
 from base64 import b64encode
+from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +12,7 @@ from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
-from fairlead.kinds.core.server_objects import SERVER_SECRETS
+from fairlead.kinds.core.server_objects import MANAGED_LABEL, MANAGED_VALUE, SERVER_SECRETS
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.registry import ADA, NAMESPACE, RegistryFixture
 
@@ -138,3 +139,27 @@ async def test_other_leases_are_not_restricted(api_with_rule: RegistryFixture) -
 async def test_other_secrets_are_not_restricted(api_with_rule: RegistryFixture) -> None:
     body = api_with_rule.build_object("Secret", "mine", type="Opaque", data={"k": CANARY})
     assert (await api_with_rule.submit("Secret", body, WriteOptions(ADA)))["data"] == {"k": CANARY}
+
+
+async def test_only_the_server_changes_a_kubeconfig_that_it_has_stored(api_with_rule: RegistryFixture) -> None:
+    """Whoever may write Secrets in a project must not send the requests of all users to another server."""
+    meta = {"labels": {MANAGED_LABEL: MANAGED_VALUE}}
+    body = api_with_rule.build_object("Secret", "vc-v-kubeconfig", data={"config": CANARY}, metadata=meta)
+    await api_with_rule.submit("Secret", body, WriteOptions(CONTROLLER_USER))
+    owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "1"}]
+    edits: tuple[Callable[[Object], None], ...] = (
+        lambda secret: secret.update(data={"config": OTHER}),
+        lambda secret: secret.update(immutable=True),
+        lambda secret: secret["metadata"].update(ownerReferences=owners),
+    )
+    for edit in edits:
+        with pytest.raises(Forbidden, match="store it in a Secret of your own"):
+            await api_with_rule.patch("Secret", "vc-v-kubeconfig", edit, WriteOptions(ADA))
+    note = {"annotations": {"a": "b"}}
+    await api_with_rule.patch(
+        "Secret", "vc-v-kubeconfig", lambda each: each["metadata"].update(note), WriteOptions(ADA)
+    )
+    new = {"config": OTHER}
+    for user in (CONTROLLER_USER, ADMIN):
+        await api_with_rule.patch("Secret", "vc-v-kubeconfig", lambda each: each.update(data=new), WriteOptions(user))
+    await api_with_rule.resource("Secret").delete(NAMESPACE, "vc-v-kubeconfig", DeleteOptions(), WriteOptions(ADA))

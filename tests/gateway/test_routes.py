@@ -11,6 +11,7 @@ from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from fairlead.core.objects import Object
 from fairlead.gateway.routes import GatewayHandler
+from fairlead.kinds.core.server_objects import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from fairlead.upstream.access import Limits
@@ -233,7 +234,8 @@ async def test_a_virtual_cluster_is_reached_with_its_own_kubeconfig(
         "uid": instance["metadata"]["uid"],
     }
     data = {"config": b64encode(fake_cluster.build_kubeconfig(token=STORED_TOKEN)).decode()}
-    await api.create("Secret", "vc-v-kubeconfig", data=data, metadata={"ownerReferences": [owner]})
+    meta = {"ownerReferences": [owner], "labels": {MANAGED_LABEL: MANAGED_VALUE}}
+    await api.create("Secret", "vc-v-kubeconfig", data=data, metadata=meta)
     assert echoed_path(await gateway(build_project_call(VIRTUAL_CLUSTER, "v", "/api/v1/nodes/n"))) == "/api/v1/nodes/n"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object, metadata
+from fairlead.kinds.core.server_objects import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Key
 from fairlead.upstream.address_policy import AddressPolicy
@@ -228,7 +229,7 @@ async def create_virtual_cluster(api: RegistryFixture) -> Object:
     return await api.create("VirtualClusterInstance", "v", spec={"external": True})
 
 
-async def test_a_virtual_cluster_is_reached_with_the_secret_that_it_owns(
+async def test_a_virtual_cluster_is_reached_with_the_secret_that_the_server_created_for_it(
     api: RegistryFixture, upstreams: UpstreamRegistry, fake_cluster: FakeCluster
 ) -> None:
     instance = await create_virtual_cluster(api)
@@ -245,6 +246,10 @@ async def test_a_virtual_cluster_is_reached_with_the_secret_that_it_owns(
     with pytest.raises(NotConnected):
         upstreams.virtual_cluster_upstream(NAMESPACE, "v")
     await api.patch("Secret", "vc-v-kubeconfig", lambda obj: metadata(obj).update(ownerReferences=[owner]))
+    with pytest.raises(NotConnected):  # whoever may create Secrets may set an owner, but not the label
+        upstreams.virtual_cluster_upstream(NAMESPACE, "v")
+    managed = {MANAGED_LABEL: MANAGED_VALUE}
+    await api.patch("Secret", "vc-v-kubeconfig", lambda obj: metadata(obj).update(labels=managed))
     assert b"gitVersion" in await fetch_version(upstreams.virtual_cluster_upstream(NAMESPACE, "v"))
 
 

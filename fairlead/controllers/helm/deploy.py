@@ -31,6 +31,7 @@ from fairlead.controllers.instances.vcluster_release import build_removal_releas
 from fairlead.core.clock import Clock
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
@@ -245,13 +246,12 @@ class ReleaseManager:
             except AlreadyExists as error:
                 raise _secret_taken_error(name) from error
             return
-        if not _is_owned_by(decode(entry), instance):
+        if not is_generated_kubeconfig(decode(entry), meta["uid"]):
             raise _secret_taken_error(name)
 
         def edit(current: Object) -> Object:
-            return (
-                {**current, "data": {DEFAULT_KUBECONFIG_KEY: content}} if _is_owned_by(current, instance) else current
-            )
+            is_own = is_generated_kubeconfig(current, meta["uid"])
+            return {**current, "data": {DEFAULT_KUBECONFIG_KEY: content}} if is_own else current
 
         if edit(decode(entry)) != decode(entry):
             await self._secrets.modify(namespace, name, edit, server_write_options())
@@ -283,11 +283,6 @@ def _secret_taken_error(name: str) -> InstanceError:
         f'secret "{name}" exists and does not belong to this instance; delete it, so that the kubeconfig can be stored'
     )
     return InstanceError("SecretConflict", message, ERROR)
-
-
-def _is_owned_by(secret: Object, instance: Object) -> bool:
-    owners = metadata(secret).get("ownerReferences") or ()
-    return any(each.get("uid") == metadata(instance)["uid"] for each in owners)
 
 
 def _build_secret(instance: Object, name: str, content: str) -> Object:

@@ -5,9 +5,10 @@ import re
 from collections.abc import Mapping
 
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
+from fairlead.kinds.core import server_objects
 from fairlead.registry.names import MAX_LABEL_LENGTH, dns_label_errors
 
-MANAGED_LABEL, MANAGED_VALUE = "service.sh/managed", "fairlead"
+MANAGED_LABEL, MANAGED_VALUE = server_objects.MANAGED_LABEL, server_objects.MANAGED_VALUE
 PROJECT_LABEL, UID_LABEL = "service.sh/project", "service.sh/uid"
 SPACE_LABEL, VIRTUAL_CLUSTER_LABEL = "service.sh/space", "service.sh/virtual-cluster"
 

@@ -1,6 +1,6 @@
 """The Secrets and Leases that hold the server's own keys and records, all in the system namespace.
 
-those who controls one of these keys can sign in as another user, or be taken for a replica. So only the server writes
+Whoever controls one of these keys can sign in as another user, or be taken for a replica. So only the server writes
 them (`admission/server_objects.py`), and a reader uses one only if `is_own` says that the server created it: a type
 with this prefix is reserved for the server and cannot be changed, so a Secret that another user has put in the place
 of a deleted one is recognised.
@@ -8,7 +8,7 @@ of a deleted one is recognised.
 
 from dataclasses import dataclass
 
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, metadata
 
 SERVER_OWNED_TYPE_PREFIX = "service.sh/"
 """Prefix of the types of Secrets that only the server creates."""
@@ -38,6 +38,9 @@ SERVER_SECRETS = (SIGNING_KEYS, SIGN_ON_KEYS, SSH_AUTHORITY, REPLICA_AUTHORITY)
 PASSWORD_SECRET_TYPE = f"{SERVER_OWNED_TYPE_PREFIX}password"
 """The type of Secrets with password hashes. They are named after their users."""
 
+MANAGED_LABEL, MANAGED_VALUE = "service.sh/managed", "fairlead"
+"""The label of objects that the server has created. Others cannot set it (`admission/protected_fields.py`)."""
+
 CONTROLLERS_LEASE = "fairlead-controllers"
 REPLICA_LEASE_PREFIX = "fairlead-replica-"
 CONSUMED_LEASE_PREFIX = "consumed-"
@@ -48,6 +51,18 @@ SERVER_LEASE_PREFIXES = (REPLICA_LEASE_PREFIX, CONSUMED_LEASE_PREFIX, EXCHANGED_
 
 def is_server_owned(secret: Object) -> bool:
     return str(secret.get("type", "")).startswith(SERVER_OWNED_TYPE_PREFIX)
+
+
+def is_managed(obj: Object) -> bool:
+    """Whether the server has created an object, for its own use or in another's project."""
+    return bool((metadata(obj).get("labels") or {}).get(MANAGED_LABEL) == MANAGED_VALUE)
+
+
+def is_generated_kubeconfig(secret: Object, uid: str) -> bool:
+    """Whether the server has stored the kubeconfig of the virtual cluster with this uid in a Secret. The owner
+    reference alone does not say it: whoever may create Secrets in the project may set it."""
+    owners = metadata(secret).get("ownerReferences") or ()
+    return is_managed(secret) and any(each.get("uid") == uid for each in owners)
 
 
 def is_server_lease(name: str) -> bool:
