@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from fairlead.core.objects import Object, get_path
+from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES
 
 ACTIVE_SUFFIX = ".active"
 USER, TEAM = "user", "team"
@@ -75,11 +76,13 @@ def quota_keys(plural: str, obj: Object | None) -> frozenset[str]:
 
 
 def quota_owner(obj: Object | None) -> QuotaOwner | None:
-    """The owner of an object. Objects of a team are not counted for its members."""
+    """The owner that an object counts for. Objects of a team are not counted for its members. The service accounts of a
+    namespace count together: who may create one could create any number, each with a quota of its own."""
     for sort in (USER, TEAM):
         name = get_path(obj, f"spec.owner.{sort}")
         if name and isinstance(name, str):
-            return sort, name
+            is_account = sort == USER and name.startswith(SERVICE_ACCOUNT_PREFIXES)
+            return sort, name.rpartition(":")[0] if is_account else name
     return None
 
 

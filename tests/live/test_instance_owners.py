@@ -319,3 +319,29 @@ def test_the_name_of_a_teams_group_is_no_other_owner_with_a_quota_of_its_own(cas
     cast.create_workspace("bob", owner={"team": "ops"})
     renamed = {"owner": {"team": None, "user": "service:team:ops"}}
     expect_forbidden(cast.patch("bob", f"{WORKSPACES}/dev", spec=renamed), "has to agree to own it")
+
+
+def test_service_accounts_of_a_project_have_one_quota_together(cast: Cast) -> None:
+    """A project administrator creates any number of them."""
+    mallory, core = cast.clients["mallory"], f"{MANAGEMENT}/api/v1/namespaces/service-p-web/serviceaccounts"
+    rbac = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1/namespaces/service-p-web"
+    types = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "create"}}
+    rules = [{"apiGroups": ["management.service.sh"], "resources": [*PLURALS.values()], "verbs": ["create", "get"]}]
+    subjects = [{"kind": "Group", "name": "system:serviceaccounts", "apiGroup": "rbac.authorization.k8s.io"}]
+    reference = {"kind": "Role", "name": "create", "apiGroup": "rbac.authorization.k8s.io"}
+    assert mallory.post(f"{rbac}/roles", json={**types, "kind": "Role", "rules": rules}).status_code == 201
+    binding = {**types, "kind": "RoleBinding", "roleRef": reference, "subjects": subjects}
+    assert mallory.post(f"{rbac}/rolebindings", json=binding).status_code == 201
+    answers = []
+    for number in range(3):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": f"robot-{number}"}}
+        assert mallory.post(core, json=account).status_code == 201
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        token = mallory.post(f"{core}/robot-{number}/token", json=request).json()["status"]["token"]
+        body = {"apiVersion": "management.service.sh/v1", "kind": "DevPodWorkspaceInstance"}
+        owner = {"user": f"system:serviceaccount:service-p-web:robot-{number}"}
+        workspace = {**body, "metadata": {"name": f"of-{number}"}, "spec": {"owner": owner}}
+        headers = {"Authorization": f"Bearer {token}"}
+        answers.append(mallory.post(WORKSPACES, json=workspace, headers=headers))
+    assert [each.status_code for each in answers] == [201, 201, 403], [each.text for each in answers]
+    expect_forbidden(answers[-1], "exceeded quota: project web, user system:serviceaccount:service-p-web")
