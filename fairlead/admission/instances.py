@@ -42,7 +42,8 @@ def default_instance_owner(authorize: Authorize, api_group: str, prefix: str) ->
         kind = change.kind
         if change.subresource or change.user == CONTROLLER_USER:
             return
-        if kind.plural in CLUSTER_INSTANCES or kind.plural == APP_INSTANCE.plural:
+        is_created = change.old is None and not change.user.is_admin  # without an owner, it would count for no quota
+        if kind.plural in CLUSTER_INSTANCES or kind.plural == APP_INSTANCE.plural or is_created:
             _set_default_owner(change)
         if kind.plural not in TEMPLATE_INSTANCES:
             return

@@ -14,7 +14,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.write_options import WriteOptions
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.registry import RegistryFixture, open_registry
 
 ADA, TEAM = User("ada", ("service:user:ada",)), User("service:team:core", ("service:team:core",))
@@ -85,8 +85,12 @@ async def test_an_instance_belongs_to_its_creator_by_default(
     assert created["spec"]["owner"] == owner
 
 
-async def test_a_workspace_gets_no_default_owner(api: RegistryFixture) -> None:
-    assert "owner" not in (await create_instance(api, "DevPodWorkspaceInstance", templateRef={"name": "t"}))["spec"]
+async def test_only_a_workspace_of_an_administrator_gets_no_default_owner(api: RegistryFixture) -> None:
+    created = await create_instance(api, "DevPodWorkspaceInstance", ADMIN, templateRef={"name": "t"})
+    assert "owner" not in created["spec"]
+    await api.resource("DevPodWorkspaceInstance").delete(NAMESPACE, "one", DeleteOptions(), WriteOptions(ADMIN))
+    created = await create_instance(api, "DevPodWorkspaceInstance", templateRef={"name": "t"})
+    assert created["spec"]["owner"] == {"user": "ada"}, "without an owner, it would count for no quota"
 
 
 @pytest.mark.parametrize("kind", INSTANCES[:2])
