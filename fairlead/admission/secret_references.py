@@ -10,7 +10,7 @@ The writers, and that the owner has accepted the workspace, are recorded in an a
 (`domain/secret_references.py`). `authz/secret_access.py` checks them again whenever a secret is resolved.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.admission import Rule, applies_to, is_resource
@@ -40,6 +40,9 @@ from fairlead.registry.registry import Registry
 
 WORKSPACES = "devpodworkspaceinstances"
 TEMPLATES = TEMPLATE_INSTANCES[WORKSPACES].templates
+
+INPUTS = ("templateRef", "template", "parameters")
+"""The fields of the spec that determine what a workspace refers to."""
 
 References = dict[str, SecretReference]
 """References by their digests."""
@@ -80,6 +83,7 @@ def _record_workspace(change: Change, registry: Registry, checks: WriterChecks) 
     is_owner = _is_owner(change, checks)
     has_same_owner = change.old is not None and owner_principal(change.old) == owner
     recorded = dict(before.writers) if has_same_owner else {}
+    inputs = _input_writers(change, before.inputs if has_same_owner else {}, is_owner=is_owner)
     literal = _index(each for part in template_definitions(template) for each in find_references(part))
     authors, former_authors = _find_authors(change.obj, template), _find_authors(change.old, former)
     writers = {digest: name for digest, name in recorded.items() if digest in after or digest in applied}
@@ -94,13 +98,34 @@ def _record_workspace(change: Change, registry: Registry, checks: WriterChecks) 
             writers[digest] = author
         elif is_owner:
             if digest not in recorded or not checks.writer_may_use(recorded[digest], target):
-                writers[digest] = owner
+                responsible = _responsible(change.obj, inputs, is_literal=digest in literal)
+                denied = (each for each in responsible if not checks.writer_may_use(each, target))
+                writers[digest] = next(denied, owner)
         elif is_new:
             requester = _writer_of(change, checks, reference, target)
             is_allowed = author is None or checks.writer_may_use(author, target)
             writers[digest] = requester if is_allowed else str(author)
     is_accepted = is_owner or not has_same_owner or before.owner == owner
-    write_consent(change.obj, SecretConsent(owner if is_accepted else before.owner, writers))
+    write_consent(change.obj, SecretConsent(owner if is_accepted else before.owner, writers, inputs))
+
+
+def _input_writers(change: Change, before: Mapping[str, str], *, is_owner: bool) -> dict[str, str]:
+    """Who wrote each of the fields that determine the references, if it was not the owner."""
+    writers = dict(before)
+    for name in INPUTS:
+        if get_path(change.old, f"spec.{name}") != get_path(change.obj, f"spec.{name}"):
+            writers.pop(name, None)
+            if not is_owner and get_path(change.obj, f"spec.{name}"):
+                writers[name] = _writer_name(change.user)
+    return writers
+
+
+def _responsible(workspace: Object, inputs: Mapping[str, str], *, is_literal: bool) -> list[str]:
+    """Those besides the owner who determined a reference that appears with a later change of a template: the owner,
+    who only starts the workspace, does not vouch for them."""
+    source = "templateRef" if get_path(workspace, "spec.templateRef.name") else "template"
+    names = (source,) if is_literal else (source, "parameters")
+    return [inputs[each] for each in names if each in inputs]
 
 
 def _find_authors(instance: Object | None, template: Object | None) -> dict[tuple[str, str], str]:

@@ -1,6 +1,6 @@
 """Builds the admission chain: all rules, in order."""
 
-from fairlead.admission import AdmissionChain
+from fairlead.admission import AdmissionChain, Rule
 from fairlead.admission.access_key_limits import KeyLimits, enforce_key_limits
 from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_component_key
 from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
@@ -86,10 +86,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
                 GrantChecks(auth.authorize, auth.is_within_scope, owns, auth.project_members.is_member),
                 ResourceNaming(group, prefix),
             ),
-            require_owner_consent(OwnerChecks(auth.authorize, owns, auth.secret_access.may_own), group),
-            record_secret_writers(
-                WriterChecks(auth.authorize, auth.is_within_scope, owns, auth.secret_access.writer_may_use), group
-            ),
+            *_owner_rules(auth, group),
             check_cluster_secret(auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig.kubeconfig_problems),
             check_virtual_cluster_secret(auth.authorize, group, kubeconfig.kubeconfig_problems),
             restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
@@ -113,3 +110,10 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             enforce_quotas(group, prefix),  # last: usage counts for the owner that other rules set
         )
     )
+
+
+def _owner_rules(auth: Auth, group: str) -> tuple[Rule, ...]:
+    """The rules about the owners of instances, and about the secrets that these may use."""
+    owners = OwnerChecks(auth.authorize, owns, auth.secret_access.may_own)
+    writers = WriterChecks(auth.authorize, auth.is_within_scope, owns, auth.secret_access.writer_may_use)
+    return require_owner_consent(owners, group), record_secret_writers(writers, group)

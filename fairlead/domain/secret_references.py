@@ -123,15 +123,19 @@ def _is_chosen(reference: SecretReference, typed: set[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SecretConsent:
-    """What the annotation records: the owner that accepted the workspace, and the writers of references by digest."""
+    """What the annotation records: the owner that accepted the workspace, the writers of references by digest, and the
+    fields of the spec that others than the owner wrote last. These may refer to a secret only later, when a template is
+    created or changes."""
 
     owner: str = ""
     writers: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Stored(msgspec.Struct, omit_defaults=True):
     owner: str = ""
     writers: dict[str, list[str]] = {}
+    inputs: dict[str, str] = {}
 
 
 _decode = msgspec.json.Decoder(_Stored).decode
@@ -145,7 +149,8 @@ def read_consent(obj: Object | None) -> SecretConsent:
         stored = _decode(text) if isinstance(text, str) else _Stored()
     except msgspec.MsgspecError:
         return SecretConsent()
-    return SecretConsent(stored.owner, {each: name for name, digests in stored.writers.items() for each in digests})
+    writers = {each: name for name, digests in stored.writers.items() for each in digests}
+    return SecretConsent(stored.owner, writers, stored.inputs)
 
 
 def write_consent(obj: Object, consent: SecretConsent) -> None:
@@ -158,8 +163,9 @@ def write_consent(obj: Object, consent: SecretConsent) -> None:
     for digest, name in sorted(consent.writers.items()):
         by_writer.setdefault(name, []).append(digest)
     others = {key: value for key, value in annotations.items() if key != CONSENT_ANNOTATION}
-    if consent.owner or by_writer:
-        others[CONSENT_ANNOTATION] = msgspec.json.encode(_Stored(consent.owner, by_writer)).decode()
+    if consent.owner or by_writer or consent.inputs:
+        stored = _Stored(consent.owner, by_writer, dict(consent.inputs))
+        others[CONSENT_ANNOTATION] = msgspec.json.encode(stored).decode()
     if others != annotations:
         meta["annotations"] = others
         if not others:

@@ -142,7 +142,7 @@ async def test_other_secrets_are_not_restricted(api_with_rule: RegistryFixture) 
 
 
 async def test_only_the_server_changes_a_kubeconfig_that_it_has_stored(api_with_rule: RegistryFixture) -> None:
-    """Whoever may write Secrets in a project must not send the requests of all users to another server."""
+    """Users who may write Secrets in a project must not send the requests of all users to another server."""
     meta = {"labels": {MANAGED_LABEL: MANAGED_VALUE}}
     body = api_with_rule.build_object("Secret", "vc-v-kubeconfig", data={"config": CANARY}, metadata=meta)
     await api_with_rule.submit("Secret", body, WriteOptions(CONTROLLER_USER))

@@ -346,3 +346,21 @@ def test_service_accounts_of_a_project_have_one_quota_together(cast: Cast) -> No
         answers.append(mallory.post(WORKSPACES, json=workspace, headers=headers))
     assert [each.status_code for each in answers] == [201, 201, 403], [each.text for each in answers]
     expect_forbidden(answers[-1], "exceeded quota: project web, user system:serviceaccount:service-p-web")
+
+
+def test_a_start_by_the_owner_does_not_vouch_for_what_others_have_prepared(cast: Cast) -> None:
+    """Parameters, and the name of a template, refer to nothing until the template does."""
+    cast.create_workspace("dave", template=PLAIN)
+    prepared = {"template": None, "templateRef": {"name": "later"}, "parameters": "s: daves\n"}
+    assert cast.patch("mallory", f"{WORKSPACES}/dev", spec=prepared).status_code == 200
+    value = {"valueFrom": {"sharedSecretRef": {**DAVES["valueFrom"]["sharedSecretRef"], "name": "{{ parameters.s }}"}}}
+    template = {"provider": {"name": "process"}, "workspaceEnv": {"TOKEN": value}}
+    spec = {"template": template, "parameters": [{"variable": "s"}]}
+    create_object(cast.admin, f"{M}/devpodworkspacetemplates", "DevPodWorkspaceTemplate", "later", **spec)
+    for number in range(2):
+        started = {"annotations": {"service.sh/workspace-up": str(number)}}
+        assert cast.patch("dave", f"{WORKSPACES}/dev", metadata=started).status_code == 200
+        assert cast.read_environment() == {}
+    accepted = {"templateRef": {"name": "later", "version": "x.x.x"}, "parameters": "s: 'daves'\n"}
+    assert cast.patch("dave", f"{WORKSPACES}/dev", spec=accepted).status_code == 200
+    assert cast.read_environment() == {"TOKEN": CANARY}

@@ -246,7 +246,7 @@ async def test_a_virtual_cluster_is_reached_with_the_secret_that_the_server_crea
     with pytest.raises(NotConnected):
         upstreams.virtual_cluster_upstream(NAMESPACE, "v")
     await api.patch("Secret", "vc-v-kubeconfig", lambda obj: metadata(obj).update(ownerReferences=[owner]))
-    with pytest.raises(NotConnected):  # whoever may create Secrets may set an owner, but not the label
+    with pytest.raises(NotConnected):  # who may create Secrets may set an owner, but not the label
         upstreams.virtual_cluster_upstream(NAMESPACE, "v")
     managed = {MANAGED_LABEL: MANAGED_VALUE}
     await api.patch("Secret", "vc-v-kubeconfig", lambda obj: metadata(obj).update(labels=managed))

@@ -1,6 +1,6 @@
 """The Secrets and Leases that hold the server's own keys and records, all in the system namespace.
 
-Whoever controls one of these keys can sign in as another user, or be taken for a replica. So only the server writes
+A user who controls one of these keys can sign in as another user, or be taken for a replica. So only the server writes
 them (`admission/server_objects.py`), and a reader uses one only if `is_own` says that the server created it: a type
 with this prefix is reserved for the server and cannot be changed, so a Secret that another user has put in the place
 of a deleted one is recognised.
@@ -60,7 +60,7 @@ def is_managed(obj: Object) -> bool:
 
 def is_generated_kubeconfig(secret: Object, uid: str) -> bool:
     """Whether the server has stored the kubeconfig of the virtual cluster with this uid in a Secret. The owner
-    reference alone does not say it: whoever may create Secrets in the project may set it."""
+    reference alone does not say it: users who may create Secrets in the project may set it."""
     owners = metadata(secret).get("ownerReferences") or ()
     return is_managed(secret) and any(each.get("uid") == uid for each in owners)
 
