@@ -280,7 +280,9 @@ async def test_the_writer_of_a_reference_must_be_allowed_to_use_the_secret_now(
     assert await read_shared(credentials) == ({"TOKEN": "value"}, "")
     credentials.usable_by_writer = set()
     values, message = await read_shared(credentials)
-    assert values == {} and "the user who wrote the reference may not use the secret any more" in message
+    assert (
+        values == {} and "the user who wrote the reference, here or in the template, may not use the secret" in message
+    )
 
 
 async def test_a_writer_who_does_not_exist_any_more_may_use_nothing(credentials: CredentialsFixture) -> None:
