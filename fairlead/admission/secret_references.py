@@ -105,6 +105,9 @@ def _record_workspace(change: Change, registry: Registry, checks: WriterChecks) 
             requester = _writer_of(change, checks, reference, target)
             is_allowed = author is None or checks.writer_may_use(author, target)
             writers[digest] = requester if is_allowed else str(author)
+    if not after and not writers and not inputs:  # most workspaces: what clients see has nothing that they do not need
+        write_consent(change.obj, SecretConsent())
+        return
     is_accepted = is_owner or not has_same_owner or before.owner == owner
     write_consent(change.obj, SecretConsent(owner if is_accepted else before.owner, writers, inputs))
 

@@ -79,9 +79,8 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             store_component_key(group, SYSTEM_NAMESPACE, COMPONENTS),
             prevent_escalation(auth.authorize, auth.rbac),
             keep_instance_owner(group),
-            default_instance_owner(
-                auth.authorize, group, prefix
-            ),  # before the grant checks, which read the owner set here
+            # Before the grant checks, which read the owner set here.
+            default_instance_owner(auth.authorize, group, prefix),
             check_grants(
                 GrantChecks(auth.authorize, auth.is_within_scope, owns, auth.project_members.is_member),
                 ResourceNaming(group, prefix),

@@ -23,6 +23,7 @@ import orjson
 from fairlead.authz.role_updates import FIRST_RELEASE_ROLES, mark_first_release
 from fairlead.controllers.former_reasons import FORMER_REASONS
 from fairlead.core.objects import Object
+from fairlead.kinds.core.server_objects import PASSWORD_SECRET_TYPE
 from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
 from fairlead.storage.contract import Key
 from fairlead.storage.migration import Migration
@@ -33,6 +34,7 @@ RECONCILED_PLURALS = frozenset(
         *("spaceinstances", "virtualclusterinstances"),
     }
 )
+SYSTEM_NAMESPACE, PASSWORD_SUFFIX = "service-system", "-password"
 
 
 def rename_reasons(key: Key, value: bytes) -> bytes | None:
@@ -68,6 +70,20 @@ def convert_first_release(key: Key, value: bytes) -> bytes | None:
     return mark_default_role(key, value) or rename_reasons(key, value)
 
 
+def mark_password(key: Key, value: bytes) -> bytes | None:
+    """Secrets with password hashes get the type by which the server recognises its own: 0.1 created them without."""
+    if key[:3] != ("", "secrets", SYSTEM_NAMESPACE) or not key[3].endswith(PASSWORD_SUFFIX):
+        return None
+    secret: Object = orjson.loads(value)
+    user = key[3].removesuffix(PASSWORD_SUFFIX)
+    owners = (secret.get("metadata") or {}).get("ownerReferences") or ()
+    is_of_user = any(owner.get("kind") == "User" and owner.get("name") == user for owner in owners)
+    if secret.get("type", "Opaque") != "Opaque" or not is_of_user:
+        return None
+    return orjson.dumps({**secret, "type": PASSWORD_SECRET_TYPE})
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "0.2.0", 0, "new names of reasons, and marks of default roles", convert_first_release),
+    Migration(2, "0.3.0", 0, "the type of Secrets with passwords", mark_password),
 )

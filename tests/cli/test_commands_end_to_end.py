@@ -385,6 +385,7 @@ def test_a_workspace_is_created_from_a_template_and_waited_for(
     assert deleting.stderr
     assert any("waiting for the runner dock" in line for line in iter(deleting.stderr.readline, ""))
     with open_admin_client(server) as client:
+        client.patch("runners", "dock", {"metadata": {"annotations": {"service.sh/abandon": "true"}}})
         client.delete("runners", "dock")
     _, err = deleting.communicate(timeout=TIMEOUT_SECONDS)
     assert "the workspace desk is deleted" in err

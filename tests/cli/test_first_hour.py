@@ -204,7 +204,7 @@ def test_lists_are_selected_sorted_and_widened(cli: CliFixture, server: Server) 
 
 def test_a_workspace_without_a_runner_is_not_waited_for(server: Server, tmp_path: Path, cli: CliFixture) -> None:
     for each in expect_json(cli.run("runner", "list", "-o", "json"))["items"]:
-        expect_success(cli.run("runner", "delete", each["metadata"]["name"], "--yes"))
+        expect_success(cli.run("runner", "delete", each["metadata"]["name"], "--yes", "--abandon"))
     expect_success(cli.run("project", "create", "idle"))
     with open_admin_client(server) as client:
         template = {"kind": "DevPodWorkspaceTemplate", "metadata": {"name": "idle"}, "spec": {"template": {}}}

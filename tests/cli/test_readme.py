@@ -13,7 +13,7 @@ import pytest
 from fairlead.cli.server.up import KEY_ADVICE
 from tests.cli.conftest import ROOT, Fairlead
 from tests.cli.server.test_up import read_ready_line, stop_process
-from tests.runner.harness.podman import IMAGE, open_containers
+from tests.runner.harness.podman import open_containers
 from tests.runner.harness.real_engine import ENGINE, describe_containers
 
 SECTIONS = ("## First session", "## Users and access keys", "## A cluster, a space and a workspace")
@@ -85,7 +85,7 @@ def test_the_workspace_runs(fairlead: Fairlead, tmp_path: Path, component: Calla
     environment = {"HOME": str(tmp_path), "PATH": search_path(component)}
     kubeconfig = tmp_path / ".local/share/fairlead/admin.kubeconfig"
     with open_containers() as containers:
-        containers.podman("build", "--quiet", "--tag", "localhost/debian:12", write_dockerfile(tmp_path))
+        containers.import_image("localhost/debian:12")
         process = fairlead("up", "--port", "0", "--json", **environment, XDG_DATA_HOME="")
         read_ready_line(process)
         prepare = (f"fairlead login --kubeconfig {kubeconfig}", "fairlead project create demo", commands.pop(0))
@@ -102,13 +102,6 @@ def test_the_workspace_runs(fairlead: Fairlead, tmp_path: Path, component: Calla
         assert "the workspace desk is stopped" in result.stderr
         stop_process(runner)
         stop_process(process)
-
-
-def write_dockerfile(folder: Path) -> str:
-    """An image of the name in the README, without a registry."""
-    (folder / "image").mkdir()
-    (folder / "image" / "Dockerfile").write_text(f"FROM {IMAGE}\n")
-    return str(folder / "image")
 
 
 def test_the_picture_shows_what_up_prints_today(

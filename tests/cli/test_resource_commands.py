@@ -28,6 +28,7 @@ PATHS = {command: f"{M}/{plural}" for command, plural in CLUSTER_SCOPED.items()}
     command: f"{M}/namespaces/service-p-demo/{plural}" for command, plural in PROJECT_SCOPED.items()
 }
 SPEC = {"displayName": "The first", "description": "To try things"}
+NO_WORKSPACES = (200, {"kind": "DevPodWorkspaceInstanceList", "metadata": {}, "items": []})
 
 
 def build_project_flags(command: str) -> tuple[str, ...]:
@@ -87,6 +88,7 @@ def test_an_object_that_does_not_exist_is_an_error(user: CliFixture, command: st
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "cluster"])
 def test_delete_waits_unless_no_wait_is_set(user: CliFixture, command: str) -> None:
     path = PATHS[command]
+    user.fake.on("GET", f"{M}/devpodworkspaceinstances", NO_WORKSPACES)
     user.fake.on("GET", f"{path}/one", (200, build_command_object(command)))
     user.fake.on("DELETE", f"{path}/one", (200, build_command_object(command)))
     user.fake.on(
@@ -111,6 +113,7 @@ def test_delete_waits_unless_no_wait_is_set(user: CliFixture, command: str) -> N
 
 @pytest.mark.parametrize("command", [each for each in PATHS if each != "cluster"])
 def test_nothing_is_deleted_without_a_confirmation(user: CliFixture, command: str) -> None:
+    user.fake.on("GET", f"{M}/devpodworkspaceinstances", NO_WORKSPACES)
     user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command)))
     assert user.run(command, "delete", "one", *build_project_flags(command)).code == 2
     user.use_terminal()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.runner.engines.devcontainer.layout import list_folders
 from tests.cli.conftest import ROOT
 from tests.cli.end_to_end import expect_success
 from tests.harness.cli import CliFixture
@@ -88,4 +89,4 @@ def test_a_workspace_is_created_from_a_repository_stopped_started_and_deleted(
             assert "Clone" not in list_steps(started.err)
             deleted = cli.run("workspace", "delete", *WORKSPACE, "--yes")
             assert (deleted.code, deleted.err.splitlines()[-1]) == (0, "the workspace dev is deleted")
-            assert containers.podman("ps", "--all", "--quiet") == ""
+            assert [folder for state in containers.list_states() for folder in list_folders(state)] == []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.disk import AVAILABLE, FULL, LOW
+from fairlead.runner.orphans import KNOWN, ORPHANED
 from fairlead.runner.status import APPLIED, APPLIED_AT_NEXT_UP
 from fairlead.subresources.workspaces import runner_dialer
 from tests.controllers.condition_reasons import iter_constants, iter_reasons
@@ -28,7 +29,7 @@ STATES = {
 """States of containers and levels of trust: values that the code compares, not reasons."""
 OTHER_REASONS = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})
 """Reasons of Kubernetes itself, and of Events that no controller writes."""
-RUNNER_REASONS = frozenset({APPLIED, APPLIED_AT_NEXT_UP, AVAILABLE, LOW, FULL})
+RUNNER_REASONS = frozenset({APPLIED, APPLIED_AT_NEXT_UP, AVAILABLE, LOW, FULL, KNOWN, ORPHANED})
 """Reasons that runners set."""
 DIALER_REASONS = frozenset(
     {

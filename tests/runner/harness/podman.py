@@ -52,7 +52,7 @@ class Containers:
             "state_folder": self.folder / "state",
             "runner": f"test-{self.number}",
             "cli": (find_node(), str((TOOLS / "bin/devcontainer").resolve())),
-            "image_stores": (TOOLS / "images/storage",),
+            "image_stores": tuple(path for path in (TOOLS / "images/storage", self.own_images) if path.exists()),
             "allowed_folders": (self.repositories,),
             "default_limits": SMALL,
             "min_free_bytes": 1 << 20,
@@ -63,6 +63,18 @@ class Containers:
 
     def engine(self, **changes: object) -> DevcontainerEngine:
         return DevcontainerEngine(self.settings(**changes))
+
+    @property
+    def own_images(self) -> Path:
+        """An image store beside the one of the tools, for images of a test."""
+        return self.folder / "images"
+
+    def import_image(self, name: str) -> None:
+        """Gives the image of the tests another name, for workspaces that start afterwards."""
+        store = (f"--root={self.own_images}", f"--runroot={self.folder}/images-run")
+        command = ["podman", *store, "import", "--quiet", "--change=USER dev", f"{TOOLS}/workspace-image.tar", name]
+        environment = {**os.environ, HARNESS_VARIABLE: "1"}
+        subprocess.run(command, env=environment, check=True, capture_output=True)
 
     def list_states(self) -> list[Path]:
         """State folders of engines: that of the tests, and those of runners."""
