@@ -21,7 +21,7 @@ from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer.cgroups import list_roots
 from fairlead.runner.engines.devcontainer.cleanup import remove_everything
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
-from fairlead.runner.engines.devcontainer.firewall import CHAIN, list_routing_rules, list_rules
+from fairlead.runner.engines.devcontainer.firewall import chain_name, list_routing_rules
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, find_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder
@@ -141,13 +141,13 @@ def take_number() -> Iterator[int]:
 
 
 def remove_firewall(settings: Settings) -> None:
-    """Removes the rules of an engine that is gone. The chain stays: another test may be about to use it."""
-    pool = ("-s", settings.network_pool)
-    rules = [[CHAIN, *pool, *rule] for rule in list_rules(settings)]
-    removed = [("mangle", rule) for rule in (["PREROUTING", *pool, "-j", CHAIN], *rules)]
-    removed += [(table, rule) for table, _, rule in list_routing_rules(settings)]
-    for table, rule in removed:
-        subprocess.run(["iptables", "--wait", "-t", table, "-D", *rule], check=False, capture_output=True)
+    """Removes the rules of an engine that is gone, apart from the one that all engines share."""
+    chain = chain_name(settings)
+    commands = [("mangle", "-D", ["PREROUTING", "-s", settings.network_pool, "-j", chain])] * 2
+    commands += [("mangle", "-F", [chain]), ("mangle", "-X", [chain])]
+    commands += [(table, "-D", rule) for table, _, rule in list_routing_rules(settings) if settings.network_pool in rule]
+    for table, command, rule in commands:
+        subprocess.run(["iptables", "--wait", "-t", table, command, *rule], check=False, capture_output=True)
 
 
 def list_leftovers(uid: str, first_uid: int) -> list[str]:

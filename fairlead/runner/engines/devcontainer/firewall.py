@@ -6,22 +6,25 @@ address of this one, and let nothing in but answers.
 """
 
 import asyncio
+import hashlib
 import os.path
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.network import INTERFACE_PREFIX, find_name_servers
-from fairlead.runner.engines.devcontainer.programs import PATH
+from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 CHAIN = "FAIRLEAD"
-IP6TABLES = "/usr/sbin/ip6tables"
+"""How the names of the chains begin."""
+IPTABLES, IP6TABLES, IPTABLES_RESTORE = "/usr/sbin/iptables", "/usr/sbin/ip6tables", "/usr/sbin/iptables-restore"
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 def list_rules(settings: Settings) -> list[list[str]]:
-    """The rules of the chain, first match wins."""
-    to_host = ["-m", "addrtype", "--dst-type", "LOCAL"]
+    """The rules of the chain, first match wins. The machine gets what is sent to its addresses, and also what is sent
+    to all: broadcasts, and multicasts of 224.0.0.1, reach every program that listens on all addresses."""
+    to_host = ["-m", "addrtype", "!", "--dst-type", "UNICAST"]
     return [
         ["-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "RETURN"],
         *(
@@ -35,10 +38,12 @@ def list_rules(settings: Settings) -> list[list[str]]:
 
 
 def list_routing_rules(settings: Settings) -> list[tuple[str, str, list[str]]]:
-    """Table, command that adds it, and rule. Those that accept come first in their chain: others may refuse all."""
-    pool = settings.network_pool
+    """Table, command that adds it, and rule. Those that accept come first in their chain: others may refuse all. So
+    those of a second runner come before those that protect the workspaces of the first one, which another table does."""
+    pool, interfaces = settings.network_pool, f"{INTERFACE_PREFIX}+"
     answers = ["-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"]
     return [
+        ("mangle", "-A", ["FORWARD", "-i", interfaces, "-o", interfaces, "-j", "DROP"]),
         ("nat", "-A", ["POSTROUTING", "-s", pool, "!", "-d", pool, "-j", "MASQUERADE"]),
         ("filter", "-I", ["FORWARD", "-d", pool, "-j", "DROP"]),
         ("filter", "-I", ["FORWARD", "-d", pool, *answers, "-j", "ACCEPT"]),
@@ -46,29 +51,56 @@ def list_routing_rules(settings: Settings) -> list[tuple[str, str, list[str]]]:
     ]
 
 
+def chain_name(settings: Settings) -> str:
+    """Follows from the rules: with other settings, or other name servers, it is another chain."""
+    text = "\n".join((settings.network_pool, *(" ".join(each) for each in list_rules(settings))))
+    return f"{CHAIN}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
 async def ensure_firewall(settings: Settings) -> None:
-    """Adds what is missing. Two runners with different pools share the chain.
+    """Adds what is missing, and removes the chain of former settings.
 
     The rule that leads to the chain is added last, and lost with the others when anything clears the table. So one
     command is enough to see that all is in order.
     """
-    jump = ["PREROUTING", "-s", settings.network_pool, "-j", CHAIN]
-    if await _iptables("-C", *jump) == 0:
+    chain = chain_name(settings)
+    if await _iptables("-C", "PREROUTING", "-s", settings.network_pool, "-j", chain) == 0:
         return
     await asyncio.to_thread(FORWARDING.write_text, "1")
     for table, command, rule in list_routing_rules(settings):
         if await _iptables("-C", *rule, table=table) != 0 and await _iptables(command, *rule, table=table) != 0:
             raise EngineError(Reason.ENGINE_UNAVAILABLE, f"iptables refused the rule {' '.join(rule)}")
     await _drop_ipv6()
-    await _iptables("-N", CHAIN)
-    for rule in list_rules(settings):
-        await _ensure([CHAIN, "-s", settings.network_pool, *rule])
-    await _ensure(jump)
+    await _add_chain(settings, chain)
+    await _remove_former_chains(settings, chain)
 
 
-async def _ensure(rule: list[str]) -> None:
-    if await _iptables("-C", *rule) != 0 and await _iptables("-A", *rule) != 0:
-        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"iptables refused the rule {' '.join(rule)}")
+async def _add_chain(settings: Settings, chain: str) -> None:
+    """All of it at once: packets never pass a part of the rules, and another task may be doing the same."""
+    lines = [
+        "*mangle",
+        f":{chain} - [0:0]",
+        *(f"-A {chain} {' '.join(rule)}" for rule in list_rules(settings)),
+        f"-A PREROUTING -s {settings.network_pool} -j {chain}",
+        "COMMIT",
+    ]
+    given = "".join(f"{line}\n" for line in lines).encode()
+    result = await run_program([IPTABLES_RESTORE, "--wait", "--noflush"], {"PATH": PATH}, given)
+    if result.code != 0:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"iptables refused the rules: {last_line(result.errors)}")
+
+
+async def _remove_former_chains(settings: Settings, chain: str) -> None:
+    """What an earlier version added to a chain that all runners shared stays, and nothing leads there."""
+    listed = await run_program([IPTABLES, "--wait", "-t", "mangle", "-S", "PREROUTING"], {"PATH": PATH})
+    begin = f"-A PREROUTING -s {settings.network_pool} -j {CHAIN}"
+    for line in listed.output.splitlines():
+        target = line.rpartition(" ")[2]
+        if line.startswith(begin) and target != chain:
+            await _iptables("-D", "PREROUTING", "-s", settings.network_pool, "-j", target)
+            if target != CHAIN:
+                await _iptables("-F", target)
+                await _iptables("-X", target)
 
 
 async def _drop_ipv6() -> None:
@@ -85,7 +117,7 @@ def _has_ipv6() -> bool:
     return os.path.exists("/proc/net/if_inet6")
 
 
-async def _iptables(*arguments: str, program: str = "/usr/sbin/iptables", table: str = "mangle") -> int:
+async def _iptables(*arguments: str, program: str = IPTABLES, table: str = "mangle") -> int:
     process = await asyncio.create_subprocess_exec(
         program,
         *("--wait", "-t", table, *arguments),

@@ -74,8 +74,12 @@ async def _open_in_namespace(pid: int, port: int) -> socket.socket:
 
 def enter_network(pid: int) -> None:
     """For the calling thread only."""
+    enter_network_of(f"/proc/{pid}/ns/net")
+
+
+def enter_network_of(path: str) -> None:
     library = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         if library.setns(descriptor, 0x40000000) != 0:
             raise OSError(ctypes.get_errno(), "setns")
