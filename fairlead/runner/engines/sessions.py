@@ -26,6 +26,8 @@ BOOT_ID = os.environ.get(BOOT_VARIABLE) or uuid.uuid4().hex
 """That of this runner: sessions with another one were left by an earlier runner. Its other processes get it as a
 variable."""
 BUFFER = 1 << 16
+MAX_ENVIRONMENT_BYTES = 256 << 10
+"""What is read of the environment of a process. A process can declare all of its address space to be that."""
 START_SECONDS = 10.0
 """Within this time, podman has started a process, also on a busy machine. Before that, there is nothing to kill."""
 NOTICE_SECONDS = 2.0
@@ -306,7 +308,8 @@ def list_pids() -> list[int]:
 def read_mark(pid: int, variable: str = MARK) -> str:
     """Empty for processes without a mark, those outside of containers included: podman itself carries none."""
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environment = file.read(MAX_ENVIRONMENT_BYTES)
     except OSError:
         return ""
     for entry in environment.split(b"\0"):

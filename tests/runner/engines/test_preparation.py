@@ -116,7 +116,7 @@ def test_a_disk_that_is_nearly_full_is_no_place_for_another_workspace(tmp_path: 
     check_free_disk(make_settings(tmp_path, min_free_bytes=1))
 
 
-def test_folders_belong_to_the_workspace_and_what_earlier_versions_left_is_removed(
+async def test_folders_belong_to_the_workspace_and_what_earlier_versions_left_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners: dict[str, int] = {}
@@ -124,18 +124,20 @@ def test_folders_belong_to_the_workspace_and_what_earlier_versions_left_is_remov
     folder, grant = WorkspaceFolder(tmp_path), make_grant()
     for name in ("home", "tmp", "staging", "rootfs"):
         (tmp_path / name / "deep").mkdir(parents=True)
-    prepare_folders(folder, grant)
+    await prepare_folders(folder, grant)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["private", "task", "var", "work", "ws"]
     assert owners == dict.fromkeys(("demo", "ws", "var", "private"), grant.first_uid)
     assert not folder.private.stat().st_mode & 0o077 and not folder.store.stat().st_mode & 0o077
 
 
-def test_what_belongs_to_the_workspace_already_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_belongs_to_the_workspace_already_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, grant = WorkspaceFolder(tmp_path), make_grant()
     changed: list[Path] = []
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     monkeypatch.setattr(os, "chown", lambda path, uid, gid, follow_symlinks: changed.append(path))
-    prepare_folders(folder, grant)
+    await prepare_folders(folder, grant)
     assert changed == []
 
 

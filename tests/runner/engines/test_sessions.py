@@ -2,9 +2,13 @@
 
 import asyncio
 import os
+import resource
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from fairlead.runner.engines.devcontainer.holder import PYTHON
 from fairlead.runner.engines.sessions import MARK, list_pids, new_mark, read_mark, start_session
 
 
@@ -47,3 +51,34 @@ async def test_a_process_inherits_the_given_descriptors() -> None:
         os.close(descriptor)
         assert await session.wait() == 7
         await session.kill()
+
+
+DECLARE = """
+import ctypes, struct, sys
+library = ctypes.CDLL(None, use_errno=True)
+library.mmap.restype = ctypes.c_void_p
+size = 1 << 36
+start = library.mmap(None, ctypes.c_size_t(size), 1, 0x4022, -1, ctypes.c_long(0))
+fields = [0, 0, 0, *open("/proc/self/stat").read().rpartition(")")[2].split()]
+code, end_code, stack = map(int, fields[26:29])
+data, end_data, heap, arguments, end_arguments = map(int, fields[45:50])
+places = (code, end_code, data, end_data, heap, heap, stack, arguments, end_arguments, start, start + size)
+declared = struct.pack("=12QII", *places, 0, 0, 0xFFFFFFFF)
+print(library.prctl(35, 14, declared, len(declared), 0), flush=True)
+sys.stdin.read()
+"""
+"""PR_SET_MM_MAP, which needs no privilege: 64 GiB of zeros become the environment."""
+
+
+def test_an_environment_without_end_is_not_read_to_its_end() -> None:
+    with subprocess.Popen([PYTHON, "-c", DECLARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == b"0\n"
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        try:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), limits[1]))
+            assert read_mark(process.pid) == ""
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+            process.stdin.close()

@@ -145,7 +145,9 @@ def remove_firewall(settings: Settings) -> None:
     chain = chain_name(settings)
     commands = [("mangle", "-D", ["PREROUTING", "-s", settings.network_pool, "-j", chain])] * 2
     commands += [("mangle", "-F", [chain]), ("mangle", "-X", [chain])]
-    commands += [(table, "-D", rule) for table, _, rule in list_routing_rules(settings) if settings.network_pool in rule]
+    commands += [
+        (table, "-D", rule) for table, _, rule in list_routing_rules(settings) if settings.network_pool in rule
+    ]
     for table, command, rule in commands:
         subprocess.run(["iptables", "--wait", "-t", table, command, *rule], check=False, capture_output=True)
 

@@ -1,14 +1,15 @@
 """Removes what workspaces leave: in every state, also when a task was killed half-way."""
 
-import asyncio
-import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
+from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.cgroups import remove_cgroups
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json
 from fairlead.runner.engines.devcontainer.network import network_name, remove_network
+from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 
@@ -27,13 +28,22 @@ async def remove_everything(settings: Settings, folder: WorkspaceFolder) -> None
     if identity is not None:
         first_uid = settings.first_uid + int(identity["number"]) * IDS_PER_WORKSPACE
         await remove_network(network_name(first_uid))
-    await asyncio.to_thread(remove_tree, folder.root)
+    await remove_tree(folder.root)
 
 
-def remove_tree(root: Path) -> None:
-    """Works on open folders, so links in the tree lead nowhere. The identity is in the root, and goes last."""
+async def remove_tree(root: Path) -> None:
+    """The identity is in the root, and goes last."""
     if root.exists():
-        for entry in list(root.iterdir()):
-            if entry.name != "identity.json":
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-        shutil.rmtree(root)
+        await remove_paths(entry for entry in root.iterdir() if entry.name != "identity.json")
+        await remove_paths([root])
+
+
+async def remove_paths(paths: Iterable[Path]) -> None:
+    """By a program that follows no links, and needs neither memory nor an open file for each level: Python does, and a
+    workspace can make its tree as deep as it likes. A caller that is cancelled does not leave it running."""
+    existing = [str(path) for path in paths if path.exists() or path.is_symlink()]
+    if not existing:
+        return
+    result = await run_program(["/bin/rm", "-rf", "--", *existing], {"PATH": PATH})
+    if result.code != 0:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"files cannot be removed: {last_line(result.errors)}")

@@ -4,11 +4,10 @@ They end with the next `up`, `stop` or `delete` of their workspace. The files of
 copies the volumes into the store of the workspace. The programs here get names that the engine itself gave.
 """
 
-import asyncio
-import shutil
 from collections.abc import Mapping
 
 from fairlead.runner.engines.contract import EngineError, Reason
+from fairlead.runner.engines.devcontainer.cleanup import remove_paths
 from fairlead.runner.engines.devcontainer.holder import Bind, Holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
@@ -66,8 +65,7 @@ async def forget_former(podman: str, folder: WorkspaceFolder) -> None:
     for volume in await find_former_volumes(podman, folder):
         name = f"fairlead-{folder.uid}-{volume.target.removeprefix(TARGET + '/')}"
         await _run(podman, "volume", "rm", "--force", name)
-    for name in FOLDERS:
-        await asyncio.to_thread(shutil.rmtree, folder.root / name, True)
+    await remove_paths(folder.root / name for name in FOLDERS)
     (folder.root / MARK).unlink(missing_ok=True)
 
 
