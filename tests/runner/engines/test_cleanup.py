@@ -35,7 +35,7 @@ async def test_what_links_lead_to_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "root/work/link").symlink_to(tmp_path / "outside")
     (tmp_path / "root/-rf").touch()
     await remove_tree(tmp_path / "root")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside"]
+    assert os.listdir(tmp_path) == ["outside"]
     assert (tmp_path / "outside/kept").exists()
 
 

@@ -1,5 +1,7 @@
 """A command that outlives the runner."""
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,50 @@ async def test_a_command_that_was_killed_before_this_runner_started_has_no_exit_
     (tmp_path / "log").write_text("one\n")
     assert await command.follow(lines.append) is None
     assert lines == [b"one\n"]
+
+
+async def test_a_command_that_prints_faster_than_it_is_read_does_not_hold_up_other_tasks(tmp_path: Path) -> None:
+    """Each line that is read lets the command print another one."""
+    others = 0
+
+    async def run_others() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    line, read = b"x" * 65535 + b"\n", 0
+    (tmp_path / "log").write_bytes(line)
+
+    def print_more(_: bytes) -> None:
+        nonlocal read
+        read += 1
+        if read > 100:
+            return
+        with (tmp_path / "log").open("ab") as log:
+            log.write(line)
+
+    (tmp_path / "exit").write_text("0\n")
+    task = asyncio.create_task(run_others())
+    try:
+        assert await DetachedCommand(tmp_path).follow(print_more) == 0
+    finally:
+        task.cancel()
+    assert (read, others > 1) == (101, True)
+
+
+async def test_a_line_without_end_is_passed_on_in_parts(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    (tmp_path / "log").touch()
+    os.truncate(tmp_path / "log", (5 << 20) + 7)
+    with (tmp_path / "log").open("ab") as log:
+        log.write(b"\n")
+    (tmp_path / "exit").write_text("0\n")
+    assert await DetachedCommand(tmp_path).follow(lambda line: sizes.append(len(line))) == 0
+    assert sizes == [detached.MAX_LINE_BYTES] * 5 + [8]
+
+
+def test_output_without_end_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    os.truncate(tmp_path / "out", 1 << 43)
+    assert len(DetachedCommand(tmp_path).read_output()) == detached.MAX_OUTPUT_BYTES

@@ -20,6 +20,11 @@ from tests.runner.harness.podman import Containers, remove_firewall, require_pod
 
 Result = TypeVar("Result")
 SECONDS = 1.0
+MANGLE = ("iptables", "--wait", "-t", "mangle")
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +88,8 @@ def open_place(folder: Path) -> Iterator[Place]:
         try:
             yield place
         finally:
-            subprocess.run(["ip", "link", "delete", network_name(place.settings.first_uid)], capture_output=True)
-            subprocess.run(["ip", "netns", "delete", network_name(place.settings.first_uid)], capture_output=True)
+            run("ip", "link", "delete", network_name(place.settings.first_uid))
+            run("ip", "netns", "delete", network_name(place.settings.first_uid))
             remove_firewall(place.settings)
 
 
@@ -126,7 +131,7 @@ async def test_changed_settings_change_the_rules_of_a_machine_that_has_some(plac
     try:
         await ensure_firewall(before)
         await ensure_firewall(after)
-        listed = subprocess.run(["iptables", "--wait", "-t", "mangle", "-S"], capture_output=True, text=True).stdout
+        listed = run(*MANGLE, "-S").stdout
         assert f"-A {chain_name(after)} -d 192.0.2.128/25 -j DROP" in listed
         assert f"-A {chain_name(after)} -d 198.51.100.1/32 -p udp -m udp --dport 53 -j RETURN" in listed
         jumps = [line for line in listed.splitlines() if line.startswith(f"-A PREROUTING -s {after.network_pool} ")]
@@ -139,8 +144,7 @@ async def test_changed_settings_change_the_rules_of_a_machine_that_has_some(plac
 async def test_the_rules_of_an_earlier_version_are_replaced(places: tuple[Place, Place]) -> None:
     settings = places[0].settings
     jump = ["PREROUTING", "-s", settings.network_pool, "-j", CHAIN]
-    subprocess.run(["iptables", "--wait", "-t", "mangle", "-N", CHAIN], capture_output=True)
-    subprocess.run(["iptables", "--wait", "-t", "mangle", "-A", *jump], check=True)
+    run(*MANGLE, "-N", CHAIN)
+    assert run(*MANGLE, "-A", *jump).returncode == 0
     await ensure_firewall(settings)
-    found = subprocess.run(["iptables", "--wait", "-t", "mangle", "-C", *jump], capture_output=True)
-    assert found.returncode != 0
+    assert run(*MANGLE, "-C", *jump).returncode != 0

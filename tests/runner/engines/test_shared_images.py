@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from fairlead.runner.engines.devcontainer import shared_images
 from fairlead.runner.engines.devcontainer.holder import Holder
 from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
@@ -20,8 +21,8 @@ NOW = 1000.0
 class FakeHolder:
     """A holder that built these images. Its podman prints an archive, and may fail half-way."""
 
-    def __init__(self, built: str, code: int = 0) -> None:
-        self.built, self.code, self.saved = built, code, 0
+    def __init__(self, built: str, code: int = 0, script: str = "printf archive") -> None:
+        self.built, self.code, self.script, self.saved = built, code, script, 0
 
     async def run(self, *command: str) -> Result:
         return Result(0, self.built, "")
@@ -29,7 +30,7 @@ class FakeHolder:
     def enter(self, command: Sequence[str]) -> list[str]:
         self.saved += 1
         podman = command.index("save") - 1
-        script = ["/bin/sh", "-c", f"printf archive; exit {self.code}"]
+        script = ["/bin/sh", "-c", f"{self.script}; exit {self.code}"]
         return [*command[:podman], *script, *command[podman + 1 :]]
 
 
@@ -165,3 +166,29 @@ def test_a_machine_without_images_has_nothing_to_remove(tmp_path: Path) -> None:
     images = SharedImages(Settings(state_folder=tmp_path / "missing", runner="r"))
     images.collect()
     assert not images.folder.exists()
+
+
+async def test_what_saves_an_image_has_no_terminal_of_the_runner(tmp_path: Path) -> None:
+    """In the session of the runner, /dev/tty is its terminal, to which a workspace could type."""
+    await save(tmp_path, FakeHolder(KEY, script="cut -d' ' -f6 /proc/self/stat"))
+    session = int((tmp_path / f"images/repository/{KEY}.tar").read_text())
+    assert session not in (0, os.getsid(0))
+
+
+async def test_a_podman_that_does_not_end_does_not_keep_other_workspaces_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_images, "SAVE_SECONDS", 0.2)
+    assert await save(tmp_path, FakeHolder(KEY, script="sleep 1000 & wait")) == []
+
+
+async def test_a_list_of_images_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent(FakeHolder):
+        async def run(self, *command: str) -> Result:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    monkeypatch.setattr(shared_images, "LIST_SECONDS", 0.01)
+    assert await save(tmp_path, Silent(KEY)) == []

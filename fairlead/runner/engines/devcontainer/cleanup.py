@@ -33,9 +33,12 @@ async def remove_everything(settings: Settings, folder: WorkspaceFolder) -> None
 
 async def remove_tree(root: Path) -> None:
     """The identity is in the root, and goes last."""
-    if root.exists():
-        await remove_paths(entry for entry in root.iterdir() if entry.name != "identity.json")
-        await remove_paths([root])
+    await remove_paths(_list_entries(root))
+    await remove_paths([root])
+
+
+def _list_entries(root: Path) -> list[Path]:
+    return [entry for entry in root.iterdir() if entry.name != "identity.json"] if root.exists() else []
 
 
 async def remove_paths(paths: Iterable[Path]) -> None:

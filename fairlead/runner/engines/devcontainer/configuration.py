@@ -15,7 +15,7 @@ from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.holder import INSIDE_TARGET, PYTHON, Holder
 from fairlead.runner.engines.devcontainer.inside.shim import REFUSALS
 from fairlead.runner.engines.devcontainer.policy import check_configuration
-from fairlead.runner.engines.devcontainer.programs import last_line
+from fairlead.runner.engines.devcontainer.programs import last_line, parse_object
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.workspace_holder import DEFAULT_CONFIGURATION, SHIM, resolve_cli
 
@@ -139,7 +139,9 @@ async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) 
     await raise_refusals(holder)
     if found.code != 0:
         raise EngineError(Reason.CONFIGURATION_INVALID, describe_cli_error(found.output, found.errors))
-    result: dict[str, Any] = json.loads(found.output)
+    result = parse_object(found.output)
+    if result is None:
+        raise EngineError(Reason.CONFIGURATION_INVALID, "the dev container CLI gave no answer that is understood")
     violations = check_configuration(result, grant)
     if violations:
         raise EngineError(Reason.POLICY_VIOLATION, "; ".join(violations))
@@ -156,21 +158,16 @@ async def raise_refusals(holder: Holder) -> None:
 
 
 def _parse_refusal(line: str) -> tuple[str, str] | None:
-    try:
-        fields = json.loads(line)
-        return (fields["reason"], str(fields["message"])) if fields["reason"] in REASONS else None
-    except (ValueError, KeyError, TypeError):
-        return None
+    fields = parse_object(line) or {}
+    reason = next((each for each in REASONS if each == fields.get("reason")), None)
+    return (reason, str(fields.get("message", ""))) if reason is not None else None
 
 
 def describe_cli_error(output: str, errors: str) -> str:
     """What the CLI says of its failure: a JSON object on stdout, or lines on stderr."""
-    try:
-        result: dict[str, Any] = json.loads(output)
-        return str(result.get("description") or result["message"])
-    except (ValueError, KeyError):
-        line = last_line(errors)
-        try:
-            return str(json.loads(line)["text"]).strip()
-        except (ValueError, KeyError, TypeError):
-            return line
+    result = parse_object(output) or {}
+    if said := result.get("description") or result.get("message"):
+        return str(said)
+    line = last_line(errors)
+    entry = parse_object(line) or {}
+    return str(entry["text"]).strip() if "text" in entry else line

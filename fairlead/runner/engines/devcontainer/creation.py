@@ -36,7 +36,7 @@ from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
 from fairlead.runner.engines.devcontainer.preparation import build_grant, check_free_disk, encode_spec, prepare
-from fairlead.runner.engines.devcontainer.programs import last_line
+from fairlead.runner.engines.devcontainer.programs import last_line, parse_object
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.recovery import start_recovery
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
@@ -63,9 +63,8 @@ class Progress:
 
     def read_line(self, line: bytes) -> str:
         """Takes one line of the log in; returns what users should see of it."""
-        try:
-            entry: dict[str, Any] = json.loads(line)
-        except ValueError:
+        entry = parse_object(line)
+        if entry is None:
             return line.decode(errors="replace")
         text = str(entry.get("text", ""))
         if entry.get("type") == "progress" and entry.get("status") == "running":
@@ -75,7 +74,7 @@ class Progress:
             return "the dotfiles could not be installed; the workspace comes up without them\n"
         elif entry.get("type") == "start" and text == "Starting container":
             self._enter(START)
-        if entry.get("type") in ("raw", "text") and entry.get("level", 0) >= SHOWN_LEVEL:
+        if entry.get("type") in ("raw", "text") and _read_level(entry) >= SHOWN_LEVEL:
             return text if text.endswith("\n") else text + "\n"
         return ""
 
@@ -300,16 +299,20 @@ class Creation:
     def _save_session(self, output: bytes) -> None:
         """The user and folder of sessions. When a command failed, the CLI does not say them, but the configuration may;
         without a user there, podman chooses that of the image."""
-        try:
-            result: dict[str, Any] = json.loads(output)
-        except ValueError:
+        result = parse_object(output)
+        if result is None:
             return
         merged: dict[str, Any] = read_json(self.folder.task / "merged.json") or {}
         user = result.get("remoteUser") or merged.get("remoteUser") or merged.get("containerUser") or ""
         subfolder = getattr(self.spec.source, "subfolder", "")
         folder = str(result.get("remoteWorkspaceFolder") or self.grant.work_folder)
-        session = {"user": user, "folder": f"{folder}/{subfolder}".rstrip("/")}
+        session = {"user": str(user), "folder": f"{folder}/{subfolder}".rstrip("/")}
         write_json(self.folder.root / "session.json", session)
+
+
+def _read_level(entry: Mapping[str, Any]) -> int:
+    level = entry.get("level")
+    return level if isinstance(level, int) else 0
 
 
 async def _wait_for_either(follower: asyncio.Task[int | None], progress: Progress) -> None:

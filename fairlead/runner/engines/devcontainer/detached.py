@@ -23,6 +23,9 @@ SCRIPT = """cd "$0" && echo $$ >pid.sh && mv pid.sh pid && "$@" >out 2>>log </de
 echo $? >exit.new; mv exit.new exit"""
 POLL_SECONDS = 0.1
 FREED_BYTES = 16 << 20
+MAX_LINE_BYTES = PASS_BYTES = 1 << 20
+"""Of a line, and of what is read before other tasks get their turn: the command may print faster than it is read."""
+MAX_OUTPUT_BYTES = 16 << 20
 PUNCH_HOLE = 0x01 | 0x02
 """FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE."""
 
@@ -70,8 +73,10 @@ class DetachedCommand:
         return pid if str(self.folder).encode() in command_line.split(b"\0") else None
 
     def read_output(self) -> bytes:
+        """The begin of it, if it is too long: the command has the file open, and can make it as large as it likes."""
         try:
-            return (self.folder / "out").read_bytes()
+            with (self.folder / "out").open("rb") as file:
+                return file.read(MAX_OUTPUT_BYTES)
         except FileNotFoundError:
             return b""
 
@@ -84,9 +89,12 @@ class DetachedCommand:
         while True:
             code, leader = self.read_exit_code(), self.find_leader()
             started = started or leader is not None or code is not None
-            offset = self._pass_lines(offset, on_line)
+            before, offset = offset, self._pass_lines(offset, on_line)
             write_file(offset_file, b"%d" % offset)
             freed = self._free_space(freed, offset)
+            if offset - before >= PASS_BYTES:
+                await asyncio.sleep(0)
+                continue
             if code is not None:
                 return code
             if started and leader is None:
@@ -131,11 +139,14 @@ class DetachedCommand:
         return False
 
     def _pass_lines(self, offset: int, on_line: Callable[[bytes], None]) -> int:
+        """Returns the position of what it did not pass on: there is more if this is far from the given one."""
+        end = offset + PASS_BYTES
         try:
             with (self.folder / "log").open("rb") as file:
                 file.seek(offset)
-                for line in file:
-                    if not line.endswith(b"\n"):
+                while offset < end:
+                    line = file.readline(MAX_LINE_BYTES)
+                    if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                         break
                     offset += len(line)
                     on_line(line)

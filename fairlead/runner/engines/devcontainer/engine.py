@@ -1,5 +1,6 @@
 """`DevcontainerEngine`: dev containers on this machine, one per workspace."""
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,6 +64,8 @@ PREFIXES_OF_PODMAN = ("CONTAINER", "XDG_", "TMP", "LD_", "DBUS_", "STORAGE_", "_
 SHELL = ("/bin/sh", "-c", 'exec "$(getent passwd "$(id -u)" 2>/dev/null | cut -d: -f7 | grep . || echo /bin/sh)" -l')
 GRACE_SECONDS, MAIN_GRACE_SECONDS = 30, 10
 """Between TERM and KILL: for what users have started, and then for the main process, with which everything ends."""
+STOP_SHARE = 0.9
+"""Of the time for a stop, what podman gets: then all is killed."""
 
 
 @dataclass(slots=True)
@@ -88,7 +91,12 @@ class DevcontainerEngine:
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
         folder = self._folder(spec.uid)
-        status = await self.observer.observe(spec.uid)
+        try:
+            status = await self.observer.observe(spec.uid)
+        except EngineError:
+            if not spec.recreate and not spec.reset:
+                raise
+            status = EngineStatus(ContainerState.NOT_FOUND)
         is_current = status.template_hash == spec.template_hash and not status.is_recovery
         is_reused = is_current and not spec.recreate and not spec.reset
         if status.state is ContainerState.RUNNING and is_reused:
@@ -125,16 +133,24 @@ class DevcontainerEngine:
         async with task.step("Stop", self.settings.deadlines.stop):
             await DetachedCommand(folder.task).kill()
             await end_former_container(self.settings.former_podman, folder)
-            container, holder = await self.observer.find_container(uid), self.observer.find_holder(uid)
-            if container is not None:
-                folder.stopped.touch()
-            if container is not None and holder is not None:
-                await request_end(partial(_list_sessions, uid, container), GRACE_SECONDS)
-                await holder.run(self.settings.podman, "stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", CONTAINER)
-                self.observer.forget(uid)
-                await self.observer.find_container(uid)  # how it ended is not known without the holder
+            try:
+                async with asyncio.timeout(self.settings.deadlines.stop * STOP_SHARE):
+                    await self._stop_container(uid)
+            except (EngineError, TimeoutError) as error:  # podman does not answer: all ends without it
+                task.log(f"the container is not stopped, but killed: {error}\n".encode())
             self.observer.forget(uid)
             await end_holder(folder)
+
+    async def _stop_container(self, uid: str) -> None:
+        folder = self._folder(uid)
+        container, holder = await self.observer.find_container(uid), self.observer.find_holder(uid)
+        if container is not None:
+            folder.stopped.touch()
+        if container is not None and holder is not None:
+            await request_end(partial(_list_sessions, uid, container), GRACE_SECONDS)
+            await holder.run(self.settings.podman, "stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", CONTAINER)
+            self.observer.forget(uid)
+            await self.observer.find_container(uid)  # how it ended is not known without the holder
 
     async def delete(self, uid: str, task: TaskContext) -> None:
         folder = self._folder(uid)
@@ -168,7 +184,14 @@ class DevcontainerEngine:
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:
         uids = [folder.uid for folder in list_folders(self.settings.state_folder)]
-        return {uid: await self.observer.observe(uid) for uid in uids}
+        return {uid: await self._observe_known(uid) for uid in uids}
+
+    async def _observe_known(self, uid: str) -> EngineStatus:
+        """One workspace whose podman does not answer does not hide the others."""
+        try:
+            return await self.observer.observe(uid)
+        except EngineError:
+            return EngineStatus(ContainerState.STOPPED)
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ def list_rules(settings: Settings) -> list[list[str]]:
 
 def list_routing_rules(settings: Settings) -> list[tuple[str, str, list[str]]]:
     """Table, command that adds it, and rule. Those that accept come first in their chain: others may refuse all. So
-    those of a second runner come before those that protect the workspaces of the first one, which another table does."""
+    those of a second runner come before those that protect the workspaces of the first; another table does that."""
     pool, interfaces = settings.network_pool, f"{INTERFACE_PREFIX}+"
     answers = ["-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"]
     return [

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fairlead.core.objects import get_path
-from fairlead.runner.engines.contract import ContainerState, EngineStatus
+from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus, Reason
 from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.grant import CONTAINER, RECOVERY_LABEL, TASK_LABEL, TEMPLATE_LABEL
@@ -50,7 +49,6 @@ class Container:
     exit_code: int
     is_out_of_memory: bool
     labels: Mapping[str, str]
-    """Those that the engine gave."""
 
     def is_alive(self) -> bool:
         return self.pid > 0 and read_start_ticks(self.pid) == self.start_ticks
@@ -68,7 +66,8 @@ class Observer:
         return find_holder(open_folder(self.settings.state_folder, uid).holder)
 
     async def find_container(self, uid: str) -> Container | None:
-        """The container of a workspace, running or not."""
+        """The container of a workspace, running or not. Raises EngineError if podman does not say: its store belongs to
+        the workspace."""
         known = self._containers.get(uid)
         if known is not None and known.is_alive():
             return known
@@ -77,10 +76,9 @@ class Observer:
         holder = self.find_holder(uid)
         if holder is None:
             return load_container(folder.container)
-        described = await describe_container(holder, self.settings.podman)
-        if described is None:
+        container = await _inspect(holder, uid)
+        if container is None:
             return None
-        container = parse_container(described, uid)
         self._containers[uid] = container
         save_container(folder.container, container)
         return container
@@ -134,39 +132,33 @@ class Observer:
             self._disk[uid] = (self._disk[uid][0], size)
 
 
-async def describe_container(holder: Holder, podman: str) -> Mapping[str, Any] | None:
-    """None if there is none, or if podman does not respond in time: what it says comes from the holder, where a fault
-    of the runtime may have led the workspace."""
+async def _inspect(holder: Holder, uid: str) -> Container | None:
     try:
-        inspected = await asyncio.wait_for(holder.run(podman, "container", "inspect", CONTAINER), INSPECT_SECONDS)
-        described = json.loads(inspected.output) if inspected.code == 0 else []
-    except (TimeoutError, ValueError, RecursionError):
+        async with asyncio.timeout(INSPECT_SECONDS):
+            inspected = await holder.run("/usr/bin/podman", "container", "inspect", CONTAINER)
+    except TimeoutError as error:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"podman does not answer within {INSPECT_SECONDS:g} s") from error
+    if inspected.code != 0:
         return None
-    is_valid = isinstance(described, list) and described and isinstance(described[0], dict)
-    return described[0] if is_valid else None
+    try:
+        return parse_container(json.loads(inspected.output)[0], uid)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, "what podman says of the container is not understood") from error
 
 
 def parse_container(described: Mapping[str, Any], uid: str) -> Container:
-    state, labels = (_read_object(get_path(described, path)) for path in ("State", "Config.Labels"))
-    pid = find_machine_pid(uid, _read_number(state.get("Pid")))
+    state = described["State"]
+    pid = find_machine_pid(uid, int(state.get("Pid") or 0))
     return Container(
-        id=str(described.get("Id")),
+        id=str(described["Id"]),
         pid=pid,
         start_ticks=read_start_ticks(pid) if pid else 0,
-        started_at=_parse_time(str(state.get("StartedAt", ""))),
+        started_at=_parse_time(state.get("StartedAt", "")),
         status=str(state.get("Status", "")),
-        exit_code=_read_number(state.get("ExitCode")),
+        exit_code=int(state.get("ExitCode") or 0),
         is_out_of_memory=bool(state.get("OOMKilled")),
-        labels={name: str(labels.get(name, "")) for name in (RECOVERY_LABEL, TEMPLATE_LABEL, TASK_LABEL)},
+        labels={str(name): str(value) for name, value in (described["Config"].get("Labels") or {}).items()},
     )
-
-
-def _read_object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _read_number(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def find_machine_pid(uid: str, inner: int) -> int:
@@ -176,8 +168,9 @@ def find_machine_pid(uid: str, inner: int) -> int:
 
 
 def save_container(path: Path, container: Container) -> None:
-    """For when there is no holder."""
-    fields = asdict(replace(container, pid=0, start_ticks=0, started_at=None))
+    """For when there is no holder. Of its labels, those that the engine gave."""
+    own = {name: container.labels.get(name, "") for name in (RECOVERY_LABEL, TEMPLATE_LABEL, TASK_LABEL)}
+    fields = asdict(replace(container, labels=own, pid=0, start_ticks=0, started_at=None))
     if read_json(path) != fields:
         write_file(path, json.dumps(fields).encode())
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import fcntl
+import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MAX_OUTPUT_BYTES = 16 << 20
@@ -61,6 +62,20 @@ def _read_end(file: BinaryIO, count: int) -> str:
     end = os.lseek(file.fileno(), 0, os.SEEK_CUR)
     start = max(0, end - count)
     return os.pread(file.fileno(), end - start, start).decode(errors="replace")
+
+
+def parse_json(text: str | bytes) -> Any:
+    """None if it is not JSON, or nested too deeply: programs in a holder print what the workspace likes."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse_object(text: str | bytes) -> dict[str, Any] | None:
+    """None if it is not a JSON object."""
+    parsed = parse_json(text)
+    return parsed if isinstance(parsed, dict) else None
 
 
 def last_line(text: str) -> str:

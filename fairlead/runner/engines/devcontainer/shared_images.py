@@ -8,6 +8,7 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from fairlead.runner.engines.devcontainer.settings import Settings
 
 KEY = re.compile(r"[0-9a-f]{32}")
 MAX_KEYS = 8
+LIST_SECONDS, SAVE_SECONDS = 60.0, 900.0
 
 
 @dataclass(slots=True)
@@ -45,7 +47,11 @@ class SharedImages:
         """Saves what was built in this holder. What it says of that is not trusted: the name of a file at most."""
         if not repository or self.is_disk_low():
             return
-        listed = await holder.run("/usr/bin/head", "-c", "4096", BUILT)
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                listed = await holder.run("/usr/bin/head", "-c", "4096", BUILT)
+        except TimeoutError:
+            return
         keys = [each for each in dict.fromkeys(listed.output.split()) if KEY.fullmatch(each)]
         for key in keys[:MAX_KEYS]:
             await self._save(holder, repository, key)
@@ -66,8 +72,9 @@ class SharedImages:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=file,
                     stderr=asyncio.subprocess.DEVNULL,
+                    start_new_session=True,  # else /dev/tty in the holder is the terminal of the runner
                 )
-                code = await process.wait()
+                code = await _wait(process)
             if code == 0 and partial.stat().st_size:
                 partial.chmod(0o644)
                 partial.replace(target)
@@ -91,6 +98,19 @@ class SharedImages:
         left = (path for path in self.folder.glob("*/*.new") if f".{os.getpid()}." not in path.name)
         for path in (*removed, *left):  # what a runner that was killed left is of no use
             path.unlink(missing_ok=True)
+
+
+async def _wait(process: asyncio.subprocess.Process) -> int:
+    """The exit code. What does not end, or is no longer waited for, is killed: others wait for their turn."""
+    try:
+        async with asyncio.timeout(SAVE_SECONDS):
+            return await process.wait()
+    except TimeoutError:
+        return -1
+    finally:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
 
 
 @dataclass(slots=True)
