@@ -117,3 +117,11 @@ def test_the_folder_of_a_controller_is_found_in_both_versions(root: Path) -> Non
     (root / "cgroup.controllers").touch()
     assert cgroups.find_box(UID, "memory") == root / GROUP / "box"
     assert cgroups.read_pids(root / "missing") == []
+
+
+def test_in_version_2_a_workspace_cannot_use_up_the_groups_of_the_machine(version_2: Path) -> None:
+    for folder in (version_2 / GROUP, version_2 / GROUP / "box"):
+        (folder / "cgroup.max.descendants").touch()
+    cgroups.ensure_cgroups(GRANT)
+    for folder in (version_2 / GROUP, version_2 / GROUP / "box"):
+        assert (folder / "cgroup.max.descendants").read_text() == str(cgroups.MAX_GROUPS)

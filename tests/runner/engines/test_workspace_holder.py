@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer import workspace_holder
+from fairlead.runner.engines.devcontainer.holder import Bind, check_targets
 from fairlead.runner.engines.devcontainer.workspace_holder import (
     LIMIT_ERRORS,
     choose_runtime,
@@ -79,4 +80,14 @@ def test_what_is_a_part_of_the_machine_is_shown_already_and_nothing_twice(cli: P
 def test_a_cli_that_is_missing_is_named(cli: Path, command: list[str]) -> None:
     with pytest.raises(EngineError, match=f"there is no {command[-1]}; install the dev container CLI") as raised:
         resolve_cli(command)
+    assert raised.value.reason == Reason.ENGINE_UNAVAILABLE
+
+
+@pytest.mark.parametrize("target", ["/var/lib/cli", "/ws", "/workspaces/demo/x"])
+def test_nothing_is_mounted_below_a_folder_that_the_workspace_writes_to(target: str) -> None:
+    """A link there would lead root, which creates the folder to mount on, to anywhere on the machine."""
+    writable = [Bind(f"/state{each}", each, read_only=False) for each in ("/workspaces/demo", "/ws", "/var")]
+    check_targets([*writable, Bind("/opt/cli", "/opt/cli"), Bind("/variable", "/variable")])
+    with pytest.raises(EngineError, match="install it elsewhere") as raised:
+        check_targets([*writable, Bind(target, target)])
     assert raised.value.reason == Reason.ENGINE_UNAVAILABLE

@@ -23,6 +23,9 @@ DELEGATED = ("", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "ta
 PERIOD = 100_000
 TOOLS_MEMORY_BYTES, TOOLS_PROCESSES = 1 << 30, 512
 """What podman and the dev container CLI may use at most, beside what the template gives to the workspace."""
+MAX_GROUPS = 512
+"""Which a workspace may have below its own: the kernel has 65,535 with memory limits for the whole machine. Version 1
+has no such limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ def _limit(folder: Path, memory: int, processes: int, quota: int) -> None:
         "cpu.cfs_quota_us": quota,
         "cpu.max": f"{quota} {PERIOD}",
         "pids.max": processes,
+        "cgroup.max.descendants": MAX_GROUPS,
     }
     for name, value in values.items():
         if (folder / name).exists():

@@ -136,7 +136,9 @@ class Holder:
 
 async def start_holder(plan: HolderPlan) -> Holder:
     os.makedirs(plan.root, mode=0o700, exist_ok=True)
-    description = json.dumps(asdict(_add_programs(plan))).encode()
+    complete = _add_programs(plan)
+    check_targets(complete.binds)
+    description = json.dumps(asdict(complete)).encode()
     result = await run_program([PYTHON, "-IS", str(NAMESPACES)], {"PATH": PATH}, description)
     if result.code != 0 or not result.output.strip().isdigit():
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the namespaces cannot be made: {last_line(result.errors)}")
@@ -162,6 +164,19 @@ def _add_programs(plan: HolderPlan) -> HolderPlan:
     own = Bind(str(INSIDE), INSIDE_TARGET)
     python = [Bind(sys.base_prefix, sys.base_prefix)] if is_outside_usr(sys.base_prefix) else []
     return replace(plan, binds=(*plan.binds, own, *python))
+
+
+def check_targets(binds: Sequence[Bind]) -> None:
+    """Root creates the folders that others are mounted on. In one that the workspace writes to, it would follow links,
+    to anywhere on the machine."""
+    for writable in (each for each in binds if not each.read_only):
+        for each in binds:
+            if each is not writable and Path(each.target).is_relative_to(writable.target):
+                raise EngineError(
+                    Reason.ENGINE_UNAVAILABLE,
+                    f"{each.source} cannot be used from below {writable.target}, which workspaces have of their own; "
+                    "install it elsewhere, for example below /usr/local or /opt",
+                )
 
 
 def is_outside_usr(path: str) -> bool:

@@ -193,3 +193,8 @@ def test_an_image_that_is_not_there_is_no_error_of_the_shim(place: Place) -> Non
     place.answer("[]", code=125)
     assert place.run("inspect", "--type", "image", "debian") == 125
     assert place.refusals == []
+
+
+def test_events_that_happened_before_podman_listens_are_not_missed(place: Place) -> None:
+    podman = str(place.folder / "podman")
+    assert place.run("events", "--format", "json") == [podman, "events", "--since=24h", "--format", "json"]

@@ -25,6 +25,7 @@ MAX_REFUSAL = 2000
 REFUSED = 125
 """The exit code of podman's own errors."""
 IDS = 65536
+SINCE = "24h"
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
@@ -50,6 +51,10 @@ def main(arguments: Sequence[str]) -> int:
                 from .builds import run_build
 
                 return run_build(rest, settings)
+            case ["events", *rest]:
+                # The CLI waits for the start of a container, which may be over before podman begins to read events.
+                # There are none of other holders: podman keeps them in memory.
+                arguments = ["events", f"--since={SINCE}", *rest]
             case ["exec", *rest]:
                 give_ownership(rest, settings)
             case ["inspect", "--type", "image", _]:

@@ -1,0 +1,72 @@
+"""Code that has left its container, as root of the holder: what it tries on the machine fails.
+
+Each probe is a command that runs as the tools of the workspace do. It prints `REACHED` if it gets somewhere.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
+from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.tasks import RecordedTask
+
+UID = "401de7a7-0000-4000-8000-000000000001"
+KERNEL = "core_pattern hostname domainname shmmax msgmax pid_max pty/max modprobe"
+CGROUPS = "cpuset blkio none,name=systemd"
+PROBES = {
+    "settings of the kernel": f"for f in {KERNEL}; do echo 1 >/proc/sys/kernel/$f && echo REACHED $f; done",
+    "settings of its network": "echo 1 >/proc/sys/net/ipv4/ip_forward && echo REACHED",
+    "keys of the machine": "grep -v _ses /proc/keys | grep . && echo REACHED",
+    "mounts that become writable": "for m in / /usr /sys /etc/ssl/certs /opt/fairlead/inside /images/0; do "
+    "mount -o remount,bind,rw $m && echo REACHED $m; umount $m && echo REACHED $m; done",
+    "file systems of the kernel": "for t in sysfs debugfs tracefs securityfs bpf configfs; do "
+    "mount -t $t none /tmp && echo REACHED $t; done",
+    "devices": "mknod /ws/disk b 8 0 && echo REACHED; unshare -Ur mknod /ws/disk b 8 0 && echo REACHED",
+    "its network": "ip address add 192.0.2.77 dev eth0 && echo REACHED; ip link set eth0 down && echo REACHED",
+    "raw sockets and addresses of others": """python3 -c '
+import socket
+for number, (family, kind, protocol) in enumerate(((2, 3, 1), (17, 3, 0), (2, 2, 0))):
+    try:
+        opened = socket.socket(family, kind, protocol)
+        if family == 2 and kind == 2:
+            opened.setsockopt(0, 15, 1)  # IP_FREEBIND
+            opened.bind(("192.0.2.77", 0))
+            opened.sendto(b"x", ("192.0.2.78", 9))
+        print("REACHED", number)
+    except OSError as error:
+        print(error)
+'""",
+    "limits": "cd /sys/fs/cgroup; for f in */box/*limit_in_bytes */box/pids.max */box/cpu.cfs_quota_us */cgroup.procs "
+    "*/box/memory.oom_control */box/freezer.state */box/devices.allow */release_agent box/memory.max box/pids.max; do "
+    "if [ -e $f ]; then echo 0 >$f && echo REACHED $f; fi; done",
+    "groups of the machine": f"unshare -m -C sh -c 'for o in {CGROUPS}; do mount -t cgroup -o $o x /tmp || continue; "
+    "mkdir /tmp/x && echo REACHED; echo /x >/tmp/release_agent && echo REACHED; echo 1 >/tmp/cgroup.procs && "
+    "echo REACHED; umount /tmp; done'",
+    "open files of the machine": "for f in /proc/self/fd/*; do [ -d $f ] && [ $f/. -ef /proc/self/fd/. ] || "
+    "case $(readlink $f) in /memfd:*|/proc/*|pipe:*|/dev/null|'') ;; *) echo REACHED $(readlink $f);; esac; done",
+    "processes of the machine": "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep '[p]ytest' && echo REACHED",
+    "another process while it enters": "for i in 1 2 3; do for p in /proc/[0-9]*; do "
+    "case $(readlink $p/exe) in */nsenter) ls $p/root/var/tmp/workspaces-* && echo REACHED;; esac; done; done",
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(containers: Containers) -> Iterator[Containers]:
+    engine = containers.engine()
+    asyncio.run(engine.up(WorkspaceSpec(UID, "project", "demo", "mallory", ImageSource(IMAGE)), RecordedTask()))
+    yield containers
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_root_of_a_holder_reaches_nothing_of_the_machine(prepared: Containers, name: str) -> None:
+    seen = prepared.run(UID, "/bin/sh", "-c", PROBES[name], check=False)
+    assert "REACHED" not in seen
+
+
+def test_the_probes_run_as_root_of_the_holder(prepared: Containers) -> None:
+    assert prepared.run(UID, "/bin/sh", "-c", "id -u; mount -t tmpfs x /tmp && echo REACHED").split() == [
+        "0",
+        "REACHED",
+    ]
