@@ -10,6 +10,7 @@ decodes the whole text or finds the mistake in it; that is fast, because it look
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -30,8 +31,19 @@ LARGE_BYTES = 64 * 1024
 
 
 def decode_stored(data: bytes) -> Any:
-    """The value of a text that the server has encoded itself, in slices if it is large."""
-    return orjson.loads(data) if len(data) <= LARGE_BYTES else decode_in_slices(data)
+    """The value of a text that the server has encoded itself. In a thread, in slices if it is large; on the event loop,
+    slices would only take longer, because nothing else runs in between."""
+    if len(data) <= LARGE_BYTES or _is_on_event_loop():
+        return orjson.loads(data)
+    return decode_in_slices(data)
+
+
+def _is_on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Irregular(Exception):

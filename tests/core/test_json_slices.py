@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json as stdlib
 from typing import Any
 
@@ -116,3 +117,19 @@ def test_integers_beyond_64_bits_become_floats_in_bodies_of_every_size(count: in
     value = json.parse_body(b'{"a":[' + (numbers + b",") * count + b"1]}")[0]
     assert value["a"][-2] == [2**63 - 1, 2.0**63, -(2.0**63), 2.0**64]
     assert [type(each) for each in value["a"][-2]] == [int, float, float, float]
+
+
+async def test_stored_texts_are_decoded_in_slices_in_threads_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the event loop, slices would only block it for longer."""
+    sliced: list[bytes] = []
+
+    def decode(data: bytes) -> Any:
+        sliced.append(data)
+        return orjson.loads(data)
+
+    monkeypatch.setattr(json_slices, "decode_in_slices", decode)
+    large = orjson.dumps(["x" * 100] * 1000)
+    assert len(json_slices.decode_stored(large)) == 1000
+    assert sliced == []
+    assert len(await asyncio.to_thread(json_slices.decode_stored, large)) == 1000
+    assert sliced == [large]
