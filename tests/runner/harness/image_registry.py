@@ -71,6 +71,7 @@ def running_registry(number: int, folder: Path) -> Iterator[ImageRegistry]:
         f"ip -n {name} route add default via {gateway}",
     )
     program = (*("ip", "netns", "exec", name, sys.executable, "-m", __name__), address, str(folder), str(requests))
+    remove_namespace(name)  # a test that was killed may have left it
     try:
         for command in commands:
             subprocess.run(command.split(), check=True)
@@ -82,8 +83,12 @@ def running_registry(number: int, folder: Path) -> Iterator[ImageRegistry]:
             server.kill()
             server.wait()
     finally:
-        subprocess.run(["ip", "link", "delete", name], check=False)
-        subprocess.run(["ip", "netns", "delete", name], check=False)
+        remove_namespace(name)
+
+
+def remove_namespace(name: str) -> None:
+    for command in (["ip", "link", "delete", name], ["ip", "netns", "delete", name]):
+        subprocess.run(command, check=False, capture_output=True)
 
 
 if __name__ == "__main__":
