@@ -10,8 +10,8 @@ from fairlead.runner.engines.devcontainer import workspace_holder
 from fairlead.runner.engines.devcontainer.holder import Bind, check_targets
 from fairlead.runner.engines.devcontainer.workspace_holder import (
     LIMIT_ERRORS,
+    bind_cli,
     choose_runtime,
-    find_cli_folders,
     resolve_cli,
 )
 
@@ -64,16 +64,16 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_cli_is_run_and_shown_where_it_really_is(cli: Path) -> None:
-    assert resolve_cli(["devcontainer"]) == [f"{cli}/modules/cli/devcontainer.js"]
+def test_the_cli_has_places_of_its_own_in_the_holder(cli: Path) -> None:
+    assert resolve_cli(["devcontainer"]) == ["/opt/cli/0/devcontainer.js"]
     command = ["node", f"{cli}/bin/devcontainer"]
-    assert resolve_cli(command) == [f"{cli}/node/bin/node", f"{cli}/modules/cli/devcontainer.js"]
-    assert find_cli_folders(command) == [f"{cli}/node/bin", f"{cli}/modules/cli"]
+    assert resolve_cli(command) == ["/opt/cli/0/node", "/opt/cli/1/devcontainer.js"]
+    assert bind_cli(command) == [Bind(f"{cli}/node/bin", "/opt/cli/0"), Bind(f"{cli}/modules/cli", "/opt/cli/1")]
 
 
 def test_what_is_a_part_of_the_machine_is_shown_already_and_nothing_twice(cli: Path) -> None:
-    assert find_cli_folders(["/usr/bin/env"]) == []
-    assert find_cli_folders([f"{cli}/node/bin/node", f"{cli}/node/bin/node"]) == [f"{cli}/node/bin"]
+    assert (bind_cli(["/usr/bin/env"]), resolve_cli(["/usr/bin/env"])) == ([], ["/usr/bin/env"])
+    assert bind_cli([f"{cli}/node/bin/node", f"{cli}/node/bin/node"]) == [Bind(f"{cli}/node/bin", "/opt/cli/0")]
 
 
 @pytest.mark.parametrize("command", [["missing"], ["node", "/missing/devcontainer.js"]])

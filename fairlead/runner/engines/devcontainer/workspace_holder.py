@@ -27,6 +27,7 @@ from fairlead.runner.engines.devcontainer.programs import PATH, Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 SHIM = "/opt/fairlead/podman"
+CLI_TARGET = "/opt/cli"
 DEFAULT_CONFIGURATION = "/etc/fairlead/devcontainer.json"
 CONTROL_MANIFEST = "/var/tmp/devcontainercli-root/control-manifest.json"
 SHIM_SCRIPT = """#!{python} -IS
@@ -100,7 +101,7 @@ class HolderFactory:
             Bind(str(self.folder.store), "/ws", read_only=False),
             Bind(str(self.folder.var), "/var", read_only=False),
             Bind(str(self.folder.private), "/private", read_only=False),
-            *(Bind(each, each) for each in find_cli_folders(self.settings.cli)),
+            *bind_cli(self.settings.cli),
             *(Bind(each, each) for each in self._gpu_folders()),
         ]
         if cache := self._cache_folder():
@@ -172,17 +173,26 @@ def describe_resolver(settings: Settings) -> str:
 
 
 def resolve_cli(cli: Sequence[str]) -> list[str]:
-    """The command of the dev container CLI with the paths that its parts really have: links may not be visible."""
+    """The command of the dev container CLI, with the paths that its parts have in the holder."""
+    targets = {each.source: each.target for each in bind_cli(cli)}
+    parts = [os.path.split(each) for each in _find_cli(cli)]
+    return [os.path.join(targets.get(folder, folder), name) for folder, name in parts]
+
+
+def bind_cli(cli: Sequence[str]) -> list[Bind]:
+    """The folders of its parts that are not below /usr. Their own paths may be below folders that the workspace has of
+    its own, or private ones."""
+    folders = dict.fromkeys(os.path.dirname(each) for each in _find_cli(cli))
+    return [Bind(each, f"{CLI_TARGET}/{number}") for number, each in enumerate(filter(is_outside_usr, folders))]
+
+
+def _find_cli(cli: Sequence[str]) -> list[str]:
+    """The paths that its parts really have: links may not be visible in the holder."""
     found = [shutil.which(each, path=PATH) or each for each in cli]
     missing = next((each for each in found if not os.path.exists(each)), "")
     if missing:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"there is no {missing}; install the dev container CLI")
     return [os.path.realpath(each) for each in found]
-
-
-def find_cli_folders(cli: Sequence[str]) -> list[str]:
-    folders = [os.path.dirname(each) for each in resolve_cli(cli)]
-    return [each for each in dict.fromkeys(folders) if is_outside_usr(each)]
 
 
 def choose_runtime() -> str:
