@@ -118,7 +118,7 @@ def _input_writers(change: Change, before: Mapping[str, str], *, is_owner: bool)
     for name in INPUTS:
         if get_path(change.old, f"spec.{name}") != get_path(change.obj, f"spec.{name}"):
             writers.pop(name, None)
-            if not is_owner and get_path(change.obj, f"spec.{name}"):
+            if not is_owner and not change.user.is_unscoped_admin and get_path(change.obj, f"spec.{name}"):
                 writers[name] = _writer_name(change.user)
     return writers
 

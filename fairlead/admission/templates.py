@@ -208,13 +208,27 @@ def mark_trusted_templates(api_group: str) -> Rule:
             return
         before, requested = _trust_annotation(change.old), _trust_annotation(change.new)
         if change.user.is_unscoped_admin:
-            is_new_template = change.old is None and change.kind.plural != APP.plural
-            value = requested or before or (TRUE if is_new_template else "")
+            value = requested or before or (TRUE if _is_marked_when_new(change) else "")
         else:
             value = _trust_after_user_write(change, before, requested)
         _set_trust_annotation(change.new, value)
 
     return rule
+
+
+def _is_marked_when_new(change: Change) -> bool:
+    """Whether an administrator's write makes a template trusted. That of a workspace is marked once it has a provider,
+    which is all that trust decides about; others are like any object of Kubernetes, without annotations."""
+    if change.kind.plural == WORKSPACE_TEMPLATE.plural:
+        return _has_provider(change.new) and not _has_provider(change.old)
+    return change.old is None and change.kind.plural != APP.plural
+
+
+def _has_provider(template: Object | None) -> bool:
+    spec = get_path(template, "spec")
+    versions = get_path(template, "spec.versions")
+    definitions = [spec, *(versions if isinstance(versions, list) else ())]
+    return any(get_path(each, "template.provider") for each in definitions)
 
 
 def _trust_after_user_write(change: Change, before: str, requested: str) -> str:

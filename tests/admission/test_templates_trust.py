@@ -26,8 +26,9 @@ async def api_with_rule() -> AsyncIterator[RegistryFixture]:
 
 
 async def create_template(api: RegistryFixture, user: User, kind: str = "SpaceTemplate", **annotations: str) -> Object:
+    template = {"provider": {"name": "docker"}} if kind == "DevPodWorkspaceTemplate" else {}
     body = api.build_object(
-        kind, "t", spec={"template": {}}, metadata={"annotations": annotations} if annotations else {}
+        kind, "t", spec={"template": template}, metadata={"annotations": annotations} if annotations else {}
     )
     return await api.submit(kind, body, WriteOptions(user))
 
@@ -46,6 +47,18 @@ async def set_trusted(api: RegistryFixture, user: User, value: str | None) -> Ob
 def trusted_value(template: Object) -> str | None:
     value: str | None = (template["metadata"].get("annotations") or {}).get(TRUSTED)
     return value
+
+
+async def test_a_template_of_workspaces_is_marked_once_it_has_a_provider(api_with_rule: RegistryFixture) -> None:
+    kind = "DevPodWorkspaceTemplate"
+    created = await api_with_rule.submit(kind, api_with_rule.build_object(kind, "t", spec={}), WriteOptions(ROOT))
+    assert trusted_value(created) is None
+    provider = {"template": {"provider": {"name": "docker"}}}
+    changed = await api_with_rule.patch(kind, "t", lambda each: each["spec"].update(provider), WriteOptions(ROOT))
+    assert trusted_value(changed) == "true"
+    other = {"template": {"provider": {"name": "podman"}}}
+    changed = await api_with_rule.patch(kind, "t", lambda each: each["spec"].update(other), WriteOptions(ADA))
+    assert trusted_value(changed) != "true"
 
 
 @pytest.mark.parametrize("kind", KINDS)

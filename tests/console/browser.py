@@ -34,6 +34,7 @@ WAIT_SECONDS = 30.0
 MAX_LOADS, NETWORK_CHANGED = 5, "net::ERR_NETWORK_CHANGED"
 """Chromium fails all requests when a network interface appears, and other tests start containers."""
 POLL_SECONDS = 0.03
+REPLACED_ATTEMPTS = 5
 DEFAULT_SIZE = (1280, 800)
 SET_VISIBILITY = """(() => {
   Object.defineProperty(document, "visibilityState", { configurable: true, value: %s });
@@ -237,7 +238,15 @@ class Page:
     # --- mouse and keyboard
 
     def click(self, target: Target) -> None:
-        """Scrolls to the element and clicks on its centre. Fails if something else covers it."""
+        """Scrolls to the element and clicks on its centre. Fails if something else covers it. A page may replace the
+        element in between: then it is found again."""
+        for _ in range(REPLACED_ATTEMPTS):
+            try:
+                self._click(self._find(target), str(target))
+                return
+            except DevToolsError as error:
+                if "detached" not in str(error):
+                    raise
         self._click(self._find(target), str(target))
 
     def _click(self, element: str, description: str) -> None:

@@ -203,19 +203,22 @@ def write_version(folder: Path, value: bytes) -> None:
     asyncio.run(write())
 
 
+KNOWN = len(MIGRATIONS)
+
+
 @pytest.fixture
 def newer(data: Path) -> Path:
     """A backup of data that needs a newer version."""
     path, source = data.parent / "newer.backup", data.parent / "newer"
     write_record(source)
-    write_version(source, encode_version(DataVersion(3, 2, "9.1.0", "9.2.0")))
+    write_version(source, encode_version(DataVersion(KNOWN + 2, KNOWN + 1, "9.1.0", "9.2.0")))
     assert run_fairlead("backup", str(path), "--data", str(source))[0] == 0
     return path
 
 
 NEEDS_NEWER = (
     f"its data needs Fairlead 9.1.0 or newer, and this is {__version__}: a newer version has migrated it (data version "
-    f"3, this one knows {len(MIGRATIONS)}); install Fairlead 9.1.0 or newer, or "
+    f"{KNOWN + 2}, this one knows {KNOWN}); install Fairlead 9.1.0 or newer, or "
 )
 
 
