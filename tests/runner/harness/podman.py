@@ -78,7 +78,7 @@ class Containers:
 
     def list_states(self) -> list[Path]:
         """State folders of engines: that of the tests, and those of runners."""
-        return [self.folder / "state", *self.folder.glob("*/state/engines/*")]
+        return [self.folder / "state", *self.folder.glob("*/engines/*"), *self.folder.glob("*/state/engines/*")]
 
     def podman(self, uid: str, *arguments: str, check: bool = True) -> str:
         """Runs podman in the holder of a workspace."""
