@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -54,7 +55,10 @@ async def test_the_second_workspace_of_a_repository_starts_without_a_build(conta
     first, second = RecordedTask("task-1"), RecordedTask("task-2")
     await engine.up(make_spec(FIRST, url), first)
     containers.commit("demo", {"README": "an unrelated file"})
+    for path in list_archives(containers):
+        os.utime(path, (0, 0))
     await engine.up(make_spec(SECOND, url), second)
+    assert all(path.stat().st_mtime > 0 for path in list_archives(containers)), "the use was not noted"
     assert "STEP" in first.text and "nothing to build" not in first.text
     assert "STEP" not in second.text and "nothing to build" in second.text
     files = [(await run_inside(engine, uid, "cat /built /feature /used")).output.split() for uid in (FIRST, SECOND)]

@@ -171,6 +171,7 @@ class Creation:
         """In place of an earlier one: what it still ran has no use any more."""
         if (former := find_holder(self.folder.holder)) is not None:
             await former.kill()
+        self.images.note_use(self.grant.repository)
         volumes = await find_former_volumes(self.settings.former_podman, self.folder)
         holder = await factory.start(default_image(self.spec), volumes)
         save_holder(self.folder.holder, holder)
