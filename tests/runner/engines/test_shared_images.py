@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -13,6 +15,7 @@ from fairlead.runner.engines.devcontainer.holder import Holder
 from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import MAX_KEYS, SharedImages, choose_expired
+from tests.harness.eventually import eventually
 
 KEY = "a" * 32
 NOW = 1000.0
@@ -72,13 +75,6 @@ async def test_a_workspace_cannot_save_without_end(tmp_path: Path) -> None:
 
 async def test_an_archive_that_is_not_complete_is_not_kept(tmp_path: Path) -> None:
     assert await save(tmp_path, FakeHolder(KEY, code=1)) == []
-
-
-async def test_a_file_that_a_killed_runner_left_is_replaced(tmp_path: Path) -> None:
-    """After a restart of the machine, the runner may have the same pid."""
-    images = make_images(tmp_path)
-    (images.folder / f"repository/{KEY}.{os.getpid()}.new").write_bytes(b"half")
-    assert await save(tmp_path, FakeHolder(KEY)) == [f"{KEY}.tar"]
 
 
 async def test_nothing_is_saved_without_a_repository_or_when_the_disk_is_low(tmp_path: Path) -> None:
@@ -153,13 +149,49 @@ def test_everything_is_removed_when_the_disk_is_low(tmp_path: Path) -> None:
     assert list_files(tmp_path) == []
 
 
-def test_what_a_killed_runner_left_is_removed(tmp_path: Path) -> None:
+async def test_what_a_killed_runner_left_is_removed_and_what_is_being_saved_stays(tmp_path: Path) -> None:
     images = make_images(tmp_path)
-    own, left = f"a.{os.getpid()}.new", f"a.{os.getpid() + 1}.new"
-    for name in (own, left):
-        (images.folder / "repository" / name).touch()
+    (images.folder / f"repository/{KEY}.left.new").write_bytes(b"half")
+    saving = asyncio.create_task(images.save(cast(Holder, FakeHolder(KEY, script="sleep 1")), "repository"))
+    await eventually(lambda: len(list_files(tmp_path)) == 2)
     images.collect()
-    assert list_files(tmp_path) == [own]
+    [own] = list_files(tmp_path)
+    assert own.endswith(".new")
+    assert "left" not in own
+    saving.cancel()
+    await asyncio.gather(saving, return_exceptions=True)
+    assert list_files(tmp_path) == [], "who no longer waits leaves no file"
+
+
+async def test_the_workspace_that_built_an_image_does_not_wait_and_the_next_one_does(tmp_path: Path) -> None:
+    images = make_images(tmp_path)
+    turn = await images.take_turn("repository")
+    images.save_in_background(
+        cast(Holder, FakeHolder(KEY, script="sleep 0.3; printf x")), "repository", turn.hand_over()
+    )
+    turn.release()  # when its task ends: the turn is no longer its own
+    assert list_files(tmp_path) == []
+    next_turn = await images.take_turn("repository")
+    assert list_files(tmp_path) == [f"{KEY}.tar"]
+    next_turn.release()
+
+
+async def test_a_holder_cannot_change_an_archive_after_it_was_saved(tmp_path: Path) -> None:
+    """It has a pipe, not the file. What its processes write later is not waited for without end."""
+    await save(tmp_path, FakeHolder(KEY, script="readlink /proc/self/fd/1"))
+    assert (tmp_path / f"images/repository/{KEY}.tar").read_text().startswith("pipe:")
+
+
+async def test_an_archive_that_is_larger_than_the_free_disk_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = make_images(tmp_path)
+    monkeypatch.setattr(SharedImages, "is_disk_low", lambda _: False)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1002))
+    await images.save(cast(Holder, FakeHolder(KEY, script="head -c 1000 /dev/zero")), "repository")
+    assert list_files(tmp_path) == []
+    await images.save(cast(Holder, FakeHolder(KEY, script="head -c 999 /dev/zero")), "repository")
+    assert list_files(tmp_path) == [f"{KEY}.tar"]
 
 
 def test_a_machine_without_images_has_nothing_to_remove(tmp_path: Path) -> None:

@@ -140,17 +140,12 @@ class Creation:
             raise
         await self._forget_secrets()
         self._save_session(self.command.read_output())
-        await self._end_build(turn)
 
-    async def _end_build(self, turn: BuildTurn | None) -> None:
-        """Saves what was built, for the next workspace that waits for it."""
+    def _end_build(self, turn: BuildTurn | None) -> None:
+        """Lets what was built be saved, for the next workspace that waits for it."""
         if (holder := find_holder(self.folder.holder)) is not None:
-            try:
-                await self.images.save(holder, self.grant.repository)
-            except OSError as error:  # a disk that is full, for example: the workspace runs all the same
-                self.task.log(f"the image is not kept for other workspaces: {error.strerror}\n".encode())
-        if turn is not None:
-            turn.release()
+            handed = turn.hand_over() if turn is not None else None
+            self.images.save_in_background(holder, self.grant.repository, handed)
 
     async def _prepare(self) -> HolderFactory:
         place = await prepare(self.settings, self.folder, self.grant)
@@ -249,8 +244,8 @@ class Creation:
                         if self.task.is_cancelled:
                             await self.command.kill()
                         raise
-                if step == BUILD and progress.step != BUILD:
-                    await self._end_build(turn)
+                if step == BUILD and (has_ended or progress.step != BUILD):
+                    self._end_build(turn)
         except EngineError as error:
             if error.reason == Reason.STEP_TIMED_OUT and progress.command:
                 self._save_session(b"{}")
@@ -282,6 +277,14 @@ class Creation:
         raise EngineError(reason, message)
 
     async def _recover(self) -> bool:
+        """Whether a container with the sources runs now."""
+        try:
+            async with asyncio.timeout(self.deadlines.start):
+                return await self._start_recovery()
+        except TimeoutError:
+            return False
+
+    async def _start_recovery(self) -> bool:
         """In a new holder: nothing of the build goes on."""
         holder = await self._start_holder(await self._prepare())
         await self._write_secrets(holder)

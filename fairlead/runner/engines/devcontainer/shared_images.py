@@ -5,14 +5,19 @@ machine's root writes and removes them, and never reads what is in them: podman 
 """
 
 import asyncio
+import contextlib
 import os
 import re
+import secrets
 import shutil
 import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
+
+import structlog
 
 from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.inside.builds import BUILT, SHARED
@@ -23,11 +28,16 @@ KEY = re.compile(r"[0-9a-f]{32}")
 MAX_KEYS = 8
 LIST_SECONDS, SAVE_SECONDS = 60.0, 900.0
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(slots=True)
 class SharedImages:
     settings: Settings
     _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _saves: set[asyncio.Task[None]] = field(default_factory=set)
+    _partial: set[Path] = field(default_factory=set)
+    """Files that are being written."""
 
     @property
     def folder(self) -> Path:
@@ -43,8 +53,25 @@ class SharedImages:
         await turn.take()
         return turn
 
+    def save_in_background(self, holder: Holder, repository: str, turn: "BuildTurn | None") -> None:
+        """Saves what was built in this holder, for the next workspace, which waits for the turn. The one that built it
+        does not wait."""
+
+        async def save_and_release() -> None:
+            try:
+                await self.save(holder, repository)
+            except OSError as error:  # a disk that is full, for example: the workspace runs all the same
+                log.warning("an image is not kept for other workspaces", reason=error.strerror)
+            finally:
+                if turn is not None:
+                    turn.release()
+
+        task = asyncio.create_task(save_and_release(), name="save an image")
+        self._saves.add(task)
+        task.add_done_callback(self._saves.discard)
+
     async def save(self, holder: Holder, repository: str) -> None:
-        """Saves what was built in this holder. What it says of that is not trusted: the name of a file at most."""
+        """What the holder says of its images is not trusted: the name of a file at most."""
         if not repository or self.is_disk_low():
             return
         try:
@@ -60,26 +87,18 @@ class SharedImages:
         target = self.folder / repository / f"{key}.tar"
         if target.exists():
             return
-        partial = target.with_name(f"{key}.{os.getpid()}.new")
+        partial = target.with_name(f"{key}.{secrets.token_hex(8)}.new")
+        self._partial.add(partial)
         command = (self.settings.podman, "save", "--quiet", "--format=docker-archive", f"{SHARED}:{key}")
         free = shutil.disk_usage(self.folder).free - 2 * self.settings.min_free_bytes
-        script = 'ulimit -f "$1"; shift; exec "$@"'  # in blocks of 512 bytes; podman fails if there is more to write
         try:
-            with partial.open("wb") as file:
-                process = await asyncio.create_subprocess_exec(
-                    *holder.enter(("/bin/sh", "-c", script, "sh", str(max(free, 0) // 512), *command)),
-                    env=dict(ENVIRONMENT),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=asyncio.subprocess.DEVNULL,
-                    start_new_session=True,  # else /dev/tty in the holder is the terminal of the runner
-                )
-                code = await _wait(process)
-            if code == 0 and partial.stat().st_size:
+            has_succeeded = await _copy_output(holder.enter(command), partial, max(free, 0))
+            if has_succeeded and 0 < partial.stat().st_size < free:
                 partial.chmod(0o644)
                 partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
+            self._partial.discard(partial)
 
     def note_use(self, repository: str) -> None:
         """The time of a file is that of its last use. A holder of the repository can use them all."""
@@ -95,22 +114,54 @@ class SharedImages:
             if self.is_disk_low()
             else choose_expired(uses, time.time(), self.settings.unused_image_seconds, self.settings.max_unused_images)
         )
-        left = (path for path in self.folder.glob("*/*.new") if f".{os.getpid()}." not in path.name)
+        left = (path for path in self.folder.glob("*/*.new") if path not in self._partial)
         for path in (*removed, *left):  # what a runner that was killed left is of no use
             path.unlink(missing_ok=True)
 
 
-async def _wait(process: asyncio.subprocess.Process) -> int:
-    """The exit code. What does not end, or is no longer waited for, is killed: others wait for their turn."""
-    try:
-        async with asyncio.timeout(SAVE_SECONDS):
-            return await process.wait()
-    except TimeoutError:
-        return -1
-    finally:
-        if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+async def _copy_output(command: list[str], target: Path, max_bytes: int) -> bool:
+    """Whether the command succeeded. Its output is in the file, up to this number of bytes.
+
+    It goes through a pipe and another process: with the file itself, a process in the holder could change it later."""
+    source, sink = _open_pipe()
+    async with contextlib.AsyncExitStack() as processes:
+        with source, sink, target.open("wb") as file:
+            podman = await asyncio.create_subprocess_exec(
+                *command,
+                env=dict(ENVIRONMENT),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=sink,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # else /dev/tty in the holder is the terminal of the runner
+            )
+            processes.push_async_callback(_kill, podman)
+            copy = await asyncio.create_subprocess_exec(
+                *("/usr/bin/head", f"--bytes={max_bytes}"),
+                stdin=source,
+                stdout=file,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            processes.push_async_callback(_kill, copy)
+        try:
+            async with asyncio.timeout(SAVE_SECONDS):
+                has_succeeded = await podman.wait() == 0
+                has_succeeded = await copy.wait() == 0 and has_succeeded
+        except TimeoutError:
+            return False
+    return has_succeeded
+
+
+def _open_pipe() -> tuple[BinaryIO, BinaryIO]:
+    reader, writer = os.pipe()
+    return open(reader, "rb"), open(writer, "wb")
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    """What does not end, or is no longer waited for, is killed: others wait for their turn."""
+    if process.returncode is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 @dataclass(slots=True)
@@ -122,6 +173,12 @@ class BuildTurn:
         if self.lock is not None:
             await self.lock.acquire()
             self.is_taken = True
+
+    def hand_over(self) -> "BuildTurn":
+        """The turn for somebody else, who releases it."""
+        handed = BuildTurn(self.lock, self.is_taken)
+        self.is_taken = False
+        return handed
 
     def release(self) -> None:
         if self.lock is not None and self.is_taken:
