@@ -36,7 +36,11 @@ end
 if ready.status == "True" then
   return result("Healthy", describe(ready))
 end
-if obj.status.phase == "Sleeping" and conditions.Reconciling == nil then
+if ready.reason == "Degraded" then
+  return result("Degraded", describe(ready))
+end
+local rests = obj.status.phase == "Sleeping" or ready.reason == "Stopped" or ready.reason == "NotStarted"
+if rests and conditions.Reconciling == nil then
   return result("Suspended", describe(ready))
 end
 return result("Progressing", describe(ready))

@@ -6,7 +6,8 @@ import pytest
 
 from fairlead.admission.protected_fields import protect_status
 from fairlead.controllers.instances.status import TEMPLATE_RESOLVED, TEMPLATE_SYNCED
-from fairlead.controllers.workspaces.scheduling import READY, RECONCILING, SCHEDULED, STALLED
+from fairlead.controllers.workspaces.readiness import READY, RECONCILING, STALLED
+from fairlead.controllers.workspaces.scheduling import SCHEDULED
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, deep_copy
 from fairlead.core.scope import Scope

@@ -49,7 +49,7 @@ def test_a_stopped_workspace_is_not_called_ready(admin: Page, server: ConsoleSer
     admin.fill("Name", "resting")
     admin.click(role("button", "Create"))
     admin.wait_for_text("resting", "h1")
-    ready = {"type": "Ready", "status": "True", "reason": "Ready", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    ready = {"type": "Ready", "status": "False", "reason": "Stopped", "lastTransitionTime": "2026-01-01T12:00:00Z"}
     status = {"phase": "Ready", "lastWorkspaceStatus": "Stopped", "conditions": [ready]}
     server.send("PATCH", f"{workspaces}/resting/status", {"status": status}, patch=True)
     admin.goto("devpodworkspaceinstances?q=resting")

@@ -25,7 +25,7 @@ INSTANCES = ("status", "prerequisites", "remote_errors", "remote_namespace", "dr
 MODULES_WITH_CONSTANTS = (
     *(f"controllers.instances.{module}" for module in INSTANCES),
     *("controllers.apps.status", "controllers.apps.targets", "controllers.helm.helm"),
-    *("controllers.workspaces.scheduling", "controllers.workspaces.runners"),
+    *("controllers.workspaces.readiness", "controllers.workspaces.scheduling", "controllers.workspaces.runners"),
 )
 CONSTANT_NAME, REASON_VALUE = (
     re.compile(r"_?[A-Z][A-Z_]*"),

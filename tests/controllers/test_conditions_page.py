@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.domain.workspace_status import WorkspaceState
 from fairlead.runner.disk import AVAILABLE, FULL, LOW
 from fairlead.runner.orphans import KNOWN, ORPHANED
 from fairlead.runner.status import APPLIED, APPLIED_AT_NEXT_UP
@@ -14,6 +15,7 @@ from tests.controllers.condition_reasons import iter_constants, iter_reasons
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 SECTIONS = {
     **{"controllers.workspaces.scheduling": "Workspaces", "controllers.workspaces.workspaces": "Workspaces"},
+    "controllers.workspaces.readiness": "Workspaces",
     **{"controllers.workspaces.runners": "Runners", "controllers.projects.projects": "Projects"},
     **dict.fromkeys((f"controllers.apps.{each}" for each in ("app_instances", "status", "targets")), "Apps"),
     "controllers.apps.release_records": "Apps",
@@ -56,9 +58,14 @@ def test_a_reason_is_on_the_page(module: str, reason: str) -> None:
     )
 
 
+@pytest.mark.parametrize("state", WorkspaceState)
+def test_a_state_of_workspaces_is_on_the_page(state: WorkspaceState) -> None:
+    assert f"`{state}`" in page_sections()["Workspaces"]
+
+
 def test_every_reason_on_the_page_is_used_by_the_code() -> None:
     used = {reason for _, reason in (*iter_reasons(), *iter_constants())} | OTHER_REASONS
-    used |= RUNNER_REASONS | DIALER_REASONS
+    used |= RUNNER_REASONS | DIALER_REASONS | set(WorkspaceState)
     documented = set()
     for section in (INSTANCES, "Apps", "Workspaces", "Runners", "Projects"):
         for row in page_sections()[section].splitlines():

@@ -92,7 +92,12 @@ def workspace_phases() -> Iterator[Phase]:
         return Phase(kind, name, scheduling.next_status(workspace, placement, NOW), expected, argo)
 
     yield report("waiting for its runner", {}, placed, IN_PROGRESS)
-    yield report("ready", {"phase": "Ready"}, placed, CURRENT)
+    yield report("running", {"phase": "Ready", "lastWorkspaceStatus": "Running"}, placed, CURRENT)
+    yield report("starting", {"phase": "Ready", "lastWorkspaceStatus": "Busy"}, placed, IN_PROGRESS)
+    yield report("stopped", {"phase": "Ready", "lastWorkspaceStatus": "Stopped"}, placed, IN_PROGRESS, SUSPENDED)
+    yield report("not started", {"phase": "Ready", "lastWorkspaceStatus": "NotFound"}, placed, IN_PROGRESS, SUSPENDED)
+    recovery = {"phase": "Ready", "lastWorkspaceStatus": "Running", "reason": "Recovery"}
+    yield report("recovering", recovery, placed, IN_PROGRESS, DEGRADED)
     yield report("sleeping", {"phase": "Sleeping"}, placed, IN_PROGRESS, SUSPENDED)
     yield report("failed", {"phase": "Failed", "reason": "BuildFailed"}, placed, FAILED)
     yield report("without a runner", {}, nowhere, FAILED)

@@ -252,7 +252,7 @@ async def test_failures_of_a_real_cluster_say_why(cluster: WorkspaceCluster, tmp
     deadlines = Deadlines(start=6)
     engine = KubernetesEngine(Settings(tmp_path, "direct", cluster.kubeconfig, deadlines=deadlines))
     for spec, reason, words in (
-        (make_spec(cluster, "localhost/missing:1"), Reason.START_FAILED, "ErrImageNeverPull"),
+        (make_spec(cluster, "localhost/missing:1"), Reason.IMAGE_PULL_FAILED, "ErrImageNeverPull"),
         (make_spec(cluster, nodeSelector="no=such"), Reason.STEP_TIMED_OUT, "node affinity/selector"),
     ):
         with pytest.raises(EngineError) as error:

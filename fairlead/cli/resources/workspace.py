@@ -14,7 +14,6 @@ from fairlead.cli.resources.instance import (
     encode_parameters,
     finish_creation,
     parse_template_ref,
-    phase_of,
     template_cell,
 )
 from fairlead.cli.resources.workspace_hold import hold
@@ -51,13 +50,14 @@ from fairlead.cli.workspaces.running import begin_wait, follow_new_workspace
 from fairlead.cli.workspaces.sources import SOURCE_ANNOTATION, UP_ANNOTATION, Revision, encode_source
 from fairlead.cli.workspaces.targets import PLURAL, open_target
 from fairlead.core.objects import Object, get_path, name_of
+from fairlead.domain.workspace_status import current_reason, workspace_status
 
 
 def _table_row(workspace: Object, now: datetime) -> Sequence[str]:
     return (
         name_of(workspace),
-        phase_of(workspace),
-        cell(workspace, "status.lastWorkspaceStatus"),
+        workspace_status(workspace),
+        str(current_reason(workspace)) or "-",
         owner_cell(workspace),
         template_cell(workspace),
         cell(workspace, "spec.runnerRef.runner"),
@@ -69,7 +69,7 @@ WORKSPACES = Resource(
     PLURAL,
     "DevPodWorkspaceInstance",
     "workspace",
-    ("NAME", "PHASE", "CONTAINER", "OWNER", "TEMPLATE", "RUNNER", "AGE"),
+    ("NAME", "STATUS", "REASON", "OWNER", "TEMPLATE", "RUNNER", "AGE"),
     _table_row,
     "no workspaces; create one with `fairlead workspace create`",
     in_project=True,

@@ -5,8 +5,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from fairlead.cli.resources.instance import phase_of, template_cell
-from fairlead.cli.ui.describe import cell, owner_cell
+from fairlead.cli.resources.instance import template_cell
+from fairlead.cli.ui.describe import cell, find_condition, owner_cell
 from fairlead.cli.ui.durations import age, coarse_duration
 from fairlead.cli.ui.field_flags import replace_fields
 from fairlead.cli.ui.session import Session
@@ -18,6 +18,7 @@ from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, Works
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.domain.workspace_status import workspace_status
 
 DETAIL_TIMEOUT = 5.0
 """Seconds to wait for what the runner says. The rest is shown without it."""
@@ -45,10 +46,9 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
     pairs = (
         ("name", target.name),
         ("project", target.project),
-        ("phase", phase_of(workspace)),
+        ("status", workspace_status(workspace)),
         ("reason", str(get_path(workspace, "status.reason") or "")),
-        ("message", replace_fields(str(get_path(workspace, "status.message") or ""))),
-        ("container", str(get_path(workspace, "status.lastWorkspaceStatus") or "")),
+        ("message", replace_fields(_explain_status(workspace))),
         *_explain_task(target, task, runner, now),
         ("runner", runner),
         ("", obstacle),
@@ -59,6 +59,12 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
         *(("" if number else "conditions", each) for number, each in enumerate(conditions)),
     )
     return [(label, "" if value == "-" else value) for label, value in pairs]
+
+
+def _explain_status(workspace: Object) -> str:
+    ready = find_condition(workspace, "Ready")
+    is_running = ready.get("status") == "True"
+    return str(get_path(workspace, "status.message") or ("" if is_running else ready.get("message")) or "")
 
 
 def _explain_origin(workspace: Object) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ deleted because of lost contact.
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from fairlead.controllers.workspaces.scheduling import READY, RECONCILING, STALLED
+from fairlead.controllers.workspaces.readiness import READY, RECONCILING, STALLED
 from fairlead.core.clock import Clock, parse_rfc3339, timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of

@@ -7,19 +7,25 @@ the project no longer allows it. The allow-list is checked before the existence 
 project learns nothing about runners that it may not use.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fairlead.admission.allow_lists import RUNNERS as ALLOWED_RUNNERS
 from fairlead.admission.allow_lists import allowed_names, is_allowed
 from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.instances.prerequisites import NO_PROJECT
+from fairlead.controllers.workspaces.readiness import (
+    READY,
+    RECONCILING,
+    STALLED,
+    TEMPLATE_NOT_RESOLVED,
+    evaluate_readiness,
+)
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.clusters.runner import is_unusable, silence_message
 from fairlead.registry.conditions import (
     FALSE,
     TRUE,
-    UNKNOWN,
     condition,
     find_condition,
     is_true,
@@ -27,15 +33,9 @@ from fairlead.registry.conditions import (
     without_conditions,
 )
 
-SCHEDULED, READY, RECONCILING, STALLED = "Scheduled", "Ready", "Reconciling", "Stalled"
+SCHEDULED = "Scheduled"
 RUNNER_FIELD = "spec.runnerRef.runner"
-RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED = (
-    "RunnerNotFound",
-    "WaitingForRunner",
-    "TemplateNotResolved",
-)
-RUNNER_SILENT = "RunnerSilent"
-"""Reason of the condition Ready while the runner is silent. The phase is not changed: what runs goes on running."""
+RUNNER_NOT_FOUND, WAITING_FOR_RUNNER = "RunnerNotFound", "WaitingForRunner"
 SERVER_REASONS = frozenset(
     {
         *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED, "NoRunner", "NoRunnerAllowed", "NoRunnerUsable"),
@@ -50,12 +50,13 @@ STARTED_STATES = frozenset({"Busy", "Running", "Stopped"})
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A scheduling decision: a runner with its endpoint, or none. `scheduled` is the Scheduled condition. `silence`
-    says since when the runner does not respond; it is empty if it does."""
+    says since when the runner does not respond; it is empty if it does. `is_unreported`: it was never started."""
 
     scheduled: Object
     runner: str = ""
     endpoint: str = ""
     silence: str = ""
+    is_unreported: bool = False
 
 
 def schedule(
@@ -126,7 +127,13 @@ def _build_placement(name: str, runner: Object) -> Placement:
     scheduled = condition(SCHEDULED, TRUE, SCHEDULED, f'scheduled to runner "{name}"')
     # An endpoint with a fingerprint is for the server, not for clients.
     endpoint = "" if get_path(runner, "spec.endpointFingerprint") else get_path(runner, "spec.endpoint") or ""
-    return Placement(scheduled, name, endpoint, silence_message(runner))
+    return Placement(
+        scheduled=scheduled,
+        runner=name,
+        endpoint=endpoint,
+        silence=silence_message(runner),
+        is_unreported=not get_path(runner, "status.phase"),
+    )
 
 
 def _unscheduled_condition(reason: str, message: str) -> Object:
@@ -137,9 +144,12 @@ def next_status(workspace: Object, placement: Placement, now: str) -> Object:
     """The desired status of the workspace: phase, conditions and observedGeneration."""
     generation = metadata(workspace).get("generation")
     status = {**(workspace.get("status") or {}), **_phase_fields(workspace, placement)}
-    ready, *progress = _ready_conditions(workspace, status, placement)
-    obsolete = {RECONCILING, STALLED} - {each["type"] for each in progress}
-    conditions = (placement.scheduled, ready, *progress)
+    readiness = evaluate_readiness(workspace, status, placement.scheduled, placement.silence)
+    ready = condition(READY, readiness.ready, readiness.reason, readiness.message, readiness.severity)
+    conditions = [placement.scheduled, ready]
+    if readiness.progress:
+        conditions.append(condition(readiness.progress, TRUE, readiness.reason, readiness.message))
+    obsolete = {RECONCILING, STALLED} - {readiness.progress}
     status = with_conditions(without_conditions(status, *obsolete), conditions, now, generation)
     return {**status, "observedGeneration": generation}
 
@@ -158,7 +168,10 @@ def _phase_fields(workspace: Object, placement: Placement) -> Object:
     template = find_condition(status, "TemplateResolved") or {}
     if template.get("status") == FALSE:
         return _status_fields("Pending", {"reason": TEMPLATE_NOT_RESOLVED, "message": template.get("message") or ""})
-    waiting = f'runner "{placement.runner}" has not reported its status yet'
+    name = placement.runner
+    waiting = f'runner "{name}" has not reported on it yet'
+    if placement.is_unreported:
+        waiting = f'runner "{name}" was never started; start it on its machine with `fairlead runner start {name}`'
     return _status_fields("Pending", {"reason": WAITING_FOR_RUNNER, "message": waiting})
 
 
@@ -173,25 +186,6 @@ def _is_set_by_runner(status: Object) -> bool:
 
 def _status_fields(phase: str, source: Object) -> Object:
     return {"phase": phase, "reason": source["reason"], "message": source["message"]}
-
-
-def _ready_conditions(workspace: Object, status: Object, placement: Placement) -> Iterator[Object]:
-    """Ready; and Reconciling while there is progress, or Stalled if there is none without intervention."""
-    phase, message = status["phase"], status.get("message") or ""
-    reason = status.get("reason") or phase
-    if "deletionTimestamp" in metadata(workspace):
-        message = f'waiting for runner "{get_path(workspace, RUNNER_FIELD)}" to shut it down'
-        yield condition(READY, FALSE, "Deleting", message, "Info")
-        yield condition(RECONCILING, TRUE, "Deleting", message)
-    elif placement.silence:
-        yield condition(READY, UNKNOWN, RUNNER_SILENT, placement.silence)
-    elif phase in ("Ready", "Sleeping"):
-        is_ready = phase == "Ready"
-        yield condition(READY, TRUE if is_ready else FALSE, reason, message, "" if is_ready else "Info")
-    else:
-        halted = phase == "Failed" or placement.scheduled["status"] != TRUE or reason == TEMPLATE_NOT_RESOLVED
-        yield condition(READY, FALSE, reason, message, "Error" if halted else "Info")
-        yield condition(STALLED if halted else RECONCILING, TRUE, reason, message)
 
 
 def blocks_deletion(workspace: Object, runner: Object | None) -> bool:

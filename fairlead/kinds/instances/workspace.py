@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fairlead.core.clock import timestamp as format_timestamp
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object, get_path
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.sleep_mode import ACTIVE, IDLE, UNKNOWN
+from fairlead.domain.workspace_status import current_reason, workspace_status
 from fairlead.kinds.fields import (
     CATEGORY,
     CLUSTER_REF,
@@ -105,40 +106,6 @@ REPORTED_FIELDS = frozenset(
 them, and resolves the secrets that `instance` refers to."""
 SERVER_CONDITIONS = frozenset({"Scheduled", "Ready", "Reconciling", "Stalled", "TemplateResolved", "TemplateSynced"})
 """Types of conditions that only the server writes."""
-
-
-def current_reason(workspace: Object) -> Any:
-    """Why the workspace is not ready, which task is under way, or that a changed template waits for an `up`; empty
-    if there is nothing of these."""
-    conditions = {each.get("type"): each for each in get_path(workspace, "status.conditions") or ()}
-    ready, task = conditions.get("Ready") or {}, conditions.get("TaskSucceeded") or {}
-    if ready and ready.get("status") != "True":
-        return ready.get("reason") or ""
-    if task and task.get("status") != "True":
-        return task.get("reason") or ""
-    applied = conditions.get("TemplateApplied") or {}
-    return applied.get("reason") or "" if applied.get("status") == "False" else ""
-
-
-_TASKS_UNDER_WAY = {"UpRunning": "Starting", "StopRunning": "Stopping", "DeleteRunning": "Terminating"}
-_CONTAINER_WORDS = {"Running": "Running", "Stopped": "Stopped", "Busy": "Busy", "NotFound": "NotStarted"}
-
-
-def workspace_status(workspace: Object) -> str:
-    """What the workspace does, in one word. The phase does not say it: `Ready` means that a runner has taken it."""
-    status = workspace.get("status") or {}
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    ready, task = conditions.get("Ready") or {}, conditions.get("TaskSucceeded") or {}
-    phase, container = str(status.get("phase") or "Pending"), str(status.get("lastWorkspaceStatus") or "")
-    if "deletionTimestamp" in metadata(workspace):
-        return "Terminating"
-    if ready.get("reason") == "RunnerSilent":
-        return "Unknown"
-    if task.get("status") == "Unknown":
-        return _TASKS_UNDER_WAY.get(str(task.get("reason")), "Busy")
-    if phase == "Ready" and status.get("reason") == "Recovery":
-        return "Degraded"
-    return _CONTAINER_WORDS.get(container, phase) if phase == "Ready" else phase
 
 
 def sleep_time(workspace: Object) -> Any:

@@ -157,6 +157,7 @@ class Reason(StrEnum):
     CONFIGURATION_INVALID = "ConfigurationInvalid"
     POLICY_VIOLATION = "PolicyViolation"
     PLATFORM_MISMATCH = "PlatformMismatch"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
     BUILD_FAILED = "BuildFailed"
     START_FAILED = "StartFailed"
     COMMAND_FAILED = "LifecycleCommandFailed"

@@ -67,6 +67,9 @@ def test_a_workspace_without_a_task_has_no_log(ada: CliFixture) -> None:
 # --- show -------------------------------------------------------------------------------------------------------------
 
 
+RUNNING = build_condition("Ready", "True", "Running")
+
+
 def show(ada: CliFixture) -> dict[str, str]:
     """The rows by their label. Rows without a label continue the one above."""
     result = ada.run(*SHOW)
@@ -81,7 +84,7 @@ def show(ada: CliFixture) -> dict[str, str]:
 
 
 def test_show_explains_a_running_workspace(ada: CliFixture) -> None:
-    workspace = build_workspace(phase="Ready", lastWorkspaceStatus="Running")
+    workspace = build_workspace(phase="Ready", lastWorkspaceStatus="Running", conditions=[RUNNING])
     workspace["metadata"]["annotations"] = {
         "service.sh/workspace-source": "git:https://example.com/shop.git@main",
         "sleepmode.service.sh/hold-until": "4102444800",
@@ -91,7 +94,7 @@ def test_show_explains_a_running_workspace(ada: CliFixture) -> None:
     ada.fake.on("GET", f"{DEV}/ports", (200, {"ports": [{"port": 8080, "process": "node"}, {"port": 22}]}))
     rows = show(ada)
     assert rows["last task"].startswith("up: succeeded, ")
-    expected = {"name": "dev", "project": "demo", "phase": "Ready", "container": "Running", "runner": "local"}
+    expected = {"name": "dev", "project": "demo", "status": "Running", "runner": "local"}
     origin = {"source": "https://example.com/shop.git@main", "template": "default", "owner": "ada"}
     assert {name: rows.get(name) for name in expected | origin} == expected | origin
     assert rows["ports"] == "8080 node, 22"
@@ -117,7 +120,7 @@ def test_show_explains_a_failure_and_what_to_do(ada: CliFixture) -> None:
     ada.fake.on("GET", f"{DEV}/tasks", (200, {"tasks": [failed]}))
     ada.fake.on("GET", DEV, (200, build_workspace(phase="Failed", reason="BuildFailed", message="no such file")))
     rows = show(ada)
-    assert (rows["phase"], rows["reason"], rows["message"]) == ("Failed", "BuildFailed", "no such file")
+    assert (rows["status"], rows["reason"], rows["message"]) == ("Failed", "BuildFailed", "no such file")
     assert rows["last task"].startswith("up: failed in step Build, ")
     assert rows["failure"] == "BuildFailed: no such file"
     assert "--recreate" in rows["what to do"] and "fairlead workspace logs" in rows["what to do"]
@@ -144,7 +147,8 @@ def test_show_works_without_what_the_runner_says(ada: CliFixture, code: int) -> 
     refused: tuple[int, Any] = code, failure_status(code, "Refused", "no")
     for path in (f"{DEV}/tasks", f"{DEV}/ports", f"{M}/runners/local"):
         ada.fake.on("GET", path, refused)
-    assert show(ada)["container"] == "Running"
+    ada.fake.on("GET", DEV, (200, build_workspace(phase="Ready", lastWorkspaceStatus="Running", conditions=[RUNNING])))
+    assert show(ada)["status"] == "Running"
 
 
 # --- open -------------------------------------------------------------------------------------------------------------

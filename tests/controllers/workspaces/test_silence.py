@@ -80,13 +80,13 @@ async def start_workspace(api: RegistryFixture) -> None:
     await api.create(KIND, "w", NAMESPACE, spec={"runnerRef": {"runner": "a"}})
     await eventually(lambda: ready(api) == ("False", "WaitingForRunner"))
     await report(api, KIND, "w", NAMESPACE, phase="Ready", lastWorkspaceStatus="Running")
-    await eventually(lambda: ready(api) == ("True", "Ready"))
+    await eventually(lambda: ready(api) == ("True", "Running"))
 
 
 async def test_a_workspace_of_a_silent_runner_is_unknown_and_keeps_its_phase(server: RegistryFixture) -> None:
     await start_workspace(server)
     await asyncio.sleep(SILENT_SECONDS - 2)
-    assert ready(server) == ("True", "Ready")
+    assert ready(server) == ("True", "Running")
     await asyncio.sleep(3)
     assert runner_ready(server) == ("Unknown", "Silent")
     assert ready(server) == ("Unknown", "RunnerSilent")
@@ -100,7 +100,7 @@ async def test_the_next_heartbeat_ends_the_silence(server: RegistryFixture) -> N
     await start_workspace(server)
     await eventually(lambda: ready(server) == ("Unknown", "RunnerSilent"))
     await renew_lease(server)
-    await eventually(lambda: ready(server) == ("True", "Ready"))
+    await eventually(lambda: ready(server) == ("True", "Running"))
     assert runner_ready(server) == ("True", "Reported")
 
 
@@ -109,7 +109,7 @@ async def test_heartbeats_prevent_the_silence(server: RegistryFixture) -> None:
     for _ in range(30):
         await asyncio.sleep(10)
         await renew_lease(server)
-        assert ready(server) == ("True", "Ready")
+        assert ready(server) == ("True", "Running")
 
 
 @pytest.mark.parametrize("skew", [-7200.0, 7200.0])
@@ -119,7 +119,7 @@ async def test_the_clock_of_the_runner_does_not_matter(server: RegistryFixture, 
         await asyncio.sleep(10)
         await renew_lease(server, skew=skew)
         await asyncio.sleep(0.1)
-        assert ready(server) == ("True", "Ready")
+        assert ready(server) == ("True", "Running")
     await asyncio.sleep(SILENT_SECONDS + 1)
     assert ready(server) == ("Unknown", "RunnerSilent")
 

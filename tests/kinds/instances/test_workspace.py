@@ -65,40 +65,6 @@ def test_the_owner_column_shows_users_and_teams() -> None:
     assert computed_cells(kind, build_workspace(owner={"team": "core"}))["Owner"] == "core"
 
 
-def condition(type: str, status: str, reason: str) -> Object:
-    return {"type": type, "status": status, "reason": reason}
-
-
-SILENT, STARTING = condition("Ready", "Unknown", "RunnerSilent"), condition("TaskSucceeded", "Unknown", "UpRunning")
-STOPPING, OTHER_TASK = (condition("TaskSucceeded", "Unknown", reason) for reason in ("StopRunning", "Other"))
-
-
-@pytest.mark.parametrize(
-    ("status", "shown"),
-    [
-        ({}, "Pending"),
-        ({"phase": "Pending"}, "Pending"),
-        ({"phase": "Ready"}, "Ready"),
-        ({"phase": "Ready", "lastWorkspaceStatus": "Running"}, "Running"),
-        ({"phase": "Ready", "lastWorkspaceStatus": "Stopped"}, "Stopped"),
-        ({"phase": "Ready", "lastWorkspaceStatus": "NotFound"}, "NotStarted"),
-        ({"phase": "Ready", "lastWorkspaceStatus": "Running", "reason": "Recovery"}, "Degraded"),
-        ({"phase": "Ready", "lastWorkspaceStatus": "Busy", "conditions": [STARTING]}, "Starting"),
-        ({"phase": "Ready", "lastWorkspaceStatus": "Busy", "conditions": [STOPPING]}, "Stopping"),
-        ({"phase": "Ready", "lastWorkspaceStatus": "Busy", "conditions": [OTHER_TASK]}, "Busy"),
-        ({"phase": "Ready", "lastWorkspaceStatus": "Running", "conditions": [SILENT]}, "Unknown"),
-        ({"phase": "Sleeping", "lastWorkspaceStatus": "Stopped"}, "Sleeping"),
-        ({"phase": "Failed", "lastWorkspaceStatus": "Stopped"}, "Failed"),
-    ],
-)
-def test_the_status_column_says_what_the_workspace_does(status: Object, shown: str) -> None:
-    kind = BY_NAME["DevPodWorkspaceInstance"]
-    workspace = build_workspace() | {"status": status}
-    assert computed_cells(kind, workspace)["Status"] == shown
-    workspace["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-    assert computed_cells(kind, workspace)["Status"] == "Terminating"
-
-
 def test_passwords_inside_inline_templates_are_sensitive() -> None:
     sensitive = BY_NAME["DevPodWorkspaceInstance"].sensitive
     assert "spec.template.virtualClusterTemplate.helmRelease.chart.password" in sensitive

@@ -8,11 +8,19 @@ import platform
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.contract import ContainerState, EngineError, GitSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.contract import (
+    ContainerState,
+    EngineError,
+    GitSource,
+    ImageSource,
+    Reason,
+    WorkspaceSpec,
+)
 from fairlead.runner.engines.devcontainer.cgroups import find_box, list_roots, read_pids
 from fairlead.runner.engines.devcontainer.configuration import raise_refusals
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
@@ -98,6 +106,26 @@ async def test_a_command_that_hangs_fails_with_its_name(containers: Containers, 
     assert "postCreateCommand" in raised.value.message
     assert (await engine.status(uid)).state is ContainerState.RUNNING
     assert (await run_inside(engine, uid, "id -un; pwd")).output.split() == ["root", "/workspaces/demo"]
+
+
+@pytest.mark.parametrize("source", ["image", "devcontainer.json", "Dockerfile"])
+async def test_an_image_that_cannot_be_pulled_is_named_with_the_reason_of_podman(
+    containers: Containers, uid: str, source: str
+) -> None:
+    missing = "registry.invalid/team/missing:1"
+    build = {"build": {"dockerfile": "Dockerfile"}} if source == "Dockerfile" else {"image": missing}
+    files = {
+        ".devcontainer/devcontainer.json": json.dumps(build),
+        ".devcontainer/Dockerfile": f"FROM {missing}\nRUN true\n",
+    }
+    spec = make_spec(containers, uid, files)
+    if source == "image":
+        spec = replace(spec, source=ImageSource(missing))
+    with pytest.raises(EngineError) as raised:
+        await containers.engine().up(spec, RecordedTask())
+    assert raised.value.reason == Reason.IMAGE_PULL_FAILED
+    assert f"the image {missing} cannot be pulled: " in raised.value.message
+    assert "registry.invalid" in raised.value.message.partition("pulled: ")[2]
 
 
 async def test_an_image_for_another_platform_is_named(containers: Containers, uid: str) -> None:

@@ -12,8 +12,6 @@ const WORDS = {
 };
 const STATES = new Map(Object.entries(WORDS).flatMap(([state, words]) => words.split(" ").map((word) => [word, state])));
 
-const CONTAINERS = { Running: "Running", Stopped: "Stopped", NotFound: "NotStarted", Busy: "Busy" };
-
 export const condition = (object, type) => object.status?.conditions?.find?.((each) => each.type === type);
 
 // The state that a word of the server stands for: a phase, or the cell of a Status column. "" for other words.
@@ -31,9 +29,7 @@ export function stateOf(object) {
   const byPhase = stateOfWord(phase);
   if (condition(object, "Stalled")?.status === "True") return { state: FAILED, word: "Failed", message: condition(object, "Stalled").message || why };
   if (byPhase === FAILED || byPhase === ASLEEP) return { state: byPhase, word: phase, message: why };
-  const container = CONTAINERS[object.status?.lastWorkspaceStatus];  // of a workspace: "Ready" would not say that it is stopped
-  if (container && ready?.status === "True") return { state: stateOfWord(container), word: container, message: "" };
-  if (ready?.status === "True") return { state: READY, word: "Ready", message: "" };
+  if (ready?.status === "True") return { state: READY, word: ready.reason === "Running" ? "Running" : "Ready", message: "" };
   if (ready?.status === "False") return notReady(ready, byPhase, phase || reason, why);
   if (ready?.reason === "Progressing") return { state: WORKING, word: phase || "Pending", message: why };
   if (ready) return stateOfWord(ready.reason) === ATTENTION ? { state: ATTENTION, word: ready.reason, message: why } : { state: ASLEEP, word: "Unknown", message: why };
@@ -42,7 +38,8 @@ export function stateOf(object) {
 }
 
 function notReady(ready, byPhase, word, message) {
-  if (stateOfWord(ready.reason) === ASLEEP) return { state: ASLEEP, word: ready.reason, message };
+  const byReason = stateOfWord(ready.reason);  // of a workspace: the phase does not say that it is stopped, for example
+  if (byReason === ASLEEP || byReason === WORKING || ready.reason === "Degraded") return { state: byReason, word: ready.reason, message };
   if (byPhase === WORKING) return { state: WORKING, word, message };
   return { state: ATTENTION, word: stateOfWord(word) === READY || !word ? "Not ready" : word, message };
 }

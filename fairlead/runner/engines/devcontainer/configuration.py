@@ -49,7 +49,7 @@ BASE_IMAGES = (
     f"import sys; sys.path.insert(0, {posixpath.dirname(INSIDE_TARGET)!r}); "
     "from inside.base_images import main; main(sys.argv[1:])",
 )
-REASONS = frozenset({Reason.POLICY_VIOLATION, Reason.PLATFORM_MISMATCH})
+REASONS = frozenset({Reason.POLICY_VIOLATION, Reason.PLATFORM_MISMATCH, Reason.IMAGE_PULL_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +149,13 @@ async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) 
 
 
 async def raise_refusals(holder: Holder) -> None:
-    """Raises what the shim refused."""
+    """Raises what the shim refused, or why an image could not be pulled."""
     found = await holder.run("/usr/bin/head", "-c", str(MAX_REFUSALS_BYTES), REFUSALS)
     refusals = [each for line in found.output.splitlines() if (each := _parse_refusal(line)) is not None]
     if refusals:
-        messages = dict.fromkeys(message for _, message in refusals)
-        raise EngineError(refusals[0][0], "refused: " + "; ".join(messages))
+        reason = refusals[0][0]
+        messages = "; ".join(dict.fromkeys(message for _, message in refusals))
+        raise EngineError(reason, messages if reason == Reason.IMAGE_PULL_FAILED else f"refused: {messages}")
 
 
 def _parse_refusal(line: str) -> tuple[str, str] | None:

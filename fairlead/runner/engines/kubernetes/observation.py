@@ -13,11 +13,12 @@ from fairlead.runner.engines.kubernetes.records import Session
 
 HOPELESS = frozenset(
     {
-        *("ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"),
+        *("CreateContainerConfigError", "CreateContainerError"),
         *("RunContainerError", "StartError", "ContainerCannotRun"),
     }
 )
 """Reasons of waiting containers that no waiting changes."""
+HOPELESS_PULLS = frozenset({"ErrImageNeverPull", "InvalidImageName"})
 PULL_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable"})
 MISSING_PLATFORM = "no match for platform"
 NODE_LOST = "NodeNotReady: the cluster does not hear from the node of the workspace"
@@ -73,8 +74,10 @@ def find_obstacle(pod: Object) -> Obstacle | None:
             return Obstacle(Reason.PLATFORM_MISMATCH, message, is_final=True)
         if word in HOPELESS:
             return Obstacle(Reason.START_FAILED, message, is_final=True)
+        if word in HOPELESS_PULLS:
+            return Obstacle(Reason.IMAGE_PULL_FAILED, message, is_final=True)
         if word in PULL_FAILURES:
-            return Obstacle(Reason.START_FAILED, message, is_pull=True)
+            return Obstacle(Reason.IMAGE_PULL_FAILED, message, is_pull=True)
     for condition in get_path(pod, "status.conditions") or ():
         if (condition.get("type"), condition.get("status")) == ("PodScheduled", "False"):
             return Obstacle(Reason.START_FAILED, f"{condition.get('reason')}: {condition.get('message')}")

@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.runner.engines.devcontainer.inside import builds
 from fairlead.runner.engines.devcontainer.inside.build_key import Build
+from fairlead.runner.engines.devcontainer.inside.pulls import PullFailed
 
 PODMAN = """#!/usr/bin/env python3
 import json, os, sys
@@ -27,6 +28,7 @@ match arguments:
             print(json.dumps([images[name]]))
     case ["pull", _, name]:
         if name not in remote:
+            print(f"Trying to pull {name}...\\nError: {name}: no such host", file=sys.stderr)
             sys.exit(125)
         images[name] = remote[name]
     case ["load", *_, archive]:
@@ -146,11 +148,24 @@ def test_an_image_that_is_missing_is_pulled_first(podman: Podman) -> None:
     assert podman.calls == ["image inspect", "pull --quiet", "image inspect"]
 
 
+@pytest.mark.parametrize("text", ["FROM unknown\n", "FROM debian\nCOPY --from=unknown / /x\n"])
+def test_a_build_that_fails_without_its_image_says_why_that_cannot_be_pulled(podman: Podman, text: str) -> None:
+    podman.set_images({"debian": {"Id": "sha256:1", "Config": None}}, {})
+    (podman.folder / "Dockerfile").write_text(text)
+    assert podman.run(*list_arguments(podman)) == 0, "podman may not need it"
+    assert podman.built == []
+    (podman.folder / "broken").touch()
+    with pytest.raises(PullFailed, match=r"^the image unknown cannot be pulled: unknown: no such host$"):
+        podman.run(*list_arguments(podman))
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        *("FROM unknown\n", "FROM debian\nADD https://example.com/x /x\n", "FROM debian\nCOPY --from=unknown / /x\n"),
-        *("FROM debian\nRUN <<EOF\nEOF\n", "FROM on-build\n", "FROM debian\nCOPY --from=on-build / /x\n"),
+        "FROM debian\nADD https://example.com/x /x\n",
+        "FROM debian\nRUN <<EOF\nEOF\n",
+        "FROM on-build\n",
+        "FROM debian\nCOPY --from=on-build / /x\n",
     ],
 )
 def test_a_build_that_is_not_understood_is_not_shared(podman: Podman, text: str) -> None:

@@ -195,6 +195,21 @@ def test_an_image_that_is_not_there_is_no_error_of_the_shim(place: Place) -> Non
     assert place.refusals == []
 
 
+def test_an_image_that_cannot_be_pulled_is_reported_with_the_last_line_of_podman(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    podman = place.folder / "podman"
+    podman.write_text(
+        "#!/bin/sh\necho Trying to pull debian >&2\necho 'Error: pinging x: no such host' >&2\nexit 125\n"
+    )
+    assert place.run("pull", "debian:12") == shim.REFUSED
+    message = "the image debian:12 cannot be pulled: pinging x: no such host"
+    assert place.refusals == [{"reason": "ImagePullFailed", "message": message}]
+    assert "Trying to pull debian" in capsys.readouterr().err
+    podman.write_text("#!/bin/sh\necho Trying to pull debian >&2\n")
+    assert place.run("pull", "debian:12") == 0
+
+
 def test_events_that_happened_before_podman_listens_are_not_missed(place: Place) -> None:
     podman = str(place.folder / "podman")
     assert place.run("events", "--format", "json") == [podman, "events", "--since=24h", "--format", "json"]

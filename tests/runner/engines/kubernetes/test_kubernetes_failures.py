@@ -28,9 +28,9 @@ async def fail(engine: KubernetesEngine, url: str, **changes: object) -> tuple[E
 @pytest.mark.parametrize(
     ("recording", "reason", "words"),
     [
-        ("never-pull", Reason.START_FAILED, "ErrImageNeverPull"),
-        ("invalid-image", Reason.START_FAILED, "InvalidImageName"),
-        ("pull", Reason.START_FAILED, "imagePullSecret"),
+        ("never-pull", Reason.IMAGE_PULL_FAILED, "ErrImageNeverPull"),
+        ("invalid-image", Reason.IMAGE_PULL_FAILED, "InvalidImageName"),
+        ("pull", Reason.IMAGE_PULL_FAILED, "imagePullSecret"),
         ("root", Reason.START_FAILED, "runAsNonRoot"),
         ("no-shell", Reason.START_FAILED, "/bin/nothing"),
         ("init-failed", Reason.START_FAILED, "init container clone ended with code 128"),

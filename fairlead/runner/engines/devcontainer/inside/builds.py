@@ -14,6 +14,7 @@ from typing import Any
 
 from .build_key import Build, compute_key, ignore_files
 from .dockerfile import read_dockerfile
+from .pulls import PullFailed, pull_image
 
 SHARED = "localhost/fairlead-shared"
 CACHE, BUILT = "/cache", "/ws/built"
@@ -23,11 +24,17 @@ FLAGS = frozenset({"--no-cache", "--pull"})
 
 
 def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
-    """Returns the exit code for the CLI."""
+    """Returns the exit code for the CLI. Raises PullFailed if the build failed, and an image of it is missing."""
     podman = settings["podman"]
     command = [podman, "build", *settings["build"], *arguments]
     build = parse_build(arguments)
-    key = find_key(build, podman) if settings["is_shared"] and build is not None and build.tags else None
+    try:
+        key = find_key(build, podman) if settings["is_shared"] and build is not None and build.tags else None
+    except PullFailed:
+        code = subprocess.run(command, check=False).returncode
+        if code != 0:
+            raise
+        return code
     if build is None or key is None:
         return subprocess.run(command, check=False).returncode
     if not build.is_fresh and load_shared(key, build.tags, podman):
@@ -107,11 +114,11 @@ def find_key(build: Build, podman: str) -> str | None:
 
 
 def describe_image(name: str, podman: str) -> Mapping[str, Any] | None:
-    """The image that a build starts from. It is pulled if it is missing; None if that fails: the build reports it."""
+    """The image that a build starts from. It is pulled if it is missing; raises PullFailed."""
     command = [podman, "image", "inspect", name]
     found = subprocess.run(command, capture_output=True, check=False)
     if found.returncode != 0:
-        subprocess.run([podman, "pull", "--quiet", name], stdout=subprocess.DEVNULL, check=False)
+        pull_image(podman, ["--quiet", name])
         found = subprocess.run(command, capture_output=True, check=False)
     if found.returncode != 0:
         return None

@@ -1,9 +1,9 @@
 """The program that the dev container CLI runs as `--docker-path`, in front of podman.
 
 It adds to each container what the engine decides (network, name, labels, secrets), refuses what the template does not
-allow, shares builds, and gives the work folder to the user of the workspace. It is not what separates the workspace
-from the machine: that is the holder, which it runs in. But only here is seen what the CLI makes of labels of an image
-that was built meanwhile, which no check of the configuration before can see.
+allow, shares builds, says why an image cannot be pulled, and gives the work folder to the user of the workspace. It is
+not what separates the workspace from the machine: that is the holder, which it runs in. But only here is seen what the
+CLI makes of labels of an image that was built meanwhile, which no check of the configuration before can see.
 
 Its settings are in a file that the holder cannot change. What it refuses is appended to a file, from which the engine
 reports it. The CLI runs it a dozen times in each `up`, so it imports what few commands need only for them.
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .pulls import PullFailed, pull_image
 from .run_options import Refused, rewrite_run
 
 SETTINGS = "/etc/fairlead/shim.json"
@@ -51,6 +52,9 @@ def main(arguments: Sequence[str]) -> int:
                 from .builds import run_build
 
                 return run_build(rest, settings)
+            case ["pull", *rest]:
+                pull_image(podman, rest)
+                return 0
             case ["events", *rest]:
                 # The CLI waits for the start of a container, which may be over before podman begins to read events.
                 # There are none of other holders: podman keeps them in memory.
@@ -59,6 +63,9 @@ def main(arguments: Sequence[str]) -> int:
                 give_ownership(rest, settings)
             case ["inspect", "--type", "image", _]:
                 return inspect_image([podman, *arguments])
+    except PullFailed as failure:
+        record_refusal("ImagePullFailed", str(failure))
+        return REFUSED
     except (Refused, WrongPlatform) as refusal:
         record_refusal("PlatformMismatch" if isinstance(refusal, WrongPlatform) else "PolicyViolation", str(refusal))
         print(f"refused by the runner: {refusal}", file=sys.stderr)
