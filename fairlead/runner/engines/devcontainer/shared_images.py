@@ -175,7 +175,7 @@ class BuildTurn:
             self.is_taken = True
 
     def hand_over(self) -> "BuildTurn":
-        """The turn for somebody else, who releases it."""
+        """The turn for another owner, which releases it."""
         handed = BuildTurn(self.lock, self.is_taken)
         self.is_taken = False
         return handed
