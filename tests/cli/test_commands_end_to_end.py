@@ -380,7 +380,7 @@ def test_a_workspace_is_created_from_a_template_and_waited_for(
         out, err = waiting.communicate(timeout=TIMEOUT_SECONDS)
     assert (waiting.returncode, out) == (0, "devpodworkspaceinstance/desk\n"), err
     row = expect_success(cli.run("workspace", "list", "--project", "yard")).splitlines()[1].split()
-    assert (row[:4], row[5:7]) == (["desk", "yard", "Ready", "Running"], ["python@1.x.x", "dock"])
+    assert (row[:4], row[5:7]) == (["desk", "yard", "Running", "-"], ["python@1.x.x", "dock"])
     deleting = fairlead("workspace", "delete", "desk", "--project", "yard", "--yes", **build_environment(cli))
     assert deleting.stderr
     assert any("waiting for the runner dock" in line for line in iter(deleting.stderr.readline, ""))
