@@ -30,7 +30,7 @@ FORMER_REASONS: Mapping[str, str] = {
     "Untrusted": "CertificateNotTrusted",
     "WaitingForTurn": "WaitingForHelmSlot",
 }
-"""Former reasons, with the current ones. docs/upgrading.md has the same table."""
+"""Former reasons, with the current ones. docs/upgrades.md has the same table."""
 
 
 def current_reason(reason: str | None) -> str | None:

@@ -6,7 +6,7 @@ test compares the two.
 
 Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
 
-To rename a setting, add its former name to `aliases` of its annotation, and a row to docs/upgrading.md.
+To rename a setting, add its former name to `aliases` of its annotation, and a row to docs/upgrades.md.
 
     credentials.py   secrets from the service manager
     declarations.py  declares the settings

@@ -1,4 +1,4 @@
-"""Public names that have changed appear only where the alias is declared, and in docs/upgrading.md."""
+"""Public names that have changed appear only where the alias is declared, and in docs/upgrades.md."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from fairlead.controllers.former_reasons import FORMER_REASONS
 from fairlead.settings import ALIASES, OTHER_VARIABLE_ALIASES, flag, variable
 
 ROOT = Path(__file__).resolve().parents[2]
-UPGRADING = ROOT / "docs" / "upgrading.md"
+UPGRADING = ROOT / "docs" / "upgrades.md"
 DOCUMENTS = [
     *sorted(set((ROOT / "docs").rglob("*.md")) - {UPGRADING}),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),

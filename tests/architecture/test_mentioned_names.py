@@ -14,7 +14,7 @@ PACKAGE = ROOT / "fairlead"
 SOURCES = [path for folder in ("fairlead", "tests", "bench", "scripts") for path in (ROOT / folder).rglob("*.py")]
 FOLDERS = {ROOT / "docs", *(folder for path in SOURCES for folder in path.parents)}
 DOCUMENTS = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
-DOCUMENTS.remove(ROOT / "docs" / "upgrading.md")  # it lists names that are gone
+DOCUMENTS.remove(ROOT / "docs" / "upgrades.md")  # it lists names that are gone
 DEVELOPER_DOCUMENTS = (ROOT / "docs" / "request-path.md", ROOT / "CONTRIBUTING.md")
 
 EXAMPLES = frozenset(

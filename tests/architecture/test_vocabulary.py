@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "fairlead").rglob("*.py"))
 DOCUMENTS = [*sorted((ROOT / "docs").rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
-DOCUMENTS.remove(ROOT / "docs" / "upgrading.md")  # it lists names that are gone
+DOCUMENTS.remove(ROOT / "docs" / "upgrades.md")  # it lists names that are gone
 DEVELOPMENT_FILES = [
     *(ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run", "SECURITY.md")),
     *(path for folder in ("scripts", "examples") for path in sorted((ROOT / folder).iterdir()) if path.is_file()),

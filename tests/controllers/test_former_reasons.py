@@ -15,7 +15,7 @@ from fairlead.registry.conditions import condition
 from tests.controllers.condition_reasons import iter_constants, iter_reasons
 from tests.harness.registry import open_registry
 
-PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
+PAGE = Path(__file__).parents[2] / "docs" / "upgrades.md"
 CLUSTER_CONTROLLER = Path(fairlead.__file__).parent / "controllers" / "clusters"
 CONTAINER_STATES = {"Busy"}
 """A state of a container, not a reason."""
@@ -30,7 +30,7 @@ def test_the_code_uses_no_former_reason_and_all_current_ones() -> None:
 
 
 def test_the_page_about_upgrades_has_the_same_table() -> None:
-    section = PAGE.read_text().partition("## Reasons of conditions and Events")[2].partition("\n## ")[0]
+    section = PAGE.read_text().partition("### Reasons of conditions and Events")[2].partition("\n### ")[0]
     assert dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|$", section, re.MULTILINE)) == FORMER_REASONS
 
 

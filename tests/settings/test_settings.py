@@ -189,7 +189,7 @@ def test_problems_with_a_former_name_are_reported_under_that_name() -> None:
 
 
 def test_every_former_name_is_listed_for_upgrades() -> None:
-    page = PAGE.with_name("upgrading.md").read_text(encoding="utf-8")
+    page = PAGE.with_name("upgrades.md").read_text(encoding="utf-8")
     assert [alias for alias, name in ALIASES.items() if f"| `{alias}` | `{name}` |" not in page] == []
 
 
