@@ -13,10 +13,12 @@ import pytest
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.devcontainer import cgroups
 from fairlead.runner.engines.devcontainer.cgroups import PERIOD, TOOLS_MEMORY_BYTES, TOOLS_PROCESSES
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from tests.runner.harness.grants import UID, make_grant
 from tests.runner.harness.podman import require_podman
 
-GROUP = f"fairlead-{UID}"
+FOLDER = WorkspaceFolder(Path("/state/workspaces", UID))
+GROUP = cgroups.cgroup_name(FOLDER)
 GRANT = make_grant(memory_bytes=1 << 28, cpus=1.5, processes=128)
 MEMORY = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 FILES_1 = {"memory": MEMORY, "cpu": ("cpu.cfs_period_us", "cpu.cfs_quota_us"), "pids": ("pids.max",)}
@@ -76,7 +78,7 @@ def read(folder: Path, names: tuple[str, ...]) -> list[str]:
 
 
 def test_in_version_1_each_controller_has_its_limits(version_1: Path) -> None:
-    found = cgroups.create_cgroups(GRANT)
+    found = cgroups.create_cgroups(FOLDER, GRANT)
     folders = tuple(str(version_1 / each / GROUP) for each in cgroups.CONTROLLERS)
     assert (found.roots, found.tools, found.settings) == (folders, folders, ())
     box = {controller: version_1 / controller / GROUP / "box" for controller in FILES_1}
@@ -89,7 +91,7 @@ def test_in_version_1_each_controller_has_its_limits(version_1: Path) -> None:
 
 def test_in_version_2_the_limits_of_the_box_follow_when_nothing_is_in_the_outer_group(version_2: Path) -> None:
     """The kernel refuses a process to enter a group that limits those below it."""
-    found = cgroups.create_cgroups(GRANT)
+    found = cgroups.create_cgroups(FOLDER, GRANT)
     group = version_2 / GROUP
     assert (found.roots, found.tools) == ((str(group),), (str(group / "tools"),))
     outer = [str((1 << 28) + TOOLS_MEMORY_BYTES), "0", f"150000 {PERIOD}", str(128 + TOOLS_PROCESSES)]
@@ -105,7 +107,7 @@ def test_in_version_2_the_limits_of_the_box_follow_when_nothing_is_in_the_outer_
 
 
 def test_in_version_2_a_workspace_cannot_use_up_the_groups_of_the_machine(version_2: Path) -> None:
-    cgroups.create_cgroups(GRANT)
+    cgroups.create_cgroups(FOLDER, GRANT)
     assert (version_2 / GROUP / "cgroup.max.descendants").read_text() == str(cgroups.MAX_GROUPS)
 
 
@@ -117,14 +119,14 @@ def test_a_machine_whose_root_offers_no_limits_is_named(version_2: Path, monkeyp
 
     monkeypatch.setattr(Path, "write_text", refuse)
     with pytest.raises(EngineError, match=r"cannot have limits of memory, cpu, pids \(Device or resource busy\)"):
-        cgroups.create_cgroups(GRANT)
+        cgroups.create_cgroups(FOLDER, GRANT)
 
 
 def test_a_kernel_that_does_not_account_for_swap_gets_no_limit_of_it(
     version_1: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(FILES_1, "memory", MEMORY[:1])
-    cgroups.create_cgroups(GRANT)
+    cgroups.create_cgroups(FOLDER, GRANT)
     assert not list(version_1.rglob("memory.memsw*"))
     assert read(version_1 / "memory" / GROUP / "box", MEMORY[:1]) == [str(1 << 28)]
 
@@ -136,7 +138,7 @@ def test_controllers_that_share_a_folder_have_one_group(version_1: Path) -> None
     (version_1 / "cpu,cpuacct").mkdir()
     for name in ("cpu", "cpuacct"):
         (version_1 / name).symlink_to("cpu,cpuacct")
-    found = cgroups.create_cgroups(GRANT)
+    found = cgroups.create_cgroups(FOLDER, GRANT)
     assert [Path(each).parent.name for each in found.roots] == ["memory", "cpu,cpuacct", "pids", "devices", "freezer"]
 
 
@@ -164,7 +166,7 @@ def test_controllers_that_a_machine_with_version_1_does_not_have_are_missing(ver
 @pytest.mark.parametrize("version", ["version_1", "version_2"])
 def test_the_workspace_owns_no_file_with_a_limit(version: str, request: pytest.FixtureRequest) -> None:
     root: Path = request.getfixturevalue(version)
-    cgroups.create_cgroups(GRANT)
+    cgroups.create_cgroups(FOLDER, GRANT)
     owned = {path.name.removesuffix(".owner"): path for path in root.rglob("*.owner")}
     assert set(owned) <= {"box", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks"}
     assert {path.read_text() for path in owned.values()} == {str(GRANT.first_uid)}
@@ -173,26 +175,26 @@ def test_the_workspace_owns_no_file_with_a_limit(version: str, request: pytest.F
 
 def test_groups_of_the_real_kernel_are_made_anew_with_other_limits_and_end_what_is_in_them() -> None:
     require_podman()
-    uid = f"test-of-limits-{os.getpid()}"
+    folder = WorkspaceFolder(Path("/state/workspaces", f"test-of-limits-{os.getpid()}"))
     started: list[subprocess.Popen[bytes]] = []
     try:
         for cpus, memory in ((2.0, 1 << 30), (0.5, 1 << 28), (1.0, 1 << 29)):
-            made = asyncio.run(cgroups.renew_cgroups(make_grant(uid=uid, cpus=cpus, memory_bytes=memory)))
+            made = asyncio.run(cgroups.renew_cgroups(folder, make_grant(cpus=cpus, memory_bytes=memory)))
             for path, value in made.settings:
                 Path(path).write_text(value)
-            box = cgroups.find_box(uid, "memory")
+            box = cgroups.find_box(folder, "memory")
             limits = [box / name for name in ("memory.max", "memory.limit_in_bytes")]
             assert [int(each.read_text()) for each in limits if each.exists()] == [memory]
             started.append(subprocess.Popen(["sleep", "600"]))
-            for folder in made.tools:
-                Path(folder, "cgroup.procs").write_text(str(started[-1].pid))
+            for tools in made.tools:
+                Path(tools, "cgroup.procs").write_text(str(started[-1].pid))
         assert [each.poll() for each in started] == [-signal.SIGKILL, -signal.SIGKILL, None]
     finally:
         for each in started:
             each.kill()
             each.wait()
-        cgroups.remove_cgroups(uid)
-    assert not [root for root in cgroups.list_roots(uid) if root.exists()]
+        cgroups.remove_cgroups(folder)
+    assert not [root for root in cgroups.list_roots(folder) if root.exists()]
 
 
 async def test_a_group_that_cannot_be_removed_is_named_with_its_processes(
@@ -200,24 +202,37 @@ async def test_a_group_that_cannot_be_removed_is_named_with_its_processes(
 ) -> None:
     monkeypatch.setattr(cgroups, "REMOVAL_SECONDS", 0.1)
     monkeypatch.setattr(os, "kill", lambda pid, number: None)
-    cgroups.create_cgroups(GRANT)
+    cgroups.create_cgroups(FOLDER, GRANT)
     (version_1 / "pids" / GROUP / "box" / "cgroup.procs").write_text("17\n")
     with pytest.raises(EngineError, match=r"memory/fairlead-.* cannot be removed; processes .* do not end: 17$"):
-        await cgroups.renew_cgroups(GRANT)
+        await cgroups.renew_cgroups(FOLDER, GRANT)
 
 
 def test_what_is_left_in_a_group_ends_when_it_is_removed(version_1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
-    cgroups.create_cgroups(GRANT)
+    cgroups.create_cgroups(FOLDER, GRANT)
     (version_1 / "pids" / GROUP / "box" / "cgroup.procs").write_text("17\n18\n")
     (version_1 / "pids" / GROUP / "cgroup.procs").write_text("19\n")
-    cgroups.remove_cgroups(UID)
+    cgroups.remove_cgroups(FOLDER)
     assert killed == [(17, signal.SIGKILL), (18, signal.SIGKILL), (19, signal.SIGKILL)]
 
 
 def test_the_folder_of_a_controller_is_found_in_both_versions(root: Path) -> None:
-    assert cgroups.find_box(UID, "memory") == root / "memory" / GROUP / "box"
+    assert cgroups.find_box(FOLDER, "memory") == root / "memory" / GROUP / "box"
     (root / "cgroup.controllers").touch()
-    assert cgroups.find_box(UID, "memory") == root / GROUP / "box"
+    assert cgroups.find_box(FOLDER, "memory") == root / GROUP / "box"
     assert cgroups.read_pids(root / "missing") == []
+
+
+def test_two_runners_on_one_machine_may_have_workspaces_with_the_same_uid(
+    version_1: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the server was copied, for example. One that ends its own leaves the other's alone."""
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+    for pid, folder in ((17, FOLDER), (18, WorkspaceFolder(Path("/other/workspaces", UID)))):
+        cgroups.create_cgroups(folder, GRANT)
+        (cgroups.find_box(folder, "pids") / "cgroup.procs").write_text(f"{pid}\n")
+    cgroups.remove_cgroups(FOLDER)
+    assert killed == [17]

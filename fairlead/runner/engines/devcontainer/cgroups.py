@@ -11,6 +11,7 @@ of its cgroup namespace. For the same reason each holder has new groups.
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import signal
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import BOX, Grant
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "devices", "freezer")
@@ -48,11 +50,11 @@ class Cgroups:
     """Files, and what is written to them when the holder has left its root."""
 
 
-async def renew_cgroups(grant: Grant) -> Cgroups:
+async def renew_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
     """The groups of a new holder. What is left of an earlier one ends."""
     deadline = time.monotonic() + REMOVAL_SECONDS
-    remove_cgroups(grant.uid)
-    while left := [root for root in list_roots(grant.uid) if root.exists()]:
+    remove_cgroups(folder)
+    while left := [root for root in list_roots(folder) if root.exists()]:
         if time.monotonic() > deadline:
             pids = sorted({pid for root in left for path in _list_below(root) for pid in read_pids(path)})
             raise EngineError(
@@ -61,15 +63,15 @@ async def renew_cgroups(grant: Grant) -> Cgroups:
                 f"{', '.join(map(str, pids)) or 'none'}",
             )
         await asyncio.sleep(0.02)
-        remove_cgroups(grant.uid)
-    return create_cgroups(grant)
+        remove_cgroups(folder)
+    return create_cgroups(folder, grant)
 
 
-def create_cgroups(grant: Grant) -> Cgroups:
+def create_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
     """Creates the groups, and sets their limits. Memory is without swap: a limit that swap extends is none."""
     if is_unified():
         _offer_controllers()
-    roots = list(list_roots(grant.uid))
+    roots = list(list_roots(folder))
     quota = int(grant.cpus * PERIOD)
     outer = describe_limits(grant.memory_bytes + TOOLS_MEMORY_BYTES, grant.processes + TOOLS_PROCESSES, quota)
     inner = describe_limits(grant.memory_bytes, grant.processes, quota)
@@ -96,15 +98,15 @@ def create_cgroups(grant: Grant) -> Cgroups:
     )
 
 
-def find_box(uid: str, controller: str) -> Path:
+def find_box(folder: WorkspaceFolder, controller: str) -> Path:
     """The folder of a controller for the container and builds of a workspace."""
     parent = ROOT if is_unified() else ROOT / controller
-    return parent / cgroup_name(uid) / BOX
+    return parent / cgroup_name(folder) / BOX
 
 
-def remove_cgroups(uid: str) -> None:
+def remove_cgroups(folder: WorkspaceFolder) -> None:
     """Ends what is left in them. The kernel removes processes a little later; the next removal tries again."""
-    for root in list_roots(uid):
+    for root in list_roots(folder):
         if (root / "cgroup.kill").exists():  # of version 2 only; there, none can escape by starting another
             _write(root / "cgroup.kill", "1")
         for path in _list_below(root):
@@ -115,12 +117,12 @@ def remove_cgroups(uid: str) -> None:
                 path.rmdir()
 
 
-def list_roots(uid: str) -> Iterator[Path]:
+def list_roots(folder: WorkspaceFolder) -> Iterator[Path]:
     if is_unified():
-        yield ROOT / cgroup_name(uid)
+        yield ROOT / cgroup_name(folder)
     else:  # some controllers have one folder for both, and links with their names
         parents = dict.fromkeys((ROOT / each).resolve() for each in CONTROLLERS if (ROOT / each).is_dir())
-        yield from (parent / cgroup_name(uid) for parent in parents)
+        yield from (parent / cgroup_name(folder) for parent in parents)
 
 
 def read_pids(folder: Path) -> list[int]:
@@ -130,8 +132,10 @@ def read_pids(folder: Path) -> list[int]:
         return []
 
 
-def cgroup_name(uid: str) -> str:
-    return f"fairlead-{uid}"
+def cgroup_name(folder: WorkspaceFolder) -> str:
+    """Another runner on this machine may have a workspace with the same uid, of a copied server for example."""
+    place = hashlib.sha256(str(folder.root).encode()).hexdigest()[:8]
+    return f"fairlead-{folder.uid}-{place}"
 
 
 def is_unified() -> bool:

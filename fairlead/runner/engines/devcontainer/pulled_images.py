@@ -116,7 +116,7 @@ class PulledImages:
         plan = HolderPlan(
             first_uid=grant.first_uid,
             network=network,
-            cgroups=await renew_cgroups(grant),
+            cgroups=await renew_cgroups(folder, grant),
             root=str(folder.mount_point),
             hostname="images",
             binds=(

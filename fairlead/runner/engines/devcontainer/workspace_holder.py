@@ -129,7 +129,7 @@ class HolderFactory:
         return HolderPlan(
             first_uid=self.grant.first_uid,
             network=self.network,
-            cgroups=await renew_cgroups(self.grant),
+            cgroups=await renew_cgroups(self.folder, self.grant),
             root=str(self.folder.mount_point),
             hostname=self.grant.project[:63],
             binds=binds,
