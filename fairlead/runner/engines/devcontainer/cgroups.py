@@ -15,7 +15,7 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,6 +106,7 @@ def find_box(folder: WorkspaceFolder, controller: str) -> Path:
 
 def remove_cgroups(folder: WorkspaceFolder) -> None:
     """Ends what is left in them. The kernel removes processes a little later; the next removal tries again."""
+    thaw_groups(list_roots(folder))
     for root in list_roots(folder):
         if (root / "cgroup.kill").exists():  # of version 2 only; there, none can escape by starting another
             _write(root / "cgroup.kill", "1")
@@ -115,6 +116,14 @@ def remove_cgroups(folder: WorkspaceFolder) -> None:
                     os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(OSError):
                 path.rmdir()
+
+
+def thaw_groups(roots: Iterable[Path]) -> None:
+    """In version 1, what a workspace has frozen in groups of its own cannot be killed."""
+    for root in roots:
+        for path in _list_below(root) if (root / "freezer.state").exists() else ():
+            with contextlib.suppress(OSError):
+                _write(path / "freezer.state", "THAWED")
 
 
 def list_roots(folder: WorkspaceFolder) -> Iterator[Path]:
