@@ -23,7 +23,12 @@ GRANT = make_grant(memory_bytes=1 << 28, cpus=1.5, processes=128)
 MEMORY = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 FILES_1 = {"memory": MEMORY, "cpu": ("cpu.cfs_period_us", "cpu.cfs_quota_us"), "pids": ("pids.max",)}
 LIMITS_2 = ("memory.max", "memory.swap.max", "cpu.max", "pids.max")
-FILES_2 = ("cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "cgroup.max.descendants")
+FILES_2 = (
+    *("cgroup.controllers", "cgroup.events", "cgroup.freeze", "cgroup.kill", "cgroup.max.depth"),
+    *("cgroup.max.descendants", "cgroup.pressure", "cgroup.procs", "cgroup.stat", "cgroup.subtree_control"),
+    *("cgroup.threads", "cgroup.type"),
+)
+"""What Linux 6.1 has in each group of version 2, also without controllers."""
 
 
 @pytest.fixture
@@ -216,6 +221,12 @@ def test_what_is_left_in_a_group_ends_when_it_is_removed(version_1: Path, monkey
     (version_1 / "pids" / GROUP / "cgroup.procs").write_text("19\n")
     cgroups.remove_cgroups(FOLDER)
     assert killed == [(17, signal.SIGKILL), (18, signal.SIGKILL), (19, signal.SIGKILL)]
+
+
+def test_in_version_2_the_kernel_ends_all_of_a_group_at_once(version_2: Path) -> None:
+    cgroups.create_cgroups(FOLDER, GRANT)
+    cgroups.remove_cgroups(FOLDER)
+    assert (version_2 / GROUP / "cgroup.kill").read_text() == "1"
 
 
 def test_the_folder_of_a_controller_is_found_in_both_versions(root: Path) -> None:
