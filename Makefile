@@ -57,7 +57,7 @@ test-upgrade: $(TEST) test-tools ## start this version on the data of every rele
 test-runner: $(TEST) test-tools ## kill a real runner with kill -9 in each phase of up, stop and delete: ROUNDS=30 with small processes, CONTAINER_ROUNDS=12 with dev containers
 	@RUNNER_ROUNDS=$(or $(ROUNDS),30) CONTAINER_ROUNDS=$(or $(CONTAINER_ROUNDS),12) $(BIN)/pytest -n 0 tests/live/test_runner.py tests/live/devcontainer_rounds.py $(ARGS)
 
-# An emulated processor is 10 to 40 times slower, so tests have an hour each. The quickest come first.
+# An emulated processor is slow, so tests have an hour each. The quickest come first.
 CGROUP2_TESTS := $(addprefix tests/runner/engines/test_,cgroups.py limits.py holder_attacks.py devcontainer_session.py)
 test-cgroup2: $(TEST) test-tools ## the limits of dev containers, and attacks on them, in a virtual machine with version 2 of cgroups alone: RUNTIME=runc has no crun, INIT=small no systemd, ARGS=FILE runs other tests; as root
 	@scripts/setup-tools.sh vm
