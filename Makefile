@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: docs reference manifests help up test audit lock test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist release sbom test-container bench-console
+.PHONY: docs reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist release sbom test-container bench-console
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -56,6 +56,12 @@ test-upgrade: $(TEST) test-tools ## start this version on the data of every rele
 
 test-runner: $(TEST) test-tools ## kill a real runner with kill -9 in each phase of up, stop and delete: ROUNDS=30 with small processes, CONTAINER_ROUNDS=12 with dev containers
 	@RUNNER_ROUNDS=$(or $(ROUNDS),30) CONTAINER_ROUNDS=$(or $(CONTAINER_ROUNDS),12) $(BIN)/pytest -n 0 tests/live/test_runner.py tests/live/devcontainer_rounds.py $(ARGS)
+
+# An emulated processor is slow, so tests have an hour each. The quickest come first.
+CGROUP2_TESTS := $(addprefix tests/runner/engines/test_,cgroups.py limits.py holder_attacks.py devcontainer_session.py)
+test-cgroup2: $(TEST) test-tools ## the limits of dev containers, and attacks on them, in a virtual machine with version 2 of cgroups alone: RUNTIME=runc has no crun, INIT=small no systemd, ARGS=FILE runs other tests; as root
+	@scripts/setup-tools.sh vm
+	@RUNTIME="$(RUNTIME)" INIT="$(INIT)" scripts/run-in-vm.sh .venv/bin/pytest -n 0 -v -p no:cacheprovider --timeout=3600 $(or $(ARGS),$(CGROUP2_TESTS))
 
 test-kubernetes-engine: $(TEST) test-tools ## workspaces in Pods of a real node, with a runner killed ROUNDS=8 times in each step of up, and in stop and delete: REFERENCE=DIR as for test-reference
 	@test -n "$(REFERENCE)" || { echo 'error: REFERENCE is not set; run: REFERENCE=DIR make test-kubernetes-engine, where DIR/bin has the binaries of Kubernetes' >&2; exit 2; }

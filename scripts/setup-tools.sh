@@ -13,6 +13,7 @@
 #   axe           the accessibility rules of axe-core, in .tools/axe
 #   podman        podman with runc, for workspaces; with netavark, for the tests of the container image
 #   qemu          the emulator that builds and runs containers of other architectures; only `make test-container` uses it
+#   vm            the emulator of virtual machines; only `make test-cgroup2` uses it
 #   devcontainer  the dev container CLI, in .tools/bin; with a Node.js 20 of its own if that of the machine is older
 #   oidc          the OpenID provider `oidc-provider` for tests of single sign-on, in .tools/oidc-provider
 #   promtool      the tool of Prometheus that tests its rules, in .tools/bin
@@ -149,6 +150,13 @@ install_chromium() {
     scripts/apt-install.sh "${packages[@]}" || missing "could not install chromium; tests of the web console are skipped"
 }
 
+install_vm() {
+    case "$(uname -m)" in
+        aarch64) install_package qemu-system-aarch64 qemu-system-arm ;;
+        *) install_package qemu-system-x86_64 qemu-system-x86 ;;
+    esac
+}
+
 build_workspace_image() {
     if [[ $(id -u) != 0 ]] || ! have podman || ! have mmdebstrap; then
         missing "the image for tests of workspaces needs root, podman and mmdebstrap"
@@ -177,6 +185,7 @@ for tool in "$@"; do
         groff) install_package groff groff-base ;;
         podman) install_podman ;;
         qemu) install_package qemu-aarch64-static qemu-user-static ;;
+        vm) install_vm ;;
         devcontainer) install_devcontainer ;;
         workspace) build_workspace_image ;;
         *) say "error: unknown tool $tool; see the list in $0"; exit 2 ;;

@@ -21,7 +21,7 @@ from fairlead.runner.engines.contract import (
     Reason,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.devcontainer.cgroups import find_box, list_roots, read_pids
+from fairlead.runner.engines.devcontainer.cgroups import find_box, read_pids
 from fairlead.runner.engines.devcontainer.configuration import raise_refusals
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.holder import Bind, find_holder
@@ -32,7 +32,7 @@ from fairlead.runner.engines.devcontainer.settings import Deadlines
 from fairlead.runner.engines.devcontainer.workspace_holder import SHIM, HolderFactory
 from fairlead.runner.engines.measurement import list_cgroup_pids, list_cgroups
 from tests.harness.eventually import eventually
-from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.podman import IMAGE, Containers, list_groups
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
@@ -57,7 +57,7 @@ def make_spec(containers: Containers, uid: str, files: Mapping[str, str] | str) 
 
 def assert_nothing_left(containers: Containers, uid: str) -> None:
     assert not (containers.folder / "state/workspaces" / uid).exists()
-    assert [str(path) for path in list_roots(uid) if path.exists()] == []
+    assert list_groups(uid) == []
     left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if uid in read_text(path)]
     assert [read_text(path) for path in left] == []
 
@@ -162,7 +162,9 @@ async def test_delete_works_in_every_step_of_up(containers: Containers, uid: str
     await asyncio.wait((up, asyncio.create_task(task.wait_for_step(step))), return_when=asyncio.FIRST_COMPLETED)
     assert not up.done()
     if step == "Build":
-        await eventually(lambda: list_cgroup_pids(find_box(uid, "pids")))  # the build has begun
+        await eventually(
+            lambda: list_cgroup_pids(find_box(open_folder(engine.settings.state_folder, uid), "pids"))
+        )  # the build has begun
     task.is_cancelled = True
     up.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -244,4 +246,4 @@ async def test_a_killed_holder_leaves_nothing_running_and_the_workspace_comes_ba
 
 
 def list_holder_pids(uid: str) -> list[int]:
-    return [pid for root in list_roots(uid) for folder in list_cgroups(root) for pid in read_pids(folder)]
+    return [pid for root in list_groups(uid) for folder in list_cgroups(Path(root)) for pid in read_pids(folder)]

@@ -18,6 +18,7 @@ from fairlead.runner.engines.contract import ContainerState, EngineError, ExecOp
 from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.programs import run_program
 from fairlead.runner.engines.sessions import list_pids, read_mark
 from tests.harness.eventually import eventually
@@ -116,7 +117,7 @@ async def test_the_workspace_cannot_change_its_own_secrets_folder(running: Runni
 
 
 async def test_the_container_has_the_limits_and_no_way_to_more_privileges(running: Running) -> None:
-    memory, processes = (read_limit(controller, *names) for controller, *names in LIMIT_FILES)
+    memory, processes = (read_limit(running, controller, *names) for controller, *names in LIMIT_FILES)
     assert (memory, processes) == (SMALL.memory_bytes, SMALL.processes)
     assert not json.loads(running.inspect())[0]["HostConfig"]["Privileged"]
     status = await running.run("cat /proc/self/status", user="root")
@@ -306,8 +307,8 @@ async def test_delete_leaves_nothing(running: Running) -> None:
     assert os.listdir("/etc")
 
 
-def read_limit(controller: str, *names: str) -> int:
-    box = find_box(UID, controller)
+def read_limit(running: Running, controller: str, *names: str) -> int:
+    box = find_box(open_folder(running.engine.settings.state_folder, UID), controller)
     return next(int((box / name).read_text()) for name in names if (box / name).exists())
 
 

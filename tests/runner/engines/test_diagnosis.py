@@ -24,6 +24,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(tmp_path / "catatonit", "exit 0")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(diagnosis, "OLDEST_KERNEL", (1, 0))
+    monkeypatch.setattr(diagnosis, "list_missing_controllers", lambda: [])
     return tmp_path
 
 
@@ -69,6 +70,13 @@ async def test_an_old_kernel_is_named(machine: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(diagnosis, "OLDEST_KERNEL", (99, 1))
     problems = await find_problems(machine)
     assert f"the kernel {os.uname().release} is older than 99.1" in problems["kernel"].problem
+
+
+async def test_limits_that_the_kernel_cannot_set_are_named(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "list_missing_controllers", lambda: ["memory", "pids"])
+    problems = await find_problems(machine)
+    assert problems["control groups"].problem == "the machine has no control groups for memory, pids"
+    assert problems["control groups"].is_fatal
 
 
 async def test_a_full_disk_and_missing_name_servers_do_not_keep_a_runner_from_starting(

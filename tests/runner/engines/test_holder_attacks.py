@@ -9,12 +9,30 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
-from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.podman import IMAGE, Containers, list_groups
 from tests.runner.harness.tasks import RecordedTask
 
 UID = "401de7a7-0000-4000-8000-000000000001"
 KERNEL = "core_pattern hostname domainname shmmax msgmax pid_max pty/max modprobe"
 CGROUPS = "cpuset blkio none,name=systemd"
+LIMITS_1 = (
+    "*/box/*limit_in_bytes */box/pids.max */box/cpu.cfs_quota_us */box/memory.oom_control */box/freezer.state "
+    "*/box/devices.allow */release_agent memory/cgroup.procs pids/cgroup.procs cpu/cgroup.procs devices/cgroup.procs"
+)
+LIMITS_2 = (
+    "*.max box/*.max box/memory.high box/memory.oom.group box/cpu.weight box/cgroup.max.* box/cgroup.freeze "
+    "box/cgroup.type cgroup.max.* cgroup.freeze cgroup.subtree_control tools/cgroup.procs tools/cgroup.subtree_control"
+)
+FREEZE = """
+sleep 4247 >/dev/null 2>&1 &
+for folder in /sys/fs/cgroup/freezer/box /sys/fs/cgroup/box; do
+    mkdir "$folder/ice" 2>/dev/null || continue
+    echo $! >"$folder/ice/cgroup.procs"
+    if [ -e "$folder/ice/cgroup.freeze" ]; then echo 1 >"$folder/ice/cgroup.freeze"; fi
+    if [ -e "$folder/ice/freezer.state" ]; then echo FROZEN >"$folder/ice/freezer.state"; fi
+    echo frozen
+done
+"""
 PROBES = {
     "settings of the kernel": f"for f in {KERNEL}; do echo 1 >/proc/sys/kernel/$f && echo REACHED $f; done",
     "settings of its network": "echo 1 >/proc/sys/net/ipv4/ip_forward && echo REACHED",
@@ -38,12 +56,11 @@ for number, (family, kind, protocol) in enumerate(((2, 3, 1), (17, 3, 0), (2, 2,
     except OSError as error:
         print(error)
 '""",
-    "limits": "cd /sys/fs/cgroup; for f in */box/*limit_in_bytes */box/pids.max */box/cpu.cfs_quota_us */cgroup.procs "
-    "*/box/memory.oom_control */box/freezer.state */box/devices.allow */release_agent box/memory.max box/pids.max; do "
+    "limits": f"cd /sys/fs/cgroup; for f in {LIMITS_1} {LIMITS_2}; do "
     "if [ -e $f ]; then echo 0 >$f && echo REACHED $f; fi; done",
     "groups of the machine": f"unshare -m -C sh -c 'for o in {CGROUPS}; do mount -t cgroup -o $o x /tmp || continue; "
     "mkdir /tmp/x && echo REACHED; echo /x >/tmp/release_agent && echo REACHED; echo 1 >/tmp/cgroup.procs && "
-    "echo REACHED; umount /tmp; done'",
+    "echo REACHED; umount /tmp; done; mount -t cgroup2 x /tmp && ls /tmp | grep slice && echo REACHED'",
     "open files of the machine": "for f in /proc/self/fd/*; do [ -d $f ] && [ $f/. -ef /proc/self/fd/. ] || "
     "case $(readlink $f) in /memfd:*|/proc/*|pipe:*|/dev/null|'') ;; *) echo REACHED $(readlink $f);; esac; done",
     "processes of the machine": "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep '[p]ytest' && echo REACHED",
@@ -70,3 +87,13 @@ def test_the_probes_run_as_root_of_the_holder(prepared: Containers) -> None:
         "0",
         "REACHED",
     ]
+
+
+async def test_a_process_that_a_workspace_has_frozen_does_not_keep_it_from_being_deleted(
+    prepared: Containers,
+) -> None:
+    """In version 1 of cgroups, a frozen process does not even end when it is killed. This test comes last."""
+    frozen = prepared.run(UID, "/bin/sh", "-c", FREEZE)
+    assert frozen.split() == ["frozen"]
+    await asyncio.wait_for(prepared.engine().delete(UID, RecordedTask("task-2")), 60)
+    assert list_groups(UID) == []

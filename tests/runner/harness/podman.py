@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import Limits
-from fairlead.runner.engines.devcontainer.cgroups import list_roots
 from fairlead.runner.engines.devcontainer.cleanup import remove_everything
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.firewall import chain_name, list_routing_rules
@@ -156,10 +155,15 @@ def list_leftovers(uid: str, first_uid: int) -> list[str]:
     """What is left on the machine of a workspace with this uid and these ids, apart from its folder."""
     network = network_name(first_uid)
     found = [str(path) for path in (NAMESPACES / network, Path("/sys/class/net", network)) if path.exists()]
-    found += [str(path) for path in list_roots(uid) if path.exists()]
+    found += list_groups(uid)
     owners = range(first_uid, first_uid + IDS_PER_WORKSPACE)
     found += [str(pid) for pid in list_pids() if _read_owner(Path(f"/proc/{pid}")) in owners and read_process(pid)]
     return found
+
+
+def list_groups(uid: str) -> list[str]:
+    """The control groups of workspaces with this uid, of all runners of this machine."""
+    return sorted(str(path) for depth in ("", "*/") for path in Path("/sys/fs/cgroup").glob(f"{depth}fairlead-{uid}*"))
 
 
 def _read_owner(path: Path) -> int:

@@ -2,27 +2,37 @@
 
 One contains everything in its holder, the tools included. Below it is `box`, for the container and for builds, with the
 limits of the template. It belongs to the root user of the holder, so that podman can start containers in it: that user
-can divide the limits, and not raise them. Both versions of cgroups are supported. In version 2, a group with processes
-cannot limit those below it, so the tools have a group of their own beside the box.
+can divide the limits, and not raise them. Both versions of cgroups are supported.
+
+In version 2, a group that limits those below it has no processes of its own. So the tools have a group beside the box,
+and the limits of the box follow once the holder has begun: it has to be in the outer group when that becomes the root
+of its cgroup namespace. For the same reason each holder has new groups.
 """
 
+import asyncio
 import contextlib
+import hashlib
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import BOX, Grant
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "devices", "freezer")
 """In version 1. runc does not start without the last two."""
+CONTROLLERS_2 = ("memory", "cpu", "pids")
 TOOLS = "tools"
 DELEGATED = ("", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control", "tasks")
 PERIOD = 100_000
 TOOLS_MEMORY_BYTES, TOOLS_PROCESSES = 1 << 30, 512
 """What podman and the dev container CLI may use at most, beside what the template gives to the workspace."""
+REMOVAL_SECONDS = 30.0
 MAX_GROUPS = 512
 """Which a workspace may have below its own: the kernel has 65,535 with memory limits for the whole machine. Version 1
 has no such limit."""
@@ -36,42 +46,70 @@ class Cgroups:
     """What the holder sees as the root."""
     tools: tuple[str, ...]
     """Where its programs start."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Files, and what is written to them when the holder has left its root."""
 
 
-def ensure_cgroups(grant: Grant) -> Cgroups:
+async def renew_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
+    """The groups of a new holder. What is left of an earlier one ends."""
+    deadline = time.monotonic() + REMOVAL_SECONDS
+    remove_cgroups(folder)
+    while left := [root for root in list_roots(folder) if root.exists()]:
+        if time.monotonic() > deadline:
+            pids = sorted({pid for root in left for path in _list_below(root) for pid in read_pids(path)})
+            raise EngineError(
+                Reason.ENGINE_UNAVAILABLE,
+                f"the control group {left[0]} of an earlier start cannot be removed; processes there that do not end: "
+                f"{', '.join(map(str, pids)) or 'none'}",
+            )
+        await asyncio.sleep(0.02)
+        remove_cgroups(folder)
+    return create_cgroups(folder, grant)
+
+
+def create_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
     """Creates the groups, and sets their limits. Memory is without swap: a limit that swap extends is none."""
-    roots = list(list_roots(grant.uid))
-    outer = (grant.memory_bytes + TOOLS_MEMORY_BYTES, grant.processes + TOOLS_PROCESSES)
-    for root in roots:
-        (root / BOX).mkdir(parents=True, exist_ok=True)
     if is_unified():
-        (roots[0] / TOOLS).mkdir(exist_ok=True)
-        _write(ROOT / "cgroup.subtree_control", "+memory +cpu +pids")
-        _write(roots[0] / "cgroup.subtree_control", "+memory +cpu +pids")
+        _offer_controllers()
+    roots = list(list_roots(folder))
+    quota = int(grant.cpus * PERIOD)
+    outer = describe_limits(grant.memory_bytes + TOOLS_MEMORY_BYTES, grant.processes + TOOLS_PROCESSES, quota)
+    inner = describe_limits(grant.memory_bytes, grant.processes, quota)
     for root in roots:
-        if (root / BOX / "cpu.cfs_quota_us").exists():  # else the one around it cannot become lower
-            _write(root / BOX / "cpu.cfs_quota_us", "-1")
-    for folder, (memory, processes) in (("", outer), (BOX, (grant.memory_bytes, grant.processes))):
-        for root in roots:
-            _limit(root / folder, memory, processes, int(grant.cpus * PERIOD))
-    for root in roots:
+        (root / BOX).mkdir(parents=True)
+        for path, value in _choose(root, outer, root):
+            _write(path, value)
         for name in DELEGATED:
             _give(root / BOX / name, grant.first_uid)
-        if is_unified():  # to move a process to the box needs this, too; processes cannot stay there
-            _give(root / "cgroup.procs", grant.first_uid)
-    tools = [str(root / TOOLS) if is_unified() else str(root) for root in roots]
-    return Cgroups(tuple(map(str, roots)), tuple(tools))
+    if not is_unified():
+        for root in roots:
+            for path, value in _choose(root / BOX, inner, root):
+                _write(path, value)
+        folders = tuple(map(str, roots))
+        return Cgroups(roots=folders, tools=folders)
+    root = roots[0]
+    (root / TOOLS).mkdir()
+    _give(root / "cgroup.procs", grant.first_uid)  # to move a process to the box needs this, too; none can stay here
+    settings = [(root / "cgroup.subtree_control", _enable()), *_choose(root / BOX, inner, root)]
+    return Cgroups(
+        roots=(str(root),),
+        tools=(str(root / TOOLS),),
+        settings=tuple((str(path), value) for path, value in settings),
+    )
 
 
-def find_box(uid: str, controller: str) -> Path:
+def find_box(folder: WorkspaceFolder, controller: str) -> Path:
     """The folder of a controller for the container and builds of a workspace."""
     parent = ROOT if is_unified() else ROOT / controller
-    return parent / cgroup_name(uid) / BOX
+    return parent / cgroup_name(folder) / BOX
 
 
-def remove_cgroups(uid: str) -> None:
+def remove_cgroups(folder: WorkspaceFolder) -> None:
     """Ends what is left in them. The kernel removes processes a little later; the next removal tries again."""
-    for root in list_roots(uid):
+    thaw_groups(list_roots(folder))
+    for root in list_roots(folder):
+        if (root / "cgroup.kill").exists():  # of version 2 only; there, none can escape by starting another
+            _write(root / "cgroup.kill", "1")
         for path in _list_below(root):
             for pid in read_pids(path):
                 with contextlib.suppress(ProcessLookupError):
@@ -80,11 +118,20 @@ def remove_cgroups(uid: str) -> None:
                 path.rmdir()
 
 
-def list_roots(uid: str) -> Iterator[Path]:
+def thaw_groups(roots: Iterable[Path]) -> None:
+    """In version 1, what a workspace has frozen in groups of its own cannot be killed."""
+    for root in roots:
+        for path in _list_below(root) if (root / "freezer.state").exists() else ():
+            with contextlib.suppress(OSError):
+                _write(path / "freezer.state", "THAWED")
+
+
+def list_roots(folder: WorkspaceFolder) -> Iterator[Path]:
     if is_unified():
-        yield ROOT / cgroup_name(uid)
-    else:
-        yield from (ROOT / each / cgroup_name(uid) for each in CONTROLLERS if (ROOT / each).is_dir())
+        yield ROOT / cgroup_name(folder)
+    else:  # some controllers have one folder for both, and links with their names
+        parents = dict.fromkeys((ROOT / each).resolve() for each in CONTROLLERS if (ROOT / each).is_dir())
+        yield from (parent / cgroup_name(folder) for parent in parents)
 
 
 def read_pids(folder: Path) -> list[int]:
@@ -94,8 +141,10 @@ def read_pids(folder: Path) -> list[int]:
         return []
 
 
-def cgroup_name(uid: str) -> str:
-    return f"fairlead-{uid}"
+def cgroup_name(folder: WorkspaceFolder) -> str:
+    """Another runner on this machine may have a workspace with the same uid, of a copied server for example."""
+    place = hashlib.sha256(str(folder.root).encode()).hexdigest()[:8]
+    return f"fairlead-{folder.uid}-{place}"
 
 
 def is_unified() -> bool:
@@ -103,29 +152,53 @@ def is_unified() -> bool:
     return (ROOT / "cgroup.controllers").exists()
 
 
+def list_missing_controllers() -> list[str]:
+    """What the machine cannot limit, or the runtimes need."""
+    if is_unified():
+        offered = (ROOT / "cgroup.controllers").read_text().split()
+        return [each for each in CONTROLLERS_2 if each not in offered]
+    return [each for each in CONTROLLERS if not (ROOT / each).is_dir()]
+
+
 def _list_below(root: Path) -> list[Path]:
     """The folder and all below it, the deepest first."""
     return [Path(path) for path, _, _ in os.walk(root, topdown=False)]
 
 
-def _limit(folder: Path, memory: int, processes: int, quota: int) -> None:
-    """Sets those of the limits that this folder has files for."""
-    if (folder / "memory.memsw.limit_in_bytes").exists():  # it must never be below the other limit
-        _write(folder / "memory.memsw.limit_in_bytes", "-1")
-    values = {
-        "memory.limit_in_bytes": memory,
-        "memory.memsw.limit_in_bytes": memory,
-        "memory.max": memory,
-        "memory.swap.max": 0,
-        "cpu.cfs_period_us": PERIOD,
-        "cpu.cfs_quota_us": quota,
+def describe_limits(memory: int, processes: int, quota: int) -> dict[str, str]:
+    """Values by name of file, of both versions. In version 1, the limit with swap is never below the one without."""
+    return {
+        "memory.limit_in_bytes": str(memory),
+        "memory.memsw.limit_in_bytes": str(memory),
+        "memory.max": str(memory),
+        "memory.swap.max": "0",
+        "cpu.cfs_period_us": str(PERIOD),
+        "cpu.cfs_quota_us": str(quota),
         "cpu.max": f"{quota} {PERIOD}",
-        "pids.max": processes,
-        "cgroup.max.descendants": MAX_GROUPS,
+        "pids.max": str(processes),
+        "cgroup.max.descendants": str(MAX_GROUPS),
     }
-    for name, value in values.items():
-        if (folder / name).exists():
-            _write(folder / name, str(value))
+
+
+def _choose(folder: Path, limits: dict[str, str], known: Path) -> list[tuple[Path, str]]:
+    """Those of the limits that the kernel has files for, as the folder `known` shows."""
+    return [(folder / name, value) for name, value in limits.items() if (known / name).exists()]
+
+
+def _enable() -> str:
+    return " ".join(f"+{each}" for each in CONTROLLERS_2)
+
+
+def _offer_controllers() -> None:
+    """Lets groups at the top have limits. Systemd does so for some controllers only."""
+    try:
+        _write(ROOT / "cgroup.subtree_control", _enable())
+    except OSError as error:
+        raise EngineError(
+            Reason.ENGINE_UNAVAILABLE,
+            f"the control groups at {ROOT} cannot have limits of {', '.join(CONTROLLERS_2)} ({error.strerror}); "
+            "start the runner on the machine itself, not in a container, with a kernel that has these controllers",
+        ) from error
 
 
 def _give(path: Path, owner: int) -> None:

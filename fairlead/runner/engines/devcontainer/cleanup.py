@@ -18,7 +18,7 @@ async def end_holder(folder: WorkspaceFolder) -> None:
     if (holder := find_holder(folder.holder)) is not None:
         await holder.kill()
     folder.holder.unlink(missing_ok=True)
-    remove_cgroups(folder.uid)
+    remove_cgroups(folder)
 
 
 async def remove_everything(settings: Settings, folder: WorkspaceFolder) -> None:

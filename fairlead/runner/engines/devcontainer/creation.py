@@ -148,8 +148,8 @@ class Creation:
             self.images.save_in_background(holder, self.grant.repository, handed)
 
     async def _prepare(self) -> HolderFactory:
-        place = await prepare(self.settings, self.folder, self.grant)
-        return HolderFactory(self.settings, self.folder, self.grant, place, self.pulled.store())
+        network = await prepare(self.settings, self.folder, self.grant)
+        return HolderFactory(self.settings, self.folder, self.grant, network, self.pulled.store())
 
     async def _pull_images(self, factory: HolderFactory, holder: Holder, configuration: Configuration) -> Holder:
         """Pulls what the workspace begins with, once for all. The first time, the store appears with a new holder."""

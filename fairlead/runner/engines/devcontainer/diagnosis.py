@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairlead.core.findings import Finding
+from fairlead.runner.engines.devcontainer.cgroups import ROOT, list_missing_controllers
 from fairlead.runner.engines.devcontainer.network import find_name_servers
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
@@ -16,7 +17,8 @@ OLDEST_KERNEL = (5, 19)
 
 
 async def diagnose(settings: Settings) -> Sequence[Finding]:
-    found = [*_check_programs(settings), _check_disk(settings), _check_kernel(), _check_name_servers(settings)]
+    found = [*_check_programs(settings), _check_disk(settings), _check_kernel(), _check_control_groups()]
+    found.append(_check_name_servers(settings))
     if any(finding.problem and finding.is_fatal for finding in found):
         return found
     return [*found, await _check_cli(settings)]
@@ -62,6 +64,14 @@ def _check_kernel() -> Finding:
         else ""
     )
     return Finding("kernel", problem, "use a newer kernel")
+
+
+def _check_control_groups() -> Finding:
+    """Without one of them, a workspace would run without its limit."""
+    missing = list_missing_controllers()
+    problem = f"the machine has no control groups for {', '.join(missing)}" if missing else ""
+    remedy = f"start the kernel without cgroup_disable=, and have a hierarchy of cgroups mounted at {ROOT}"
+    return Finding("control groups", problem, remedy)
 
 
 def _check_name_servers(settings: Settings) -> Finding:

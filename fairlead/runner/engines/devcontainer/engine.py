@@ -147,7 +147,7 @@ class DevcontainerEngine:
         if container is not None:
             folder.stopped.touch()
         if container is not None and holder is not None:
-            await request_end(partial(_list_sessions, uid, container), GRACE_SECONDS)
+            await request_end(partial(_list_sessions, folder, container), GRACE_SECONDS)
             await holder.run(self.settings.podman, "stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", CONTAINER)
             self.observer.forget(uid)
             await self.observer.find_container(uid)  # how it ended is not known without the holder
@@ -173,7 +173,7 @@ class DevcontainerEngine:
             self.writes.forget(uid)
             return None
         holder = self._holder(uid)
-        cpu_seconds, terminals = await self.process_scans.run(uid, partial(_sample_processes, uid))
+        cpu_seconds, terminals = await self.process_scans.run(uid, partial(_sample_processes, self._folder(uid)))
         return ActivitySample(
             started_at=container.started_at,
             cpu_seconds=cpu_seconds,
@@ -242,24 +242,24 @@ class DevcontainerEngine:
         return container
 
 
-def _list_processes(uid: str) -> list[ProcessSample]:
+def _list_processes(folder: WorkspaceFolder) -> list[ProcessSample]:
     """Those in the container."""
-    pids = list_cgroup_pids(find_box(uid, "pids"))
+    pids = list_cgroup_pids(find_box(folder, "pids"))
     return [found for pid in pids if (found := read_process(pid)) is not None]
 
 
-def _list_sessions(uid: str, container: Container) -> list[int]:
+def _list_sessions(folder: WorkspaceFolder, container: Container) -> list[int]:
     """Processes of a running container outside of the session of its main process."""
     main = read_process(container.pid) if container.is_alive() else None
     if main is None:
         return []
-    return [each.pid for each in _list_processes(uid) if each.session != main.session]
+    return [each.pid for each in _list_processes(folder) if each.session != main.session]
 
 
-def _sample_processes(uid: str) -> tuple[float, dict[str, TerminalSample]]:
+def _sample_processes(folder: WorkspaceFolder) -> tuple[float, dict[str, TerminalSample]]:
     """CPU seconds and terminals."""
-    processes = _list_processes(uid)
-    used = read_cgroup_cpu(find_box(uid, "cpuacct"))
+    processes = _list_processes(folder)
+    used = read_cgroup_cpu(find_box(folder, "cpuacct"))
     return used if used is not None else sum(each.cpu_seconds for each in processes), sample_terminals(processes)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.cgroups import Cgroups
+from fairlead.runner.engines.devcontainer.cgroups import Cgroups, thaw_groups
 from fairlead.runner.engines.devcontainer.inside import launch
 from fairlead.runner.engines.devcontainer.layout import read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_line, run_program
@@ -131,6 +131,7 @@ class Holder:
         while self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
+            thaw_groups(map(Path, self.cgroups))
             await asyncio.sleep(0.01)
 
 

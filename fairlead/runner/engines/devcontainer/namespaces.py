@@ -68,6 +68,10 @@ def main() -> None:
     if os.read(ready_reader, 1) != b"1":
         os.waitpid(pid, 0)
         sys.exit(1)
+    join_cgroups(plan["cgroups"]["tools"])  # as the holder has: a group with processes cannot limit those below it
+    for path, value in plan["cgroups"]["settings"]:
+        with open(path, "w") as file:
+            file.write(value)
     write_map(f"/proc/{pid}", f"0 {plan['first_uid']} {IDS}\n")
     os.write(mapped_writer, b"1")
     print(pid, flush=True)

@@ -76,7 +76,7 @@ class Observer:
         holder = self.find_holder(uid)
         if holder is None:
             return load_container(folder.container)
-        container = await _inspect(holder, uid)
+        container = await _inspect(holder, folder)
         if container is None:
             return None
         self._containers[uid] = container
@@ -103,9 +103,9 @@ class Observer:
         state = ContainerState.RUNNING if is_running else ContainerState.STOPPED
         return EngineStatus(
             state=ContainerState.BUSY if is_busy else state,
-            cause=describe_kills(uid) if is_running else describe_end(container, folder.stopped.exists()),
+            cause=describe_kills(folder) if is_running else describe_end(container, folder.stopped.exists()),
             started_at=container.started_at if is_running else None,
-            memory_bytes=read_memory(uid) if is_running else None,
+            memory_bytes=read_memory(folder) if is_running else None,
             disk_bytes=self._read_disk(folder),
             user=session.get("user", ""),
             folder=session.get("folder", ""),
@@ -132,7 +132,7 @@ class Observer:
             self._disk[uid] = (self._disk[uid][0], size)
 
 
-async def _inspect(holder: Holder, uid: str) -> Container | None:
+async def _inspect(holder: Holder, folder: WorkspaceFolder) -> Container | None:
     try:
         async with asyncio.timeout(INSPECT_SECONDS):
             inspected = await holder.run("/usr/bin/podman", "container", "inspect", CONTAINER)
@@ -141,14 +141,14 @@ async def _inspect(holder: Holder, uid: str) -> Container | None:
     if inspected.code != 0:
         return None
     try:
-        return parse_container(json.loads(inspected.output)[0], uid)
+        return parse_container(json.loads(inspected.output)[0], folder)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, "what podman says of the container is not understood") from error
 
 
-def parse_container(described: Mapping[str, Any], uid: str) -> Container:
+def parse_container(described: Mapping[str, Any], folder: WorkspaceFolder) -> Container:
     state = described["State"]
-    pid = find_machine_pid(uid, int(state.get("Pid") or 0))
+    pid = find_machine_pid(folder, int(state.get("Pid") or 0))
     return Container(
         id=str(described["Id"]),
         pid=pid,
@@ -161,9 +161,9 @@ def parse_container(described: Mapping[str, Any], uid: str) -> Container:
     )
 
 
-def find_machine_pid(uid: str, inner: int) -> int:
+def find_machine_pid(folder: WorkspaceFolder, inner: int) -> int:
     """The pid on the machine of a process that has this one in the holder. Only processes of the workspace count."""
-    pids = list_cgroup_pids(find_box(uid, "pids")) if inner else []
+    pids = list_cgroup_pids(find_box(folder, "pids")) if inner else []
     return next((pid for pid in pids if read_nested_pids(pid)[1:2] == [inner]), 0)
 
 
@@ -192,9 +192,9 @@ def describe_end(container: Container, is_stopped: bool) -> str:
     return f"Exited: the main process ended with code {container.exit_code}"
 
 
-def describe_kills(uid: str) -> str:
+def describe_kills(folder: WorkspaceFolder) -> str:
     """What the kernel did to processes of the workspace. In version 1 of cgroups, each group counts for itself."""
-    if killed := sum(_count_kills(each) for each in list_cgroups(find_box(uid, "memory"))):
+    if killed := sum(_count_kills(each) for each in list_cgroups(find_box(folder, "memory"))):
         return f"OutOfMemory: processes killed because the workspace reached its memory limit: {killed}"
     return ""
 
@@ -209,11 +209,11 @@ def _count_kills(folder: Path) -> int:
     return 0
 
 
-def read_memory(uid: str) -> int | None:
+def read_memory(folder: WorkspaceFolder) -> int | None:
     """Memory of all processes of the workspace, in both versions of cgroups."""
     for name in ("memory.current", "memory.usage_in_bytes"):
         try:
-            return int((find_box(uid, "memory") / name).read_text())
+            return int((find_box(folder, "memory") / name).read_text())
         except (FileNotFoundError, ValueError):
             continue
     return None

@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.devcontainer.cgroups import Cgroups, ensure_cgroups
 from fairlead.runner.engines.devcontainer.firewall import ensure_firewall
 from fairlead.runner.engines.devcontainer.grant import FORMER_PERMISSIONS, IDS_PER_WORKSPACE, PERMISSIONS, Grant
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
@@ -29,14 +28,6 @@ from fairlead.runner.engines.devcontainer.network import ensure_network
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What a workspace has of the machine."""
-
-    network: str
-    cgroups: Cgroups
 
 
 def allocate_number(settings: Settings, folder: WorkspaceFolder) -> int:
@@ -135,11 +126,11 @@ def prepare_folders(folder: WorkspaceFolder, grant: Grant) -> None:
             os.chown(path, grant.first_uid, grant.first_uid, follow_symlinks=False)
 
 
-async def prepare(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> Place:
-    """What every holder of a workspace needs of the machine: folders, network and control group."""
+async def prepare(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> str:
+    """What all holders of a workspace share: folders, firewall and network, the namespace of which it returns."""
     prepare_folders(folder, grant)
     await ensure_firewall(settings)
-    return Place(await ensure_network(settings, grant), ensure_cgroups(grant))
+    return await ensure_network(settings, grant)
 
 
 def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:

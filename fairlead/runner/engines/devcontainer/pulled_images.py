@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from fairlead.runner.engines.contract import EngineError
+from fairlead.runner.engines.devcontainer.cgroups import renew_cgroups
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE, Grant
 from fairlead.runner.engines.devcontainer.holder import (
     Bind,
@@ -111,11 +112,11 @@ class PulledImages:
         settings, folder, grant = self.settings, self.folder, self._grant()
         folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(folder.identity, {"number": self.number})
-        place = await prepare(settings, folder, grant)
+        network = await prepare(settings, folder, grant)
         plan = HolderPlan(
             first_uid=grant.first_uid,
-            network=place.network,
-            cgroups=place.cgroups,
+            network=network,
+            cgroups=await renew_cgroups(folder, grant),
             root=str(folder.mount_point),
             hostname="images",
             binds=(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.cgroups import is_unified
+from fairlead.runner.engines.devcontainer.cgroups import is_unified, renew_cgroups
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.holder import (
     INSIDE_TARGET,
@@ -22,7 +22,6 @@ from fairlead.runner.engines.devcontainer.holder import (
 )
 from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES, WorkspaceFolder
 from fairlead.runner.engines.devcontainer.network import find_name_servers
-from fairlead.runner.engines.devcontainer.preparation import Place
 from fairlead.runner.engines.devcontainer.programs import PATH, Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 
@@ -84,7 +83,8 @@ class HolderFactory:
     settings: Settings
     folder: WorkspaceFolder
     grant: Grant
-    place: Place
+    network: str
+    """The file of its network namespace."""
     pulled: Sequence[ImageStore] = ()
 
     async def start(self, image: str, binds: Sequence[Bind] = ()) -> Holder:
@@ -106,20 +106,20 @@ class HolderFactory:
         ]
         if cache := self._cache_folder():
             binds.append(Bind(str(cache), "/cache"))
-        holder = await start_holder(self._plan(binds, files, self._image_stores(), self._gpu_devices()))
+        holder = await start_holder(await self._plan(binds, files, self._image_stores(), self._gpu_devices()))
         await holder.expect("/bin/sh", "-c", PREPARE)
         return holder
 
     async def run_alone(self, command: Sequence[str], binds: Sequence[Bind], stdin: bytes = b"") -> Result:
         """Runs a program to its end in a holder that has only these folders, and ends with it."""
         files = {**FILES, "/etc/resolv.conf": describe_resolver(self.settings)}
-        holder = await start_holder(self._plan(binds, files))
+        holder = await start_holder(await self._plan(binds, files))
         try:
             return await holder.run("/bin/sh", "-c", LIMIT_ERRORS, "sh", *command, stdin=stdin)
         finally:
             await holder.kill()
 
-    def _plan(
+    async def _plan(
         self,
         binds: Sequence[Bind],
         files: dict[str, str],
@@ -128,8 +128,8 @@ class HolderFactory:
     ) -> HolderPlan:
         return HolderPlan(
             first_uid=self.grant.first_uid,
-            network=self.place.network,
-            cgroups=self.place.cgroups,
+            network=self.network,
+            cgroups=await renew_cgroups(self.folder, self.grant),
             root=str(self.folder.mount_point),
             hostname=self.grant.project[:63],
             binds=binds,
