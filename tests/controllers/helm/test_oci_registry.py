@@ -30,9 +30,9 @@ def blob_path(repository: ChartRepository) -> str:
     return f"{BASE}/blobs/{manifest['layers'][0]['digest']}"
 
 
-def start_locked(hosts: Hosts, realm: str) -> ChartRepository:
-    """A registry whose token server is at `realm`."""
-    challenge = f'Bearer realm="{realm}",service="registry.example",scope="repository:charts/vc:pull"'
+def start_locked(hosts: Hosts, token_url: str) -> ChartRepository:
+    """A registry whose token server is at `token_url`."""
+    challenge = f'Bearer realm="{token_url}",service="registry.example",scope="repository:charts/vc:pull"'
     return hosts.start(REPOSITORY, VC, authorization="Bearer registry-token", challenge=challenge)
 
 
@@ -125,20 +125,20 @@ def test_a_token_with_more_permissions_is_not_requested(hosts: Hosts, scope: str
     assert parse_qs(urlsplit(tokens.paths[0]).query) == {"scope": ["repository:charts/vc:pull"]}
 
 
-@pytest.mark.parametrize("realm", [f"https://{INSIDE}:PORT/token", f"https://{INTERNAL}:PORT/token"])
-def test_t22_a_token_server_at_an_internal_address_is_not_requested(hosts: Hosts, realm: str) -> None:
+@pytest.mark.parametrize("token_url", [f"https://{INSIDE}:PORT/token", f"https://{INTERNAL}:PORT/token"])
+def test_t22_a_token_server_at_an_internal_address_is_not_requested(hosts: Hosts, token_url: str) -> None:
     inside = hosts.start(INSIDE, listen=INTERNAL)
-    registry = start_locked(hosts, realm.replace("PORT", str(inside.port)))
+    registry = start_locked(hosts, token_url.replace("PORT", str(inside.port)))
     error = hosts.fail(oci_chart(registry, "1.2.3", "ada", "repo-password"))
     assert (error.reason, inside.requests) == ("RepositoryUnreachable", [])
     assert "the token server of the registry has an address that is not allowed" in error.message
 
 
 @pytest.mark.parametrize(
-    "realm", ["http://other.example/token", "file:///etc/passwd", "", "https://a:b@other.example/"]
+    "token_url", ["http://other.example/token", "file:///etc/passwd", "", "https://a:b@other.example/"]
 )
-def test_a_token_server_needs_an_https_url(hosts: Hosts, realm: str) -> None:
-    registry = start_locked(hosts, realm)
+def test_a_token_server_needs_an_https_url(hosts: Hosts, token_url: str) -> None:
+    registry = start_locked(hosts, token_url)
     assert hosts.fail(oci_chart(registry, "1.2.3", "ada", "repo-password")).reason == "InvalidRepository"
 
 

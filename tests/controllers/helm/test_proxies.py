@@ -118,7 +118,7 @@ def test_a_download_goes_through_the_proxy(hosts: Hosts) -> None:
     assert repository.paths == ["/index.yaml", "/vc-1.2.3.tgz"]
 
 
-def test_t22_the_proxy_is_not_asked_for_an_internal_address(hosts: Hosts) -> None:
+def test_t22_the_proxy_gets_no_request_for_an_internal_address(hosts: Hosts) -> None:
     hosts.names[INSIDE] = [INTERNAL]
     repository = hosts.start(REPOSITORY, VC, responses={"/index.yaml": redirect_to(f"https://{INSIDE}/")})
     with running_proxy(repository.port, b"HTTP/1.1 200 OK\r\n\r\n") as (url, requests):
