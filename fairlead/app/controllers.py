@@ -28,6 +28,7 @@ from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.controllers.core.namespaces import NamespaceController
 from fairlead.controllers.core.role_aggregation import RoleAggregationController
 from fairlead.controllers.helm.deploy import ReleaseManager, ReleaseRunner
+from fairlead.controllers.helm.fetch import ChartFetcher
 from fairlead.controllers.helm.helm import Helm
 from fairlead.controllers.instances.cluster_access import RegistryClusterAccess
 from fairlead.controllers.instances.confinement import Confinement
@@ -117,7 +118,7 @@ def _build_cluster_controllers(
         settings.chart_role,
     )
     naming = InstanceConfig(group, settings.namespace_prefix, names, confinement)
-    runner = ReleaseRunner(registry.clock, Helm(), access.resolve)
+    runner = ReleaseRunner(registry.clock, Helm(ChartFetcher(policy.resolve)))
     charts = ReleaseManager(registry, access, runner, settings.chart_repositories)
     releases = TemplateReleases(registry, group, runner, settings.chart_repositories)
     return (

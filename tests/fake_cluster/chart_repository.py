@@ -1,8 +1,8 @@
 """A chart repository over HTTPS on loopback, with small charts that are written here as text.
 
 `ChartRepository` packs its charts as `helm package` does, and serves them with an index and as an OCI registry (below
-`charts/`), to anonymous clients or to one user. A program trusts it with SSL_CERT_FILE set to `ca_file`, which Go and
-OpenSSL read.
+`charts/`), to anonymous clients or to one user. A program trusts it with SSL_CERT_FILE set to `ca_file`, which OpenSSL
+and Go read.
 """
 
 import base64
@@ -12,7 +12,9 @@ import json
 import ssl
 import tarfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,7 +22,7 @@ from types import TracebackType
 
 import yaml
 
-from tests.fake_cluster.certificates import get_authority
+from tests.fake_cluster.certificates import PemPair, get_authority
 
 OK, UNAUTHORIZED, NOT_FOUND = 200, 401, 404
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -52,23 +54,48 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class ChartResponse:
+    """With `endless`, the body is sent again and again, after that many seconds each time, until the client closes."""
+
     status: int
-    body: bytes
+    body: bytes = b""
     content_type: str = "application/octet-stream"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    endless: float | None = None
+
+
+def redirect_to(url: str, status: int = 302) -> ChartResponse:
+    return ChartResponse(status, headers={"Location": url})
+
+
+def encode_basic(user: str, password: str) -> str:
+    """An Authorization header."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 @dataclass
 class ChartRepository:
-    """A context manager. With a `password`, only user `ada` has access. `responses` override those of paths."""
+    """A context manager. `responses` override those of paths.
+
+    With a `password`, only user `ada` has access; with `authorization`, only who sends that header, and `challenge`
+    tells others so. Paths in `open_paths` are for everybody. The certificate is for `names` and the address.
+    """
 
     folder: Path
     charts: tuple[Chart, ...] = ()
     password: str = ""
     responses: dict[str, ChartResponse] = field(default_factory=dict)
-    requested_paths: list[str] = field(default_factory=list)
+    names: tuple[str, ...] = ()
+    listen: str = "127.0.0.1"
+    authorization: str = ""
+    challenge: str = 'Basic realm="charts"'
+    open_paths: set[str] = field(default_factory=set)
+    certificate: PemPair | None = None
+    requests: list[tuple[str, str]] = field(default_factory=list)
+    """Paths, and the Authorization headers that came with them."""
 
     def __enter__(self) -> "ChartRepository":
-        pair = get_authority().issue("127.0.0.1")
+        self.authorization = encode_basic("ada", self.password) if self.password else self.authorization
+        pair = self.certificate or get_authority().issue(self.listen, *self.names)
         (self.folder / "server.pem").write_text(pair.certificate + pair.key)
         self.ca_file.write_text(get_authority().pem)
         archives = [(each, each.pack()) for each in self.charts]
@@ -77,7 +104,8 @@ class ChartRepository:
             **_build_registry_responses(archives),
             **self.responses,
         }
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _build_handler(self))
+        self._server = ThreadingHTTPServer((self.listen, 0), _build_handler(self))
+        self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.folder / "server.pem")
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
@@ -97,8 +125,16 @@ class ChartRepository:
         return self.folder / "ca.pem"
 
     @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._server.server_address[1]}"
+        return f"{self.listen}:{self.port}"
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.requests]
 
     @property
     def url(self) -> str:
@@ -165,27 +201,30 @@ def _compute_digest(content: bytes) -> str:
 def _build_handler(repository: ChartRepository) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            repository.requested_paths.append(self.path)
-            response = repository.responses.get(self.path, ChartResponse(NOT_FOUND, b"not found"))
-            if repository.password and not self._is_authorized():
-                response = ChartResponse(UNAUTHORIZED, b"unauthorized")
+            sent = self.headers.get("Authorization", "")
+            repository.requests.append((self.path, sent))
+            path = self.path.partition("?")[0] if self.path not in repository.responses else self.path
+            response = repository.responses.get(path, ChartResponse(NOT_FOUND, b"not found"))
+            if repository.authorization not in ("", sent) and path not in repository.open_paths:
+                challenge = {"WWW-Authenticate": repository.challenge}
+                response = ChartResponse(UNAUTHORIZED, b"unauthorized", headers=challenge)
             self.send_response(response.status)
-            if response.status == UNAUTHORIZED:
-                self.send_header("WWW-Authenticate", 'Basic realm="charts"')
+            for name, value in response.headers.items():
+                self.send_header(name, value)
             self.send_header("Content-Type", response.content_type)
-            self.send_header("Content-Length", str(len(response.body)))
-            self.send_header("Docker-Content-Digest", _compute_digest(response.body))
+            if response.endless is None:
+                self.send_header("Content-Length", str(len(response.body)))
             self.end_headers()
-            if self.command == "GET":
+            self._send_body(response)
+
+        def _send_body(self, response: ChartResponse) -> None:
+            with suppress(OSError):  # the client has enough
                 self.wfile.write(response.body)
-
-        do_HEAD = do_GET
-
-        def _is_authorized(self) -> bool:
-            credentials = base64.b64encode(f"ada:{repository.password}".encode()).decode()
-            return self.headers.get("Authorization") == f"Basic {credentials}"
+                while response.endless is not None:
+                    time.sleep(response.endless)
+                    self.wfile.write(response.body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Requests are in `requested_paths`."""
+            """Requests are in `requests`."""
 
     return Handler

@@ -1,19 +1,16 @@
 """A `helm` program for tests: Helm 4 itself as a library, behind a command line of our own.
 
 There is no package of the helm program that a test could install on every machine. There is one of Helm's own Go
-library (`helm-python-sdk`), and this script puts the few commands that Fairlead runs in front of it: `pull`, `upgrade
---install`, `uninstall`, `repo add`, `registry login` and `version`. So charts are really fetched, rendered and deployed
-by Helm, and the error messages are its own. Not real are the argument parser, the words
-`Error:` and `UPGRADE FAILED:`, and the file that `repo add` writes, which imitate Helm's and were compared with
-the program of Helm 3.17. It accepts only the flags that Fairlead uses, so that a new one fails.
+library (`helm-python-sdk`), and this script puts the few commands that Fairlead runs in front of it: `upgrade
+--install`, `uninstall` and `version`. So charts are really rendered and deployed by Helm, and the error messages are
+its own. Not real are the argument parser and the words `Error:` and `UPGRADE FAILED:`, which imitate Helm's and were
+compared with the program of Helm 3.17. It accepts only the flags that Fairlead uses, so that a new one fails.
 
 `write_helm_program` writes the executable, which alone starts this file.
 """
 
 import argparse
-import json
 import logging
-import os
 import shlex
 import signal
 import sys
@@ -22,17 +19,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+MISSING_DEPENDENCIES = (
+    "chart dependencies are missing; run dependency update/build first: ",
+    "an error occurred while checking for chart dependencies. You may need to run 'helm dependency build' to fetch "
+    "missing dependencies: ",
+)
+"""What the library says, and what the program of Helm 4.2 says instead."""
 PROGRAM = """#!/bin/sh
-{variables}exec {python} -I {script} "$@"
+exec {python} -I {script} "$@"
 """
 
 
-def write_helm_program(folder: Path, **variables: str) -> Path:
-    """Writes the executable `helm` to a folder. `variables` are its environment variables: callers pass none."""
+def write_helm_program(folder: Path) -> Path:
+    """Writes the executable `helm` to a folder."""
     path = folder / "helm"
-    lines = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     python, script = shlex.quote(sys.executable), shlex.quote(__file__)
-    path.write_text(PROGRAM.format(variables=lines, python=python, script=script))
+    path.write_text(PROGRAM.format(python=python, script=script))
     path.chmod(0o755)
     return path
 
@@ -50,10 +52,6 @@ def _print_error(text: str) -> int:
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="helm", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    pull = commands.add_parser("pull", allow_abbrev=False)
-    for flag in ("repo", "version", "destination"):
-        pull.add_argument(f"--{flag}", default="")
-    pull.add_argument("chart")
     upgrade = commands.add_parser("upgrade", allow_abbrev=False)
     upgrade.add_argument("--install", action="store_true", required=True)
     upgrade.add_argument("--values", default="")
@@ -66,13 +64,6 @@ def _build_parser() -> argparse.ArgumentParser:
             each.add_argument(f"--{flag}", default=None)
         each.add_argument("name")
     upgrade.add_argument("chart")
-    for command, action, positionals in (("repo", "add", ("name", "url")), ("registry", "login", ("host",))):
-        actions = commands.add_parser(command).add_subparsers(dest="action", required=True)
-        login = actions.add_parser(action, allow_abbrev=False)
-        login.add_argument("--username", default="")
-        login.add_argument("--password-stdin", action="store_true", required=True)
-        for positional in positionals:
-            login.add_argument(positional)
     commands.add_parser("version")
     return parser
 
@@ -96,24 +87,6 @@ def _run_upgrade(helm: Any, args: argparse.Namespace) -> None:
             raise SystemExit(_print_error(f"UPGRADE FAILED: {error.detail}")) from None
 
 
-def _run_pull(helm: Any, args: argparse.Namespace) -> None:
-    """The credentials of a named repository are looked up here: the library has no named repositories."""
-    options: dict[str, Any] = {"destination": args.destination, "version": args.version or None}
-    repository, _, name = args.chart.partition("/")
-    if args.chart.startswith("oci://"):
-        with helm.RegistryClient(credentials_file=_registry_file()) as client:
-            helm.pull(args.chart, client=client, **options)
-        return
-    if args.repo:
-        helm.pull(args.chart, repo_url=args.repo, **options)
-        return
-    entry = next(
-        each for each in json.loads(_repositories_file().read_text())["repositories"] if each["name"] == repository
-    )
-    credentials = {"username": entry["username"], "password": entry["password"]}
-    helm.pull(name, repo_url=entry["url"], **credentials, **options)
-
-
 def _read_values(helm: Any, args: argparse.Namespace) -> dict[str, Any]:
     try:
         values: dict[str, Any] = helm.values_from_yaml(Path(args.values).read_text())
@@ -133,31 +106,6 @@ def _run_uninstall(helm: Any, args: argparse.Namespace) -> None:
         config.uninstall(args.name, timeout=args.timeout)
 
 
-def _run_repo_add(helm: Any, args: argparse.Namespace) -> None:
-    password = sys.stdin.read()
-    try:
-        helm.repo_index(args.url, username=args.username, password=password)
-    except helm.HelmError as error:
-        message = f'looks like "{args.url}" is not a valid chart repository or cannot be reached: {error.detail}'
-        raise SystemExit(_print_error(message)) from None
-    entry = {"name": args.name, "url": args.url, "username": args.username, "password": password}
-    _repositories_file().parent.mkdir(parents=True, exist_ok=True)
-    _repositories_file().write_text(json.dumps({"repositories": [entry]}))
-
-
-def _run_registry_login(helm: Any, args: argparse.Namespace) -> None:
-    with helm.RegistryClient(credentials_file=_registry_file()) as client:
-        client.login(args.host, args.username, sys.stdin.read())
-
-
-def _repositories_file() -> Path:
-    return Path(os.environ["HELM_CONFIG_HOME"]) / "repositories.yaml"
-
-
-def _registry_file() -> Path:
-    return Path(os.environ["HELM_CONFIG_HOME"]) / "registry" / "config.json"
-
-
 def main(arguments: Sequence[str]) -> int:
     args = _build_parser().parse_args(arguments)
     import helm_python as helm  # slow; invalid arguments must be rejected fast
@@ -168,11 +116,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{helm.helm_sdk_version()}\n")
         return 0
     run_command = {
-        "pull": _run_pull,
         "upgrade": _run_upgrade,
         "uninstall": _run_uninstall,
-        "repo": _run_repo_add,
-        "registry": _run_registry_login,
     }[args.command]
     if args.command == "upgrade":
         # As helm does: the release is recorded as failed.
@@ -191,7 +136,7 @@ def _run(run_command: Callable[[Any, argparse.Namespace], None], helm: Any, args
     try:
         run_command(helm, args)
     except helm.HelmError as error:
-        return _print_error(error.detail)
+        return _print_error(error.detail.replace(*MISSING_DEPENDENCIES))
     except SystemExit as exit:
         return int(str(exit))
     return 0

@@ -164,8 +164,9 @@ def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Serv
     """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
     folder.mkdir(parents=True, exist_ok=True)
     with ChartRepository(folder, CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
-        write_helm_program(folder, SSL_CERT_FILE=str(repository.ca_file))
+        write_helm_program(folder)
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        patched.setenv("SSL_CERT_FILE", str(repository.ca_file))
         with running_server(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
             connect_cluster(admin, CLUSTER, kubeconfig.encode())
             wait_until(lambda: is_online(admin, CLUSTER), SECONDS)

@@ -2,21 +2,24 @@
 
 from fairlead.controllers.apps.template_releases import TemplateReleases
 from fairlead.controllers.helm.deploy import ChartDeployer, ReleaseManager, ReleaseRunner
+from fairlead.controllers.helm.fetch import ChartFetcher
 from fairlead.controllers.helm.helm import Helm
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.upstream.address_policy import AddressPolicy
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import INSTANCE_CONFIG
 
+NO_CHARTS = ChartFetcher(AddressPolicy((), list).resolve)
 REPOSITORIES = ("https://charts.example",)
 
 
 def build_space_controller(
     api: RegistryFixture, access: ClusterAccess, helm: ChartDeployer | None = None
 ) -> SpaceController:
-    runner = ReleaseRunner(api.clock, helm or Helm("no-such-helm"), access.resolve)
+    runner = ReleaseRunner(api.clock, helm or Helm(NO_CHARTS, "no-such-helm"))
     releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
     return SpaceController(api.registry, INSTANCE_CONFIG, access, releases)
 
@@ -24,7 +27,7 @@ def build_space_controller(
 def build_virtual_cluster_controller(
     api: RegistryFixture, access: ClusterAccess, helm: ChartDeployer
 ) -> VirtualClusterController:
-    runner = ReleaseRunner(api.clock, helm, access.resolve)
+    runner = ReleaseRunner(api.clock, helm)
     charts = ReleaseManager(api.registry, access, runner, REPOSITORIES)
     releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
     return VirtualClusterController(api.registry, INSTANCE_CONFIG, access, charts, releases)

@@ -12,7 +12,7 @@ from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
-from fairlead.upstream.errors import AddressBlocked, Unreachable, UpstreamError
+from fairlead.upstream.errors import Unreachable, UpstreamError
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
 from tests.fake_cluster.kube_watch import InMemoryUpstream
 from tests.harness.registry import NAMESPACE, RegistryFixture
@@ -33,7 +33,6 @@ class FakeAccess:
         self.sender = InMemoryUpstream(self.kube)
         self._down: UpstreamError | None = None
         self.virtual_down: UpstreamError | None = Unreachable("connection refused")
-        self.blocked: set[str] = set()
         self.closed: set[tuple[str, str]] = set()
         self.version_requests = 0
 
@@ -76,11 +75,6 @@ class FakeAccess:
 
     async def virtual_cluster_endpoint(self, namespace: str, name: str) -> ClusterEndpoint:
         return ClusterEndpoint("192.0.2.3", 6443, "", "virtual.example", "", "virtual-token")
-
-    async def resolve(self, host: str, port: int) -> str:
-        if host in self.blocked:
-            raise AddressBlocked("the address is not allowed")
-        return "192.0.2.2"
 
 
 async def create_cluster(api: RegistryFixture, **project: Any) -> None:

@@ -44,8 +44,8 @@ def test_a_failing_chart_is_reported_with_its_message(helm: HelmFixture) -> None
 
 def test_a_missing_chart_is_named_without_the_address_of_its_repository(helm: HelmFixture) -> None:
     helm.create_from_template("unknown", helm.release(version="9.9.9"))
-    message = helm.wait_for_condition("unknown", DEPLOYED, "HelmFailed")
-    assert 'chart "vc" version "9.9.9" not found in [...] repository' in message
+    message = helm.wait_for_condition("unknown", DEPLOYED, "ChartNotFound")
+    assert 'the repository has no version "9.9.9" of the chart "vc"' in message
     assert helm.repository.address not in message
     helm.delete("unknown")
 
@@ -55,8 +55,8 @@ def test_a_repository_with_a_password_needs_the_right_one(helm: HelmFixture, tmp
     with ChartRepository(tmp_path, CHARTS, "repo-password") as repository:
         repo = repository.url if protocol == "https" else repository.oci_url
         helm.create_from_template(f"wrong-{protocol}", helm.locked_release(repo, "wrong-password"))
-        message = helm.wait_for_condition(f"wrong-{protocol}", DEPLOYED, "HelmFailed")
-        assert "the chart could not be downloaded" in message and "wrong-password" not in message
+        message = helm.wait_for_condition(f"wrong-{protocol}", DEPLOYED, "RepositoryLoginFailed")
+        assert "correct the username and password" in message and "wrong-password" not in message
         helm.delete(f"wrong-{protocol}")
         helm.create_from_template(f"right-{protocol}", helm.locked_release(repo, "repo-password"))
         helm.wait_for_condition(f"right-{protocol}", DEPLOYED, "Deployed")

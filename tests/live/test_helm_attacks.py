@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.fake_cluster.chart_repository import Chart, ChartResponse
+from tests.fake_cluster.chart_repository import Chart, ChartResponse, redirect_to
 from tests.harness import helm as helm_harness
-from tests.harness.gateways import gateway_kubeconfig
+from tests.harness.gateways import M, gateway_kubeconfig
 from tests.harness.helm import CHARTS, DEPLOYED, SMALL, HelmFixture, open_helm
 from tests.harness.server_process import MANAGEMENT, running_server
 
@@ -51,6 +51,20 @@ def internal() -> Iterator[Internal]:
     server.server_close()
 
 
+SUB = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}-sub}
+data: {a: b}
+"""
+
+
+def depending_chart(name: str, port: int) -> str:
+    """Chart.yaml of a chart with a dependency in another repository."""
+    dependency = {"name": "sub", "version": "1.0.0", "repository": f"http://127.0.0.1:{port}"}
+    return yaml.safe_dump({"apiVersion": "v2", "name": name, "version": "1.2.3", "dependencies": [dependency]})
+
+
 def schema_chart(name: str, reference: str) -> Chart:
     schema = {"properties": {"size": {"$ref": reference}}}
     return Chart(name, {**SMALL, "values.schema.json": json.dumps(schema)})
@@ -64,6 +78,16 @@ def helm(tmp_path_factory: pytest.TempPathFactory, internal: Internal) -> Iterat
         schema_chart("reads-file", f"file://{folder}/secret.json"),
         schema_chart("reads-address", f"http://127.0.0.1:{internal.port}/schema"),
         Chart("own-schema", {**SMALL, "values.schema.json": '{"properties": {"size": {"const": 7}}}'}),
+        Chart("depends", {**SMALL, "Chart.yaml": depending_chart("depends", internal.port)}),
+        Chart(
+            "encloses",
+            {
+                **SMALL,
+                "Chart.yaml": depending_chart("encloses", internal.port),
+                "charts/sub/Chart.yaml": "apiVersion: v2\nname: sub\nversion: 1.0.0\n",
+                "charts/sub/templates/x.yaml": SUB,
+            },
+        ),
         Chart("reads-files", {**SMALL, "templates/x.yaml": READS_FILES}),
         Chart("reads-env", {**SMALL, "templates/x.yaml": '{{ env "HOME" }}'}),
         Chart("resolves", {**SMALL, "templates/x.yaml": '{{ fail (printf "<%s>" (getHostByName "localhost")) }}'}),
@@ -116,31 +140,63 @@ def test_templates_read_neither_the_environment_nor_names(helm: HelmFixture, cha
     helm.delete(chart)
 
 
-@pytest.mark.parametrize("name", ["kubeconfig", "values.yaml", "fetched"])
+@pytest.mark.parametrize("name", ["kubeconfig", "values.yaml", "fetched.tgz", "index.yaml"])
 def test_a_chart_is_never_a_file_of_the_run(helm: HelmFixture, name: str) -> None:
     """Helm takes an existing file for the chart. It runs in a folder with the credential of the cluster."""
     instance = f"local-{name.partition('.')[0]}"
     helm.create_from_template(instance, helm.release(name))
-    message = helm.wait_for_condition(instance, DEPLOYED, "HelmFailed")
-    assert f'chart "{name}" not found in [...] repository' in message
+    message = helm.wait_for_condition(instance, DEPLOYED, "ChartNotFound")
+    assert f'the repository has no chart "{name}"' in message
     helm.delete(instance)
+
+
+def test_dependencies_of_a_chart_are_not_downloaded(helm: HelmFixture, internal: Internal) -> None:
+    helm.create_from_template("depends", helm.release("depends"))
+    message = helm.wait_for_condition("depends", DEPLOYED, "HelmFailed")
+    assert "missing in charts/ directory: sub" in message
+    assert not [path for path in internal.requests if "index.yaml" in path]
+    helm.delete("depends")
+
+
+def test_an_enclosed_dependency_is_deployed(helm: HelmFixture, internal: Internal) -> None:
+    helm.create_from_template("encloses", helm.release("encloses"))
+    helm.wait_for_condition("encloses", DEPLOYED, "Deployed")
+    assert helm.remote_object("/api/v1/namespaces/demo-v-encloses/configmaps/encloses-sub")["data"] == {"a": "b"}
+    assert not [path for path in internal.requests if "index.yaml" in path]
+    helm.delete("encloses")
 
 
 def test_an_index_cannot_name_a_file_of_the_machine(helm: HelmFixture, tmp_path: Path) -> None:
     (tmp_path / "chart.tgz").write_bytes(Chart("elsewhere", SMALL).pack())
     add_to_index(helm, "elsewhere", f"file://{tmp_path}/chart.tgz")
     helm.create_from_template("elsewhere", helm.release("elsewhere"))
-    message = helm.wait_for_condition("elsewhere", DEPLOYED, "HelmFailed")
+    message = helm.wait_for_condition("elsewhere", DEPLOYED, "InvalidRepository")
     assert str(tmp_path) not in message
     helm.delete("elsewhere")
 
 
-def test_what_an_internal_address_answers_is_not_shown(helm: HelmFixture, internal: Internal) -> None:
-    add_to_index(helm, "redirected", f"http://127.0.0.1:{internal.port}/chart.tgz")
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://127.0.0.1:PORT/chart.tgz", "InvalidRepository"),
+        ("https://127.0.0.1:PORT/chart.tgz", "RepositoryUnreachable"),
+        ("https://169.254.169.254/chart.tgz", "RepositoryUnreachable"),
+    ],
+)
+@pytest.mark.parametrize("is_redirected", [False, True])
+def test_no_url_of_a_repository_makes_the_server_request_anything_internal(
+    helm: HelmFixture, internal: Internal, url: str, reason: str, is_redirected: bool
+) -> None:
+    """The server may connect to 127.0.0.1 here, where the repository is, but sends no request without TLS."""
+    url = url.replace("PORT", str(internal.port))
+    helm.repository.responses["/moved.tgz"] = redirect_to(url)
+    add_to_index(helm, "redirected", "moved.tgz" if is_redirected else url)
     helm.create_from_template("redirected", helm.release("redirected"))
-    message = helm.wait_for_condition("redirected", DEPLOYED, "InvalidChart")
-    assert CANARY not in message and str(internal.port) not in message
+    message = helm.wait_for_condition("redirected", DEPLOYED, reason)
+    assert not any(each in message for each in (CANARY, str(internal.port), "127.0.0.1", "169.254"))
+    assert "/chart.tgz" not in internal.requests
     helm.delete("redirected")
+    assert helm.admin.delete(f"{M}/virtualclustertemplates/redirected").is_success
 
 
 def add_to_index(helm: HelmFixture, name: str, url: str) -> None:

@@ -5,14 +5,11 @@ the metadata services of clouds never are: no provider is there, and their respo
 addresses are allowed only for issuers with `allow_loopback`.
 """
 
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
-from urllib.parse import urlsplit
 
 from fairlead.authn.oidc.reasons import ProviderError, Reason
+from fairlead.core.pinned_https import Target, parse_https_url
 
-MAX_URL_LENGTH = 2_048
-HTTPS_PORT = 443
 METADATA_NETWORKS = tuple(
     map(
         ip_network,
@@ -28,37 +25,13 @@ NAT64, SIX_TO_FOUR, IPV4_COMPATIBLE = IPv6Network("64:ff9b::/96"), IPv6Network("
 Address = IPv4Address | IPv6Address
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The parts of an https URL that a request needs."""
-
-    host: str
-    port: int
-    path: str
-
-    @property
-    def authority(self) -> str:
-        """Host and port for the Host header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == HTTPS_PORT else f"{host}:{self.port}"
-
-
 def parse_url(url: object) -> Target:
     """Splits an https URL. Raises ProviderError for anything else: other schemes, user names, fragments, spaces."""
-    message = "the URL must be an https URL without user name, fragment and white space"
-    if not isinstance(url, str) or not 0 < len(url) <= MAX_URL_LENGTH or not url.isascii() or not url.isprintable():
+    target = parse_https_url(url)
+    if target is None:
+        message = "the URL must be an https URL without user name, fragment and white space"
         raise ProviderError(Reason.ISSUER_URL, message)
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ProviderError(Reason.ISSUER_URL, message) from None
-    if parts.scheme != "https" or not url.startswith("https://") or not parts.hostname or "@" in parts.netloc:
-        raise ProviderError(Reason.ISSUER_URL, message)
-    if "#" in url or " " in url or "\\" in url or "%" in parts.netloc or port == 0:
-        raise ProviderError(Reason.ISSUER_URL, message)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.hostname, HTTPS_PORT if port is None else port, path)
+    return target
 
 
 def check_issuer_url(url: str) -> None:

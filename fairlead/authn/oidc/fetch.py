@@ -21,12 +21,13 @@ from typing import Any
 
 import httpx
 
-from fairlead.authn.oidc.addresses import Target, check_address, parse_url
+from fairlead.authn.oidc.addresses import check_address, parse_url
 from fairlead.authn.oidc.reasons import ProviderError, Reason
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.objects import Object
+from fairlead.core.pinned_https import Message, Target, build_ssl_context, find_tls_cause, iter_body, open_response
 
 TIMEOUT_SECONDS = 5.0
 MAX_DOCUMENT_BYTES = 256 * 1024
@@ -167,42 +168,19 @@ def _getaddrinfo(host: str, port: int) -> list[str]:
 
 
 def _build_ssl_context(ca_pem: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        if ca_pem:
-            context.load_verify_locations(cadata=ca_pem)
-        else:
-            context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+        return build_ssl_context(ca_pem)
     except (ssl.SSLError, ValueError):
         raise ProviderError(Reason.PROVIDER_TLS, "the CA of the provider is not a PEM certificate") from None
-    return context
 
 
 async def _request(address: str, target: Target, request: Request, context: ssl.SSLContext) -> tuple[int, bytes]:
     """Sends the request to that address. Raises ProviderError, or httpx' errors if there is no connection yet."""
-    host = f"[{address}]" if ":" in address else address
-    headers = {
-        "accept": "application/json",
-        "accept-encoding": "identity",
-        "user-agent": "fairlead",
-        **request.headers,
-        "host": target.authority,
-    }
-    message = httpx.Request(
-        request.method,
-        httpx.URL(f"https://{host}:{target.port}{target.path}"),
-        headers=headers,
-        content=request.body or None,
-        extensions={"sni_hostname": target.host, "timeout": _TIMEOUTS.as_dict()},
-    )
+    headers = {"accept": "application/json", **request.headers}
+    message = Message(target, _TIMEOUTS, request.method, headers, request.body)
     try:
-        async with httpx.AsyncHTTPTransport(verify=context, trust_env=False) as transport:
-            response = await transport.handle_async_request(message)
-            try:
-                return response.status_code, await _read_body(response, request.max_bytes)
-            finally:
-                await response.aclose()
+        async with open_response(message, address, context) as response:
+            return response.status_code, await _read_body(response, request.max_bytes)
     except (httpx.ConnectError, httpx.ConnectTimeout):
         raise
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ssl.SSLError, OSError):
@@ -217,26 +195,17 @@ async def _read_body(response: httpx.Response, max_bytes: int) -> bytes:
     if response.headers.get("content-encoding", "identity") != "identity":
         raise ProviderError(Reason.RESPONSE_INVALID, "the provider compressed its response, unasked")
     body = bytearray()
-    assert isinstance(response.stream, httpx.AsyncByteStream)
-    async for chunk in response.stream:
+    async for chunk in iter_body(response):
         body += chunk
         if len(body) > max_bytes:
             raise ProviderError(Reason.RESPONSE_TOO_LARGE, f"the provider's response is over {max_bytes} bytes")
     return bytes(body)
 
 
-def _tls_cause(error: BaseException | None) -> ssl.SSLError | None:
-    while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
-
-
 def _connect_error(error: httpx.ConnectError | httpx.ConnectTimeout) -> ProviderError:
     if isinstance(error, httpx.ConnectTimeout):
         return ProviderError(Reason.PROVIDER_TIMEOUT, "the provider did not respond in time")
-    cause = _tls_cause(error)
+    cause = find_tls_cause(error)
     if cause is None:
         return ProviderError(Reason.PROVIDER_UNREACHABLE, "the provider is unreachable")
     if isinstance(cause, ssl.SSLCertVerificationError):

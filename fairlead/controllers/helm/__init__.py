@@ -1,7 +1,12 @@
 """Helm releases of virtual clusters and apps.
 
-- `chart.py`: validated chart and release, and the arguments for helm
+- `chart.py`: validated chart and release, and the files for helm
+- `versions.py`: versions of charts, and ranges of them
+- `fetch.py`: downloads charts from repositories with an index; `oci_registry.py`: from OCI registries
+- `http_client.py`, `proxies.py`: requests to them under the address policy; the proxy for them
+- `index_versions.py`: a program that lists the versions of a chart in an index
 - `chart_archive.py`: a program that copies the archive of a chart, without what refers to anything else
-- `helm.py`: runs the `helm` program with limits, and sanitizes its errors
+- `limited_process.py`: runs these programs and helm with limits
+- `helm.py`: runs the `helm` program, and sanitizes its errors
 - `deploy.py`: runs helm for releases, and manages those of virtual clusters
 """

@@ -1,7 +1,7 @@
-"""The chart and release of a virtual cluster or App, and the `helm` arguments for them. Pure.
+"""The chart and release of a virtual cluster or App, and the files for helm. Pure.
 
-The chart comes from a template or App, whose author is not trusted: no value may be taken for an option of helm or a
-local file. So all values are validated here.
+The chart comes from a template or App, whose author is not trusted. So all values are validated here. Helm gets none of
+them as an argument but the name of the release: the chart is downloaded before (`fetch.py`).
 """
 
 import hashlib
@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from fairlead.controllers.helm.versions import parse_range
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.access import ClusterEndpoint
 
-_OCI, _HTTPS = "oci", "https"
-_REPOSITORY_NAME = "repository"
+OCI, _HTTPS = "oci", "https"
 
 _MAX_URL_LENGTH, _MAX_USERNAME_LENGTH = 2048, 256
 _name_pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", re.ASCII)
@@ -37,14 +37,8 @@ class Chart:
     """Objects to deploy instead of a chart of a repository. Helm deploys them as a chart without templates."""
 
     @property
-    def address(self) -> tuple[str, int]:
-        """The host and port of the repository."""
-        parts = urlsplit(self.repo)
-        return parts.hostname or "", parts.port or 443
-
-    @property
     def is_oci(self) -> bool:
-        return urlsplit(self.repo).scheme == _OCI
+        return urlsplit(self.repo).scheme == OCI
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +89,8 @@ def parse_repository_chart(requested: Object, path: str, advice: str) -> Chart:
 def _check_chart(chart: Chart, path: str, repo_field: str, advice: str) -> Chart:
     if not _name_pattern.fullmatch(chart.name):
         raise _bad_chart(f"{path}.name must be the name of a chart in its repository", advice)
-    if chart.version and not _version_pattern.fullmatch(chart.version):
-        raise _bad_chart(f"{path}.version must be a version such as 1.2.3", advice)
+    if chart.version and (not _version_pattern.fullmatch(chart.version) or parse_range(chart.version) is None):
+        raise _bad_chart(f"{path}.version must be a version such as 1.2.3, or a range such as ^1.2", advice)
     if len(chart.username) > _MAX_USERNAME_LENGTH or not chart.username.isprintable():
         raise _bad_chart(f"{path}.username must be one line of at most {_MAX_USERNAME_LENGTH} characters", advice)
     if chart.password and not chart.username and not chart.is_oci:
@@ -112,7 +106,7 @@ def _is_valid_repository(repo: str) -> bool:
         return False
     try:
         parts = urlsplit(repo)
-        known = parts.scheme in (_HTTPS, _OCI) and bool(parts.hostname) and (parts.port or 1) > 0
+        known = parts.scheme in (_HTTPS, OCI) and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         return False
     return known and "@" not in parts.netloc and not parts.query and not parts.fragment
@@ -138,17 +132,6 @@ def _bad_chart(reason: str, advice: str) -> InstanceError:
     return InstanceError("InvalidChart", f"{reason}; {advice}", ERROR)
 
 
-def chart_arguments(release: Release) -> tuple[Sequence[str], str]:
-    """The options that select the chart, and the chart argument, which comes after all options."""
-    chart = release.chart
-    version = ("--version", chart.version) if chart.version else ()
-    if chart.is_oci:
-        return version, f"{chart.repo.rstrip('/')}/{chart.name}"
-    if chart.password:
-        return version, f"{_REPOSITORY_NAME}/{chart.name}"
-    return ("--repo", chart.repo, *version), chart.name
-
-
 def manifest_chart_files(release: Release) -> Mapping[str, str]:
     """The files of a chart that deploys manifests as they are: nothing in them is a template of Helm."""
     return {
@@ -156,17 +139,6 @@ def manifest_chart_files(release: Release) -> Mapping[str, str]:
         "manifests.yaml": release.chart.manifests,
         "templates/manifests.yaml": '{{ .Files.Get "manifests.yaml" }}\n',
     }
-
-
-def login_arguments(release: Release) -> Sequence[str]:
-    """The arguments of the login to a repository with a password, which is passed on standard input."""
-    chart = release.chart
-    if not chart.password:
-        return ()
-    credential = ("--username", chart.username, "--password-stdin")
-    if chart.is_oci:
-        return "registry", "login", *credential, "--", urlsplit(chart.repo).netloc
-    return "repo", "add", *credential, "--", _REPOSITORY_NAME, chart.repo
 
 
 def build_kubeconfig(endpoint: ClusterEndpoint, namespace: str) -> Object:

@@ -1,25 +1,31 @@
 """Copies the archive of a chart, without what makes helm reach for anything else. A program: SOURCE TARGET.
 
-`helm.py` runs it in a process of its own, with limits: archives are untrusted, and may unpack to any size. It imports
+`fetch.py` runs it in a process of its own, with limits: archives are untrusted, and may unpack to any size. It imports
 nothing of this package.
 
 Helm follows references in `values.schema.json` to files of this machine and to any address, and prints what it finds
 there in its errors. A schema that refers to other documents is left out, so the values of that chart are not checked.
-Charts in charts are copied in the same way. Links and devices are left out; no chart needs them.
+Charts in charts are copied in the same way. Links and devices are left out; no chart needs them. Paths that lead out of
+the chart, that are too long or that have control characters make the whole archive invalid.
 """
 
+import gzip
 import io
 import json
 import posixpath
 import re
 import sys
 import tarfile
+import zlib
 from pathlib import Path
 
 MAX_UNPACKED_BYTES = 100 * 1024 * 1024
 """Of a chart with all charts in it. Helm has the same limit since 3.18."""
 MAX_FILES = 10_000
 MAX_NESTING = 8
+MAX_STREAM_BYTES = 2 * MAX_UNPACKED_BYTES
+"""Of the tar streams, with headers and padding: headers alone can unpack to any size, too."""
+MAX_PATH_LENGTH, MAX_PATH_DEPTH = 1024, 64
 SCHEMA, CHARTS, ARCHIVE_SUFFIX = "values.schema.json", "charts", ".tgz"
 REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$schema"})
 # What helm has built in.
@@ -35,17 +41,33 @@ class _ForeignReference(Exception):
 
 
 class Budget:
-    """What may still be unpacked."""
+    """What may still be unpacked: bytes of files, files, and bytes of tar streams."""
 
-    def __init__(self, size: int = MAX_UNPACKED_BYTES, files: int = MAX_FILES) -> None:
+    def __init__(self, size: int = MAX_UNPACKED_BYTES, files: int = MAX_FILES, stream: int = MAX_STREAM_BYTES) -> None:
         self.size = size
         self.files = files
+        self.stream = stream
 
     def spend(self, size: int) -> None:
         self.size -= size
         self.files -= 1
         if self.size < 0 or self.files < 0:
             raise InvalidArchive("the chart is too large")
+
+
+class _LimitedStream(io.BufferedIOBase):
+    """The unpacked bytes of an archive, as far as the budget allows."""
+
+    def __init__(self, stream: gzip.GzipFile, budget: Budget) -> None:
+        self._stream = stream
+        self._budget = budget
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        content = self._stream.read(size)
+        self._budget.stream -= len(content)
+        if self._budget.stream < 0:
+            raise InvalidArchive("the chart is too large")
+        return content
 
 
 def copy_archive(content: bytes, budget: Budget, nesting: int = 0) -> bytes:
@@ -55,12 +77,13 @@ def copy_archive(content: bytes, budget: Budget, nesting: int = 0) -> bytes:
     copied = io.BytesIO()
     try:
         with (
-            tarfile.open(fileobj=io.BytesIO(content), mode="r|gz") as source,
+            gzip.GzipFile(fileobj=io.BytesIO(content)) as stream,
+            tarfile.open(fileobj=_LimitedStream(stream, budget), mode="r|") as source,
             tarfile.open(fileobj=copied, mode="w:gz", compresslevel=1) as target,
         ):
             for entry in source:
                 _copy_entry(source, target, entry, budget, nesting)
-    except (tarfile.TarError, EOFError, OSError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, OSError, ValueError, OverflowError, zlib.error) as error:
         raise InvalidArchive(str(error)) from None
     return copied.getvalue()
 
@@ -73,6 +96,7 @@ def _copy_entry(
     if file is None:
         return
     name = posixpath.normpath(entry.name.replace("\\", "/"))  # as helm does
+    _check_path(name)
     content = file.read()
     folder, base = posixpath.split(name)
     if base == SCHEMA and refers_elsewhere(content):
@@ -82,6 +106,14 @@ def _copy_entry(
     copied = tarfile.TarInfo(name)
     copied.size, copied.mode = len(content), 0o644
     target.addfile(copied, io.BytesIO(content))
+
+
+def _check_path(path: str) -> None:
+    parts = path.split("/")
+    if len(path) > MAX_PATH_LENGTH or len(parts) > MAX_PATH_DEPTH or not path.isprintable():
+        raise InvalidArchive("a path is too long or has control characters")
+    if path.startswith("/") or parts[0] == ".." or re.match("[A-Za-z]:", path):
+        raise InvalidArchive("a path leads out of the chart")
 
 
 def refers_elsewhere(schema: bytes) -> bool:

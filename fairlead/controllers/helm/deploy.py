@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import quote
 
-from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository
+from fairlead.controllers.helm.chart import Release, is_allowed_repository
 from fairlead.controllers.helm.helm import RELEASE_PENDING, HelmSlots
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import check_owner, check_trust_marked
@@ -37,7 +37,6 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_secret_name
-from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import KubeApi
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
@@ -103,10 +102,9 @@ class ReleaseTarget:
 class ReleaseRunner:
     """Runs helm for releases, with limits that all its users share: runs at once, and retries of failed runs."""
 
-    def __init__(self, clock: Clock, helm: ChartDeployer, resolve: Callable[[str, int], Awaitable[str]]) -> None:
+    def __init__(self, clock: Clock, helm: ChartDeployer) -> None:
         self._clock = clock
         self._helm = helm
-        self._resolve = resolve
         self._slots = HelmSlots()
         self._failures: dict[str, tuple[str, float, InstanceError]] = {}
         """By key of the release: the hash of the failed release, when it may be retried, and the error."""
@@ -130,7 +128,6 @@ class ReleaseRunner:
         self._failures.pop(key, None)
 
     async def _install(self, target: ReleaseTarget, release: Release) -> None:
-        await self._check_repository(release.chart)
         with translate_errors(target.name, "deploy a chart"):
             access = await target.endpoint()
             try:
@@ -141,16 +138,6 @@ class ReleaseRunner:
                 if not await clear_pending_release(target.api(), release, self._clock.now()):
                     raise
                 await self._helm.install(release, access)
-
-    async def _check_repository(self, chart: Chart) -> None:
-        """Applies the address policy: a template must not reach internal hosts through this server."""
-        if chart.manifests:
-            return
-        try:
-            await self._resolve(*chart.address)
-        except UpstreamError as error:
-            message = f"the repository of the chart cannot be used: {error.message}; correct its URL"
-            raise InstanceError("RepositoryUnreachable", message, ERROR) from error
 
     async def uninstall(self, project: str, target: ReleaseTarget, release: Release) -> None:
         """Uninstalls a release, if it exists. Raises InstanceError and UpstreamError."""
@@ -263,8 +250,7 @@ def cluster_target(clusters: ClusterAccess, cluster: str) -> ReleaseTarget:
 
 
 def check_chart_allowed(registry: Registry, instance: Object, release: Release, repositories: Sequence[str]) -> None:
-    """Raises InstanceError unless an administrator allowed the chart or its repository. Helm follows the URLs and
-    redirects of a repository, so an untrusted one could make it send requests into this server's network (SSRF)."""
+    """Raises InstanceError unless an administrator allowed the chart or its repository."""
     if not release.impersonate_user:
         check_trust_marked(instance)
         return

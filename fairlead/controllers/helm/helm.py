@@ -1,53 +1,40 @@
 """Runs the `helm` program in a subprocess. Called by `deploy.py`.
 
-Each run has a private temporary directory for the kubeconfig, the values and helm's own files, and inherits only PATH,
-the proxies and the CA certificates from the environment. Credentials are passed in files and on standard input, never
-as arguments, which are visible to other processes. Charts are untrusted, so memory, CPU time and file size of a run are
-limited. A chart is downloaded first, and helm gets a copy of it without references to other documents
-(`chart_archive.py`). The output of helm is not logged. Failures to start it are an InstanceError of the release.
+Each run has a private temporary directory for the kubeconfig, the values and helm's own files, and inherits only PATH
+and the CA certificates from the environment. Credentials are passed in files, never as arguments, which are visible to
+other processes. The chart is downloaded and checked before (`fetch.py`), and helm gets the path of an archive: it has
+no repositories, no registries, no proxy and no plug-ins, and connects to the cluster only. Memory, CPU time and file
+size of a run are limited (`limited_process.py`). The output of helm is not logged. Failures to start it are an
+InstanceError of the release.
 
 Error messages of helm are shown in conditions, which the author of the chart may read. So that they do not leak what a
 server inside the network answers or what is in a local file, only messages about the release itself are shown, without
-credentials and addresses; of a failed download or an unreachable cluster only a fixed text. The patterns are those of
-Helm 3.17 and 4.2, which differ: 3 counts errors, 4 uses server-side apply.
+credentials and addresses; of an unreachable cluster only a fixed text. The patterns are those of Helm 3.17 and 4.2,
+which differ: 3 counts errors, 4 uses server-side apply.
 
 The number of concurrent runs is limited, in total and per project. There is no queue: a release without a slot reports
 that in a condition and is requeued. So a project with many slow charts delays neither others nor health probes.
 """
 
-import asyncio
 import os
 import re
-import resource
 import shutil
-import signal
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from fairlead.controllers.helm import chart_archive
-from fairlead.controllers.helm.chart import (
-    Release,
-    build_kubeconfig,
-    chart_arguments,
-    login_arguments,
-    manifest_chart_files,
-)
+from fairlead.controllers.helm.chart import Chart, Release, build_kubeconfig, manifest_chart_files
+from fairlead.controllers.helm.limited_process import run_limited
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
 from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 500
-CHART_NOT_FETCHED = "the chart could not be downloaded; check its repository, name, version, username and password"
-INVALID_ARCHIVE = (
-    f"the chart is not a gzipped archive, or unpacks to more than {chart_archive.MAX_UNPACKED_BYTES >> 20} MiB or "
-    f"{chart_archive.MAX_FILES} files; correct the chart"
-)
 CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
 
 # Prefixes of errors about the release itself, not about the download of the chart or the connection to the cluster.
@@ -57,8 +44,7 @@ _release_error = re.compile(
     r"|execution error at |template: |parse error at |YAML parse error on |values don't meet the specifications"
     r"|[\w.-]+/(?:charts/[\w.-]+/)*templates/\S+:\d+:\d+ executing "
     r"|failed to parse \[\.\.\.\]/values\.yaml: |chart requires kubeVersion: |chart dependencies processing failed"
-    r"|an error occurred while checking for chart dependencies"
-    r"|chart \"[^\"]*\"(?: version \"[^\"]*\")? not found in "
+    r"|[Aa]n error occurred while checking for chart dependencies"
     r"|unable to build kubernetes objects|[Uu]nable to continue with |failed to install CRD "
     r"|\d+ errors? occurred: |server-side apply failed for object |conflict occurred while applying object "
     r"|create: failed to create: |query: failed to query with labels: "
@@ -67,6 +53,7 @@ _release_error = re.compile(
     r"|timed out waiting for |context deadline exceeded"
     r")"
 )
+# Of another server than the cluster. Helm has no reason to say this any more, but what it says then is not shown.
 _download_error = re.compile(
     r"looks like |failed to fetch|failed to download|failed to do request|\b(?:Get|GET|Head|HEAD) \"|dial tcp"
     r"|authenticating to "
@@ -81,17 +68,14 @@ _address_pattern = re.compile(
 
 
 def sanitize_error(stderr: bytes, secrets: Sequence[str]) -> str:
-    """An error about the release, truncated, without secrets and addresses; for a failed download or connection a fixed
-    text; otherwise empty."""
+    """An error about the release, truncated, without secrets and addresses; for a failed connection to the cluster a
+    fixed text; otherwise empty."""
     text = _last_error(stderr)
     for secret in secrets:
         text = text.replace(secret, "[...]")
     if _cluster_unreachable.search(text):
         return CLUSTER_NOT_REACHED
-    is_about_release = _release_error.match(text)
-    if _download_error.search(text):
-        return "" if is_about_release else CHART_NOT_FETCHED
-    if not is_about_release:
+    if _download_error.search(text) or not _release_error.match(text):
         return ""
     return "".join(each for each in _address_pattern.sub("[...]", text) if each.isprintable())[:MAX_MESSAGE_LENGTH]
 
@@ -120,20 +104,14 @@ def _last_error(text: bytes) -> str:
 
 OPERATION_TIMEOUT = 300.0
 """The `--timeout` of a helm operation."""
-TIMEOUT_MARGIN_SECONDS, TERMINATION_GRACE_SECONDS = 60.0, 10.0
-"""Seconds beyond that timeout until helm is sent SIGTERM, and from there until SIGKILL."""
+TIMEOUT_MARGIN_SECONDS = 60.0
+"""Seconds beyond that timeout until helm is sent SIGTERM."""
 RELEASE_PENDING = "ReleasePending"
 MAX_CONCURRENT_RUNS, MAX_RUNS_PER_PROJECT = 4, 2
 WAITING_FOR_HELM_SLOT = "WaitingForHelmSlot"
 """The reason while no slot for a helm run is free."""
-RESOURCE_LIMITS = {
-    resource.RLIMIT_AS: 4 * 2**30,
-    resource.RLIMIT_CPU: 120,
-    resource.RLIMIT_FSIZE: 256 * 2**20,
-}
-"""Of one run: address space in bytes, CPU seconds, and file size in bytes."""
-PASSED_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
-"""Variables of the server's environment that helm gets, besides PATH and NO_PROXY."""
+PASSED_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""Variables of the server's environment that helm gets, besides PATH: for clusters without a CA of their own."""
 _MAX_STDERR_BYTES = 16 * 1024
 
 
@@ -143,28 +121,30 @@ class _HelmRun:
 
     folder: Path
     program: str
-    cluster_host: str
     secrets: Sequence[str] = field(repr=False)
 
     def environment(self) -> dict[str, str]:
-        """Of our environment only what downloads need: charts and plug-ins must not see the rest."""
+        """Of our environment only what the connection to the cluster needs: charts must not see the rest. Proxies are
+        for downloads, and the cluster is reached directly, as by this server itself."""
         homes = {
             name: str(self.folder / name.lower()) for name in ("HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME")
         }
         passed = {name: os.environ[name] for name in PASSED_VARIABLES if os.environ.get(name)}
-        return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder), **homes, **passed, **self._no_proxy()}
+        return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder), **homes, **passed}
 
-    def _no_proxy(self) -> dict[str, str]:
-        """Proxies are for downloads: the cluster is reached directly, as by this server itself."""
-        excluded = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
-        value = f"{excluded},{self.cluster_host}" if excluded else self.cluster_host
-        return {"NO_PROXY": value, "no_proxy": value}
+
+class ChartSource(Protocol):
+    """Provides the archives of charts; implemented by `fetch.py`."""
+
+    async def fetch(self, chart: Chart, folder: Path) -> Path:
+        """Returns the path of the archive, in that folder. Raises InstanceError or OSError."""
 
 
 class Helm:
     """Implements `ChartDeployer`. The program is looked up at each run: it may be installed later."""
 
-    def __init__(self, program: str = "helm", seconds: float = OPERATION_TIMEOUT) -> None:
+    def __init__(self, charts: ChartSource, program: str = "helm", seconds: float = OPERATION_TIMEOUT) -> None:
+        self._charts = charts
         self._program = program
         self._seconds = seconds
 
@@ -179,28 +159,18 @@ class Helm:
     async def install(self, release: Release, endpoint: ClusterEndpoint) -> None:
         """Installs or upgrades the release."""
         async with self._prepare_run(release, endpoint) as run:
-            if arguments := login_arguments(release):
-                await self._run_checked(run, arguments, release.chart.password.encode())
             write_file(run.folder / "values.yaml", release.values.encode())
-            fetched = release.chart.manifests == ""
-            chart = await self._fetch_chart(run, release) if fetched else _write_manifest_chart(run, release)
+            if release.chart.manifests:
+                chart = _write_manifest_chart(run, release)
+            else:
+                chart = str(await self._charts.fetch(release.chart, run.folder))
             ready = ("--wait",) if release.waits else ()
             waiting = ("--timeout", f"{self._seconds:.0f}s", "--history-max", "3", *ready)
             values = ("--values", str(run.folder / "values.yaml"))
             flags = (*values, *waiting, *_target_flags(run, release))
-            await self._run_checked(run, ("upgrade", "--install", *flags, "--", release.name, chart))
-
-    async def _fetch_chart(self, run: _HelmRun, release: Release) -> str:
-        """Downloads the chart, and returns the path of a copy that refers to nothing else (`chart_archive.py`)."""
-        folder, copy = run.folder / "fetched", run.folder / "chart.tgz"
-        folder.mkdir()
-        options, chart = chart_arguments(release)
-        await self._run_checked(run, ("pull", *options, "--destination", str(folder), "--", chart))
-        archives = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
-        command = (sys.executable, "-I", chart_archive.__file__, *map(str, archives[:1]), str(copy))
-        if len(archives) != 1 or await self._run(run, command, None):
-            raise InstanceError("InvalidChart", INVALID_ARCHIVE, ERROR)
-        return str(copy)
+            code = await self._run(run, ("upgrade", "--install", *flags, "--", release.name, chart))
+            if code:
+                raise _run_error(run, "upgrade", code)
 
     async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None:
         """Uninstalls the release, if it exists.
@@ -210,7 +180,6 @@ class Helm:
         """
         async with self._prepare_run(release, endpoint) as run:
             arguments = (
-                run.program,
                 "uninstall",
                 "--timeout",
                 f"{self._seconds:.0f}s",
@@ -218,7 +187,7 @@ class Helm:
                 "--",
                 release.name,
             )
-            code = await self._run(run, arguments, None)
+            code = await self._run(run, arguments)
             stderr = _read_tail(run.folder / "complaint")
             # A confined release is all in its namespace, which is deleted next; its RoleBinding may be gone already.
             if code and not (is_not_installed(stderr) or (release.impersonate_user and is_forbidden(stderr))):
@@ -235,51 +204,25 @@ class Helm:
                 stack.callback(shutil.rmtree, folder, ignore_errors=True)
                 write_file(folder / "kubeconfig", yaml.encode(build_kubeconfig(endpoint, release.namespace)))
                 secret = (endpoint.token, endpoint.client_key, release.chart.password, *address, str(folder))
-                yield _HelmRun(folder, program, endpoint.host, [text for text in secret if text])
+                yield _HelmRun(folder, program, [text for text in secret if text])
             # Disk full, too many processes or files, an argument that is too long or has a NUL, a child that exits
             # before it is watched: all concern this run only, and must not end the server.
             except (OSError, ValueError, RuntimeError) as error:
                 message = f"helm could not be run ({type(error).__name__}); check the server's disk, memory and limits"
                 raise InstanceError("HelmFailed", message, WARNING) from error
 
-    async def _run_checked(self, run: _HelmRun, arguments: Sequence[str], stdin_bytes: bytes | None = None) -> None:
-        code = await self._run(run, (run.program, *arguments), stdin_bytes)
-        if code:
-            raise _run_error(run, arguments[0], code)
-
-    async def _run(self, run: _HelmRun, command: Sequence[str], stdin_bytes: bytes | None) -> int:
-        """Runs helm, or what prepares its chart, and returns the exit code. Uses files instead of pipes, so that output
-        needs no buffering here."""
-        with ExitStack() as files:
-            stdin: int = asyncio.subprocess.DEVNULL
-            if stdin_bytes is not None:
-                write_file(run.folder / "given", stdin_bytes)
-                stdin = files.enter_context((run.folder / "given").open("rb")).fileno()
-            stderr = files.enter_context((run.folder / "complaint").open("wb"))
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=stdin,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=stderr.fileno(),
-                cwd=run.folder,
-                env=run.environment(),
-                start_new_session=True,  # so that its child processes can be killed with it
-            )
-            return await self._wait_for_exit(process, command[1])
-
-    async def _wait_for_exit(self, process: asyncio.subprocess.Process, subcommand: str) -> int:
+    async def _run(self, run: _HelmRun, arguments: Sequence[str]) -> int:
+        """Runs helm, and returns the exit code."""
+        command = (run.program, *arguments)
+        limit = self._seconds + TIMEOUT_MARGIN_SECONDS
         try:
-            _set_resource_limits(process.pid)
-            async with asyncio.timeout(self._seconds + TIMEOUT_MARGIN_SECONDS):
-                return await process.wait()
+            return await run_limited(command, run.folder, run.folder / "complaint", run.environment(), limit)
         except TimeoutError:
             message = (
-                f"helm {subcommand} took longer than {self._seconds:.0f} s; check the objects that it created in "
+                f"helm {arguments[0]} took longer than {self._seconds:.0f} s; check the objects that it created in "
                 "the cluster"
             )
             raise InstanceError("HelmTimedOut", message, WARNING) from None
-        finally:
-            await _terminate(process)
 
 
 def _write_manifest_chart(run: _HelmRun, release: Release) -> str:
@@ -288,31 +231,6 @@ def _write_manifest_chart(run: _HelmRun, release: Release) -> str:
     for name, text in manifest_chart_files(release).items():
         write_file(folder / name, text.encode())
     return str(folder)
-
-
-async def _terminate(process: asyncio.subprocess.Process) -> None:
-    """Terminates the process group, with SIGTERM first: then helm marks the release as failed in the cluster, whereas
-    a killed one leaves it pending."""
-    try:
-        if process.returncode is None:
-            with suppress(ProcessLookupError, TimeoutError):
-                os.killpg(process.pid, signal.SIGTERM)
-                async with asyncio.timeout(TERMINATION_GRACE_SECONDS):
-                    await process.wait()
-    finally:  # also when the task is cancelled again during the grace period
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-
-
-def _set_resource_limits(pid: int) -> None:
-    """Sets limits from outside: a `preexec_fn` can deadlock in a process with threads."""
-    if sys.platform == "linux":
-        for limit, maximum in RESOURCE_LIMITS.items():
-            with suppress(ProcessLookupError):  # it has exited already
-                _, hard = resource.prlimit(pid, limit)
-                bound = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
-                resource.prlimit(pid, limit, (bound, bound))
 
 
 def _target_flags(run: _HelmRun, release: Release) -> Sequence[str]:

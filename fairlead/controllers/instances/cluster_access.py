@@ -53,9 +53,6 @@ class ClusterAccess(Protocol):
     async def virtual_cluster_endpoint(self, namespace: str, name: str) -> ClusterEndpoint:
         """The same for a virtual cluster. `namespace` is that of the project."""
 
-    async def resolve(self, host: str, port: int) -> str:
-        """Resolves a host to an address that the address policy allows."""
-
 
 @dataclass(frozen=True, slots=True)
 class RegistryClusterAccess:
@@ -115,6 +112,3 @@ class RegistryClusterAccess:
             ) from error
         # Pin the checked address: the program would resolve the name again, and might get a different one.
         return replace(endpoint, host=await self.resolve_address(endpoint.host, endpoint.port))
-
-    async def resolve(self, host: str, port: int) -> str:
-        return await self.resolve_address(host, port)

@@ -107,7 +107,7 @@ def helm(access: FakeAccess) -> ReleaseHelm:
 @pytest.fixture
 async def server(api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm) -> AsyncIterator[RegistryFixture]:
     """With a project, a cluster, an App, and a space that is ready."""
-    runner = ReleaseRunner(api.clock, helm, access.resolve)
+    runner = ReleaseRunner(api.clock, helm)
     controllers = (
         InstanceTemplateController(api.registry, INSTANCE_CONFIG),
         build_space_controller(api, access, helm),

@@ -126,6 +126,34 @@ def test_a_chart_that_unpacks_to_too_much_is_refused() -> None:
         copy_archive(pack({f"vc/{number}": b"" for number in range(20)}), Budget(files=10))
 
 
+def test_headers_that_unpack_to_too_much_are_refused() -> None:
+    """A path of 300 kB is a file of the tar stream that the budget of files does not count."""
+    content = pack({f"vc/{'x' * 300_000}": b""})
+    with pytest.raises(InvalidArchive, match="too large"):
+        copy_archive(content, Budget(stream=200_000))
+    with pytest.raises(InvalidArchive, match="too large"):
+        copy_archive(pack({**CHART, "vc/charts/a.tgz": content}), Budget(stream=200_000))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd",
+        "../x",
+        "vc/../../x",
+        "vc\\..\\..\\x",
+        "C:\\x",
+        "c:/x",
+        "vc/\x1b[2J",
+        "vc/" + "x" * 1100,
+        "vc/" * 65 + "x",
+    ],
+)
+def test_paths_that_lead_out_of_the_chart_or_are_too_long_are_refused(name: str) -> None:
+    with pytest.raises(InvalidArchive, match="a path"):
+        copy_archive(pack({**CHART, name: b""}), Budget())
+
+
 def test_charts_that_are_nested_without_end_are_refused() -> None:
     content = pack(CHART)
     for _ in range(chart_archive.MAX_NESTING + 1):

@@ -1,6 +1,7 @@
 """Tests of `fairlead.controllers.helm.helm` with a fake helm program that records its calls."""
 
 import asyncio
+import errno
 import json
 import os
 import time
@@ -12,10 +13,11 @@ import uvloop
 import yaml
 
 from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.helm import PASSED_VARIABLES, RESOURCE_LIMITS, Helm
+from fairlead.controllers.helm.helm import PASSED_VARIABLES, Helm
+from fairlead.controllers.helm.limited_process import RESOURCE_LIMITS
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.upstream.access import ClusterEndpoint
-from tests.controllers.helm.fake_helm_program import FakeHelmProgram
+from tests.controllers.helm.fake_helm_program import FakeHelmProgram, LocalCharts
 
 ENDPOINT = ClusterEndpoint("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
 CHART = Chart("vc", "https://charts.example", "1.2.3")
@@ -29,7 +31,7 @@ def fake_helm(tmp_path: Path) -> FakeHelmProgram:
 
 def install(fake_helm: FakeHelmProgram, release: Release, seconds: float = 30) -> None:
     """Runs on an event loop in real time, since it starts a process."""
-    asyncio.run(Helm(str(fake_helm.path), seconds).install(release, ENDPOINT))
+    asyncio.run(Helm(LocalCharts(), str(fake_helm.path), seconds).install(release, ENDPOINT))
 
 
 def build_release(chart: Chart = CHART, impersonate_user: str = "") -> Release:
@@ -38,9 +40,7 @@ def build_release(chart: Chart = CHART, impersonate_user: str = "") -> Release:
 
 def test_a_release_is_installed_or_upgraded(fake_helm: FakeHelmProgram) -> None:
     install(fake_helm, build_release())
-    (pull,), (call,) = fake_helm.pulls, fake_helm.calls
-    assert pull["arguments"][:5] == ["pull", "--repo", "https://charts.example", "--version", "1.2.3"]
-    assert pull["arguments"][-2:] == ["--", "vc"]
+    (call,) = fake_helm.calls
     arguments = call["arguments"]
     assert arguments[:2] == ["upgrade", "--install"]
     assert arguments[-3:] == ["--", "one", f"{call['cwd']}/chart.tgz"]
@@ -71,12 +71,14 @@ def test_the_environment_of_the_server_is_not_passed_to_helm(
     monkeypatch.setenv("FAIRLEAD_SECRET", "x")
     monkeypatch.setenv("KUBECONFIG", "/elsewhere")
     monkeypatch.setenv("HELM_PLUGINS", "/elsewhere")
-    for name in (*PASSED_VARIABLES, "NO_PROXY", "no_proxy"):
+    monkeypatch.setenv("HELM_REGISTRY_CONFIG", "/elsewhere")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example")
+    for name in PASSED_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     install(fake_helm, build_release())
     (call,) = fake_helm.calls
     homes = {"HOME", "HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"}
-    assert set(call["environment"]) <= {"PATH", "LC_CTYPE", "NO_PROXY", "no_proxy", *homes}
+    assert set(call["environment"]) <= {"PATH", "LC_CTYPE", *homes}
     assert all(
         value.startswith(call["cwd"])
         for name, value in call["environment"].items()
@@ -84,10 +86,8 @@ def test_the_environment_of_the_server_is_not_passed_to_helm(
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"]
-)
-def test_helm_downloads_with_the_proxies_and_ca_certificates_of_the_server(
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_helm_has_the_ca_certificates_of_the_server(
     fake_helm: FakeHelmProgram, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "/a/value")
@@ -95,47 +95,28 @@ def test_helm_downloads_with_the_proxies_and_ca_certificates_of_the_server(
     assert fake_helm.calls[0]["environment"][name] == "/a/value"
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, "192.0.2.1"),
-        ({"NO_PROXY": ".example,10.0.0.0/8"}, ".example,10.0.0.0/8,192.0.2.1"),
-        ({"no_proxy": ".example"}, ".example,192.0.2.1"),
-    ],
-)
-def test_helm_reaches_the_cluster_without_a_proxy(
-    fake_helm: FakeHelmProgram, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected: str
-) -> None:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    install(fake_helm, build_release())
-    environment = fake_helm.calls[0]["environment"]
-    assert (environment["NO_PROXY"], environment["no_proxy"]) == (expected, expected)
+@pytest.mark.parametrize("repo", ["https://charts.example", "oci://registry.example/charts"])
+def test_helm_gets_nothing_of_the_chart_but_the_path_of_its_archive(fake_helm: FakeHelmProgram, repo: str) -> None:
+    install(fake_helm, build_release(Chart("--post-renderer", repo, "--set-file", "ada", "repo-password")))
+    (call,) = fake_helm.calls
+    files = {**call, "files": {"--values": call["files"]["--values"]}}
+    for secret in ("repo-password", "ada", "post-renderer", "set-file", "charts.example", "registry.example"):
+        assert secret not in str(files)
 
 
-@pytest.mark.parametrize(
-    ("repo", "command", "positionals", "chart"),
-    [
-        ("https://charts.example", ["repo", "add"], ["repository", "https://charts.example"], "repository/vc"),
-        (
-            "oci://registry.example/charts",
-            ["registry", "login"],
-            ["registry.example"],
-            "oci://registry.example/charts/vc",
-        ),
-    ],
-)
-def test_the_password_of_a_repository_is_passed_on_standard_input(
-    fake_helm: FakeHelmProgram, repo: str, command: list[str], positionals: list[str], chart: str
-) -> None:
-    install(fake_helm, build_release(Chart("vc", repo, "", "ada", "repo-password")))
-    login, upgrade = fake_helm.calls
-    assert login["arguments"] == [*command, "--username", "ada", "--password-stdin", "--", *positionals]
-    assert login["stdin"] == "repo-password"
-    assert fake_helm.pulls[0]["arguments"][-1] == chart
-    assert "repo-password" not in str(upgrade)
+@pytest.mark.parametrize("name", ["--post-renderer=/bin/sh", "-", "--", "--kube-context", "../../x", "$(id)", "a b"])
+def test_no_text_of_a_release_becomes_an_option(fake_helm: FakeHelmProgram, name: str) -> None:
+    """Everything after `--` is a name for helm, and the value of an option is never looked at as another one."""
+    install(fake_helm, Release(name, name, CHART, name, name))
+    arguments = fake_helm.calls[0]["arguments"]
+    assert arguments[-3:-1] == ["--", name]
+    options = arguments[2:-3]
+    values = dict(zip(options[::2], options[1::2], strict=True))
+    assert values.keys() == {
+        *("--values", "--timeout", "--history-max", "--namespace", "--kubeconfig", "--kube-as-user"),
+    }
+    assert (values["--namespace"], values["--kube-as-user"]) == (name, name)
+    assert fake_helm.calls[0]["files"]["--values"] == name
 
 
 def test_a_confined_release_is_deployed_with_impersonation(fake_helm: FakeHelmProgram) -> None:
@@ -151,7 +132,7 @@ def test_an_error_contains_the_last_line_of_helm_without_secrets(fake_helm: Fake
         "sys.exit(3)"
     )
     with pytest.raises(InstanceError) as caught:
-        install(fake_helm, build_release(Chart("vc", "oci://r.example/c", "", "", "repo-password")))
+        install(fake_helm, build_release(CHART_WITH_PASSWORD))
     assert caught.value.reason == "HelmFailed"
     assert "Error: UPGRADE FAILED: [...] said [...] and [...]" in caught.value.message
     assert "inside.example" not in caught.value.message
@@ -188,19 +169,22 @@ def test_a_run_has_limits_for_memory_processor_time_and_file_size(fake_helm: Fak
     assert all(0 < limit <= maximum for limit, maximum in zip(limits, RESOURCE_LIMITS.values(), strict=True))
 
 
-@pytest.mark.parametrize(
-    "chart",
-    [
-        Chart("vc", f"https://charts.example/{'e' * 300_000}"),
-        Chart("vc", "https://charts.example/\0"),
-    ],
-)
+@pytest.mark.parametrize("name", ["e" * 300_000, "one\0"])
 def test_arguments_that_cannot_be_passed_to_a_program_are_an_error_of_the_release(
-    fake_helm: FakeHelmProgram, chart: Chart
+    fake_helm: FakeHelmProgram, name: str
 ) -> None:
     with pytest.raises(InstanceError) as caught:
-        install(fake_helm, build_release(chart))
+        install(fake_helm, Release(name, "ns", CHART, ""))
     assert caught.value.reason == "HelmFailed"
+
+
+def test_a_chart_that_cannot_be_stored_is_an_error_of_the_release(fake_helm: FakeHelmProgram) -> None:
+    class FullDisk:
+        async def fetch(self, chart: Chart, folder: Path) -> Path:
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    with pytest.raises(InstanceError, match="check the server's disk"):
+        asyncio.run(Helm(FullDisk(), str(fake_helm.path)).install(build_release(), ENDPOINT))
 
 
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -210,7 +194,7 @@ def test_a_program_that_exits_without_reading_its_input_is_an_error_of_the_relea
     fake_helm.path.write_text("#!/bin/sh\nexit 1\n")
 
     async def run_many() -> list[object]:
-        helm = Helm(str(fake_helm.path))
+        helm = Helm(LocalCharts(), str(fake_helm.path))
         runs = (helm.install(build_release(CHART_WITH_PASSWORD), ENDPOINT) for _ in range(20))
         return [*await asyncio.gather(*runs, return_exceptions=True)]
 
@@ -241,7 +225,7 @@ def test_a_run_over_the_timeout_is_ended_with_its_child_processes(
             break
         time.sleep(0.01)  # the process was signalled, and needs a moment to exit
     assert _has_exited(int(pid_file.read_text()))
-    assert not Path(fake_helm.all_calls[0]["cwd"]).exists()
+    assert not Path(fake_helm.calls[0]["cwd"]).exists()
 
 
 def test_a_run_over_the_timeout_gets_sigterm_before_it_is_killed(
@@ -262,7 +246,7 @@ def test_a_run_over_the_timeout_gets_sigterm_before_it_is_killed(
 
 def test_a_run_that_ignores_sigterm_is_killed(fake_helm: FakeHelmProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.controllers.helm.helm.TIMEOUT_MARGIN_SECONDS", 0.5)
-    monkeypatch.setattr("fairlead.controllers.helm.helm.TERMINATION_GRACE_SECONDS", 0.2)
+    monkeypatch.setattr("fairlead.controllers.helm.limited_process.TERMINATION_GRACE_SECONDS", 0.2)
     fake_helm.set_behaviour("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
     with pytest.raises(InstanceError, match="took longer than"):
         install(fake_helm, build_release(), seconds=1)
@@ -279,7 +263,7 @@ def _wait_for_file(path: Path) -> None:
 def test_a_run_that_is_cancelled_again_after_sigterm_is_killed(
     fake_helm: FakeHelmProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.helm.helm.TERMINATION_GRACE_SECONDS", 60)
+    monkeypatch.setattr("fairlead.controllers.helm.limited_process.TERMINATION_GRACE_SECONDS", 60)
     pid_file, signal_file = tmp_path / "started", tmp_path / "noted"
     fake_helm.set_behaviour(
         f"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: open({str(signal_file)!r}, 'w').close())\n"
@@ -288,7 +272,7 @@ def test_a_run_that_is_cancelled_again_after_sigterm_is_killed(
     )
 
     async def cancel_twice() -> None:
-        run = asyncio.create_task(Helm(str(fake_helm.path), 60).install(build_release(), ENDPOINT))
+        run = asyncio.create_task(Helm(LocalCharts(), str(fake_helm.path), 60).install(build_release(), ENDPOINT))
         for path in (pid_file, signal_file):
             async with asyncio.timeout(30):
                 await asyncio.to_thread(_wait_for_file, path)
@@ -327,7 +311,8 @@ FORBIDDEN = (
 def uninstall(fake_helm: FakeHelmProgram, stderr_line: str = "", impersonate_user: str = "") -> None:
     if stderr_line:
         fake_helm.set_behaviour(f"sys.stderr.write({stderr_line!r}); sys.exit(1)")
-    asyncio.run(Helm(str(fake_helm.path)).uninstall(build_release(impersonate_user=impersonate_user), ENDPOINT))
+    release = build_release(impersonate_user=impersonate_user)
+    asyncio.run(Helm(LocalCharts(), str(fake_helm.path)).uninstall(release, ENDPOINT))
 
 
 def test_a_release_is_uninstalled(fake_helm: FakeHelmProgram) -> None:
@@ -356,6 +341,6 @@ def test_a_confined_release_without_permissions_is_left_to_the_deletion_of_its_n
 
 def test_a_missing_program_is_an_error_with_an_instruction(tmp_path: Path) -> None:
     with pytest.raises(InstanceError, match="install Helm") as caught:
-        Helm(str(tmp_path / "nothing")).find_program()
+        Helm(LocalCharts(), str(tmp_path / "nothing")).find_program()
     assert caught.value.reason == "HelmNotFound"
     assert "virtual cluster" not in caught.value.message

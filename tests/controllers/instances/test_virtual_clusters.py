@@ -247,18 +247,6 @@ async def test_the_chart_of_an_inline_template_is_confined_to_its_namespace(
     assert binding["roleRef"]["name"] == "admin"
 
 
-async def test_t22_a_repository_at_a_blocked_address_is_not_requested(
-    server: RegistryFixture, access: FakeAccess, helm: FakeHelm
-) -> None:
-    await create_cluster(server)
-    access.blocked.add("charts.example")
-    await create_from_template(server)
-    await eventually(
-        lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "RepositoryUnreachable")
-    )
-    assert helm.installed == []
-
-
 async def test_the_controller_waits_for_the_kubeconfig(
     server: RegistryFixture, access: FakeAccess, helm: FakeHelm
 ) -> None:
