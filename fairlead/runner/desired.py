@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.sizes import parse_size
 from fairlead.core.workspace_options import ALLOW, PLACEMENT_OPTIONS, SIZE_OPTIONS
 from fairlead.runner.credentials import NO_CREDENTIALS, SECRETS_UNAVAILABLE, Credentials
 from fairlead.runner.decisions import Wanted
@@ -39,11 +40,6 @@ CONTAINER_FIELDS = ("provider", "workspaceEnv", "initEnv")
 LIMIT_OPTIONS = ("memory", "cpus", "processes", ALLOW)
 DECIDED_OPTIONS = PLACEMENT_OPTIONS | SIZE_OPTIONS
 
-_UNITS = {
-    **{"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12},
-    **{"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40},
-}
-_BYTES = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
 
 
@@ -216,8 +212,8 @@ def read_limits(options: Mapping[str, Any]) -> Limits:
 
 
 def _parse_bytes(text: str) -> int:
-    match = _BYTES.fullmatch(text)
-    return int(float(match[1]) * _UNITS[match[2] or ""]) if match else _reject("memory", text, "a size such as 4Gi")
+    size = parse_size(text)
+    return size if size is not None else _reject("memory", text, "a size such as 4Gi")
 
 
 def _parse_cpus(text: str) -> float:

@@ -16,10 +16,10 @@ from fairlead.client import ClientError
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.objects import Object
 from fairlead.runner.api import RunnerApi
+from fairlead.runner.settings import DEFAULT_DISK
 
 DISK_AVAILABLE = "DiskAvailable"
 AVAILABLE, LOW, FULL = "Available", "DiskLow", "DiskFull"
-DEFAULT_MIN_FREE_BYTES = 2 << 30
 CHECK_SECONDS = 30.0
 WARNING_FACTOR = 2
 
@@ -35,7 +35,7 @@ class DiskGuard:
     """`min_free_bytes` of 0 turns it off."""
 
     folder: Path
-    min_free_bytes: int = DEFAULT_MIN_FREE_BYTES
+    min_free_bytes: int = DEFAULT_DISK.min_free_bytes
     read_free: Callable[[Path], int] = read_free_bytes
 
     def find_shortage(self) -> str:

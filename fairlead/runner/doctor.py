@@ -25,7 +25,12 @@ async def examine(settings: RunnerSettings) -> AsyncIterator[Finding]:
     for name in settings.engines:
         try:
             engines = load_engines(
-                (name,), settings.name, settings.state_folder, settings.allowed_folders, settings.clusters
+                (name,),
+                settings.name,
+                settings.state_folder,
+                settings.allowed_folders,
+                settings.clusters,
+                settings.disk,
             )
         except FileProblem as error:
             yield Finding(f"engine {name}", str(error), "use another --engine")

@@ -84,7 +84,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
             settings.state_folder,
             settings.allowed_folders,
             settings.clusters,
-            settings.min_free_bytes,
+            settings.disk,
         )
         heartbeat = Heartbeat(api, identity, clock)
         if not await _finish_before(stop, heartbeat.acquire()):
@@ -102,7 +102,7 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
                     clock=clock,
                     host_boot=(read_file(HOST_BOOT_FILE) or b"").decode().strip(),
                     activity=ActivityLedger(clock),
-                    disk=DiskGuard(settings.state_folder, settings.min_free_bytes),
+                    disk=DiskGuard(settings.state_folder, settings.disk.min_free_bytes),
                     installation=installation,
                     orphan_retention=settings.orphan_retention,
                     allowed_permissions=frozenset(settings.allowed_permissions),

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlead.core.files import FileProblem, ensure_private_folder
-from fairlead.runner.disk import DEFAULT_MIN_FREE_BYTES
 from fairlead.runner.engines.contract import Engine
-from fairlead.runner.settings import NO_CLUSTERS, ClusterAccess
+from fairlead.runner.settings import DEFAULT_DISK, NO_CLUSTERS, ClusterAccess, DiskSettings
 
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
 """Other names of engines in templates."""
@@ -34,8 +33,7 @@ class EngineSettings:
     state_folder: Path
     allowed_folders: tuple[Path, ...] = ()
     clusters: ClusterAccess = NO_CLUSTERS
-    min_free_bytes: int = DEFAULT_MIN_FREE_BYTES
-    """With less free disk, no workspace is created."""
+    disk: DiskSettings = DEFAULT_DISK
 
     @property
     def kubeconfig(self) -> Path | None:
@@ -54,7 +52,9 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
         settings.runner,
         cli=find_devcontainer_cli(TOOLS_FOLDER),
         allowed_folders=settings.allowed_folders,
-        min_free_bytes=settings.min_free_bytes,
+        min_free_bytes=settings.disk.min_free_bytes,
+        workspace_disk_bytes=settings.disk.workspace_bytes,
+        image_disk_bytes=settings.disk.image_bytes,
         registries=Path(os.environ.get(REGISTRIES_VARIABLE) or DEFAULT_REGISTRIES),
     )
     return cast(Engine, engine.DevcontainerEngine(chosen))
@@ -116,14 +116,14 @@ def load_engines(
     state_folder: Path,
     allowed_folders: tuple[Path, ...] = (),
     clusters: ClusterAccess = NO_CLUSTERS,
-    min_free_bytes: int = DEFAULT_MIN_FREE_BYTES,
+    disk: DiskSettings = DEFAULT_DISK,
 ) -> dict[str, Engine]:
     """Imports and creates engines; by the name of each, the default first. Raises FileProblem."""
     engines: dict[str, Engine] = {}
     for name in names:
         folder = _ensure_engine_folder(state_folder, name.partition(":")[0])
         try:
-            chosen = EngineSettings(runner, folder, allowed_folders, clusters, min_free_bytes)
+            chosen = EngineSettings(runner, folder, allowed_folders, clusters, disk)
             engine = _find_engine(name)(chosen)
         except (ImportError, AttributeError, ValueError) as error:
             known = ", ".join(ENGINES)

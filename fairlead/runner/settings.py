@@ -30,6 +30,21 @@ NO_CLUSTERS = ClusterAccess()
 
 
 @dataclass(frozen=True, slots=True)
+class DiskSettings:
+    """How much of the disk of this machine workspaces get, and how much has to stay free."""
+
+    min_free_bytes: int = 2 << 30
+    """With less free space in the state folder, no workspace is created. 0: never checked."""
+    workspace_bytes: int = 32 << 30
+    """The disk of a workspace of the engine `devcontainer`. 0: no limit."""
+    image_bytes: int = 64 << 30
+    """The disk with the images that this engine pulls for all workspaces."""
+
+
+DEFAULT_DISK = DiskSettings()
+
+
+@dataclass(frozen=True, slots=True)
 class RunnerSettings:
     """`engines` are names, or `module:function` for engines of other packages; the first is the default."""
 
@@ -46,8 +61,7 @@ class RunnerSettings:
     """Permissions of templates that this runner honours."""
     clusters: ClusterAccess = NO_CLUSTERS
     """For the engine `kubernetes`: the clusters in which workspaces run."""
-    min_free_bytes: int = 2 << 30
-    """With less free space in the state folder, no workspace is created. 0: never checked."""
+    disk: DiskSettings = DEFAULT_DISK
     orphan_retention: timedelta | None = None
     """How long the data of workspaces is kept that the server does not have. None: seven days."""
     listen: str = ""

@@ -11,17 +11,27 @@ from fairlead.cli.resources.runner_login import Connection, connect_with_login, 
 from fairlead.cli.ui.durations import parse_duration
 from fairlead.cli.ui.flags import ContextFlag
 from fairlead.client import DEFAULT_GROUP
+from fairlead.core.sizes import parse_size
 
 if TYPE_CHECKING:
-    from fairlead.runner.settings import ClusterAccess, RunnerSettings
+    from fairlead.runner.settings import ClusterAccess, DiskSettings, RunnerSettings
 
 DEFAULT_ENGINE = "devcontainer"
-DEFAULT_MIN_FREE_DISK = 2048
+MIN_DISK_BYTES, MAX_DISK_BYTES = 1 << 30, 15 << 40
+"""Of the disk of a workspace. A file of the largest size fits on ext4."""
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the runner.")]
 GroupFlag = Annotated[
     str | None, typer.Option("--api-group", help="The server's setting api_group.", show_default=False)
 ]
+
+
+def parse_disk_size(text: str) -> int:
+    """Parses the size of a disk into bytes. Used as a Typer parser, so errors are usage errors."""
+    size = parse_size(text.strip())
+    if size is None or (size and not MIN_DISK_BYTES <= size <= MAX_DISK_BYTES):
+        raise typer.BadParameter(f"{text!r} is not the size of a disk; use 1Gi to 15Ti, like 32Gi, or 0 for no limit")
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +147,26 @@ class RunnerOptions:
             show_default="2048",
         ),
     ] = None
+    workspace_disk: Annotated[
+        int | None,
+        typer.Option(
+            "--workspace-disk",
+            help="Size of a workspace's disk in the engine devcontainer; templates can choose less. 0: no limit.",
+            parser=parse_disk_size,
+            metavar="SIZE",
+            show_default="32Gi",
+        ),
+    ] = None
+    image_disk: Annotated[
+        int | None,
+        typer.Option(
+            "--image-disk",
+            help="Size of the disk with the images that the engine devcontainer pulls for all workspaces.",
+            parser=parse_disk_size,
+            metavar="SIZE",
+            show_default="64Gi",
+        ),
+    ] = None
     orphan_retention: Annotated[
         int | None,
         typer.Option(
@@ -176,10 +206,24 @@ def build_settings(options: RunnerOptions) -> "RunnerSettings":
         allowed_folders=tuple(path.resolve() for path in options.allow_folder or ()),
         allowed_permissions=check_permissions(options),
         clusters=find_clusters(options),
-        min_free_bytes=(DEFAULT_MIN_FREE_DISK if options.min_free_disk is None else options.min_free_disk) << 20,
+        disk=find_disk_settings(options),
         orphan_retention=None if options.orphan_retention is None else timedelta(seconds=options.orphan_retention),
         listen=check_listen(options.listen or ""),
     )
+
+
+def find_disk_settings(options: RunnerOptions) -> "DiskSettings":
+    """Raises BadParameter."""
+    from fairlead.runner.settings import DiskSettings
+
+    if options.image_disk == 0:
+        raise typer.BadParameter("--image-disk 0: there is always one; --workspace-disk 0 turns off both limits")
+    chosen = {
+        "min_free_bytes": None if options.min_free_disk is None else options.min_free_disk << 20,
+        "workspace_bytes": options.workspace_disk,
+        "image_bytes": options.image_disk,
+    }
+    return DiskSettings(**{name: value for name, value in chosen.items() if value is not None})
 
 
 def check_permissions(options: RunnerOptions) -> tuple[str, ...]:

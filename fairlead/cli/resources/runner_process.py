@@ -24,6 +24,7 @@ from fairlead.cli.ui.findings import describe_finding
 from fairlead.cli.ui.flags import options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import DEFAULT_GROUP, ClientError
+from fairlead.core.sizes import format_size
 
 if TYPE_CHECKING:
     from fairlead.core.findings import Finding
@@ -191,7 +192,7 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
     group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
     clusters = list(_cluster_flags(settings))
     address = ("--listen", settings.listen) if settings.listen else ()
-    disk = ("--min-free-disk", str(options.min_free_disk)) if options.min_free_disk is not None else ()
+    disk = _disk_flags(options)
     retention = ("--orphan-retention", f"{options.orphan_retention}s") if options.orphan_retention is not None else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
     folders = [part for each in settings.allowed_folders for part in ("--allow-folder", str(each))]
@@ -202,6 +203,15 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
         *("--state", str(settings.state_folder), *engines, *folders, *allowed),
         *(*clusters, *address, *disk, *retention),
     )
+
+
+def _disk_flags(options: RunnerOptions) -> Iterator[str]:
+    if options.min_free_disk is not None:
+        yield from ("--min-free-disk", str(options.min_free_disk))
+    if options.workspace_disk is not None:
+        yield from ("--workspace-disk", format_size(options.workspace_disk))
+    if options.image_disk is not None:
+        yield from ("--image-disk", format_size(options.image_disk))
 
 
 def _cluster_flags(settings: "RunnerSettings") -> Iterator[str]:

@@ -24,6 +24,9 @@ ADVICE = {
     "LifecycleCommandFailed": f"the container is there: fix the command in devcontainer.json inside of it, {RECREATE}",
     "StepTimedOut": f"see the log for what it waited for, {AGAIN}",
     "DiskFull": f"free some space on the machine of the runner {{runner}}: delete workspaces or images, {AGAIN}",
+    "WorkspaceDiskFull": "delete files in the workspace if it runs (`fairlead workspace ssh {flags}`), or use less in "
+    f"its Dockerfile, {AGAIN}; or create another one from a template with a larger `storage`, up to `--workspace-disk` "
+    "of the runner {runner}",
     "EngineUnavailable": "`fairlead runner doctor {runner}` on its machine says what is missing; or use a template "
     "with another provider",
     "RunnerRestarted": f"the runner {{runner}} did not survive this task; see its log, {AGAIN}",

@@ -163,6 +163,8 @@ class Reason(StrEnum):
     COMMAND_FAILED = "LifecycleCommandFailed"
     STEP_TIMED_OUT = "StepTimedOut"
     DISK_FULL = "DiskFull"
+    """That of the runner's machine."""
+    WORKSPACE_DISK_FULL = "WorkspaceDiskFull"
     NOT_RUNNING = "NotRunning"
     ENGINE_UNAVAILABLE = "EngineUnavailable"
 

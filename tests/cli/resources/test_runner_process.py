@@ -12,7 +12,7 @@ from fairlead.cli.resources import runner_process
 from fairlead.client.contexts import Login, save_contexts
 from fairlead.core.findings import Finding
 from fairlead.runner import process
-from fairlead.runner.settings import ClusterAccess, RunnerSettings
+from fairlead.runner.settings import ClusterAccess, DiskSettings, RunnerSettings
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import KEY, M, build_object, failure_status
 
@@ -221,3 +221,35 @@ def test_an_engine_of_another_package_may_have_permissions_of_its_own(
     flags = ("--engine", "tests.runner.fake_engine:create_engine", "--allow", "everything")
     assert admin.run(*START[:3], "--state", str(tmp_path / "state"), *flags).code == 0
     assert started[-1].allowed_permissions == ("everything",)
+
+
+def test_the_sizes_of_disks_come_from_flags(
+    admin: CliFixture, started: list[RunnerSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_on_this_machine(monkeypatch, FINE)
+    flags = ("--workspace-disk", "10Gi", "--image-disk", "20Gi", "--min-free-disk", "100")
+    for chosen in (flags, ("--workspace-disk", "0")):
+        assert admin.run(*START, "--state", str(tmp_path / "state"), *chosen).code == 0
+    assert [each.disk for each in started] == [
+        DiskSettings(min_free_bytes=100 << 20, workspace_bytes=10 << 30, image_bytes=20 << 30),
+        DiskSettings(workspace_bytes=0),
+    ]
+    unit = admin.run("runner", "install", "local", "--state", str(tmp_path / "state"), *flags).out
+    assert "--min-free-disk 100 --workspace-disk 10Gi --image-disk 20Gi" in unit
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--workspace-disk", "x", "is not the size of a disk"),
+        ("--workspace-disk", "1Mi", "is not the size of a disk"),
+        ("--workspace-disk", "16Ti", "is not the size of a disk"),
+        ("--image-disk", "0", "--workspace-disk 0 turns off both"),
+    ],
+)
+def test_a_disk_that_cannot_be_is_refused_at_once(
+    admin: CliFixture, started: list[RunnerSettings], tmp_path: Path, flag: str, value: str, message: str
+) -> None:
+    result = admin.run(*START, "--state", str(tmp_path / "state"), flag, value)
+    assert (result.code, started) == (2, [])
+    assert message in " ".join(result.err.replace("│", " ").split())

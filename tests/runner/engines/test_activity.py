@@ -30,11 +30,12 @@ from fairlead.runner.engines.contract import (
 )
 from fairlead.runner.engines.devcontainer.connections import ESTABLISHED, LISTEN, TcpSocket, select_incoming
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
+from fairlead.runner.engines.devcontainer.programs import PATH, run_program
 from fairlead.runner.engines.measurement import WriteScanner, has_writes_since
 from fairlead.runner.engines.process.engine import ProcessEngine
 from fairlead.runner.sleep_requests import ACTIVE, IDLE
-from tests.harness.eventually import poll_until_found
-from tests.runner.harness.podman import IMAGE, Containers
+from tests.harness.eventually import eventually, poll_until_found
+from tests.runner.harness.podman import IMAGE, Containers, list_loop_devices
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
@@ -201,7 +202,10 @@ async def test_a_stopped_workspace_ends_what_users_have_started_before_it_is_kil
     reading = asyncio.create_task(_read(shell.stdout))
     assert (await process.stdout.read(100)).startswith(b"ready")
     await engine.stop(UID, RecordedTask())
-    assert (containers.folder / "state/workspaces" / UID / "work/demo/saved").read_text() == "saved\n"
+    disk = containers.folder / "state/workspaces" / UID / "disk.img"
+    await eventually(lambda: not list_loop_devices(disk), 30)
+    read = await run_program(["debugfs", "-R", "cat work/demo/saved", str(disk)], {"PATH": PATH})
+    assert read.output == "saved\n"
     for each in (process, shell):
         await each.kill()
     await reading

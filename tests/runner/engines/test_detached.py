@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.runner.engines.devcontainer import detached
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
+from fairlead.runner.engines.devcontainer.leader import MAX_LOG_BYTES, MAX_OUT_BYTES
 from tests.harness.eventually import eventually
 
 
@@ -28,6 +29,41 @@ async def test_a_command_that_prints_without_end_does_not_fill_the_disk(
     log = (tmp_path / "log").stat()
     assert (lines, log.st_size) == (40 * 256, 40 * 256 * 1024)
     assert log.st_blocks * 512 < 3 << 20
+
+
+@pytest.mark.timeout(120)
+async def test_a_command_that_prints_while_no_runner_reads_waits_and_nothing_is_lost(tmp_path: Path) -> None:
+    command, log, count = DetachedCommand(tmp_path), tmp_path / "log", 0
+    script = f"yes {'x' * 1023} | head -n 102400 >&2; exit 3"
+    command.start("task", ["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"})
+    await eventually(lambda: log.exists() and log.stat().st_blocks * 512 >= MAX_LOG_BYTES, 60)
+    await asyncio.sleep(1)
+    assert MAX_LOG_BYTES <= log.stat().st_blocks * 512 < MAX_LOG_BYTES + (2 << 20)
+    assert command.find_leader() is not None and command.read_exit_code() is None
+
+    def count_line(line: bytes) -> None:
+        nonlocal count
+        count += 1
+
+    assert await command.follow(count_line) == 3
+    assert count == 102400
+    assert log.stat().st_blocks * 512 < MAX_LOG_BYTES
+
+
+async def test_of_a_result_without_end_the_begin_is_kept(tmp_path: Path) -> None:
+    command = DetachedCommand(tmp_path)
+    command.start("task", ["/bin/sh", "-c", "yes | head -c 40000000"], {"PATH": "/usr/bin:/bin"})
+    assert await command.follow(lambda line: None) == 0
+    assert (tmp_path / "out").stat().st_size == MAX_OUT_BYTES
+
+
+async def test_a_process_that_keeps_the_output_open_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    command, lines = DetachedCommand(tmp_path), list[bytes]()
+    script = "sleep 20 & while :; do echo more >&2; done & echo one; echo two >&2; exit 4"
+    command.start("task", ["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"})
+    async with asyncio.timeout(15):
+        assert await command.follow(lines.append) == 4
+    assert b"two\n" in lines and command.read_output() == b"one\n"
 
 
 async def test_the_log_goes_on_where_an_earlier_runner_stopped_reading(tmp_path: Path) -> None:
@@ -61,7 +97,7 @@ async def test_the_position_is_replaced_as_a_whole(tmp_path: Path) -> None:
 async def test_a_command_is_killed_also_before_it_has_written_its_pid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detached, "SCRIPT", 'sleep 3600; "$@"')
+    monkeypatch.setattr(detached, "LEADER", ("/bin/sh", "-c", 'sleep 3600; "$@"'))
     command = DetachedCommand(tmp_path)
     command.start("task", ["/bin/true"], {"PATH": "/usr/bin:/bin"})
     assert command.find_leader() is not None
@@ -132,4 +168,4 @@ async def test_a_line_without_end_is_passed_on_in_parts(tmp_path: Path) -> None:
 def test_output_without_end_is_read_up_to_a_limit(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     os.truncate(tmp_path / "out", 1 << 43)
-    assert len(DetachedCommand(tmp_path).read_output()) == detached.MAX_OUTPUT_BYTES
+    assert len(DetachedCommand(tmp_path).read_output()) == MAX_OUT_BYTES

@@ -24,7 +24,7 @@ from fairlead.runner.engines.contract import (
 from fairlead.runner.engines.devcontainer.cgroups import find_box, read_pids
 from fairlead.runner.engines.devcontainer.configuration import raise_refusals
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
-from fairlead.runner.engines.devcontainer.holder import Bind, find_holder
+from fairlead.runner.engines.devcontainer.holder import find_holder
 from fairlead.runner.engines.devcontainer.inside.shim import REFUSED
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.preparation import build_grant, prepare
@@ -221,7 +221,7 @@ async def test_what_one_program_alone_leaves_is_not_there_for_the_next(container
     factory = HolderFactory(engine.settings, folder, grant, await prepare(engine.settings, folder, grant))
     planted = "for f in /bin/sh /usr/bin/git /workspaces /etc/passwd /x; do ln -sfn /work $f; cp /bin/true $f; done"
     left = "mkdir -p /tmp/x /run/x; touch /tmp/x/y /run/x/y /dev/shm/y; sleep 4245 >/dev/null 2>&1 &"
-    binds = [Bind(str(folder.work / grant.project), "/work", read_only=False)]
+    binds = [factory.bind_work_folder("/work")]
     await factory.run_alone(["/bin/sh", "-c", f"{planted}; {left}"], binds)
     seen = await factory.run_alone(["/bin/sh", "-c", "ls / /tmp /run /dev/shm; cat /proc/*/cmdline"], binds)
     assert "y" not in seen.output.split() and "x" not in seen.output.split() and "4245" not in seen.output

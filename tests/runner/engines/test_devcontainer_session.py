@@ -18,6 +18,7 @@ from fairlead.runner.engines.contract import ContainerState, EngineError, ExecOp
 from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.devcontainer.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.programs import run_program
 from fairlead.runner.engines.sessions import list_pids, read_mark
@@ -88,10 +89,15 @@ async def test_the_work_folder_belongs_to_the_user_before_the_first_command_runs
     assert await run_lines(running, "git log --format=%s; touch new && stat -c %U new .git") == ["First", "dev", "dev"]
 
 
+def list_owners(folder: Path) -> set[int]:
+    return {path.lstat().st_uid for path in folder.rglob("*")}
+
+
 async def test_files_of_the_workspace_belong_to_ids_that_the_host_does_not_use(running: Running) -> None:
-    work = running.containers.folder / "state/workspaces" / UID / "work/demo"
+    holder = find_holder(open_folder(running.engine.settings.state_folder, UID).holder)
+    assert holder is not None
     first = running.engine.settings.first_uid
-    assert {path.lstat().st_uid for path in work.rglob("*")} == {first + 1000}
+    assert list_owners(Path(f"/proc/{holder.pid}/root/workspaces/demo")) == {first + 1000}
     assert (await running.run("cat /proc/self/uid_map")).split() == ["0", str(first), "65536"]
 
 
@@ -107,8 +113,11 @@ async def test_secrets_are_files_of_the_user_and_nowhere_else(running: Running) 
     assert SECRET not in running.task.text + running.inspect()
     assert "canary-of-git" not in await running.run("env; cat .git/config")
     state = running.containers.folder / "state/workspaces" / UID
-    kept = [path for path in state.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-    assert [path.name for path in kept] == ["API_TOKEN"]
+    files = [path for path in state.rglob("*") if path.is_file() and path.name != "disk.img"]
+    assert [path.name for path in files if SECRET.encode() in path.read_bytes()] == []
+    folders = ("/ws", "/var", "/private", "/workspaces")
+    kept = running.containers.run(UID, "grep", "-rlsF", SECRET, *folders, check=False)
+    assert kept.split() == ["/private/secrets/API_TOKEN"]
 
 
 async def test_the_workspace_cannot_change_its_own_secrets_folder(running: Running) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.findings import Finding
-from fairlead.runner.engines.devcontainer import diagnosis
+from fairlead.runner.engines.devcontainer import diagnosis, disk
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 PROGRAMS = ("podman", "git", "iptables", "ip", "nsenter", "setpriv", "runc", "devcontainer")
@@ -25,6 +25,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(diagnosis, "OLDEST_KERNEL", (1, 0))
     monkeypatch.setattr(diagnosis, "list_missing_controllers", lambda: [])
+    monkeypatch.setattr(diagnosis, "find_loop_problem", lambda: "")
     return tmp_path
 
 
@@ -85,6 +86,22 @@ async def test_a_full_disk_and_missing_name_servers_do_not_keep_a_runner_from_st
     monkeypatch.setattr(diagnosis, "find_name_servers", lambda settings: [])
     problems = await find_problems(machine, min_free_bytes=1 << 62)
     assert {name: finding.is_fatal for name, finding in problems.items()} == {"disk": False, "name servers": False}
+
+
+async def test_a_machine_without_loop_devices_says_what_to_do(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "LOOP_CONTROL", str(machine / "missing"))
+    monkeypatch.setattr(diagnosis, "find_loop_problem", disk.find_loop_problem)
+    finding = (await find_problems(machine))["disks of workspaces"]
+    assert "No such file or directory" in finding.problem and "missing" in finding.problem
+    assert "--workspace-disk 0" in finding.remedy and not finding.is_fatal
+    assert await find_problems(machine, workspace_disk_bytes=0) == {}
+
+
+async def test_a_machine_without_mkfs_says_what_to_install(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "PATH", str(machine))
+    monkeypatch.setattr(diagnosis, "find_loop_problem", disk.find_loop_problem)
+    finding = (await find_problems(machine))["disks of workspaces"]
+    assert (finding.problem, "e2fsprogs" in finding.remedy) == ("there is no mkfs.ext4", True)
 
 
 async def test_an_old_node_is_named(machine: Path) -> None:

@@ -4,7 +4,6 @@ Each attack looks for a canary of the machine: a file that only root can read, a
 The programs of a test machine have many of these faults. Where one works, what it reaches is that of the workspace.
 """
 
-import asyncio
 import json
 import os
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, GitSource, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.root_programs import HARNESS_VARIABLE
@@ -245,10 +245,9 @@ async def try_attack(machine: Machine, number: int, attack: Attack) -> str:
             seen = "came up"
             inside = await run_inside(engine, uid, fill(attack.script, machine))
             seen += f" {inside.output} {inside.errors}"
-        folder = open_folder(engine.settings.state_folder, uid)
-        for path in (folder.store, folder.var):  # nor may a copy of it be in the store of the workspace
-            found = await asyncio.to_thread(subprocess.run, ["grep", "-rlsF", CANARY, str(path)], capture_output=True)
-            seen += found.stdout.decode()
+        holder = find_holder(open_folder(engine.settings.state_folder, uid).holder)
+        if holder is not None:  # nor may a copy of it be in the store of the workspace
+            seen += (await holder.run("grep", "-rlsF", CANARY, "/ws", "/var")).output
     finally:
         await engine.delete(uid, RecordedTask("cleanup"))
     return task.text + seen

@@ -123,7 +123,7 @@ async def test_folders_belong_to_the_workspace_and_what_earlier_versions_left_is
     monkeypatch.setattr(os, "chown", lambda path, uid, gid, follow_symlinks: owners.update({path.name: uid}))
     folder, grant = WorkspaceFolder(tmp_path), make_grant()
     prepare_folders(folder, grant)
-    assert sorted(os.listdir(tmp_path)) == ["private", "task", "var", "work", "ws"]
+    assert sorted(os.listdir(tmp_path)) == ["private", "var", "work", "ws"]
     assert owners == dict.fromkeys(("demo", "ws", "var", "private"), grant.first_uid)
     assert not folder.private.stat().st_mode & 0o077 and not folder.store.stat().st_mode & 0o077
 

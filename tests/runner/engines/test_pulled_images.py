@@ -1,7 +1,6 @@
 """Images of a registry are pulled once for all workspaces of a runner, and belong to each of them."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +31,7 @@ async def export_image(containers: Containers, folder: Path) -> None:
     script = "printf '%s' \"$1\" >/tmp/Dockerfile && podman build --layers --tag=made --file=/tmp/Dockerfile /tmp"
     push = "podman save --format=docker-dir --output=/var/tmp/exported made"
     containers.run(FIRST, "/bin/sh", "-c", f"{script} && {push}", "sh", "\n".join(lines))
-    shutil.copytree(containers.folder / "state/workspaces" / FIRST / "var/tmp/exported", folder)
+    containers.copy_folder(FIRST, "/var/tmp/exported", folder)
     await engine.delete(FIRST, RecordedTask("cleanup"))
 
 

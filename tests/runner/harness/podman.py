@@ -5,6 +5,7 @@ networks and its own range of user ids, so that tests of several files run at th
 """
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import shutil
@@ -28,6 +29,7 @@ from fairlead.runner.engines.devcontainer.network import NAMESPACES, network_nam
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.measurement import read_process
 from fairlead.runner.engines.sessions import list_pids
+from tests.harness.eventually import wait_until
 from tests.runner.harness.root_programs import HARNESS_VARIABLE, watch_root_programs
 
 TOOLS = Path(__file__).resolve().parents[3] / ".tools"
@@ -91,6 +93,12 @@ class Containers:
         entered = holder.enter(command)
         return subprocess.run(entered, env=dict(ENVIRONMENT), check=check, capture_output=True, text=True).stdout
 
+    def copy_folder(self, uid: str, path: str, target: Path) -> None:
+        """Copies a folder that the holder of a workspace sees."""
+        holder = find_holder(open_folder(self.folder / "state", uid).holder)
+        assert holder is not None, f"{uid} has no holder"
+        shutil.copytree(f"/proc/{holder.pid}/root{path}", target)
+
     def commit(self, name: str, files: Mapping[str, str]) -> str:
         """Creates a repository with one commit, and returns its URL."""
         folder = self.repositories / name
@@ -123,6 +131,7 @@ def open_containers() -> Iterator[Containers]:
                     asyncio.run(remove_everything(containers.settings(state_folder=state), each))
             shutil.rmtree(folder)
             remove_firewall(containers.settings())
+            wait_until(lambda: not list_loop_devices(folder), what="the loop devices of deleted workspaces are free")
 
 
 @contextmanager
@@ -164,6 +173,15 @@ def list_leftovers(uid: str, first_uid: int) -> list[str]:
 def list_groups(uid: str) -> list[str]:
     """The control groups of workspaces with this uid, of all runners of this machine."""
     return sorted(str(path) for depth in ("", "*/") for path in Path("/sys/fs/cgroup").glob(f"{depth}fairlead-{uid}*"))
+
+
+def list_loop_devices(folder: Path) -> list[str]:
+    """Files below a folder that have a loop device, also those that were deleted since."""
+    found = []
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_text().strip())
+    return [each for each in found if Path(each).is_relative_to(folder)]
 
 
 def _read_owner(path: Path) -> int:

@@ -3,7 +3,9 @@
 All of it happens in the holder: what links in the repository lead to there, the workspace could read anyway.
 """
 
+import errno
 import json
+import os
 import posixpath
 import re
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.holder import INSIDE_TARGET, PYTHON, Holder
 from fairlead.runner.engines.devcontainer.inside.shim import REFUSALS
@@ -138,7 +141,10 @@ async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) 
     found = await holder.run(*command)
     await raise_refusals(holder)
     if found.code != 0:
-        raise EngineError(Reason.CONFIGURATION_INVALID, describe_cli_error(found.output, found.errors))
+        message = describe_cli_error(found.output, found.errors)
+        if says_disk_is_full(found.errors):  # the pull of an image, of which the CLI says only that it failed
+            message = f"{message}: {os.strerror(errno.ENOSPC)}"
+        raise EngineError(Reason.CONFIGURATION_INVALID, message)
     result = parse_object(found.output)
     if result is None:
         raise EngineError(Reason.CONFIGURATION_INVALID, "the dev container CLI gave no answer that is understood")

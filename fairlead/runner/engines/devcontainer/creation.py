@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fairlead.core.sizes import format_size
 from fairlead.runner.engines.contract import (
     GIT_CREDENTIALS,
     EngineError,
@@ -31,6 +32,7 @@ from fairlead.runner.engines.devcontainer.configuration import (
     read_configuration,
 )
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
+from fairlead.runner.engines.devcontainer.disk import describe_full_disk, read_usage, says_disk_is_full
 from fairlead.runner.engines.devcontainer.former import copy_former_volumes, find_former_volumes
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
@@ -46,9 +48,20 @@ from fairlead.runner.engines.devcontainer.sources import dotfiles_options, plan_
 from fairlead.runner.engines.devcontainer.workspace_holder import HolderFactory, resolve_cli
 from fairlead.runner.engines.masking import Masker
 
+NO_DISK = b"""this workspace has no limit on its disk space: it began with an earlier version of the runner, or with
+--workspace-disk 0; create it anew for one
+"""
 BUILD, START, COMMANDS = "Build", "Start", "LifecycleCommands"
 DOTFILES = "Installing Dotfiles"
 """The CLI's name for a step that may fail: a workspace is of use without them."""
+WRITING = (
+    Reason.ENGINE_UNAVAILABLE,
+    Reason.CLONE_FAILED,
+    Reason.BUILD_FAILED,
+    Reason.START_FAILED,
+    Reason.COMMAND_FAILED,
+)
+"""What may fail because the disk is full, also if no message says so."""
 SHOWN_LEVEL = 3
 """Lines of the CLI below this level are for its developers, and contain environments."""
 
@@ -59,6 +72,8 @@ class Progress:
 
     step: str = BUILD
     command: str = ""
+    is_disk_full: bool = False
+    """A program said that it could not write."""
     has_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def read_line(self, line: bytes) -> str:
@@ -67,6 +82,7 @@ class Progress:
         if entry is None:
             return line.decode(errors="replace")
         text = str(entry.get("text", ""))
+        self.is_disk_full = self.is_disk_full or says_disk_is_full(text)
         if entry.get("type") == "progress" and entry.get("status") == "running":
             self.command = str(entry.get("name", "")).removeprefix("Running ").removesuffix("...")
             self._enter(COMMANDS)
@@ -106,8 +122,18 @@ class Creation:
         return DetachedCommand(self.folder.task)
 
     async def run(self, has_container: bool) -> None:
+        try:
+            await self._run(has_container)
+        except EngineError as error:
+            if error.reason == Reason.WORKSPACE_DISK_FULL:
+                raise
+            raise self._explain(error, says_disk_is_full(error.message)) from error
+
+    async def _run(self, has_container: bool) -> None:
         async with self.task.step("Prepare", self.deadlines.prepare):
             factory = await self._prepare()
+            if self.grant.disk_bytes and not self.folder.disk.exists():
+                self.task.log(NO_DISK)
             write_file(self.folder.spec, json.dumps(encode_spec(self.spec)).encode())
         await self._fetch(factory)
         async with self.task.step("Configure", self.deadlines.configure):
@@ -182,7 +208,7 @@ class Creation:
             fetch = plan_fetch(self.spec.source, self.settings, self.spec.secrets)
             if isinstance(self.spec.source, GitSource):
                 self.task.log(f"Cloning {self.spec.source.url}\n".encode())
-            binds = [Bind(str(self.folder.work / self.grant.project), "/work", read_only=False)]
+            binds = [factory.bind_work_folder("/work")]
             if fetch.folder:
                 binds.append(Bind(fetch.folder, "/source"))
             result = await factory.run_alone(("/bin/sh", "-c", SCRIPT_OF_CLONE), binds, fetch.script_input)
@@ -190,7 +216,8 @@ class Creation:
             self.task.log(masker.mask(result.errors.encode()))
             if result.code != 0:
                 message = masker.mask(last_line(result.errors).encode()).decode(errors="replace")
-                raise EngineError(Reason.CLONE_FAILED, f"the source could not be fetched: {message}")
+                error = EngineError(Reason.CLONE_FAILED, f"the source could not be fetched: {message}")
+                raise self._explain(error, says_disk_is_full(result.errors))
             write_json(fetched, {"task": self.task.task_id})
 
     async def _write_secrets(self, holder: Holder) -> None:
@@ -270,11 +297,28 @@ class Creation:
         message = describe_cli_error(self.command.read_output().decode(errors="replace"), "")
         if progress.step == COMMANDS:
             self._save_session(self.command.read_output())
-            raise EngineError(Reason.COMMAND_FAILED, f"{progress.command} failed: {message}")
+            error = EngineError(Reason.COMMAND_FAILED, f"{progress.command} failed: {message}")
+            raise self._explain(error, progress.is_disk_full)
         reason = Reason.BUILD_FAILED if progress.step == BUILD else Reason.START_FAILED
+        error = self._explain(EngineError(reason, message), progress.is_disk_full or says_disk_is_full(message))
         if await self._recover():
-            message += "; a container with the sources runs in its place, to repair them"
-        raise EngineError(reason, message)
+            error.message += "; a container with the sources runs in its place, to repair them"
+        raise error
+
+    def _explain(self, error: EngineError, says_full: bool) -> EngineError:
+        """The error that users should see if it is their disk that is full. `says_full`: programs said that; what they
+        wrote may be gone again."""
+        if not self.folder.disk.exists() or not (says_full or error.reason in WRITING):
+            return error
+        holder = find_holder(self.folder.holder)
+        usage = read_usage(holder.pid) if holder is not None else None
+        shortage = usage.describe_shortage() if usage is not None else ""
+        if says_full and not shortage:
+            shortage = f"{format_size(self.folder.disk.stat().st_size)} were not enough"
+        if not shortage:
+            return error
+        message = f"{describe_full_disk(shortage)}. What failed: {error.message}"
+        return EngineError(Reason.WORKSPACE_DISK_FULL, message, error.step)
 
     async def _recover(self) -> bool:
         """Whether a container with the sources runs now."""
@@ -286,8 +330,12 @@ class Creation:
 
     async def _start_recovery(self) -> bool:
         """In a new holder: nothing of the build goes on."""
-        holder = await self._start_holder(await self._prepare())
-        await self._write_secrets(holder)
+        try:
+            holder = await self._start_holder(await self._prepare())
+            await self._write_secrets(holder)
+        except EngineError as error:  # on a full disk, for example
+            self.task.log(f"no container runs in its place: {error.message}\n".encode())
+            return False
         result = await start_recovery(holder, self.grant)
         if result.code == 0:
             session = {"remoteUser": "root", "remoteWorkspaceFolder": self.grant.work_folder}

@@ -1,8 +1,8 @@
 """A command in its own session, which goes on when the runner ends, and which the next runner finds again.
 
 Its folder has everything: `pid` of the leader of the session, `out`, `log` (what it writes to stderr) and, when it has
-ended, `exit`. The leader is a shell whose command line contains the folder: a pid that was given to another process
-since is not mistaken for it.
+ended, `exit`. The leader is a program (`leader.py`) whose command line contains the folder: a pid that was given to
+another process since is not mistaken for it.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead.runner.engines.devcontainer.holder import PYTHON
 from fairlead.runner.engines.devcontainer.layout import write_file
+from fairlead.runner.engines.devcontainer.leader import MAX_OUT_BYTES
 
-SCRIPT = """cd "$0" && echo $$ >pid.sh && mv pid.sh pid && "$@" >out 2>>log </dev/null
-echo $? >exit.new; mv exit.new exit"""
+LEADER = (PYTHON, "-IS", str(Path(__file__).with_name("leader.py")))
 POLL_SECONDS = 0.1
 FREED_BYTES = 16 << 20
 MAX_LINE_BYTES = PASS_BYTES = 1 << 20
 """Of a line, and of what is read before other tasks get their turn: the command may print faster than it is read."""
-MAX_OUTPUT_BYTES = 16 << 20
 PUNCH_HOLE = 0x01 | 0x02
 """FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE."""
 
@@ -45,16 +45,18 @@ class DetachedCommand:
         """Starts the command. Its pid is written here, so that it can be killed at once, and by the command itself, in
         case this process is killed first."""
         write_file(self.folder / "task", task_id.encode())
-        leader = subprocess.Popen(
-            ["/bin/sh", "-c", SCRIPT, str(self.folder), *command],
+        started = subprocess.Popen(
+            [*LEADER, str(self.folder), *command],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        write_file(self.folder / "pid", b"%d" % leader.pid)
-        while self.find_leader() is None and leader.poll() is None:  # it gets its command line a moment after its start
+        write_file(self.folder / "pid", b"%d" % started.pid)
+        while (
+            self.find_leader() is None and started.poll() is None
+        ):  # it gets its command line a moment after its start
             time.sleep(0.001)
 
     def read_exit_code(self) -> int | None:
@@ -73,10 +75,10 @@ class DetachedCommand:
         return pid if str(self.folder).encode() in command_line.split(b"\0") else None
 
     def read_output(self) -> bytes:
-        """The begin of it, if it is too long: the command has the file open, and can make it as large as it likes."""
+        """The begin of it, if it is too long."""
         try:
             with (self.folder / "out").open("rb") as file:
-                return file.read(MAX_OUTPUT_BYTES)
+                return file.read(MAX_OUT_BYTES)
         except FileNotFoundError:
             return b""
 
@@ -113,7 +115,8 @@ class DetachedCommand:
             return 0
 
     def _free_space(self, freed: int, offset: int) -> int:
-        """Gives the disk back what was read of the log: a command may print without end. Offsets stay what they are."""
+        """Gives the disk back what was read of the log, which the command waits for when it has printed too much.
+        Offsets stay what they are."""
         if offset - freed < FREED_BYTES:
             return freed
         with contextlib.suppress(OSError), (self.folder / "log").open("r+b") as log:

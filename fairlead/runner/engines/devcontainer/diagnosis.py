@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairlead.core.findings import Finding
 from fairlead.runner.engines.devcontainer.cgroups import ROOT, list_missing_controllers
+from fairlead.runner.engines.devcontainer.disk import find_loop_problem
 from fairlead.runner.engines.devcontainer.network import find_name_servers
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
@@ -17,8 +18,14 @@ OLDEST_KERNEL = (5, 19)
 
 
 async def diagnose(settings: Settings) -> Sequence[Finding]:
-    found = [*_check_programs(settings), _check_disk(settings), _check_kernel(), _check_control_groups()]
-    found.append(_check_name_servers(settings))
+    found = [
+        *_check_programs(settings),
+        _check_disk(settings),
+        _check_loop_devices(settings),
+        _check_kernel(),
+        _check_control_groups(),
+        _check_name_servers(settings),
+    ]
     if any(finding.problem and finding.is_fatal for finding in found):
         return found
     return [*found, await _check_cli(settings)]
@@ -52,6 +59,17 @@ def _check_disk(settings: Settings) -> Finding:
     problem = f"only {free >> 20} MiB are free in {folder}" if is_low else ""
     # Not fatal: a runner without space still has to stop and delete workspaces, which is what frees it.
     return Finding("disk", problem, "delete workspaces or images", is_fatal=False)
+
+
+def _check_loop_devices(settings: Settings) -> Finding:
+    """Not fatal: workspaces that exist may have no disk of their own."""
+    problem = find_loop_problem() if settings.workspace_disk_bytes else ""
+    remedy = (
+        "apt-get install e2fsprogs, and load the kernel module loop; a runner in a container needs /dev/loop-control "
+        "and the loop devices. Or start the runner with --workspace-disk 0: then the disk space of a workspace has no "
+        "limit"
+    )
+    return Finding("disks of workspaces", problem, remedy, is_fatal=False)
 
 
 def _check_kernel() -> Finding:

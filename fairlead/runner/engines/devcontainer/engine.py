@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
@@ -179,7 +180,7 @@ class DevcontainerEngine:
             cpu_seconds=cpu_seconds,
             terminals=terminals,
             connections=await count_connection_bytes(holder.pid),
-            newest_write=await self.writes.find_newest(uid, self._folder(uid).work),
+            newest_write=await self.writes.find_newest(uid, Path(f"/proc/{holder.pid}/root/workspaces")),
         )
 
     async def list_workspaces(self) -> Mapping[str, EngineStatus]:

@@ -51,6 +51,8 @@ class Grant:
     memory_bytes: int
     cpus: float
     processes: int
+    disk_bytes: int = 0
+    """The size of its disk; 0 if it has no limit."""
     feature_sources: tuple[str, ...] = ()
     repository: str = ""
     """Where the sources come from, as a digest: workspaces with the same one share images. Empty: it shares none."""

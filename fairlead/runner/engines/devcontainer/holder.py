@@ -15,12 +15,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.cgroups import Cgroups, thaw_groups
+from fairlead.runner.engines.devcontainer.disk import attach
 from fairlead.runner.engines.devcontainer.inside import launch
 from fairlead.runner.engines.devcontainer.layout import read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_line, run_program
@@ -56,6 +58,11 @@ class Bind:
     source: str
     target: str
     read_only: bool = True
+    disk: str = ""
+    """The file of a disk (`disk.py`) that `source` is a folder on, as a relative path. If it is not there yet, it is
+    created, for the root user of the holder."""
+    mode: int = 0o700
+    """Of the folder that is created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,8 @@ class ImageStore:
     source: str
     target: str
     first_uid: int
+    disk: str = ""
+    """As in `Bind`, but the folder exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +148,12 @@ async def start_holder(plan: HolderPlan) -> Holder:
     os.makedirs(plan.root, mode=0o700, exist_ok=True)
     complete = _add_programs(plan)
     check_targets(complete.binds)
-    description = json.dumps(asdict(complete)).encode()
-    result = await run_program([PYTHON, "-IS", str(NAMESPACES)], {"PATH": PATH}, description)
+    named = (*(each.disk for each in complete.binds), *(each.disk for each in complete.image_stores))
+    files = dict.fromkeys(filter(None, named))
+    with ExitStack() as attached:
+        disks = {file: attached.enter_context(attach(Path(file))) for file in files}
+        description = json.dumps({**asdict(complete), "disks": disks}).encode()
+        result = await run_program([PYTHON, "-IS", str(NAMESPACES)], {"PATH": PATH}, description)
     if result.code != 0 or not result.output.strip().isdigit():
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the namespaces cannot be made: {last_line(result.errors)}")
     pid = int(result.output)

@@ -5,13 +5,15 @@
     holder.json     the first process of its holder
     container.json  the container, as it was last seen
     images.json     the pulled images that it uses
-    work/           the work folder, below it with the name of the project
-    ws/, var/       podman's store, home folder and temporary files of the tools
-    private/        mounted at /run/fairlead inside, read-only: secrets as files
+    disk.img        the disk of the workspace (`disk.py`), with the folders
+        work/       the work folder, below it with the name of the project
+        ws/, var/   podman's store, home folder and temporary files of the tools
+        private/    mounted at /run/fairlead inside, read-only: secrets as files
     task/           log, result and exit code of the CLI, which runs in its own session
 
 `work`, `ws`, `var` and `private` belong to the ids of the workspace, and are mounted in its holder. The machine's root
-never follows paths below them, and creates nothing there.
+never follows paths below them, and creates nothing there. A workspace without a disk, because an earlier version
+created it or its runner has no limit, has them beside the other files.
 
 Writes replace whole files, as the runner may be killed at any time. What could not be made again after a failure of the
 machine reaches the disk before the next act.
@@ -71,7 +73,12 @@ class WorkspaceFolder:
         return self.root / "stopped"
 
     @property
+    def disk(self) -> Path:
+        return self.root / "disk.img"
+
+    @property
     def work(self) -> Path:
+        """Of a workspace without a disk, as the following ones."""
         return self.root / "work"
 
     @property

@@ -28,6 +28,8 @@ OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 0x1, 0x80000, 0x4
 SYS_OPEN_TREE, SYS_MOVE_MOUNT, SYS_MOUNT_SETATTR = 428, 429, 442
 SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MNT_DETACH = 2
+DISK_OPTIONS = "discard,noinit_itable,errors=remount-ro"
+"""The file of a disk gives space back when files are deleted, and inode tables that are not in use stay unwritten."""
 PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 38, 1
 IDS = 65536
 
@@ -130,14 +132,43 @@ def build_root(plan: dict[str, Any], cgroup_mounts: list[tuple[str, str, str]]) 
     for folder, size, mode in (("/dev/shm", "64m", 1777), ("/tmp", "64m", 1777), ("/run", "64m", 755)):
         options = f"mode={mode},size={size},uid={first_uid},gid={first_uid}"
         mount("tmpfs", root + folder, "tmpfs", MS_NOSUID | MS_NODEV, options)
+    disks = mount_disks(root, plan["disks"], first_uid)
     for each in plan["binds"]:
         attributes = ATTRIBUTE_NOSUID | ATTRIBUTE_NODEV | (ATTRIBUTE_RDONLY if each["read_only"] else 0)
+        source = each["source"]
+        if each["disk"]:
+            source = make_folder(disks[each["disk"]], source, each["mode"], first_uid)
         os.makedirs(root + each["target"], exist_ok=True)
-        bind(each["source"], root + each["target"], attributes)
+        bind(source, root + each["target"], attributes)
     for store in plan["image_stores"]:
+        source = os.path.join(disks.get(store["disk"], ""), store["source"])
         os.makedirs(root + store["target"])
-        bind_with_ids(store["source"], root + store["target"], f"{store['first_uid']} {first_uid} {IDS}\n", root)
+        bind_with_ids(source, root + store["target"], f"{store['first_uid']} {first_uid} {IDS}\n", root)
+    for path in disks.values():  # what was bound stays
+        check(_libc.umount2(path.encode(), MNT_DETACH), f"umount {path}")
+        os.rmdir(path)
     enter_root(root)
+
+
+def mount_disks(root: str, devices: dict[str, str], first_uid: int) -> dict[str, str]:
+    """Where each disk is mounted for now, by its file. One that is mounted elsewhere already keeps its options."""
+    found = {}
+    for number, (file, device) in enumerate(devices.items()):
+        path = f"{root}/disk{number}"
+        os.mkdir(path)
+        mount(device, path, "ext4", MS_NOSUID | MS_NODEV, f"{DISK_OPTIONS},resuid={first_uid}")
+        found[file] = path
+    return found
+
+
+def make_folder(disk: str, path: str, mode: int, owner: int) -> str:
+    """A folder of a disk. Those above it belong to the machine's root, so that there are no links among them."""
+    made = f"{disk}/{path}"
+    os.makedirs(made, mode=0o700, exist_ok=True)
+    if os.lstat(made).st_uid == 0:  # new, or made by a program that was killed just then
+        os.chmod(made, mode)
+        os.chown(made, owner, owner, follow_symlinks=False)
+    return made
 
 
 def mount_kernel(root: str, devices: list[str], cgroup_mounts: list[tuple[str, str, str]]) -> None:

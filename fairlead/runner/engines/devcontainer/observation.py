@@ -17,6 +17,7 @@ from typing import Any
 from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus, Reason
 from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
+from fairlead.runner.engines.devcontainer.disk import describe_full_disk, read_usage
 from fairlead.runner.engines.devcontainer.grant import CONTAINER, RECOVERY_LABEL, TASK_LABEL, TEMPLATE_LABEL
 from fairlead.runner.engines.devcontainer.holder import Holder, find_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder, read_json, write_file
@@ -30,7 +31,7 @@ from fairlead.runner.engines.measurement import (
 )
 
 DISK_SECONDS = 300.0
-"""How often the disk usage of a workspace is measured: it means reading its whole tree."""
+"""How often the disk usage of a workspace without a disk is measured: it means reading its whole tree."""
 MEASURE_SECONDS = 60.0
 INSPECT_SECONDS = 60.0
 KILLED = 137
@@ -103,7 +104,7 @@ class Observer:
         state = ContainerState.RUNNING if is_running else ContainerState.STOPPED
         return EngineStatus(
             state=ContainerState.BUSY if is_busy else state,
-            cause=describe_kills(folder) if is_running else describe_end(container, folder.stopped.exists()),
+            cause=self._describe_problem(folder) if is_running else describe_end(container, folder.stopped.exists()),
             started_at=container.started_at if is_running else None,
             memory_bytes=read_memory(folder) if is_running else None,
             disk_bytes=self._read_disk(folder),
@@ -114,8 +115,18 @@ class Observer:
             task_id=command.read_task_id() if is_busy else container.labels.get(TASK_LABEL, ""),
         )
 
+    def _describe_problem(self, folder: WorkspaceFolder) -> str:
+        holder = self.find_holder(folder.uid)
+        usage = read_usage(holder.pid) if holder is not None and folder.disk.exists() else None
+        if usage is not None and (shortage := usage.describe_shortage()):
+            return f"{Reason.WORKSPACE_DISK_FULL}: {describe_full_disk(shortage)}"
+        return describe_kills(folder)
+
     def _read_disk(self, folder: WorkspaceFolder) -> int | None:
-        """The last measurement; a new one is made in the background when it is old. One runs at a time."""
+        """What a disk takes up on the machine. Without one, the last measurement; a new one is made in the background
+        when it is old. One runs at a time."""
+        if folder.disk.exists():
+            return folder.disk.stat().st_blocks * 512
         measured_at, size = self._disk.get(folder.uid, (-DISK_SECONDS, None))
         if time.monotonic() - measured_at >= DISK_SECONDS and folder.work.exists():
             self._disk[folder.uid] = (time.monotonic(), size)

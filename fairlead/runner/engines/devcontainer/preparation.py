@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from fairlead.core.sizes import format_size, parse_size
 from fairlead.runner.engines.contract import (
     EngineError,
     FolderSource,
@@ -21,12 +22,15 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
+from fairlead.runner.engines.devcontainer.disk import MIN_DISK_BYTES, create_disk
 from fairlead.runner.engines.devcontainer.firewall import ensure_firewall
 from fairlead.runner.engines.devcontainer.grant import FORMER_PERMISSIONS, IDS_PER_WORKSPACE, PERMISSIONS, Grant
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
 from fairlead.runner.engines.devcontainer.network import ensure_network
 from fairlead.runner.engines.devcontainer.settings import Settings
 
+STORAGE_OPTION = "storage"
+"""The option of a template with the size of the disk."""
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
 
 
@@ -87,6 +91,7 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
         memory_bytes=limits.memory_bytes or 0,
         cpus=limits.cpus or 0,
         processes=limits.processes or 0,
+        disk_bytes=choose_disk_bytes(spec, settings),
         feature_sources=settings.feature_sources,
         repository=describe_repository(spec),
     )
@@ -111,14 +116,38 @@ def bound_limits(wanted: Limits, settings: Settings) -> Limits:
     return Limits(**chosen)
 
 
+def choose_disk_bytes(spec: WorkspaceSpec, settings: Settings) -> int:
+    """What the template wants, never more than the operator allows; 0 if that is no limit."""
+    wanted = spec.options.get(STORAGE_OPTION, "")
+    size = parse_size(wanted) if wanted else settings.workspace_disk_bytes
+    if size is None or (wanted and size < MIN_DISK_BYTES):
+        raise EngineError(
+            Reason.CONFIGURATION_INVALID,
+            f"the option {STORAGE_OPTION} of the template's provider is {wanted!r}; it must be a size such as 10Gi, "
+            f"and at least {format_size(MIN_DISK_BYTES)}",
+        )
+    return min(size, settings.workspace_disk_bytes)
+
+
 def project_name(name: str) -> str:
     """The last part of the work folder's path inside: the name of the workspace, as far as it is harmless in a path."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "workspace"
 
 
-def prepare_folders(folder: WorkspaceFolder, grant: Grant) -> None:
-    """Creates what the holder mounts. Only the folders themselves: what is below them belongs to the workspace."""
+async def prepare_disk(folder: WorkspaceFolder, grant: Grant) -> None:
+    """Creates what the holder mounts. A disk keeps its size. A workspace that began without one stays without: its
+    files would have to be copied, and its images and volumes are not only files."""
     folder.task.mkdir(mode=0o700, exist_ok=True)
+    if folder.disk.exists():
+        return
+    if grant.disk_bytes and not folder.work.exists():
+        await create_disk(folder.disk, grant.disk_bytes)
+    else:
+        prepare_folders(folder, grant)
+
+
+def prepare_folders(folder: WorkspaceFolder, grant: Grant) -> None:
+    """Only the folders themselves: what is below them belongs to the workspace."""
     folder.work.mkdir(mode=0o700, exist_ok=True)
     for path in (folder.work / grant.project, folder.store, folder.var, folder.private):
         path.mkdir(mode=0o755 if path.parent == folder.work else 0o700, exist_ok=True)
@@ -127,8 +156,8 @@ def prepare_folders(folder: WorkspaceFolder, grant: Grant) -> None:
 
 
 async def prepare(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> str:
-    """What all holders of a workspace share: folders, firewall and network, the namespace of which it returns."""
-    prepare_folders(folder, grant)
+    """What all holders of a workspace share: disk, firewall and network, the namespace of which it returns."""
+    await prepare_disk(folder, grant)
     await ensure_firewall(settings)
     return await ensure_network(settings, grant)
 

@@ -1,6 +1,7 @@
 """Runs programs of the machine to their end, with bounds on what they print."""
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -36,7 +37,8 @@ async def run_program(command: Sequence[str], environment: Mapping[str, str], st
         try:
             code = await process.wait()
         except asyncio.CancelledError:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             raise
         return Result(code, _read_end(output, MAX_OUTPUT_BYTES), _read_end(errors, MAX_ERROR_BYTES))

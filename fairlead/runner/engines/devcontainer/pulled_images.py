@@ -17,9 +17,9 @@ import structlog
 
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.devcontainer.cgroups import renew_cgroups
+from fairlead.runner.engines.devcontainer.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE, Grant
 from fairlead.runner.engines.devcontainer.holder import (
-    Bind,
     Holder,
     HolderPlan,
     ImageStore,
@@ -31,10 +31,12 @@ from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_fo
 from fairlead.runner.engines.devcontainer.network import ADDRESSES_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.preparation import prepare
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.workspace_holder import describe_podman
+from fairlead.runner.engines.devcontainer.workspace_holder import bind_own, describe_podman
 
 REFERENCE = re.compile(r"[a-z0-9][A-Za-z0-9._:/@-]{0,254}")
 PULL_SECONDS = 1800.0
+PULLED = "pulled"
+"""A file that exists when there are images on the disk."""
 GIGABYTE = 1 << 30
 
 log = structlog.get_logger(__name__)
@@ -62,6 +64,8 @@ class PulledImages:
 
     def store(self) -> list[ImageStore]:
         """For the holders of workspaces; empty as long as nothing was pulled."""
+        if (self.folder.root / PULLED).exists():
+            return [ImageStore("ws", "/images/pulled", self.first_uid, str(self.folder.disk))]
         has_images = (self.folder.store / "overlay-images").is_dir()
         return [ImageStore(str(self.folder.store), "/images/pulled", self.first_uid)] if has_images else []
 
@@ -73,38 +77,52 @@ class PulledImages:
         async with self._lock:
             try:
                 holder = await self._start()
-                found = {each: await self._pull(holder, each) for each in wanted}
+                found: dict[str, str] = {}
+                for each in wanted:
+                    found[each] = await self._pull(holder, each, found.values())
             except EngineError as error:
                 log.warning("images cannot be pulled for all workspaces", error=error.message)
                 return {}
         return {reference: id for reference, id in found.items() if id}
 
-    async def _pull(self, holder: Holder, reference: str) -> str:
-        """The ID of the image; empty if it cannot be pulled."""
+    async def _pull(self, holder: Holder, reference: str, wanted: Iterable[str]) -> str:
+        """The ID of the image; empty if it cannot be pulled. On a full disk, images that no workspace uses make room
+        for it, apart from the wanted ones."""
         podman = self.settings.podman
         inspect = (podman, "image", "inspect", "--format", "{{.Id}}", reference)
         found = await holder.run(*inspect)
         if found.code != 0:
             try:
-                pulled = await asyncio.wait_for(holder.run(podman, "pull", "--quiet", reference), PULL_SECONDS)
+                async with asyncio.timeout(PULL_SECONDS):
+                    pulled = await holder.run(podman, "pull", "--quiet", reference)
+                    if says_disk_is_full(pulled.errors) and await self._remove_unused(holder, wanted):
+                        pulled = await holder.run(podman, "pull", "--quiet", reference)
             except TimeoutError:
                 return ""
             found = await holder.run(*inspect) if pulled.code == 0 else pulled
-        return found.output.strip() if found.code == 0 else ""
+        if found.code != 0:
+            return ""
+        if self.folder.disk.exists():
+            (self.folder.root / PULLED).touch()
+        return found.output.strip()
 
     async def collect(self) -> None:
         """Removes the images that no workspace uses."""
         if not self.store():
             return
-        used: set[str] = set()
+        async with self._lock:
+            await self._remove_unused(await self._start(), ())
+
+    async def _remove_unused(self, holder: Holder, wanted: Iterable[str]) -> bool:
+        """Whether there were any."""
+        used = set(wanted)
         for folder in list_folders(self.settings.state_folder):
             used |= set((read_json(folder.images) or {}).values())
-        async with self._lock:
-            holder = await self._start()
-            listed = await holder.run(self.settings.podman, "images", "--all", "--format", "json", "--no-trunc")
-            for id in _list_ids(listed.output):
-                if id not in used:
-                    await holder.run(self.settings.podman, "rmi", "--force", id)
+        listed = await holder.run(self.settings.podman, "images", "--all", "--format", "json", "--no-trunc")
+        unused = [id for id in _list_ids(listed.output) if id not in used]
+        for id in unused:
+            await holder.run(self.settings.podman, "rmi", "--force", id)
+        return bool(unused)
 
     async def _start(self) -> Holder:
         if (holder := find_holder(self.folder.holder)) is not None:
@@ -120,9 +138,9 @@ class PulledImages:
             root=str(folder.mount_point),
             hostname="images",
             binds=(
-                Bind(str(folder.store), "/ws/store", read_only=False),
-                Bind(str(folder.private), "/ws/home", read_only=False),
-                Bind(str(folder.var), "/var", read_only=False),
+                bind_own(folder, "ws", "/ws/store"),
+                bind_own(folder, "private", "/ws/home"),
+                bind_own(folder, "var", "/var"),
             ),
             files=describe_podman(settings, ()),
         )
@@ -145,6 +163,7 @@ class PulledImages:
             memory_bytes=GIGABYTE,
             cpus=2.0,
             processes=512,
+            disk_bytes=self.settings.image_disk_bytes if self.settings.workspace_disk_bytes else 0,
         )
 
 

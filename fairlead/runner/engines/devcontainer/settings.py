@@ -53,6 +53,10 @@ class Settings:
     default_limits: Limits = DEFAULT_LIMITS
     max_limits: Limits = NO_LIMITS
     """What a template can choose at most. None: no bound."""
+    workspace_disk_bytes: int = 32 * GIGABYTE
+    """The size of a workspace's disk, and what a template can choose at most. 0: no disk, and no limit."""
+    image_disk_bytes: int = 64 * GIGABYTE
+    """The size of the disk with the images that were pulled for all workspaces, if workspaces have disks."""
     min_free_bytes: int = 2 * GIGABYTE
     """With less free disk, no workspace is created."""
     unused_image_seconds: float = 14 * 86400

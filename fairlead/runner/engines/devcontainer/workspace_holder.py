@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
@@ -58,12 +58,20 @@ runroot = "/run/containers"
 additionalimagestores = {stores}
 """
 PREPARE = f"""
+if touch /ws/probe; then
+    mkdir -p /ws/reserve && seq -f /ws/reserve/%g 64 | xargs touch
+else
+    rm -rf /ws/reserve
+fi
 mkdir -p /ws/home /var/tmp/devcontainercli-root /var/cache /var/lib /run/user
-rm -f /ws/refused /ws/built
+rm -f /ws/refused /ws/built /ws/probe
 printf '{{"disallowedFeatures":[],"featureAdvisories":[]}}' >{CONTROL_MANIFEST}
 touch -d 2100-01-01 {CONTROL_MANIFEST}
 """
-"""The last lines keep the CLI from asking a server of its authors, at each start, which features it should warn of:
+"""The files in reserve make room on a disk that has as many files as it can have: podman needs some to start the
+container, and for the session in which a user deletes others.
+
+The last lines keep the CLI from asking a server of its authors, at each start, which features it should warn of:
 where that cannot be reached, each start would take ten seconds longer."""
 LIMIT_ERRORS = """
 { { "$@" 3>&-; echo $? >/tmp/code; } 2>&1 >&3 | tail -c 65536 >&2; } 3>&1
@@ -97,10 +105,10 @@ class HolderFactory:
         }
         binds = [
             *binds,
-            Bind(str(self.folder.work / self.grant.project), self.grant.work_folder, read_only=False),
-            Bind(str(self.folder.store), "/ws", read_only=False),
-            Bind(str(self.folder.var), "/var", read_only=False),
-            Bind(str(self.folder.private), "/private", read_only=False),
+            self.bind_work_folder(self.grant.work_folder),
+            bind_own(self.folder, "ws", "/ws"),
+            bind_own(self.folder, "var", "/var"),
+            bind_own(self.folder, "private", "/private"),
             *bind_cli(self.settings.cli),
             *(Bind(each, each) for each in self._gpu_folders()),
         ]
@@ -109,6 +117,9 @@ class HolderFactory:
         holder = await start_holder(await self._plan(binds, files, self._image_stores(), self._gpu_devices()))
         await holder.expect("/bin/sh", "-c", PREPARE)
         return holder
+
+    def bind_work_folder(self, target: str) -> Bind:
+        return replace(bind_own(self.folder, f"work/{self.grant.project}", target), mode=0o755)
 
     async def run_alone(self, command: Sequence[str], binds: Sequence[Bind], stdin: bytes = b"") -> Result:
         """Runs a program to its end in a holder that has only these folders, and ends with it."""
@@ -155,6 +166,13 @@ class HolderFactory:
 
     def _gpu_folders(self) -> list[str]:
         return [each for each in GPU_FOLDERS if self.grant.allows("gpu") and os.path.isdir(each)]
+
+
+def bind_own(folder: WorkspaceFolder, path: str, target: str) -> Bind:
+    """A folder of the workspace, which it writes to: on its disk, if it has one."""
+    if folder.disk.exists():
+        return Bind(path, target, read_only=False, disk=str(folder.disk))
+    return Bind(str(folder.root / path), target, read_only=False)
 
 
 def describe_podman(settings: Settings, stores: Sequence[ImageStore]) -> dict[str, str]:
