@@ -39,11 +39,11 @@ async def test_what_another_runner_made_is_not_taken_over_by_an_up(
     engine: KubernetesEngine, other: KubernetesEngine, commit: Commit
 ) -> None:
     """Its claim has the work of another user."""
-    source = commit({"README": ""})
-    await engine.up(make_spec(source), RecordedTask())
-    for changes in ({}, {"reset": True}, {"recreate": True}):
+    spec = make_spec(commit({"README": ""}))
+    await engine.up(spec, RecordedTask())
+    for wanted in (spec, replace(spec, reset=True), replace(spec, recreate=True)):
         with pytest.raises(EngineError, match="another runner has a workspace") as error:
-            await other.up(replace(make_spec(source), **changes), RecordedTask())
+            await other.up(wanted, RecordedTask())
         assert error.value.reason == Reason.POLICY_VIOLATION
     assert other.records.find(UID) is None
     engine._observed.clear()
