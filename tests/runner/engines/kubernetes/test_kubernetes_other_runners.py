@@ -9,8 +9,7 @@ import pytest
 from fairlead.runner.engines.contract import ContainerState, EngineError, ExecOptions, Reason
 from fairlead.runner.engines.kubernetes.engine import KubernetesEngine
 from fairlead.runner.engines.kubernetes.settings import Settings
-from tests.runner.engines.kubernetes.conftest import Commit
-from tests.runner.engines.kubernetes.test_kubernetes_life import UID, make_spec
+from tests.runner.engines.kubernetes.conftest import UID, Commit, make_spec
 from tests.runner.harness.tasks import RecordedTask
 
 
