@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from fairlead import __version__
-from fairlead.client.errors import ApiStatusError, ClientError, connection_error
+from fairlead.client.errors import ApiStatusError, ClientError, Unreachable, connection_error
 from fairlead.client.tls import build_ssl_context
 from fairlead.client.watch import Event, split_lines, stream_events
 from fairlead.core import json
@@ -38,6 +39,9 @@ PAGE_SIZE = 500
 TIMEOUT_SECONDS = 65.0
 """Longer than the server's own request timeout, a minute by default, whose error says what it waited for."""
 
+MAX_RESPONSE_BYTES = 512 * 1024 * 1024
+"""Of one response, decompressed, and of one line of a stream. A page of a list has at most 500 objects."""
+
 WARNING_PATTERN = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 """One warning of a Warning header (RFC 7234): `299 - "the text"`."""
 
@@ -56,7 +60,8 @@ class Client:
 
     `ca_file` is a PEM file with the CA of the server certificate, `authority` the PEM text itself; without either, the
     system's CA certificates are trusted. `insecure` disables certificate verification, for tests only. `on_warning` is
-    called with each warning of a response; by default warnings are ignored. `timeout` is the timeout in seconds.
+    called with each warning of a response; by default warnings are ignored. `timeout` is the longest silence of the
+    server in seconds; `max_response_bytes` and `max_response_seconds` bound a response as a whole.
     """
 
     def __init__(
@@ -75,6 +80,8 @@ class Client:
         self.group = group
         self.on_warning: Callable[[str], None] = _ignore_warning
         self.timeout = TIMEOUT_SECONDS
+        self.max_response_bytes = MAX_RESPONSE_BYTES
+        self.max_response_seconds = math.inf
         if ca_file is not None:
             authority = read_ca_file(Path(ca_file))
         self._has_custom_ca = bool(authority)
@@ -191,18 +198,19 @@ class Client:
         content = None if body is None else _encode_body(body)
         headers = {"Accept": accept} | ({} if content is None else {"Content-Type": media_type})
         try:
-            response = self._http.request(
+            with self._http.stream(
                 method, path, content=content, params=query, headers=headers, timeout=self.timeout
-            )
+            ) as response:
+                answer = self._read_response(response)
         except UnicodeEncodeError as error:
             raise ClientError(f"{NOT_UTF8} ({error.object!r})") from None
         except httpx.HTTPError as error:
             raise connection_error(self.url, error, self._has_custom_ca) from error
         if not response.is_success:
-            raise ApiStatusError.parse(response.status_code, response.content, self.url)
+            raise ApiStatusError.parse(response.status_code, answer, self.url)
         for text in WARNING_PATTERN.findall(", ".join(response.headers.get_list("Warning"))):
             self.on_warning(re.sub(r"\\(.)", r"\1", text))
-        return self._decode_object(response.content)
+        return self._decode_object(answer)
 
     def send_form(self, path: str, fields: Mapping[str, str]) -> Object:
         """Posts a form to an endpoint of OAuth. Returns the JSON object of the response, also of an error of OAuth."""
@@ -227,6 +235,8 @@ class Client:
                 status = event.get("object")
                 code = status.get("code") if isinstance(status, dict) else None
                 raise ApiStatusError.parse(code if isinstance(code, int) else 500, json.encode(status), self.url)
+            if not isinstance(event.get("object") or {}, dict):
+                raise ClientError(f"{self.url}: an event of the watch has no object; is this a Fairlead server?")
             yield event
 
     def stream_objects(
@@ -239,13 +249,28 @@ class Client:
             headers, seconds = {"Accept": accept}, self.timeout if timeout is None else timeout
             with self._http.stream("GET", path, params=query, headers=headers, timeout=seconds) as response:
                 if not response.is_success:
-                    raise ApiStatusError.parse(response.status_code, response.read(), self.url)
-                for line in split_lines(response.iter_bytes()):
+                    raise ApiStatusError.parse(response.status_code, self._read_response(response), self.url)
+                for line in split_lines(response.iter_bytes(), self._check_size):
                     yield self._decode_object(line)
         except UnicodeEncodeError as error:
             raise ClientError(f"{NOT_UTF8} ({error.object!r})") from None
         except httpx.HTTPError as error:
             raise connection_error(self.url, error, self._has_custom_ca) from error
+
+    def _read_response(self, response: httpx.Response) -> bytes:
+        """The body, unless it is too large or takes too long."""
+        deadline, body = time.monotonic() + self.max_response_seconds, bytearray()
+        for chunk in response.iter_bytes():
+            body += chunk
+            self._check_size(len(body))
+            if time.monotonic() > deadline:
+                raise Unreachable(f"{self.url}: timed out in the middle of a response; check the network and try again")
+        return bytes(body)
+
+    def _check_size(self, size: int) -> None:
+        if size > self.max_response_bytes:
+            limit = f"{self.max_response_bytes >> 20} MiB"
+            raise ClientError(f"{self.url}: a response has more than {limit}; is this a Fairlead server?")
 
     def _decode_object(self, content: bytes) -> Object:
         try:

@@ -77,11 +77,19 @@ def _ends_initial_events(bookmark: Object) -> bool:
     return (metadata(bookmark).get("annotations") or {}).get(INITIAL_EVENTS_END) == "true"
 
 
-def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Splits bytes into lines. `str.splitlines` would also split at characters that JSON strings may contain."""
-    rest = b""
+def split_lines(chunks: Iterable[bytes], check_size: Callable[[int], None]) -> Iterator[bytes]:
+    """Splits bytes into lines. `str.splitlines` would also split at characters that JSON strings may contain.
+
+    `check_size` is called with the size of a line that is not complete yet, and raises if that is too large.
+    """
+    rest = bytearray()
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from filter(None, lines)
+        first, *others = chunk.split(b"\n")
+        rest += first
+        check_size(len(rest))
+        for part in others:
+            if rest:
+                yield bytes(rest)
+            rest = bytearray(part)
     if rest:
-        yield rest
+        yield bytes(rest)

@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 
 from fairlead.links.connection import CLOSE_SECONDS, Link
 from fairlead.links.contract import SUPERSEDED, LinkEnd, OpenHandler
-from fairlead.links.frames import MAX_FRAME_BYTES
+from fairlead.links.frames import MAX_FRAME_BYTES, clean_text
 
 DIAL_SECONDS = 20.0
 MIN_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 30.0
@@ -73,10 +73,17 @@ class WebSocketTransport:
         await self._connection.close()
 
 
+class _DirectConnect(connect):
+    """Goes where the operator of the runner said, and nowhere else."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
 async def dial(address: LinkAddress) -> WebSocketTransport:
     """Opens the WebSocket. Raises DialError."""
     try:
-        connection = await connect(
+        connection = await _DirectConnect(
             address.url,
             ssl=address.ssl_context,
             additional_headers={"Authorization": f"Bearer {address.key}"},
@@ -88,7 +95,7 @@ async def dial(address: LinkAddress) -> WebSocketTransport:
         )
     except InvalidStatus as error:
         response = error.response
-        body = bytes(response.body or b"")[:MAX_SHOWN_BODY_BYTES].decode(errors="replace")
+        body = clean_text(bytes(response.body or b"")[:MAX_SHOWN_BODY_BYTES].decode(errors="replace"))
         message = f"the server rejects the connection with status {response.status_code}: {body}"
         raise DialError(message, response.status_code) from None
     except (OSError, TimeoutError, InvalidHandshake, WebSocketException) as error:

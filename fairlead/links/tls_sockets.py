@@ -10,6 +10,7 @@ with `CERT_REQUIRED`, a connection without an acceptable certificate never reach
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,7 +24,11 @@ from fairlead.links.sockets import MAX_QUEUED_FRAMES, SocketTransport
 
 HANDSHAKE_SECONDS = 3.0
 MAX_HANDSHAKES = 32
-"""Handshakes at a time. Further connections are closed at once: unauthenticated peers must not use more than that."""
+"""Handshakes at a time: unauthenticated peers must not use more than that."""
+PROTECTED_SECONDS = 0.25
+"""When there is no place, a further connection takes that of the oldest handshake from the busiest address: at once if
+it is from another address, else if that handshake is older than this. So clients that do not go on keep no one else
+from connecting, and those that connect again and again cost little: their connections are closed at once."""
 MAX_CONNECTIONS = 1024
 ACCEPT_RETRY_SECONDS = 0.5
 
@@ -93,25 +98,41 @@ class _TlsServer:
         self._on_connect = on_connect
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], tuple[str, float]] = {}
+        """With the address of the other end, and when it began; the oldest first."""
         self._connections: set[asyncio.BaseTransport] = set()
 
     async def run(self) -> None:
         while True:
             try:
-                accepted, _ = await self._loop.sock_accept(self._listener)
+                accepted, address = await self._loop.sock_accept(self._listener)
             except OSError as error:  # too many open files, for example
                 log.warning("cannot accept a connection", reason=str(error))
                 await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
             self._connections = {each for each in self._connections if not each.is_closing()}
-            is_full = len(self._connections) >= self._limits.connections
-            if is_full or len(self._handshakes) >= self._limits.handshakes:
+            if len(self._connections) >= self._limits.connections:
+                accepted.close()
+                continue
+            host = str(address[0])
+            if len(self._handshakes) >= self._limits.handshakes and not self._make_room(host):
                 accepted.close()
                 continue
             task = asyncio.create_task(self._shake_hands(accepted))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            self._handshakes[task] = (host, self._loop.time())
+            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    def _make_room(self, newcomer: str) -> bool:
+        """Ends a handshake for one of another client. Returns False if all have to be left alone."""
+        counts = Counter(host for host, _ in self._handshakes.values())
+        (busiest, count), *_ = counts.most_common(1)
+        oldest, began = next((task, began) for task, (host, began) in self._handshakes.items() if host == busiest)
+        is_for_another = newcomer not in counts and count > 1
+        if not is_for_another and self._loop.time() - began < PROTECTED_SECONDS:
+            return False
+        del self._handshakes[oldest]
+        oldest.cancel()
+        return True
 
     async def close(self) -> None:
         handshakes = list(self._handshakes)

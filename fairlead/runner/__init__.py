@@ -6,6 +6,7 @@ agree. It never stops or deletes anything because the server cannot be reached.
 process.py          builds a runner from its settings, and runs it
 settings.py         settings of the process
 api.py              requests to the server, and the watch of the runner's workspaces
+answers.py          checks the types of what the server sends
 heartbeat.py        the Lease of the runner; fences processes that another one has replaced
 link.py             keeps a connection to the server open, over which the server opens streams
 listening.py        or listens for the server, and verifies that it is the server

@@ -188,11 +188,12 @@ class RunnerActions:
         environment = {str(name): str(value) for name, value in (options.get("environment") or {}).items()}
         if not all(is_variable_name(name) for name in environment):
             raise Refused(400, "environment: names must consist of letters, digits and underscores")
+        columns, rows = _read_size(options.get("columns") or 80, options.get("rows") or 24)
         exec_options = ExecOptions(
             user=str(options.get("user") or ""),
             tty=bool(options.get("tty")),
-            columns=int(options.get("columns") or 80),
-            rows=int(options.get("rows") or 24),
+            columns=columns,
+            rows=rows,
             environment=environment,
             folder=str(options.get("folder") or ""),
         )
@@ -211,11 +212,7 @@ class RunnerActions:
         process = self._terminals.get((workspace.uid, str(options.get("session") or "")))
         if process is None:
             raise Refused(404, "there is no session with a terminal of this name")
-        columns, rows = options.get("columns"), options.get("rows")
-        if not isinstance(columns, int) or not isinstance(rows, int):
-            raise Refused(400, "columns, rows: must be numbers")
-        if not 0 < min(columns, rows) <= max(columns, rows) <= MAX_TERMINAL:
-            raise Refused(400, f"columns, rows: must be numbers from 1 to {MAX_TERMINAL}")
+        columns, rows = _read_size(options.get("columns"), options.get("rows"))
         await process.resize(columns, rows)
         await stream.send_exit(0)
 
@@ -245,6 +242,15 @@ class RunnerActions:
         if engine is None:
             raise Refused(409, "the workspace is not running; start it with `up`")
         return engine
+
+
+def _read_size(columns: object, rows: object) -> tuple[int, int]:
+    """The size of a terminal. Raises Refused."""
+    if not isinstance(columns, int) or not isinstance(rows, int):
+        raise Refused(400, "columns, rows: must be numbers")
+    if not 0 < min(columns, rows) <= max(columns, rows) <= MAX_TERMINAL:
+        raise Refused(400, f"columns, rows: must be numbers from 1 to {MAX_TERMINAL}")
+    return columns, rows
 
 
 def _find_task(workspace: WorkspaceReconciler, task_id: str) -> TaskRecord:

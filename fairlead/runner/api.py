@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 from fairlead.client import ApiStatusError, Client, ClientError, Event
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.objects import Object, metadata
+from fairlead.runner.answers import check_config, check_credentials, check_lease, check_runner, check_workspace
 
 WORKSPACES, RUNNERS = "devpodworkspaceinstances", "runners"
 RUNNER_FIELD = "spec.runnerRef.runner"
@@ -24,6 +25,12 @@ LEASES_PATH = f"/kubernetes/management/apis/coordination.k8s.io/v1/namespaces/{H
 REQUEST_SECONDS = 20.0
 """Shorter than the silence after which the server gives up on a runner, so that a heartbeat is tried again in time."""
 MAX_REQUESTS = 16
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+"""Of one response, and of one event of the watch. An object of the server has at most a few megabytes."""
+MAX_RESPONSE_SECONDS = 60.0
+"""How long a response may take as a whole, however regularly a part of it arrives."""
+MAX_WAITING_EVENTS = 16
+"""Events of the watch that wait for the event loop. The thread that reads them waits, too."""
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
@@ -94,10 +101,10 @@ class ClientApi:
         self._threads = ThreadPoolExecutor(MAX_REQUESTS, "request")
 
     async def get_runner(self) -> Object:
-        return await self._call(lambda client: client.get(RUNNERS, self._runner))
+        return check_runner(await self._call(lambda client: client.get(RUNNERS, self._runner)))
 
     async def get_config(self) -> Object:
-        return await self._call(lambda client: client.get(RUNNERS, self._runner, "config"))
+        return check_config(await self._call(lambda client: client.get(RUNNERS, self._runner, "config")))
 
     async def report_runner(self, status: Object) -> None:
         def send(client: Client) -> Object:
@@ -108,14 +115,14 @@ class ClientApi:
 
     async def get_lease(self) -> Object | None:
         try:
-            return await self._call(lambda client: client.send("GET", self._lease_path()))
+            return check_lease(await self._call(lambda client: client.send("GET", self._lease_path())))
         except ApiStatusError as error:
             if error.code == 404:
                 return None
             raise
 
     async def put_lease(self, lease: Object) -> Object:
-        return await self._call(lambda client: client.send("PUT", self._lease_path(), lease))
+        return check_lease(await self._call(lambda client: client.send("PUT", self._lease_path(), lease)))
 
     def limit_requests(self, seconds: float) -> None:
         self._clients.limit_requests(seconds)
@@ -127,7 +134,7 @@ class ClientApi:
             path = client.path(WORKSPACES, meta["name"], "status", namespace=meta["namespace"])
             return client.send("PATCH", path, patch, media_type=STRATEGIC_PATCH)
 
-        return await self._call(send)
+        return check_workspace(await self._call(send))
 
     async def record_event(self, workspace: Object, reason: str, message: str, type: str) -> None:
         event = build_event(workspace, reason, message, type, timestamp(self._clock.now()))
@@ -141,13 +148,15 @@ class ClientApi:
             path = client.path(WORKSPACES, meta["name"], "credentials", namespace=meta["namespace"])
             return client.send("GET", f"{path}?{query}")
 
-        return await self._call(send)
+        return check_credentials(await self._call(send))
 
     async def watch_workspaces(self) -> AsyncIterator[Event]:
         events: asyncio.Queue[Event | Exception] = asyncio.Queue()
         loop, is_over = asyncio.get_running_loop(), threading.Event()
+        room = threading.Semaphore(MAX_WAITING_EVENTS)
 
         def forward(item: Event | Exception) -> None:
+            room.acquire()
             if not is_over.is_set():
                 loop.call_soon_threadsafe(events.put_nowait, item)
 
@@ -166,11 +175,13 @@ class ClientApi:
         try:
             while True:
                 item = await events.get()
+                room.release()
                 if isinstance(item, Exception):
                     raise item
                 yield item
         finally:
             is_over.set()
+            room.release()  # the thread may wait for room
 
     def _lease_path(self) -> str:
         return f"{LEASES_PATH}/runner-{self._runner}"

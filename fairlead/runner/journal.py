@@ -24,7 +24,7 @@ UP, STOP, DELETE = "up", "stop", "delete"
 RUNNING, SUCCEEDED, FAILED = "Running", "Succeeded", "Failed"
 """Statuses of tasks."""
 MAX_TASKS = 5
-_UID = re.compile(r"[0-9A-Za-z-]{1,64}")
+_UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,62}")
 
 
 class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,7 +100,7 @@ _decode = msgspec.json.Decoder(WorkspaceRecord).decode
 
 
 def is_valid_uid(uid: str) -> bool:
-    """Whether the uid can be part of a file name."""
+    """Whether the uid can be a part of a file name, and an argument of a program. Uids of objects are UUIDs."""
     return _UID.fullmatch(uid) is not None
 
 

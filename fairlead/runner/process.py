@@ -27,7 +27,7 @@ from fairlead.links.listening import Listening
 from fairlead.runner.actions import Action, RunnerActions
 from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.activity.monitor import ActivityMonitor
-from fairlead.runner.api import ClientApi, ClientSource, RunnerApi
+from fairlead.runner.api import MAX_RESPONSE_BYTES, MAX_RESPONSE_SECONDS, ClientApi, ClientSource, RunnerApi
 from fairlead.runner.disk import DiskGuard, report_disk
 from fairlead.runner.engines.contract import Engine, EngineError
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
@@ -191,7 +191,9 @@ def connect(settings: RunnerSettings) -> ClientApi:
 
 
 def _build_client(server: str, authority: str, api_group: str, key: str) -> Client:
-    return Client(server, key, authority=authority, group=api_group)
+    client = Client(server, key, authority=authority, group=api_group)
+    client.max_response_bytes, client.max_response_seconds = MAX_RESPONSE_BYTES, MAX_RESPONSE_SECONDS
+    return client
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from fairlead.client import ClientError
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.waiting import Signal
+from fairlead.runner.answers import parse_revision
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import (
     Wanted,
@@ -52,7 +53,9 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS = 10.0
 VERSION_POLLS, VERSION_POLL_SECONDS = 100, 0.05
 RETRY_SECONDS = 5.0
-ASLEEP, TEMPLATE_UNAVAILABLE = "Asleep", "TemplateUnavailable"
+ASLEEP, TEMPLATE_UNAVAILABLE, TOO_MANY_TASKS = "Asleep", "TemplateUnavailable", "TooManyTasks"
+MAX_UNFINISHED_TASKS = 16
+"""Requests that wait for a task that does not end. Each has a log, and a place in the journal."""
 ASLEEP_MESSAGE = f"the workspace sleeps on request; it comes up when the annotation {FORCE} is removed"
 WAITING_MESSAGE = "waiting for the server to resolve its template"
 OWNER_OPTIONS = ("workspaceEnv",)
@@ -106,7 +109,9 @@ class WorkspaceReconciler:
         """Waits until the object is at least as new, but not for long: an `up` that wakes a workspace may be faster
         than the watch."""
         for _ in range(VERSION_POLLS):
-            if self._object is None or _revision(metadata(self._object).get("resourceVersion")) >= _revision(version):
+            if self._object is None:
+                return
+            if parse_revision(metadata(self._object).get("resourceVersion")) >= parse_revision(version):
                 return
             await asyncio.sleep(VERSION_POLL_SECONDS)
 
@@ -148,6 +153,9 @@ class WorkspaceReconciler:
     def _request(self, record: WorkspaceRecord, type: str, user: str) -> str:
         task = record.last_task
         if task is None or (task.type, task.status) != (type, RUNNING):
+            if sum(each.status == RUNNING for each in record.tasks) >= MAX_UNFINISHED_TASKS:
+                message = f"{MAX_UNFINISHED_TASKS} tasks of this workspace have not ended; wait until one has"
+                raise EngineError(TOO_MANY_TASKS, message)
             task = TaskRecord(new_task_id(), type, timestamp(self._services.clock.now()), user=user)
         self._services.logs.open(self.uid, task.id)
         self._save(record.with_task(task))
@@ -263,7 +271,7 @@ class WorkspaceReconciler:
 
     def _settle_unfinished(self, record: WorkspaceRecord, due: str, wanted: Wanted) -> WorkspaceRecord:
         """Ends tasks that nothing works on, unless the last one is what is due, or waits for its template."""
-        is_waiting = is_waiting_for_template(wanted, record)
+        before, is_waiting = record, is_waiting_for_template(wanted, record)
         for task in record.tasks:
             is_last = task is record.last_task
             if task.status != RUNNING or (is_last and task.type == due):
@@ -279,7 +287,9 @@ class WorkspaceReconciler:
                 record = record.with_task(self._work.end(task, FAILED, ASLEEP, ASLEEP_MESSAGE))
             else:
                 record = record.with_task(self._work.end(task, FAILED, CANCELLED, REPLACED_MESSAGE))
-        self._save(record)
+        if record != before:
+            self._save(record)
+            self._services.logs.prune(self.uid, (task.id for task in record.tasks))
         return record
 
     def _remaining_delay(self, record: WorkspaceRecord, due: str) -> float:
@@ -347,7 +357,3 @@ def _change_owner(record: WorkspaceRecord, wanted: Wanted) -> WorkspaceRecord:
 
 def _parse(text: str) -> datetime:
     return parse_rfc3339(text) or datetime.fromtimestamp(0, UTC)
-
-
-def _revision(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdecimal() else 0

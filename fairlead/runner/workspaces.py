@@ -13,9 +13,11 @@ import structlog
 
 from fairlead.client import ClientError, Event
 from fairlead.client.watch import DELETED, SYNCED
-from fairlead.core.files import FileProblem
-from fairlead.core.objects import metadata
+from fairlead.core import json
+from fairlead.core.objects import Object, metadata
+from fairlead.runner.answers import check_workspace, parse_revision
 from fairlead.runner.engines.contract import EngineError, EngineStatus
+from fairlead.runner.heartbeat import Replaced
 from fairlead.runner.journal import is_valid_uid
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -25,6 +27,9 @@ log = structlog.get_logger(__name__)
 RESYNC_SECONDS = 60.0
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 30.0
 FAULT_RETRY_SECONDS = 60.0
+MAX_WORKSPACES = 10_000
+MAX_TOTAL_BYTES = 64 * 1024 * 1024
+"""Of the objects of all workspaces. A server that was broken into must not fill the memory or the disk."""
 RESTORE_GAP = 500_000_000
 """A restored store starts a billion revisions above its backup. Between two lists, there are far fewer writes."""
 
@@ -39,6 +44,9 @@ class WorkspaceSet:
         self._foreign: set[str] = set()
         """The uids of workspaces of other installations, which have been logged."""
         self._group: asyncio.TaskGroup | None = None
+        self._sizes: dict[str, int] = {}
+        """Bytes of the objects, by uid."""
+        self._total_bytes = 0
 
     @property
     def is_synced(self) -> bool:
@@ -83,19 +91,37 @@ class WorkspaceSet:
     def _handle(self, event: Event) -> None:
         uid = str(metadata(event.object).get("uid") or "")
         if not is_valid_uid(uid):
+            log.warning("a workspace of the server has no valid uid; it is left alone", uid=uid[:64])
             return
         if event.type == DELETED:
             self._listed.discard(uid)
             if (known := self._reconcilers.get(uid)) is not None:
                 known.observe_missing()
             return
-        self._listed.add(uid)
+        self._listed.add(uid)  # also one that cannot be used: it is not missing
+        try:
+            check_workspace(event.object)
+            self._reserve(uid, event.object)
+        except ClientError as error:
+            log.warning("a workspace of the server cannot be used; it is left alone", uid=uid, error=str(error))
+            return
         self._get(uid).observe(event.object)
+
+    def _reserve(self, uid: str, workspace: Object) -> None:
+        """Counts the memory and the record that a workspace needs. Raises ClientError beyond the limits."""
+        size = len(json.encode(workspace))
+        total = self._total_bytes - self._sizes.get(uid, 0) + size
+        if uid not in self._reconcilers and len(self._reconcilers) >= MAX_WORKSPACES:
+            raise ClientError(f"this runner has {MAX_WORKSPACES} workspaces, which is the limit; use another runner")
+        if total > MAX_TOTAL_BYTES:
+            raise ClientError(f"the workspaces of this runner have more than {MAX_TOTAL_BYTES >> 20} MiB together")
+        self._sizes[uid] = size
+        self._total_bytes = total
 
     async def _compare(self, version: object) -> None:
         """Compares a new list with what this machine has, and remembers its version afterwards: if this process ends
         before, the next one notices a restore of the server as well."""
-        revision, journal = int(str(version)) if str(version).isdecimal() else 0, self._services.journal
+        revision, journal = parse_revision(version), self._services.journal
         before = journal.read_revision()
         is_restored = 0 < before < revision - RESTORE_GAP
         if is_restored:
@@ -146,10 +172,13 @@ class WorkspaceSet:
         while True:
             try:
                 await reconciler.run()
-            except (FileProblem, OSError, LookupError, ValueError, TypeError) as error:
+            except Replaced:
+                raise
+            except Exception as error:
                 log.error("a workspace could not be reconciled", uid=reconciler.uid, exc_info=error)
                 await asyncio.sleep(FAULT_RETRY_SECONDS)
                 continue
             if reconciler.workspace is None:
                 self._reconcilers.pop(reconciler.uid, None)
+                self._total_bytes -= self._sizes.pop(reconciler.uid, 0)
                 return

@@ -93,4 +93,4 @@ def test_a_response_that_is_not_json_is_an_error(client: Client, fake: FakeServe
 
 def test_lines_end_at_line_feeds_only() -> None:
     chunks = ['{"a":"one\u2028'.encode(), b'two"}\n{"b"', b":1}\n", b"\n", b"rest"]
-    assert list(watch.split_lines(chunks)) == ['{"a":"one\u2028two"}'.encode(), b'{"b":1}', b"rest"]
+    assert list(watch.split_lines(chunks, lambda size: None)) == ['{"a":"one\u2028two"}'.encode(), b'{"b":1}', b"rest"]

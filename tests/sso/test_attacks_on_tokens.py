@@ -49,6 +49,12 @@ def test_times_may_differ_by_a_minute(deployment: Deployment, forger: Forger) ->
         assert deployment.key_of(response), times
 
 
+def test_a_token_that_expires_in_the_year_9999_signs_in(deployment: Deployment, forger: Forger) -> None:
+    """Without a refresh token, the session would end with it: no time of the key may be beyond what can be written."""
+    response = attempt(deployment, forger, claims("", "", "", exp=253_402_300_799).build)
+    assert deployment.whoami(deployment.key_of(response)) is not None
+
+
 def test_a_key_address_in_the_header_is_never_fetched(deployment: Deployment, forger: Forger) -> None:
     forger.answers["/attacker"] = Answer({"keys": [ATTACKER.public | {"kid": forger.key.kid}]})
 

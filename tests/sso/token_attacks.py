@@ -44,6 +44,16 @@ def infinite_expiry(forger: Forger, right: dict[str, Any]) -> str:
     return sign_bytes(payload, forger.key, {"alg": "RS256", "kid": forger.key.kid})
 
 
+def count_in_400_digits(forger: Forger, right: dict[str, Any]) -> str:
+    payload = orjson.dumps(right).replace(str(right["exp"]).encode(), b"9" * 400)
+    return sign_bytes(payload, forger.key, {"alg": "RS256", "kid": forger.key.kid})
+
+
+def nest_token(forger: Forger, right: dict[str, Any]) -> str:
+    inner = sign(right, forger.key).encode()
+    return sign_bytes(inner, forger.key, {"alg": "RS256", "kid": forger.key.kid, "cty": "JWT"})
+
+
 def nest_deeply(forger: Forger, right: dict[str, Any]) -> str:
     payload = orjson.dumps(right)[:-1] + b',"x":' + b"[" * 3_000 + b"]" * 3_000 + b"}"
     return sign_bytes(payload, forger.key, {"alg": "RS256", "kid": forger.key.kid})
@@ -80,6 +90,10 @@ FORGERIES = (
     token("of 20 KiB", REJECTED, NO_TOKEN, lambda f, right: sign(right | {"x": "x" * 20_000}, f.key)),
     token("nested 3,000 times", REJECTED, "token_too_deep", nest_deeply),
     token("that never expires", REJECTED, "token_malformed", infinite_expiry),
+    token("that expires in 400 digits", REJECTED, "token_malformed", count_in_400_digits),
+    token("that contains a token", REJECTED, "token_malformed", nest_token),
+    token("a key id that is a URL", REJECTED, "unknown_key", lambda f, r: sign(r, f.key, kid=f"{f.issuer}/jwks")),
+    token("a list of algorithms", REJECTED, "algorithm", lambda f, right: sign(right, f.key, alg=["RS256"])),
 )
 
 MISUSES = (
@@ -102,6 +116,16 @@ MISUSES = (
     claims("without a nonce", REJECTED, "wrong_nonce", nonce=ABSENT),
     claims("with another nonce", REJECTED, "wrong_nonce", nonce="n" * 43),
     claims("with a list of nonces", REJECTED, "wrong_nonce", nonce=["n"]),
+    claims("with an empty nonce", REJECTED, "wrong_nonce", nonce=""),
+    claims("with null as its nonce", REJECTED, "wrong_nonce", nonce=None),
+    claims("with a number as its nonce", REJECTED, "wrong_nonce", nonce=0),
+    claims("that expires before 1970", REJECTED, "invalid_time", exp=-1),
+    claims("that expires after the year 9999", REJECTED, "invalid_time", exp=10**15),
+    claims("issued before 1970", REJECTED, "invalid_time", iat=-1),
+    claims("valid from a text", REJECTED, "invalid_time", nbf="now"),
+    claims("for a list in a list", REJECTED, "wrong_audience", aud=[["fairlead"]]),
+    claims("for an object", REJECTED, "wrong_audience", aud={"fairlead": True}),
+    claims("issued to a list of clients", REJECTED, "wrong_party", azp=["fairlead"]),
     claims("without a subject", REJECTED, "invalid_subject", sub=ABSENT),
     claims("with an empty subject", REJECTED, "invalid_subject", sub=""),
     claims("with a number as its subject", REJECTED, "invalid_subject", sub=1),

@@ -15,6 +15,7 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.runner.activity.tracker import SAMPLE_SECONDS, ActivityTracker
 from fairlead.runner.api import is_gone
 from fairlead.runner.engines.contract import ActivitySample, ContainerState, EngineError, MeasuringEngine
+from fairlead.runner.heartbeat import Replaced
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.sleep_requests import IDLE
@@ -38,7 +39,9 @@ class ActivityMonitor:
             for uid, reconciler in list(self._workspaces.all().items()):
                 try:
                     await self._check(uid, reconciler)
-                except (OSError, LookupError, ValueError, TypeError) as error:  # of this workspace alone
+                except Replaced:
+                    raise
+                except Exception as error:  # of this workspace alone
                     log.error("the activity of a workspace could not be measured", uid=uid, exc_info=error)
             for uid in self._reported_at.keys() - self._workspaces.all().keys():
                 del self._reported_at[uid]

@@ -207,16 +207,21 @@ async def _start_terminal(
     host, guest = os.openpty()
     os.set_blocking(host, False)
     terminal = Terminal(host)
-    terminal.resize(*size)
-    process = await asyncio.create_subprocess_exec(
-        *("/usr/bin/setsid", "--ctty", "--wait", *command),
-        env=dict(environment),
-        pass_fds=descriptors,
-        stdin=guest,
-        stdout=guest,
-        stderr=guest,
-    )
-    os.close(guest)
+    try:
+        terminal.resize(*size)
+        process = await asyncio.create_subprocess_exec(
+            *("/usr/bin/setsid", "--ctty", "--wait", *command),
+            env=dict(environment),
+            pass_fds=descriptors,
+            stdin=guest,
+            stdout=guest,
+            stderr=guest,
+        )
+    except BaseException:  # a command or a variable that no process can have, for example
+        await terminal.release()
+        raise
+    finally:
+        os.close(guest)
     silent = asyncio.StreamReader()
     silent.feed_eof()
     return Session(process, mark, terminal, terminal, silent, terminal)

@@ -165,6 +165,8 @@ class KubernetesEngine:
         context, namespace = self.places.choose(options)
         chosen = Record(spec.uid, context, namespace, project_name(spec.name))
         known = self.records.find(spec.uid)
+        if known is None:
+            await self._check_owner(context, namespace, spec.uid)
         if known is None or (known.cluster, known.namespace) == (context, namespace):
             return self.records.save(known or chosen)
         if (await self._observe(self._open(known), known)).state is ContainerState.NOT_FOUND:
@@ -181,6 +183,15 @@ class KubernetesEngine:
             return known
         await remove_everything(self._open(known), self.settings, task)
         return self.records.save(chosen)
+
+    async def _check_owner(self, context: str, namespace: str, uid: str) -> None:
+        """Raises EngineError if another runner has the workspace in this namespace: an `up` would take over its claim,
+        with all that is on it."""
+        listed = await list_labelled(self.contexts.open(context), namespace, f"{UID_LABEL}={uid}")
+        for each in (each for objects in listed.values() for each in objects):
+            if (metadata(each).get("labels") or {}).get(RUNNER_LABEL) != runner_label(self.settings.runner):
+                message = f"another runner has a workspace with the uid {uid} in namespace {namespace}"
+                raise EngineError(Reason.POLICY_VIOLATION, f"{message}; delete it there, or choose another namespace")
 
     def _plan(self, spec: WorkspaceSpec, record: Record, task: TaskContext) -> Plan:
         defaults = self.settings.default_limits
@@ -216,11 +227,13 @@ class KubernetesEngine:
         return inside
 
     async def _locate(self, uid: str) -> Place | None:
-        """By the record; if that is lost, by the labels in the namespaces of the kubeconfig."""
+        """By the record; if that is lost, by the labels in the namespaces of the kubeconfig. What another runner has
+        made there is none of this one, whatever the server says."""
         if (record := self.records.find(uid)) is not None:
             return self._open(record)
         for context, namespace in sorted(self._list_places()):
-            listed = await list_labelled(self.contexts.open(context), namespace, f"{UID_LABEL}={uid}")
+            selector = f"{UID_LABEL}={uid},{RUNNER_LABEL}={runner_label(self.settings.runner)}"
+            listed = await list_labelled(self.contexts.open(context), namespace, selector)
             for each in (each for objects in listed.values() for each in objects):
                 found = Record(uid, context, str(metadata(each)["namespace"]))
                 return self._open(self.records.save(found))
