@@ -15,6 +15,7 @@ from fairlead.runner.engines.contract import EngineError, ExecOptions, Reason
 from fairlead.runner.engines.descriptors import Connection, Pipe, Terminal
 from fairlead.runner.ssh.messages import (
     MAX_CONTROL_BYTES,
+    TOO_LONG,
     CommandRequest,
     Ended,
     MessageSocket,
@@ -27,7 +28,6 @@ from fairlead.runner.ssh.messages import (
 )
 
 NO_CODE = 255
-TOO_LONG = "the command is too long"
 
 
 @dataclass(slots=True)

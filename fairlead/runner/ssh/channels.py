@@ -16,7 +16,7 @@ from fairlead.core.waiting import Signal
 from fairlead.runner.engines.contract import ByteReader, ByteStream, ByteWriter, EngineError, ExecOptions
 from fairlead.runner.ssh.access import Access, Command
 from fairlead.runner.ssh.limits import ChannelSlot
-from fairlead.runner.ssh.messages import MAX_TERMINAL, Ended, NewConnection
+from fairlead.runner.ssh.messages import MAX_PATH_CHARS, MAX_TERMINAL, Ended, NewConnection
 from fairlead.runner.ssh.variables import TERMINAL, select_variables
 
 READ_BYTES = 32 * 1024
@@ -132,7 +132,8 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
         return self._start(())
 
     def exec_requested(self, command: str) -> bool:
-        return len(command) <= MAX_COMMAND_CHARS and self._start((self._target.connection.shell, "-c", command))
+        is_valid = len(command) <= MAX_COMMAND_CHARS and "\0" not in command
+        return is_valid and self._start((self._target.connection.shell, "-c", command))
 
     def subsystem_requested(self, subsystem: str) -> bool:
         if subsystem != "sftp":
@@ -182,7 +183,8 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
     def _exec_options(self, channel: Any) -> ExecOptions:
         """In the home of the user, with the terminal of the client, and the variables of it that sshd accepts, too."""
         term = channel.get_terminal_type()
-        folder = self._target.connection.home
+        home = self._target.connection.home
+        folder = home if len(home) <= MAX_PATH_CHARS else ""
         given = channel.get_environment()
         if term is None:
             return ExecOptions(environment=select_variables(given), folder=folder)

@@ -29,6 +29,7 @@ MAX_TERMINAL = 4096
 MAX_VARIABLES = 32
 MAX_VALUE_CHARS = 4096
 MAX_PATH_CHARS = 4096
+TOO_LONG = "the command is too long"
 
 
 class ServerSettings(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ limits, and waits its turn: at most so many per second, and so many under way.
 """
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from fairlead.runner.ssh.limits import MAX_WORKSPACE_CHANNELS, RequestRate
 from fairlead.runner.ssh.messages import (
     MAX_CONTROL_BYTES,
     MAX_REQUEST_BYTES,
+    TOO_LONG,
     CommandRequest,
     Ended,
     InvalidMessage,
@@ -91,7 +93,7 @@ class WorkspaceRequests:
             await self._reply(Reply(request.number, error.message))
         except OSError as error:  # the process has ended meanwhile, or this one has too many open files
             log.warning("a request of a process for SSH failed", uid=self.uid, error=str(error))
-            await self._reply(Reply(request.number, FAILED))
+            await self._reply(Reply(request.number, TOO_LONG if error.errno == errno.E2BIG else FAILED))
         finally:
             self._under_way -= 1
 

@@ -50,3 +50,32 @@ class LocalEngine:
             connected.close()
             raise EngineError(Reason.NOT_RUNNING, f"nothing answers on port {port} of the workspace") from None
         return Connection(connected.detach())
+
+
+@dataclass(slots=True)
+class CopiedEngine(LocalEngine):
+    """One whose streams are no descriptors, as those of a cluster are."""
+
+    async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
+        return CopiedProcess(await LocalEngine.exec(self, uid, command, options))
+
+    async def open_port(self, uid: str, port: int) -> ByteStream:
+        return CopiedStream(await LocalEngine.open_port(self, uid, port))
+
+
+class CopiedProcess:
+    def __init__(self, process: Process) -> None:
+        self.stdin = process.stdin
+        self.stdout = process.stdout
+        self.stderr = process.stderr
+        self.resize = process.resize
+        self.send_signal = process.send_signal
+        self.wait = process.wait
+        self.kill = process.kill
+
+
+class CopiedStream:
+    def __init__(self, stream: ByteStream) -> None:
+        self.reader = stream.reader
+        self.writer = stream.writer
+        self.abort = stream.abort

@@ -35,7 +35,7 @@ from fairlead.runner.ssh.messages import (
 from fairlead.runner.ssh.requests import WorkspaceRequests
 from fairlead.runner.ssh.server import serve_connection
 from tests.harness.eventually import eventually
-from tests.runner.ssh.local_engine import LocalEngine
+from tests.runner.ssh.local_engine import CopiedEngine, LocalEngine
 
 UID = "uid-of-server-tests"
 AUTHORITY, HOST_KEY, CLIENT_KEY = generate_private_key(), generate_private_key(), generate_private_key()
@@ -105,9 +105,10 @@ async def open_access(engine: LocalEngine) -> AsyncIterator[Access]:
         theirs.close()
 
 
-@pytest.fixture
-def engine() -> LocalEngine:
-    return LocalEngine()
+@pytest.fixture(params=[LocalEngine, CopiedEngine], ids=["descriptors", "copied"])
+def engine(request: pytest.FixtureRequest) -> LocalEngine:
+    created: LocalEngine = request.param()
+    return created
 
 
 async def test_a_command_gets_input_variables_and_the_home_folder_and_its_exit_code_is_passed_on(
@@ -198,6 +199,27 @@ async def test_ports_of_the_workspace_are_forwarded_and_no_others(engine: LocalE
         for host, closed in (("example.com", port), ("10.0.0.1", port), ("localhost", 1)):
             with pytest.raises(asyncssh.ChannelOpenError):
                 await connection.open_connection(host, closed)
+
+
+@pytest.mark.parametrize("port", [0, 65536, 65536 + 22, 2**32 - 1])
+async def test_a_port_that_is_none_is_refused(engine: LocalEngine, port: int) -> None:
+    """OpenSSH does not send them; other clients may."""
+    async with connect(engine) as connection:
+        with pytest.raises(asyncssh.ChannelOpenError, match="from 1 to 65535"):
+            await connection.open_connection("localhost", port)
+        assert (await connection.run("echo on")).stdout == "on\n"
+
+
+async def test_a_command_that_is_too_long_or_no_text_is_refused_and_others_go_on(engine: LocalEngine) -> None:
+    async with connect(engine) as connection:
+        result = await connection.run("echo " + "x" * 200_000)
+        assert (result.exit_status, result.stderr) == (1, "the command is too long\n")
+        variables = dict.fromkeys((f"LC_{each}" for each in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), "\u00e9" * 4096)
+        result = await connection.run("echo " + "x" * 250_000, env=variables)
+        assert (result.exit_status, result.stderr) == (1, "the command is too long\n")
+        with pytest.raises(asyncssh.ChannelOpenError):
+            await connection.run("echo a\0b")
+        assert (await connection.run("echo on")).stdout == "on\n"
 
 
 async def test_nothing_listens_on_the_machine_of_the_runner(engine: LocalEngine) -> None:
