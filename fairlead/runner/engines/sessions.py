@@ -55,14 +55,13 @@ class Session:
 
     async def kill(self) -> None:
         seconds, began = START_SECONDS, time.monotonic()
-        while time.monotonic() - began < seconds:
+        while self.podman.returncode is None and time.monotonic() - began < seconds:
             if find_marked(self.mark):
                 seconds = time.monotonic() - began + NOTICE_SECONDS
                 await end_trees(lambda: find_marked(self.mark))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.podman.wait(), 0.1)
-                break
-        else:
+        if self.podman.returncode is None:
             self.podman.kill()
             await self.podman.wait()
         await end_trees(lambda: find_marked(self.mark))
@@ -225,6 +224,8 @@ def _is_init(pid: int) -> bool:
 
 def find_trees(roots: list[int]) -> list[int]:
     """The processes and all that descend from them."""
+    if not roots:
+        return []
     children: dict[int, list[int]] = {}
     for pid in list_pids():
         children.setdefault(read_parent(pid), []).append(pid)
