@@ -279,6 +279,16 @@ class Process(Protocol):
         ...
 
 
+@runtime_checkable
+class Transferable(Protocol):
+    """A `Process` or `ByteStream` whose bytes pass through descriptors, which another process can use in its place."""
+
+    def take_descriptors(self) -> list[int]:
+        """The descriptors, which the caller owns from now on: of a port its socket, of a terminal its host's side, of
+        other processes stdin, stdout and stderr. Reading and writing here ends with it; all else goes on."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ListeningPort:
     port: int

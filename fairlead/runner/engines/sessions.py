@@ -6,26 +6,20 @@ its environment, by which the host finds it, and with it everything that it star
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
-import struct
-import termios
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.runner.engines.contract import ByteReader
+from fairlead.runner.engines.descriptors import Pipe, Terminal
 from fairlead.runner.engines.measurement import read_process
 
 MARK = "FAIRLEAD_SESSION"
-BOOT_VARIABLE = "FAIRLEAD_SESSION_BOOT"
-BOOT_ID = os.environ.get(BOOT_VARIABLE) or uuid.uuid4().hex
-"""That of this runner: sessions with another one were left by an earlier runner. Its other processes get it as a
-variable."""
-BUFFER = 1 << 16
+BOOT_ID = uuid.uuid4().hex
+"""That of this runner: sessions with another one were left by an earlier runner."""
 MAX_ENVIRONMENT_BYTES = 256 << 10
 """What is read of the environment of a process. A process can declare all of its address space to be that."""
 START_SECONDS = 10.0
@@ -35,92 +29,14 @@ NOTICE_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Writer:
-    """Writes with back pressure; bytes after the end of the other side are dropped."""
-
-    stream: asyncio.StreamWriter
-
-    async def write(self, data: bytes, /) -> None:
-        try:
-            self.stream.write(data)
-            await self.stream.drain()
-        except (BrokenPipeError, ConnectionResetError):
-            return
-
-    async def close(self) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError, OSError):
-            if self.stream.can_write_eof():
-                self.stream.write_eof()
-            else:
-                self.stream.close()
-
-    async def release(self) -> None:
-        self.stream.close()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            await self.stream.wait_closed()
-
-
-@dataclass(slots=True)
-class Terminal:
-    """The host's side of a pseudo terminal, both reader and writer."""
-
-    descriptor: int
-
-    async def read(self, n: int = -1, /) -> bytes:
-        """Reads only when called, so a slow reader slows the process down instead of filling memory."""
-        loop = asyncio.get_running_loop()
-        while self.descriptor >= 0:
-            try:
-                return os.read(self.descriptor, BUFFER if n < 0 else n)
-            except BlockingIOError:
-                await _wait_until_ready(loop.add_reader, loop.remove_reader, self.descriptor)
-            except OSError:  # how a terminal tells that nothing has it open any more
-                break
-        return b""
-
-    async def write(self, data: bytes, /) -> None:
-        loop = asyncio.get_running_loop()
-        while data and self.descriptor >= 0:
-            try:
-                data = data[os.write(self.descriptor, data) :]
-            except BlockingIOError:
-                await _wait_until_ready(loop.add_writer, loop.remove_writer, self.descriptor)
-            except OSError:
-                return
-
-    async def close(self) -> None:
-        """A terminal has no end of its own: this is what a user types."""
-        await self.write(b"\x04")
-
-    def resize(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    async def release(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-
-
-async def _wait_until_ready(
-    add: Callable[[int, Callable[[], None]], object], remove: Callable[[int], object], descriptor: int
-) -> None:
-    ready = asyncio.Event()
-    add(descriptor, ready.set)
-    try:
-        await ready.wait()
-    finally:
-        remove(descriptor)
-
-
-@dataclass(slots=True)
 class Session:
     """One process inside, and the podman that connects to it."""
 
     podman: asyncio.subprocess.Process
     mark: str
-    stdin: Writer | Terminal
-    stdout: ByteReader
-    stderr: ByteReader
+    stdin: Pipe
+    stdout: Pipe
+    stderr: Pipe
     terminal: Terminal | None = None
 
     async def resize(self, columns: int, rows: int) -> None:
@@ -139,21 +55,23 @@ class Session:
 
     async def kill(self) -> None:
         seconds, began = START_SECONDS, time.monotonic()
-        while time.monotonic() - began < seconds:
+        while self.podman.returncode is None and time.monotonic() - began < seconds:
             if find_marked(self.mark):
                 seconds = time.monotonic() - began + NOTICE_SECONDS
                 await end_trees(lambda: find_marked(self.mark))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.podman.wait(), 0.1)
-                break
-        else:
+        if self.podman.returncode is None:
             self.podman.kill()
             await self.podman.wait()
         await end_trees(lambda: find_marked(self.mark))
-        await self.stdin.release()
-        for reader in (self.stdout, self.stderr):  # what nothing has read: the pipes close at their end only
-            while self.terminal is None and await reader.read(BUFFER):
-                pass
+        for each in (self.stdin, self.stdout, self.stderr):
+            await each.release()
+
+    def take_descriptors(self) -> list[int]:
+        if self.terminal is not None:
+            return [os.dup(self.terminal.descriptor)]  # the other one is for changes of its size
+        return [self.stdin.detach(), self.stdout.detach(), self.stderr.detach()]
 
 
 async def start_session(
@@ -183,18 +101,36 @@ async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
 async def _start(
     command: Sequence[str], mark: str, environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> Session:
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        env=dict(environment),
-        pass_fds=descriptors,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-        limit=BUFFER,
-    )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    return Session(process, mark, Writer(process.stdin), process.stdout, process.stderr)
+    """The ends of the process block, those of the runner do not."""
+    with contextlib.ExitStack() as given:
+        guest_stdin, stdin = _open_pipe(given, is_input=True)
+        guest_stdout, stdout = _open_pipe(given)
+        guest_stderr, stderr = _open_pipe(given)
+        own = Pipe(stdin), Pipe(stdout), Pipe(stderr)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                env=dict(environment),
+                pass_fds=descriptors,
+                stdin=guest_stdin,
+                stdout=guest_stdout,
+                stderr=guest_stderr,
+                start_new_session=True,
+            )
+        except BaseException:
+            for each in own:
+                await each.release()
+            raise
+    return Session(process, mark, *own)
+
+
+def _open_pipe(given: contextlib.ExitStack, is_input: bool = False) -> tuple[int, int]:
+    """The end of the process, which is closed with the stack, and that of the runner."""
+    reader, writer = os.pipe()
+    guest, own = (reader, writer) if is_input else (writer, reader)
+    given.callback(os.close, guest)
+    os.set_blocking(own, False)
+    return guest, own
 
 
 async def _start_terminal(
@@ -222,9 +158,7 @@ async def _start_terminal(
         raise
     finally:
         os.close(guest)
-    silent = asyncio.StreamReader()
-    silent.feed_eof()
-    return Session(process, mark, terminal, terminal, silent, terminal)
+    return Session(process, mark, terminal, terminal, Pipe(-1), terminal)
 
 
 def new_mark(uid: str) -> str:
@@ -295,6 +229,8 @@ def _is_init(pid: int) -> bool:
 
 def find_trees(roots: list[int]) -> list[int]:
     """The processes and all that descend from them."""
+    if not roots:
+        return []
     children: dict[int, list[int]] = {}
     for pid in list_pids():
         children.setdefault(read_parent(pid), []).append(pid)

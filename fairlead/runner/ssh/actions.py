@@ -17,7 +17,7 @@ from fairlead.runner.engines.contract import Engine
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.settings import RunnerSettings
-from fairlead.runner.ssh.endpoint import EngineLoading, SshEndpoint
+from fairlead.runner.ssh.endpoint import SshEndpoint
 from fairlead.runner.ssh.host_keys import HostKeys
 from fairlead.runner.ssh.inside import Inside
 from fairlead.runner.ssh.stopping import RUNNING_STATES
@@ -101,8 +101,4 @@ class SshActions:
 
 
 def create_ssh_actions(services: RunnerServices, settings: RunnerSettings) -> SshActions:
-    names = dict(zip(services.engines, dict.fromkeys(settings.engines), strict=False))
-    loading = EngineLoading(
-        names, settings.name, settings.state_folder, settings.allowed_folders, settings.clusters.kubeconfig
-    )
-    return SshActions(services, SshEndpoint(loading, HostKeys(settings.state_folder)))
+    return SshActions(services, SshEndpoint(HostKeys(settings.state_folder)))

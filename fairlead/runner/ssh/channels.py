@@ -5,35 +5,23 @@ what has arrived, bounded, until the process or port inside has taken it.
 """
 
 import asyncio
-import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import asyncssh
 
 from fairlead.core.waiting import Signal
-from fairlead.runner.engines.contract import (
-    ByteReader,
-    ByteStream,
-    ByteWriter,
-    Engine,
-    EngineError,
-    ExecOptions,
-    Process,
-)
+from fairlead.runner.engines.contract import ByteReader, ByteStream, ByteWriter, EngineError, ExecOptions
+from fairlead.runner.ssh.access import Access, Command
 from fairlead.runner.ssh.limits import ChannelSlot
-from fairlead.runner.ssh.process import NewConnection
-from fairlead.runner.ssh.stopping import MESSAGE, has_stopped
+from fairlead.runner.ssh.messages import MAX_PATH_CHARS, MAX_TERMINAL, Ended, NewConnection
+from fairlead.runner.ssh.variables import TERMINAL, select_variables
 
 READ_BYTES = 32 * 1024
 PAUSE_BYTES = 256 * 1024
 MAX_COMMAND_CHARS = 256 * 1024
-MAX_VALUE_CHARS = 4096
-MAX_VARIABLES = 32
-ACCEPTED_VARIABLE = re.compile(r"LANG|LC_[A-Z_]{1,32}")
-MAX_TERMINAL = 4096
 NO_SFTP = (
     "this workspace has no sftp-server, which scp and sftp need; install it in the image (package openssh-sftp-server "
     "or openssh-server), or copy with tar\n"
@@ -115,15 +103,9 @@ class ChannelInput:
 class Target:
     """The workspace of a connection."""
 
-    engine: Engine
+    access: Access
     uid: str
     connection: NewConnection
-
-    async def start(self, command: Sequence[str], options: ExecOptions) -> Process:
-        return await self.engine.exec(self.uid, command, options)
-
-    async def open_port(self, port: int) -> ByteStream:
-        return await self.engine.open_port(self.uid, port)
 
 
 class CommandSession(asyncssh.SSHServerSession[bytes]):
@@ -134,7 +116,7 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
         self._slot = slot
         self._channel: Any = None
         self._input: ChannelInput | None = None
-        self._process: Process | None = None
+        self._command: Command | None = None
         self._signalling: asyncio.Task[None] | None = None
         self._resizing: asyncio.Task[None] | None = None
         self._new_size: tuple[int, int] | None = None
@@ -150,7 +132,8 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
         return self._start(())
 
     def exec_requested(self, command: str) -> bool:
-        return len(command) <= MAX_COMMAND_CHARS and self._start((self._target.connection.shell, "-c", command))
+        is_valid = len(command) <= MAX_COMMAND_CHARS and "\0" not in command
+        return is_valid and self._start((self._target.connection.shell, "-c", command))
 
     def subsystem_requested(self, subsystem: str) -> bool:
         if subsystem != "sftp":
@@ -169,28 +152,29 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
             channel.exit(1)
             return
         try:
-            self._process = process = await self._target.start(command, self._exec_options(channel))
+            self._command = started = await self._target.access.start(command, self._exec_options(channel))
         except EngineError as error:
             channel.write_stderr(f"{error.message}\n".encode())
             channel.exit(1)
             return
         try:
-            code = await self._serve(process)
+            ended = await self._serve(started)
         finally:
-            await process.kill()
-        if code and await has_stopped(self._target.engine, self._target.uid, code) and not channel.is_closing():
-            channel.write_stderr(f"{MESSAGE}\r\n".encode())
-        if not channel.is_closing():
-            channel.exit(code)
+            await started.kill()
+        if channel.is_closing():
+            return
+        if ended.message:
+            channel.write_stderr(f"{ended.message}\r\n".encode())
+        channel.exit(ended.code)
 
-    async def _serve(self, process: Process) -> int:
+    async def _serve(self, command: Command) -> Ended:
         assert self._input is not None
-        feeding = asyncio.create_task(self._input.copy_to(process.stdin))
+        feeding = asyncio.create_task(self._input.copy_to(command.stdin))
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._input.copy_from(process.stdout))
-                group.create_task(self._input.copy_from(process.stderr, asyncssh.EXTENDED_DATA_STDERR))
-                ended = group.create_task(process.wait())
+                group.create_task(self._input.copy_from(command.stdout))
+                group.create_task(self._input.copy_from(command.stderr, asyncssh.EXTENDED_DATA_STDERR))
+                ended = group.create_task(command.wait())
             return ended.result()
         finally:
             feeding.cancel()
@@ -198,14 +182,20 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
 
     def _exec_options(self, channel: Any) -> ExecOptions:
         """In the home of the user, with the terminal of the client, and the variables of it that sshd accepts, too."""
-        term, folder = channel.get_terminal_type(), self._target.connection.home
-        columns, rows, _, _ = channel.get_terminal_size()
-        environment = select_variables(channel.get_environment())
+        term = channel.get_terminal_type()
+        home = self._target.connection.home
+        folder = home if len(home) <= MAX_PATH_CHARS else ""
+        given = channel.get_environment()
         if term is None:
-            return ExecOptions(environment=environment, folder=folder)
-        environment["TERM"] = term[:64] if term.isprintable() else "xterm"
-        columns, rows = _clamp(columns) or 80, _clamp(rows) or 24
-        return ExecOptions(tty=True, columns=columns, rows=rows, environment=environment, folder=folder)
+            return ExecOptions(environment=select_variables(given), folder=folder)
+        columns, rows, _, _ = channel.get_terminal_size()
+        return ExecOptions(
+            tty=True,
+            columns=_clamp(columns) or 80,
+            rows=_clamp(rows) or 24,
+            environment=select_variables({**given, TERMINAL: term}, has_terminal=True),
+            folder=folder,
+        )
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
         assert self._input is not None
@@ -227,18 +217,18 @@ class CommandSession(asyncssh.SSHServerSession[bytes]):
     def terminal_size_changed(self, width: int, height: int, pixwidth: int, pixheight: int) -> None:
         """While a change is under way, only the newest one waits."""
         self._new_size = (_clamp(width), _clamp(height))
-        if self._process is not None and (self._resizing is None or self._resizing.done()):
-            self._resizing = self._slot.start(self._resize(self._process))
+        if self._command is not None and (self._resizing is None or self._resizing.done()):
+            self._resizing = self._slot.start(self._resize(self._command))
 
-    async def _resize(self, process: Process) -> None:
+    async def _resize(self, command: Command) -> None:
         while self._new_size is not None:
             size, self._new_size = self._new_size, None
-            await process.resize(*size)
+            await command.resize(*size)
 
     def signal_received(self, signal: str) -> None:
         """Signals that arrive while one is under way are dropped."""
-        if self._process is not None and (self._signalling is None or self._signalling.done()):
-            self._signalling = self._slot.start(self._process.send_signal(signal[:16]))
+        if self._command is not None and (self._signalling is None or self._signalling.done()):
+            self._signalling = self._slot.start(self._command.send_signal(signal[:16]))
 
     def break_received(self, msec: int) -> bool:
         return False
@@ -294,16 +284,6 @@ class PortSession(asyncssh.SSHTCPSession[bytes]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._slot.close()
-
-
-def select_variables(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a client that sshd accepts, too: those of its language, up to a limit."""
-    accepted = {
-        name: value
-        for name, value in given.items()
-        if ACCEPTED_VARIABLE.fullmatch(name) and len(value) <= MAX_VALUE_CHARS and value.isprintable()
-    }
-    return dict(list(accepted.items())[:MAX_VARIABLES])
 
 
 def _clamp(size: int) -> int:

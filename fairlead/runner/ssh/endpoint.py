@@ -7,18 +7,18 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.streams import Data, Eof
 from fairlead.runner.engines.contract import Engine, EngineError, Reason
-from fairlead.runner.engines.sessions import Writer
+from fairlead.runner.engines.descriptors import Connection
 from fairlead.runner.sessions import READ_BYTES, relay_process
 from fairlead.runner.ssh.host_keys import HostKeys
 from fairlead.runner.ssh.image_sshd import start_sshd
 from fairlead.runner.ssh.inside import Inside, find_inside
-from fairlead.runner.ssh.process import NewConnection, ServerProcesses, ServerSettings
+from fairlead.runner.ssh.messages import NewConnection, ServerSettings
+from fairlead.runner.ssh.process import ServerProcesses
 from fairlead.runner.ssh.stopping import MESSAGE, RUNNING_STATES, has_stopped, is_running
 
 CHECK_SECONDS = 1.0
@@ -26,20 +26,8 @@ CHECK_SECONDS = 1.0
 MAX_KNOWN = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLoading:
-    """How another process loads the engines of this runner. `names` are those in its settings, by the engine's own."""
-
-    names: dict[str, str]
-    runner: str
-    state_folder: Path
-    allowed_folders: tuple[Path, ...] = ()
-    kubeconfig: Path | None = None
-
-
 @dataclass(slots=True)
 class SshEndpoint:
-    loading: EngineLoading
     host_keys: HostKeys
     processes: ServerProcesses = field(default_factory=ServerProcesses)
     _known: dict[str, tuple[datetime | None, Inside]] = field(default_factory=dict)
@@ -74,23 +62,14 @@ class SshEndpoint:
     async def _serve_by_process(
         self, engine: Engine, uid: str, inside: Inside, authorities: Sequence[str], stream: Stream
     ) -> int:
-        loading = self.loading
-        settings = ServerSettings(
-            engine=loading.names[engine.name],
-            runner=loading.runner,
-            state_folder=str(loading.state_folder),
-            allowed_folders=tuple(map(str, loading.allowed_folders)),
-            kubeconfig=str(loading.kubeconfig or ""),
-            uid=uid,
-            host_key=self.host_keys.get(uid).private.decode(),
-        )
-        connection = NewConnection(tuple(authorities), inside.user, inside.home, inside.shell, inside.sftp_server)
-        async with self.processes.connect(settings, connection) as connected:
-            reader, writer = await asyncio.open_connection(sock=connected)
+        settings = ServerSettings(uid=uid, host_key=self.host_keys.get(uid).private.decode())
+        accepted = NewConnection(tuple(authorities), inside.user, inside.home, inside.shell, inside.sftp_server)
+        async with self.processes.connect(engine, settings, accepted) as connected:
+            connection = Connection(connected.detach())
             tasks = (
-                asyncio.create_task(_send_output(reader, stream)),
+                asyncio.create_task(_send_output(connection, stream)),
                 asyncio.create_task(_wait_stopped(engine, uid)),
-                asyncio.create_task(_feed(stream, Writer(writer))),
+                asyncio.create_task(_feed(stream, connection)),
             )
             try:
                 await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
@@ -99,7 +78,7 @@ class SshEndpoint:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                writer.transport.abort()
+                await connection.abort()
 
     async def close(self) -> None:
         await self.processes.close()
@@ -112,7 +91,7 @@ async def _wait_stopped(engine: Engine, uid: str) -> None:
             return
 
 
-async def _send_output(reader: asyncio.StreamReader, stream: Stream) -> None:
+async def _send_output(reader: Connection, stream: Stream) -> None:
     """Returns when the SSH server has closed the connection."""
     try:
         while data := await reader.read(READ_BYTES):
@@ -121,7 +100,7 @@ async def _send_output(reader: asyncio.StreamReader, stream: Stream) -> None:
         return
 
 
-async def _feed(stream: Stream, writer: Writer) -> None:
+async def _feed(stream: Stream, writer: Connection) -> None:
     while (message := await stream.receive()) is not None:
         match message:
             case Data(channel, content) if channel == STDIN:

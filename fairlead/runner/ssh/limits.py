@@ -1,10 +1,11 @@
-"""How many channels may be open: of one connection, and of all connections to a workspace.
+"""How many channels may be open, of one connection and of all connections to a workspace, and how fast they may come.
 
 Each may cost the host a process, so a channel counts from the request for it until it is closed and all of its tasks
 have ended.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ import structlog
 
 MAX_CHANNELS = 128
 MAX_WORKSPACE_CHANNELS = 256
+REQUEST_BURST, REQUESTS_PER_SECOND = 128.0, 20.0
+"""Each costs the event loop of the runner some milliseconds: it looks for the processes of the session."""
 
 log = structlog.get_logger(__name__)
 
@@ -101,3 +104,25 @@ async def _report_failure(work: Awaitable[None]) -> None:
         await work
     except Exception as error:
         log.error("a channel of SSH has failed", exc_info=error)
+
+
+@dataclass(slots=True)
+class RequestRate:
+    """How often a process may request something of the runner: some at once, and then so many per second."""
+
+    burst: float = REQUEST_BURST
+    per_second: float = REQUESTS_PER_SECOND
+    _left: float = field(init=False)
+    _checked_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._left = self.burst
+
+    async def wait(self) -> None:
+        """Waits for a turn, and takes it."""
+        now = time.monotonic()
+        self._left = min(self.burst, self._left + (now - self._checked_at) * self.per_second)
+        self._checked_at = now
+        self._left -= 1
+        if self._left < 0:
+            await asyncio.sleep(-self._left / self.per_second)

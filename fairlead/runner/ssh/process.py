@@ -1,58 +1,44 @@
 """The process that serves SSH for one workspace whose image has no sshd, as the runner sees it.
 
-It has its own event loop and its own engine, so that no session slows down the runner. It gets each connection as a
-socket, over a control socket, and it ends with that: when the runner ends, or when no connection was open for a minute.
+It has its own event loop, so that no session slows down the runner, and no privileges (`confinement.py`). It gets each
+connection as a socket, over a control socket, and what that needs of the workspace from `requests.py`. It ends with the
+control socket: when the runner ends, or when no connection was open for a minute.
 """
 
 import asyncio
 import contextlib
-import os
 import socket
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-import msgspec
 import structlog
 
-from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.sessions import BOOT_ID, BOOT_VARIABLE
-from fairlead.runner.settings import KEY_VARIABLE
+from fairlead.runner.engines.contract import Engine, EngineError, Reason
+from fairlead.runner.ssh.confinement import describe_command, describe_environment
+from fairlead.runner.ssh.limits import RequestRate
+from fairlead.runner.ssh.messages import (
+    InvalidMessage,
+    MessageSocket,
+    NewConnection,
+    ServerSettings,
+    open_message_sockets,
+)
+from fairlead.runner.ssh.requests import WorkspaceRequests
 
 IDLE_SECONDS = 60.0
 END_SECONDS = 5.0
-MAX_MESSAGE_BYTES = 64 * 1024
-MODULE = "fairlead.runner.ssh.server"
+SEND_SECONDS = 10.0
+LOG_BYTES, LOGS_PER_SECOND = 4096, 5.0
+NO_RESPONSE = "the SSH server of the workspace does not respond; try again"
 
 log = structlog.get_logger(__name__)
-
-
-class ServerSettings(msgspec.Struct, frozen=True):
-    """The first message to the process. `engine` is its name as the runner was started with it."""
-
-    engine: str
-    runner: str
-    state_folder: str
-    allowed_folders: tuple[str, ...]
-    kubeconfig: str
-    uid: str
-    host_key: str
-
-
-class NewConnection(msgspec.Struct, frozen=True):
-    """Comes with the socket of a connection. Without a `user`, any name may log in: the user inside has none."""
-
-    authorities: tuple[str, ...]
-    user: str
-    home: str
-    shell: str
-    sftp_server: str
 
 
 @dataclass(slots=True)
 class ServerProcess:
     process: asyncio.subprocess.Process
-    control: socket.socket
+    control: MessageSocket
+    serving: asyncio.Task[None]
     connections: int = 0
     end_timer: asyncio.TimerHandle | None = None
 
@@ -66,14 +52,17 @@ class ServerProcesses:
     _ending: set[asyncio.Task[None]] = field(default_factory=set)
 
     @contextlib.asynccontextmanager
-    async def connect(self, settings: ServerSettings, connection: NewConnection) -> AsyncIterator[socket.socket]:
+    async def connect(
+        self, engine: Engine, settings: ServerSettings, connection: NewConnection
+    ) -> AsyncIterator[socket.socket]:
         """The runner's end of a new connection. The process stays for the next one, for a while."""
-        server = await self._get(settings)
+        server = await self._get(engine, settings)
         server.connections += 1
         ours, theirs = socket.socketpair()
+        ours.setblocking(False)
         try:
             with theirs:
-                _send(server.control, connection, theirs)
+                await _send(server.control, connection, theirs)
             yield ours
         finally:
             ours.close()
@@ -87,11 +76,11 @@ class ServerProcesses:
             self._end_soon(uid, server)
         await asyncio.gather(*self._ending)
 
-    async def _get(self, settings: ServerSettings) -> ServerProcess:
+    async def _get(self, engine: Engine, settings: ServerSettings) -> ServerProcess:
         async with self._locks.setdefault(settings.uid, asyncio.Lock()):
             server = self._processes.get(settings.uid)
-            if server is None or server.process.returncode is not None:
-                server = self._processes[settings.uid] = await _start(settings)
+            if server is None or server.serving.done():
+                server = self._processes[settings.uid] = await _start(engine, settings)
             if server.end_timer is not None:
                 server.end_timer.cancel()
                 server.end_timer = None
@@ -106,36 +95,62 @@ class ServerProcesses:
         task.add_done_callback(self._ending.discard)
 
 
-async def _start(settings: ServerSettings) -> ServerProcess:
-    """Without the key of the runner: the process has no use for it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setblocking(False)
-    environment = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+async def _start(engine: Engine, settings: ServerSettings) -> ServerProcess:
+    """What it prints goes to the log of the runner, not to its descriptors: those may be a terminal or a file."""
+    control, theirs = open_message_sockets()
     with theirs:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", MODULE, str(theirs.fileno())),
-            env={**environment, BOOT_VARIABLE: BOOT_ID},
+            *describe_command(settings.uid, theirs.fileno()),
+            env=describe_environment(),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
             pass_fds=(theirs.fileno(),),
+            start_new_session=True,
         )
-    _send(ours, settings)
     log.info("a process for SSH was started", uid=settings.uid, pid=process.pid)
-    return ServerProcess(process, ours)
+    serving = asyncio.create_task(_serve(process, WorkspaceRequests(engine, settings.uid, control)))
+    await _send(control, settings)
+    return ServerProcess(process, control, serving)
+
+
+async def _serve(process: asyncio.subprocess.Process, requests: WorkspaceRequests) -> None:
+    """Serves the process to its end. One that breaks the rules ends at once."""
+    logging = asyncio.create_task(_log_output(process, requests.uid))
+    try:
+        await requests.serve()
+    except* InvalidMessage as errors:
+        log.error("a process for SSH was ended: it broke the protocol", uid=requests.uid, error=str(errors.exceptions))
+    finally:
+        requests.control.close()
+        try:
+            await asyncio.wait_for(process.wait(), END_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        await logging
+
+
+async def _log_output(process: asyncio.subprocess.Process, uid: str) -> None:
+    """Slowly, if it prints much: it waits then."""
+    assert process.stderr is not None
+    rate = RequestRate(per_second=LOGS_PER_SECOND)
+    while data := await process.stderr.read(LOG_BYTES):
+        await rate.wait()
+        log.info("a process for SSH says", uid=uid, output=data.decode(errors="replace"))
 
 
 async def _end(server: ServerProcess) -> None:
-    """The process ends its sessions when the control socket closes."""
-    server.control.close()
-    try:
-        await asyncio.wait_for(server.process.wait(), END_SECONDS)
-    except TimeoutError:
-        server.process.kill()
-        await server.process.wait()
+    """Ends its sessions, and then the process."""
+    server.serving.cancel()
+    await asyncio.gather(server.serving, return_exceptions=True)
 
 
-def _send(control: socket.socket, message: ServerSettings | NewConnection, passed: socket.socket | None = None) -> None:
+async def _send(
+    control: MessageSocket, message: ServerSettings | NewConnection, passed: socket.socket | None = None
+) -> None:
     try:
-        socket.send_fds(control, [msgspec.json.encode(message)], [passed.fileno()] if passed is not None else [])
-    except OSError as error:
-        raise EngineError(Reason.NOT_RUNNING, "the SSH server of the workspace does not respond; try again") from error
+        async with asyncio.timeout(SEND_SECONDS):
+            await control.send(message, [passed.fileno()] if passed is not None else [])
+    except (OSError, TimeoutError) as error:
+        raise EngineError(Reason.NOT_RUNNING, NO_RESPONSE) from error

@@ -1,18 +1,18 @@
-"""An SSH server for one workspace, in a process of its own: `python -m fairlead.runner.ssh.server DESCRIPTOR`.
+"""An SSH server for one workspace, in a process of its own: `python -m fairlead.runner.ssh.server
+DESCRIPTOR OWNER`.
 
-The descriptor is the control socket, over which `process.py` passes the connections. Only certificates of the server's
-authority for the uid of this workspace are accepted. Files of this machine play no part: there are no configuration
-files, and asyncssh's own sftp, scp and forwarding are not used.
+The descriptor is the control socket, over which `process.py` passes the connections, and `requests.py` serves what they
+need: this process has neither engine nor files nor network (`confinement.py`). Only certificates of the server's
+authority for the uid of this workspace are accepted. asyncssh's own sftp, scp and forwarding are not used.
 """
 
-import array
 import asyncio
 import contextlib
 import os
-import resource
 import socket
 import sys
-from pathlib import Path
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import asyncssh
@@ -21,14 +21,20 @@ import structlog
 from asyncssh.constants import OPEN_ADMINISTRATIVELY_PROHIBITED, OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
 from fairlead.core.log import configure_logging
-from fairlead.runner.engines.contract import Engine, EngineError
-from fairlead.runner.registry import load_engines
-from fairlead.runner.settings import ClusterAccess
+from fairlead.runner.engines.contract import EngineError
+from fairlead.runner.ssh.access import Access
 from fairlead.runner.ssh.channels import CommandSession, PortSession, Target
+from fairlead.runner.ssh.confinement import confine
 from fairlead.runner.ssh.limits import ChannelSlot, ConnectionChannels, TooManyChannels, WorkspaceChannels
-from fairlead.runner.ssh.process import MAX_MESSAGE_BYTES, NewConnection, ServerSettings
+from fairlead.runner.ssh.messages import (
+    MAX_DESCRIPTORS,
+    MAX_MESSAGE_BYTES,
+    MessageSocket,
+    NewConnection,
+    Reply,
+    ServerSettings,
+)
 
-MAX_MEMORY_BYTES = 2 << 30
 LOGIN_SECONDS = 60
 KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "ip6-localhost"})
@@ -74,7 +80,7 @@ class WorkspaceServer(asyncssh.SSHServer):
 
     async def _open_port(self, port: int, slot: ChannelSlot) -> PortSession:
         try:
-            stream = await self._target.open_port(port)
+            stream = await self._target.access.open_port(port)
         except EngineError as error:
             slot.close()
             raise asyncssh.ChannelOpenError(OPEN_CONNECT_FAILED, error.message) from None
@@ -132,66 +138,63 @@ async def serve_connection(
             await server.wait_ended()
 
 
-async def serve(control: socket.socket) -> None:
+async def serve(control: MessageSocket) -> None:
     """Serves connections until the control socket closes. Then all of them end."""
-    control.setblocking(False)
-    content, _ = await _receive(control)
-    settings = msgspec.json.decode(content, type=ServerSettings)
-    engine = _create_engine(settings)
+    content, _ = await control.receive(MAX_MESSAGE_BYTES)
+    settings = msgspec.msgpack.decode(content, type=ServerSettings)
     host_key = asyncssh.import_private_key(settings.host_key)
+    access = Access(control)
     channels = WorkspaceChannels()
+    decoder: msgspec.msgpack.Decoder[NewConnection | Reply] = msgspec.msgpack.Decoder(NewConnection | Reply)
     tasks: set[asyncio.Task[None]] = set()
     while True:
-        content, connected = await _receive(control)
-        if connected is None:
+        content, descriptors = await control.receive(MAX_MESSAGE_BYTES, MAX_DESCRIPTORS)
+        if not content:
             break
-        target = Target(engine, settings.uid, msgspec.json.decode(content, type=NewConnection))
+        message = decoder.decode(content)
+        if isinstance(message, Reply):
+            access.handle_reply(message, descriptors)
+            continue
+        target = Target(access, settings.uid, message)
+        connected = socket.socket(fileno=descriptors[0])
         task = asyncio.create_task(serve_connection(connected, host_key, target, channels))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        task.add_done_callback(_report_fault)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _create_engine(settings: ServerSettings) -> Engine:
-    folders = tuple(Path(each) for each in settings.allowed_folders)
-    clusters = ClusterAccess(Path(settings.kubeconfig) if settings.kubeconfig else None)  # it creates no workspaces
-    engines = load_engines((settings.engine,), settings.runner, Path(settings.state_folder), folders, clusters)
-    return next(iter(engines.values()))
+def _report_fault(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("an SSH connection has failed", exc_info=error)
 
 
-async def _receive(control: socket.socket) -> tuple[bytes, socket.socket | None]:
-    """The next message, with the socket that came with it. Empty at the end."""
-    loop = asyncio.get_running_loop()
-    while True:
+class CallerExecutor(ThreadPoolExecutor):
+    """Runs everything at once, in the thread of the caller: a confined process can start none. asyncssh passes it the
+    check of its options, which takes no time without files."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
+        future: Future[Any] = Future()
         try:
-            content, ancillary, _, _ = control.recvmsg(MAX_MESSAGE_BYTES, socket.CMSG_SPACE(4))
-            break
-        except BlockingIOError:
-            readable = asyncio.Event()
-            loop.add_reader(control, readable.set)
-            try:
-                await readable.wait()
-            finally:
-                loop.remove_reader(control)
-    descriptors = array.array("i")
-    for level, kind, data in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
-    return content, socket.socket(fileno=descriptors[0]) if descriptors else None
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001  # it is the caller's
+            future.set_exception(error)
+        return future
 
 
 def main() -> None:
     configure_logging("info", "json")
     asyncssh.set_log_level("WARNING")  # with more, it prints environments
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = MAX_MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(hard, MAX_MEMORY_BYTES)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
-    descriptor = int(sys.argv[1])
+    descriptor, owner = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(descriptor, False)
-    with socket.socket(fileno=descriptor) as control:
-        asyncio.run(serve(control))
+    confine(owner)
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(CallerExecutor())
+    with socket.socket(fileno=descriptor) as control, contextlib.closing(loop):
+        control.setblocking(False)
+        loop.run_until_complete(serve(MessageSocket(control)))
 
 
 if __name__ == "__main__":

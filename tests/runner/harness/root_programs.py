@@ -1,4 +1,5 @@
-"""Watches that no program that reads a repository runs as root of the machine, while tests use real containers."""
+"""Watches, while tests use real containers, that no program that reads a repository, or what clients of SSH send, runs
+as root of the machine."""
 
 import threading
 from collections.abc import Iterator
@@ -7,8 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.runner.engines.sessions import find_trees, list_pids
+from fairlead.runner.ssh.confinement import PROCESS_NAME
 
-PROGRAMS = frozenset({"podman", "conmon", "runc", "crun", "node", "git", "git-remote-http", "tar", "devcontainer"})
+PROGRAMS = frozenset(
+    {"podman", "conmon", "runc", "crun", "node", "git", "git-remote-http", "tar", "devcontainer", "sshd", PROCESS_NAME}
+)
 HARNESS_VARIABLE = "STARTED_BY_THE_HARNESS"
 """In the environment of programs that the tests themselves start, to make repositories for example."""
 SECONDS = 0.02

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,8 +16,8 @@ from fairlead.runner.engines.contract import (
     Process,
     Reason,
 )
-from fairlead.runner.engines.devcontainer.ports import Connection
-from fairlead.runner.engines.sessions import MARK, Writer, new_mark, start_session
+from fairlead.runner.engines.descriptors import Connection
+from fairlead.runner.engines.sessions import MARK, new_mark, start_session
 
 
 @dataclass(slots=True)
@@ -41,8 +42,40 @@ class LocalEngine:
         return [ListeningPort(8080, "127.0.0.1", "node")]
 
     async def open_port(self, uid: str, port: int) -> ByteStream:
+        connected = socket.socket()
+        connected.setblocking(False)
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.get_running_loop().sock_connect(connected, ("127.0.0.1", port))
         except OSError:
+            connected.close()
             raise EngineError(Reason.NOT_RUNNING, f"nothing answers on port {port} of the workspace") from None
-        return Connection(reader, Writer(writer))
+        return Connection(connected.detach())
+
+
+@dataclass(slots=True)
+class CopiedEngine(LocalEngine):
+    """One whose streams are no descriptors, as those of a cluster are."""
+
+    async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
+        return CopiedProcess(await LocalEngine.exec(self, uid, command, options))
+
+    async def open_port(self, uid: str, port: int) -> ByteStream:
+        return CopiedStream(await LocalEngine.open_port(self, uid, port))
+
+
+class CopiedProcess:
+    def __init__(self, process: Process) -> None:
+        self.stdin = process.stdin
+        self.stdout = process.stdout
+        self.stderr = process.stderr
+        self.resize = process.resize
+        self.send_signal = process.send_signal
+        self.wait = process.wait
+        self.kill = process.kill
+
+
+class CopiedStream:
+    def __init__(self, stream: ByteStream) -> None:
+        self.reader = stream.reader
+        self.writer = stream.writer
+        self.abort = stream.abort

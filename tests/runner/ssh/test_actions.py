@@ -12,7 +12,7 @@ from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.ssh.actions import SshActions
-from fairlead.runner.ssh.endpoint import EngineLoading, SshEndpoint
+from fairlead.runner.ssh.endpoint import SshEndpoint
 from fairlead.runner.ssh.host_keys import HostKeys
 from fairlead.runner.ssh.inside import Inside
 from tests.runner.fake_api import FakeApi
@@ -26,7 +26,7 @@ class ActionFixture:
     def __init__(self, folder: Path) -> None:
         self.api, self.engine = FakeApi(), LocalEngine()
         services = SimpleNamespace(api=self.api, engines={"local": self.engine}, clock=SystemClock())
-        endpoint = SshEndpoint(EngineLoading({}, "r", folder), HostKeys(folder))
+        endpoint = SshEndpoint(HostKeys(folder))
         self.actions = SshActions(cast(RunnerServices, services), endpoint)
         self.workspace: Any = SimpleNamespace(uid="u", record=SimpleNamespace(engine="local"), workspace=None)
 

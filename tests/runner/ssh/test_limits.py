@@ -7,11 +7,13 @@ from typing import Any, cast
 import asyncssh
 import pytest
 
-from fairlead.runner.engines.contract import ByteStream, Engine, EngineError, ExecOptions, Process, Reason
+from fairlead.runner.engines.contract import ByteStream, EngineError, ExecOptions, Reason
 from fairlead.runner.ssh import limits
-from fairlead.runner.ssh.channels import MAX_VARIABLES, CommandSession, Target, select_variables
+from fairlead.runner.ssh.access import Access, Command
+from fairlead.runner.ssh.channels import CommandSession, Target
 from fairlead.runner.ssh.limits import ConnectionChannels, TooManyChannels, WorkspaceChannels
-from fairlead.runner.ssh.process import NewConnection
+from fairlead.runner.ssh.messages import MAX_VARIABLES, NewConnection
+from fairlead.runner.ssh.variables import select_variables
 from tests.harness.eventually import eventually
 from tests.runner.ssh.local_engine import LocalEngine
 from tests.runner.ssh.test_server import connect
@@ -107,8 +109,8 @@ async def test_ports_count_while_they_are_opened(monkeypatch: pytest.MonkeyPatch
     channels = WorkspaceChannels()
     async with connect(LocalEngine(), channels=channels) as connection:
         opening = [asyncio.create_task(connection.open_connection("localhost", 80)) for _ in range(10)]
-        await eventually(lambda: sum(task.done() for task in opening) == 7)
-        assert len(opened) == channels.count == 3
+        await eventually(lambda: sum(task.done() for task in opening) == 7 and len(opened) == 3)
+        assert channels.count == 3
         refused.set()
         outcomes = await asyncio.gather(*opening, return_exceptions=True)
         assert all(isinstance(each, asyncssh.ChannelOpenError) for each in outcomes)
@@ -146,9 +148,9 @@ async def test_a_channel_counts_until_its_tasks_have_ended() -> None:
 
 
 def make_session(process: SlowProcess) -> CommandSession:
-    target = Target(cast(Engine, LocalEngine()), "uid", NewConnection((), "dev", "/", "/bin/sh", ""))
+    target = Target(cast(Access, None), "uid", NewConnection((), "dev", "/", "/bin/sh", ""))
     session = CommandSession(target, ConnectionChannels(WorkspaceChannels()).take())
-    session._process = cast(Process, process)
+    session._command = cast(Command, process)
     return session
 
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 import asyncssh
+import msgspec
 import pytest
 
 from fairlead.core.crypto.ssh_certificates import (
@@ -20,12 +21,21 @@ from fairlead.core.crypto.ssh_certificates import (
 )
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.engines.sessions import find_marked, list_pids, read_mark
+from fairlead.runner.ssh.access import Access
 from fairlead.runner.ssh.channels import Target
 from fairlead.runner.ssh.limits import WorkspaceChannels
-from fairlead.runner.ssh.process import NewConnection
+from fairlead.runner.ssh.messages import (
+    MAX_DESCRIPTORS,
+    MAX_MESSAGE_BYTES,
+    MessageSocket,
+    NewConnection,
+    Reply,
+    open_message_sockets,
+)
+from fairlead.runner.ssh.requests import WorkspaceRequests
 from fairlead.runner.ssh.server import serve_connection
 from tests.harness.eventually import eventually
-from tests.runner.ssh.local_engine import LocalEngine
+from tests.runner.ssh.local_engine import CopiedEngine, LocalEngine
 
 UID = "uid-of-server-tests"
 AUTHORITY, HOST_KEY, CLIENT_KEY = generate_private_key(), generate_private_key(), generate_private_key()
@@ -49,31 +59,56 @@ async def connect(
 ) -> AsyncIterator[asyncssh.SSHClientConnection]:
     ours, theirs = socket.socketpair()
     accepted = NewConnection((find_public_key(AUTHORITY),), "dev", "/tmp", "/bin/sh", sftp_server)
-    target = Target(cast(Engine, engine), UID, accepted)
     host_key = asyncssh.import_private_key(HOST_KEY)
-    serving = asyncio.create_task(serve_connection(theirs, host_key, target, channels or WorkspaceChannels()))
     key = asyncssh.import_private_key(CLIENT_KEY)
     identity = (key, asyncssh.import_certificate(cert or certificate()))
     known = asyncssh.import_known_hosts(f"workspace {find_public_key(HOST_KEY)}")
+    async with open_access(engine) as access:
+        target = Target(access, UID, accepted)
+        serving = asyncio.create_task(serve_connection(theirs, host_key, target, channels or WorkspaceChannels()))
+        try:
+            async with asyncssh.connect(
+                "workspace",
+                sock=ours,
+                username=user,
+                client_keys=[identity],
+                known_hosts=known,
+                config=None,
+                agent_path=None,
+            ) as connection:
+                yield connection
+        finally:
+            async with asyncio.timeout(20):
+                await serving
+
+
+@asynccontextmanager
+async def open_access(engine: LocalEngine) -> AsyncIterator[Access]:
+    """What the process for SSH has of the runner; here, both are this process."""
+    control, theirs = open_message_sockets()
+    access = Access(MessageSocket(theirs))
+    requests = WorkspaceRequests(cast(Engine, engine), UID, control)
+
+    async def receive_replies() -> None:
+        while (received := await access.control.receive(MAX_MESSAGE_BYTES, MAX_DESCRIPTORS))[0]:
+            content, descriptors = received
+            access.handle_reply(msgspec.msgpack.decode(content, type=Reply), descriptors)
+
+    tasks = (asyncio.create_task(requests.serve()), asyncio.create_task(receive_replies()))
     try:
-        async with asyncssh.connect(
-            "workspace",
-            sock=ours,
-            username=user,
-            client_keys=[identity],
-            known_hosts=known,
-            config=None,
-            agent_path=None,
-        ) as connection:
-            yield connection
+        yield access
     finally:
-        async with asyncio.timeout(20):
-            await serving
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        control.close()
+        theirs.close()
 
 
-@pytest.fixture
-def engine() -> LocalEngine:
-    return LocalEngine()
+@pytest.fixture(params=[LocalEngine, CopiedEngine], ids=["descriptors", "copied"])
+def engine(request: pytest.FixtureRequest) -> LocalEngine:
+    created: LocalEngine = request.param()
+    return created
 
 
 async def test_a_command_gets_input_variables_and_the_home_folder_and_its_exit_code_is_passed_on(
@@ -106,10 +141,10 @@ async def test_a_terminal_has_the_size_of_the_client_and_changes_with_it(engine:
 
 
 async def test_signals_reach_the_process(engine: LocalEngine) -> None:
-    async with connect(engine) as connection, connection.create_process("trap 'exit 9' TERM; echo on; cat") as process:
+    script = "trap 'exit 9' TERM; echo on; while :; do sleep 0.05; done"
+    async with connect(engine) as connection, connection.create_process(script) as process:
         assert await process.stdout.readline() == "on\n"
         process.send_signal("TERM")
-        process.stdin.write_eof()
         assert (await process.wait()).exit_status == 9
 
 
@@ -164,6 +199,27 @@ async def test_ports_of_the_workspace_are_forwarded_and_no_others(engine: LocalE
         for host, closed in (("example.com", port), ("10.0.0.1", port), ("localhost", 1)):
             with pytest.raises(asyncssh.ChannelOpenError):
                 await connection.open_connection(host, closed)
+
+
+@pytest.mark.parametrize("port", [0, 65536, 65536 + 22, 2**32 - 1])
+async def test_a_port_that_is_none_is_refused(engine: LocalEngine, port: int) -> None:
+    """OpenSSH does not send them; other clients may."""
+    async with connect(engine) as connection:
+        with pytest.raises(asyncssh.ChannelOpenError, match="from 1 to 65535"):
+            await connection.open_connection("localhost", port)
+        assert (await connection.run("echo on")).stdout == "on\n"
+
+
+async def test_a_command_that_is_too_long_or_no_text_is_refused_and_others_go_on(engine: LocalEngine) -> None:
+    async with connect(engine) as connection:
+        result = await connection.run("echo " + "x" * 200_000)
+        assert (result.exit_status, result.stderr) == (1, "the command is too long\n")
+        variables = dict.fromkeys((f"LC_{each}" for each in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"), "\u00e9" * 4096)
+        result = await connection.run("echo " + "x" * 250_000, env=variables)
+        assert (result.exit_status, result.stderr) == (1, "the command is too long\n")
+        with pytest.raises(asyncssh.ChannelOpenError):
+            await connection.run("echo a\0b")
+        assert (await connection.run("echo on")).stdout == "on\n"
 
 
 async def test_nothing_listens_on_the_machine_of_the_runner(engine: LocalEngine) -> None:

@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, ListeningPort, Reason
-from fairlead.runner.engines.sessions import Writer, list_pids
+from fairlead.runner.engines.descriptors import Connection
+from fairlead.runner.engines.sessions import list_pids
 
 LISTENING = "0A"
 CONNECT_SECONDS = 10.0
@@ -22,15 +23,6 @@ MAX_PROCESSES = 4096
 MAX_DESCRIPTORS = 65_536
 SCAN_SECONDS = 2.0
 """Limits of one list of ports. Beyond them, ports have no name of a process."""
-
-
-@dataclass(slots=True)
-class Connection:
-    reader: asyncio.StreamReader
-    writer: Writer
-
-    async def abort(self) -> None:
-        self.writer.stream.transport.abort()
 
 
 def list_listening(pid: int) -> list[ListeningPort]:
@@ -50,8 +42,7 @@ async def connect(pid: int, port: int) -> Connection:
         connected = await asyncio.wait_for(_open_in_namespace(pid, port), CONNECT_SECONDS)
     except (OSError, TimeoutError) as error:
         raise EngineError(Reason.NOT_RUNNING, f"nothing answers on port {port} of the workspace") from error
-    reader, writer = await asyncio.open_connection(sock=connected)
-    return Connection(reader, Writer(writer))
+    return Connection(connected.detach())
 
 
 async def _open_in_namespace(pid: int, port: int) -> socket.socket:
