@@ -61,7 +61,7 @@ def command(
         if as_json:
             if started.is_key_rejected:
                 print_note(f"the access key {KEY_REJECTED}; get a new one: {_own_command()} admin reset{data_flag}")
-            print(format_json(started, kubeconfig, key, console_url), flush=True)
+            print(format_json(started, kubeconfig, key, console_url))
             return
         from rich.console import Console
 
