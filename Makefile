@@ -43,11 +43,11 @@ test-long: $(TEST) $(DOCS) test-tools ## the tests that `make test` leaves out b
 	@$(BIN)/pytest $(PROCESSES) -m long $(ARGS)
 
 # 3.12 is in no suite of Debian. One after the other: each needs both cores.
-test-pythons: ## run the tests that start no processes on the oldest and the newest supported Python, which are fetched from Debian; PYTHONS="3.13:trixie" chooses another
+test-pythons: ## run the tests that start no processes on the oldest and the newest supported Python, which are fetched from Debian, with warnings as errors; PYTHONS="3.13:trixie" chooses another
 	@for each in $(PYTHONS); do \
 	    scripts/setup-python.sh "$${each%%:*}" "$${each#*:}" test || exit; \
 	    echo "Python $${each%%:*}:"; \
-	    .tools/bin/fairlead-python$${each%%:*} -m pytest $(PROCESSES) -m 'not long' $(IN_PROCESS_TESTS) $(ARGS) || exit; \
+	    .tools/bin/fairlead-python$${each%%:*} -m pytest $(PROCESSES) -W error -m 'not long' $(IN_PROCESS_TESTS) $(ARGS) || exit; \
 	done
 
 test-console: $(TEST) test-tools ## the tests of the web console in a real browser, also those marked as long
