@@ -173,10 +173,7 @@ async def run(
     ready: Callable[[StartedServer], None],
     worker: WorkerContext | None = None,
 ) -> None:
-    """Serves until `stop` is set and the drain is over; then ends watches and finishes requests in flight.
-
-    `worker` is None if this process is the whole server.
-    """
+    """Serves until `stop` is set and the drain is over. `worker` is None if this process is the whole server."""
     set_switch_interval()
     if worker is None:  # otherwise, the supervisor has done it
         check_before_start(settings)
@@ -222,8 +219,7 @@ async def run(
             access = AdminAccess.build(settings, store, registry, auth, (base_url, certificates.ca_file))
             await _announce_ready(access, ready, worker)
             drain.is_ready = True
-            # Otherwise the background work would be cancelled while it takes the lease.
-            if not (stop.is_set() or drain.stopped.is_set()):
+            if not drain.stopped.is_set():  # otherwise the background work would be cancelled while it takes the lease
                 async with access.serving_requests():
                     await wait_until_stopped(drain.stopped, start_background())
             await _end_streams(view, audit, cluster_services, hub)

@@ -1,6 +1,6 @@
 """The standard streams of a command: closed ones, locales that are not UTF-8, and output that cannot be written.
 
-Each line is written when it is complete, also into a pipe or a file: whoever reads a watch or a log sees it at once.
+Each line is written when it is complete, also into a pipe or a file: the reader of a watch or a log gets it at once.
 JSON and YAML are UTF-8 in every locale. In other output, characters that the locale does not have are escaped.
 """
 
