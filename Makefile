@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: docs reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-reference test-runner test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist release sbom test-container bench-console
+.PHONY: docs reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-pythons test-reference test-runner test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist release sbom test-container bench-console
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -15,6 +15,8 @@ SETUP := pyproject.toml scripts/setup-venv.sh $(wildcard requirements/*.lock)
 # tests: the slowest have few, would run last, and leave a core idle. Three processes for two cores, because tests with
 # real servers wait about a third of their time. ARGS="-n 0" runs everything in one process.
 PROCESSES := -n 3 --dist loadfile --no-loadscope-reorder
+PYTHONS := 3.11:bookworm 3.14:sid
+IN_PROCESS_TESTS := $(addprefix tests/,admission agent app authn authz client controllers core domain gateway kinds links registry server settings storage subresources upstream)
 CACHES := .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
 export PYTHON
@@ -39,6 +41,14 @@ test: $(TEST) test-tools check-style ## everything that CI runs: the checks, and
 
 test-long: $(TEST) $(DOCS) test-tools ## the tests that `make test` leaves out because they take long for what they show
 	@$(BIN)/pytest $(PROCESSES) -m long $(ARGS)
+
+# 3.12 is in no suite of Debian. One after the other: each needs both cores.
+test-pythons: ## run the tests that start no processes on the oldest and the newest supported Python, which are fetched from Debian, with warnings as errors; PYTHONS="3.13:trixie" chooses another
+	@for each in $(PYTHONS); do \
+	    scripts/setup-python.sh "$${each%%:*}" "$${each#*:}" test || exit; \
+	    echo "Python $${each%%:*}:"; \
+	    .tools/bin/fairlead-python$${each%%:*} -m pytest $(PROCESSES) -W error -m 'not long' $(IN_PROCESS_TESTS) $(ARGS) || exit; \
+	done
 
 test-console: $(TEST) test-tools ## the tests of the web console in a real browser, also those marked as long
 	@$(BIN)/pytest -n 0 tests/console tests/server/test_console.py tests/live/test_console.py $(ARGS)
@@ -132,8 +142,8 @@ tools: ## unpack kubectl into .tools/bin, for the first session
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
 	@scripts/setup-tools.sh podman devcontainer
 
-test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman, the dev container CLI, an OpenID provider, promtool, groff and shells
-	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe podman devcontainer oidc promtool zsh fish groff workspace
+test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman, the dev container CLI, an OpenID provider, promtool, groff, shells and the newest Python
+	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe podman devcontainer oidc promtool zsh fish groff workspace python-3.14
 
 clean: ## remove .venv, .tools and all caches, but no data of servers
 	@rm -rf .venv .venv-docs .tools $(CACHES)

@@ -19,9 +19,10 @@
 #   promtool      the tool of Prometheus that tests its rules, in .tools/bin
 #   zsh, fish     shells, for tests of the completion
 #   groff         checks the manual pages
+#   python-3.14   the newest Python that is supported, of Debian unstable, with the locked dependencies, in .tools/python3.14
 #   workspace     the image that tests of workspaces use, in .tools/images
 #
-# kubectl and promtool need no root permissions. The others are installed by root only; for other users, the script prints the packages.
+# kubectl, promtool and Python need no root permissions. The others are installed by root only; for other users, the script prints the packages.
 # Tests of a program that is missing are skipped, with a reason. With CI=true, a missing program is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -183,6 +184,7 @@ for tool in "$@"; do
         zsh) install_package zsh zsh ;;
         fish) install_package fish fish ;;
         groff) install_package groff groff-base ;;
+        python-3.14) scripts/setup-python.sh 3.14 sid || missing "could not set up Python 3.14; its tests are skipped" ;;
         podman) install_podman ;;
         qemu) install_package qemu-aarch64-static qemu-user-static ;;
         vm) install_vm ;;

@@ -7,6 +7,7 @@ it, its tests are skipped, and the summary gives the reason. In CI a skipped tes
 
 import gc
 import logging
+import os
 import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -29,6 +30,9 @@ settings.load_profile("unhurried")
 # A shell without job control lets background jobs ignore Ctrl-C, and so would all processes that the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# With it, programs that the tests start would write each line at once, also those that forget to.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 def _configure_structlog() -> None:

@@ -12,7 +12,7 @@ from fairlead.settings import SETTINGS
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "security-model.md"
 ROW = re.compile(r"^\| (?P<what>[^|]+) \| (?P<limit>[0-9][^|]*) \| `(?P<by>[A-Za-z_.]+)` \| (?P<then>[^|]+) \|$", re.M)
 UNITS = {"": 1, "s": 1, "B": 1, "KiB": 1024, "MiB": 1024**2}
-NO_LIMIT = frozenset({"shutdown_grace"})
+NO_LIMIT = frozenset({"shutdown_drain", "shutdown_grace"})
 """Settings in the group of limits that bound nothing that a client can do."""
 
 

@@ -42,6 +42,7 @@ from fairlead.app.audit import open_audit_log
 from fairlead.app.auth import PEPPER_FILE, Auth, build_auth
 from fairlead.app.controllers import ClusterServices, LeaderElection, StoreStack, build_cluster_services, run_background
 from fairlead.app.default_templates import DEFAULT_TEMPLATES_ANNOTATION, PENDING, ensure_default_templates
+from fairlead.app.drain import drain_before_stop
 from fairlead.app.dynamic_config import ensure_config
 from fairlead.app.host_cluster import open_host_cluster
 from fairlead.app.http import HandlerDependencies, build_handler
@@ -52,6 +53,7 @@ from fairlead.app.tls_ports import open_tls_ports
 from fairlead.app.upgrade import stop_when_outdated, upgrade_data
 from fairlead.app.worker_limits import build_memory_limiter, history_bytes
 from fairlead.app.workers.context import WorkerContext
+from fairlead.app.workers.coordinator import connect_coordinator
 from fairlead.authn.bootstrap import verify_pepper
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.controllers.runtime.leader import LeaderElector, new_identity
@@ -78,7 +80,6 @@ from fairlead.server.http.event_loop_watchdog import Watchdog, run_watchdog
 from fairlead.server.http.listeners import free_port
 from fairlead.server.metrics.families import new_commit_histogram
 from fairlead.server.metrics.installation import ServedCertificate
-from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings, StartError, read_variable
 from fairlead.storage.contract import Store, StoreUnavailable
 from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key
@@ -172,16 +173,14 @@ async def run(
     ready: Callable[[StartedServer], None],
     worker: WorkerContext | None = None,
 ) -> None:
-    """Serves until `stop` is set, then ends watches, finishes in-flight requests and closes the store.
-
-    `worker` is None if this process is the whole server.
-    """
+    """Serves until `stop` is set and the drain is over. `worker` is None if this process is the whole server."""
     set_switch_interval()
     if worker is None:  # otherwise, the supervisor has done it
         check_before_start(settings)
     clock, catalog, worker_count = SystemClock(), _build_catalog(settings), worker.count if worker is not None else 1
     async with (
-        _connect_coordinator(worker, stop) as coordinator,
+        drain_before_stop(stop, settings.shutdown_drain) as drain,
+        connect_coordinator(worker, drain.stopped) as coordinator,
         _open_stores(settings, catalog, worker) as stores,
         open_audit_log(settings, catalog, clock, worker_count) as audit,
         open_runner_hub(settings, clock, worker) as hub,
@@ -205,11 +204,11 @@ async def run(
         limiter = build_memory_limiter(settings, worker_count)
         deps = HandlerDependencies(
             *(audit, store, cluster_services, hub, base_url, commits, Watchdog(), limiter, coordinator),
-            *(ServedCertificate(), lambda: election.is_leader, host.reviews),
+            *(ServedCertificate(), lambda: election.is_leader, host.reviews, drain),
         )
         app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter, tls_ports.origins())
         async with (
-            stop_when_outdated(settings, stores.raw, stop),
+            stop_when_outdated(settings, stores.raw, drain.stopped),
             connect_replicas(settings, registry, hub, worker),
             run_background(settings, stores, registry, election, auth, cluster_services) as start_background,
             serve_https(app, settings, port, certificates, worker, deps.certificate),
@@ -219,9 +218,10 @@ async def run(
             # Create the admin's key only once the server accepts requests: it is shown once, so nothing may fail after.
             access = AdminAccess.build(settings, store, registry, auth, (base_url, certificates.ca_file))
             await _announce_ready(access, ready, worker)
-            if not stop.is_set():  # otherwise the background work would be cancelled while it takes the lease
+            drain.is_ready = True
+            if not drain.stopped.is_set():  # otherwise the background work would be cancelled while it takes the lease
                 async with access.serving_requests():
-                    await wait_until_stopped(stop, start_background())
+                    await wait_until_stopped(drain.stopped, start_background())
             await _end_streams(view, audit, cluster_services, hub)
             # Watch streams end regularly before their connections are closed.
             await app.wait_for_streams(min(STREAM_CLOSE_TIMEOUT, settings.shutdown_grace))
@@ -361,35 +361,6 @@ async def _open_stores(settings: Settings, catalog: Catalog, worker: WorkerConte
         yield StoreStack(store, encrypted, keys)
     finally:
         await store.close()
-
-
-@asynccontextmanager
-async def _connect_coordinator(
-    worker: WorkerContext | None, stop: asyncio.Event
-) -> AsyncIterator[CoordinatorClient | None]:
-    """The connection to the process that coordinates the workers; None if this process is the whole server.
-
-    Sets `stop` if the connection is lost: such a worker rejects streams and logins, and has to be replaced.
-    """
-    if worker is None:
-        yield None
-        return
-    try:
-        coordinator = await CoordinatorClient.connect(worker.sockets.coordinator, worker.index, worker.count)
-    except OSError as error:
-        raise StartError(f"cannot connect to the process that coordinates the workers: {error}") from None
-    guard = asyncio.create_task(_stop_when_closed(coordinator, stop))
-    try:
-        yield coordinator
-    finally:
-        guard.cancel()
-        await coordinator.close()
-
-
-async def _stop_when_closed(coordinator: CoordinatorClient, stop: asyncio.Event) -> None:
-    await coordinator.wait_closed()
-    log.error("lost the connection to the process that coordinates the workers; this worker stops")
-    stop.set()
 
 
 async def _open_store(settings: Settings, worker: WorkerContext | None) -> Store:

@@ -10,7 +10,9 @@ from fairlead import __version__
 from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.auth import Auth
 from fairlead.app.controllers import ClusterServices
+from fairlead.app.drain import Drain
 from fairlead.app.flow_control import FlowServices, build_flow_control
+from fairlead.app.health import build_readiness_checks
 from fairlead.app.metrics import build_metrics
 from fairlead.app.oauth import OAuthServices
 from fairlead.app.sso import build_sign_on
@@ -60,7 +62,7 @@ from fairlead.server.auth.stages import (
 from fairlead.server.auth.token_exchange import TOKEN_EXCHANGE
 from fairlead.server.console import ConsoleHandler, redirect_browser
 from fairlead.server.discovery.documents import aggregated_documents, build_documents, platform_documents
-from fairlead.server.discovery.health import HealthCheck, HealthHandler
+from fairlead.server.discovery.health import HealthHandler
 from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.http.response import custom_headers_stage
 from fairlead.server.http.unsent import ClientMemoryLimiter
@@ -162,10 +164,10 @@ class DirectTokenServices:
 class HandlerDependencies:
     """What the pipeline needs besides the registry.
 
-    `store` is for health checks. `clusters` and `hub` have the connections of clusters and runners. `commit_seconds`,
-    `watchdog`, `certificate` and `is_leader` are exposed by `/metrics`. `memory_limiter` bounds the memory of responses
-    that clients do not read. `coordinator` is None in a server with one process, `host_reviews` if no host decides
-    about requests.
+    `store` and `drain` are for health checks. `clusters` and `hub` have the connections of clusters and runners.
+    `commit_seconds`, `watchdog`, `certificate` and `is_leader` are exposed by `/metrics`. `memory_limiter` bounds the
+    memory of responses that clients do not read. `coordinator` is None in a server with one process, `host_reviews` if
+    no host decides about requests.
     """
 
     audit: AuditLog | None
@@ -180,6 +182,7 @@ class HandlerDependencies:
     certificate: ServedCertificate
     is_leader: Callable[[], bool]
     host_reviews: SubjectAccessReviews | None
+    drain: Drain
 
 
 def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: HandlerDependencies) -> Handler:
@@ -216,7 +219,7 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
         MANAGEMENT: build_documents(registry.catalog, MANAGEMENT_PATH, version=__version__),
         "": platform_documents(__version__, MANAGEMENT_PATH),
     }
-    health = HealthHandler(_health_probes(deps.store, audit))
+    health = HealthHandler(build_readiness_checks(deps.store, audit, deps.drain))
     requests, metrics = build_metrics(settings, registry, auth, deps, flow)
     metrics_endpoints = metrics.endpoints()
     oauth = _build_oauth(settings, registry, auth, login.login, deps)
@@ -388,11 +391,3 @@ def _installation_id(registry: Registry) -> str:
     """The UID of the system namespace, which exists in every installation and is never deleted."""
     entry = registry.resource("", "namespaces").get_cached("", SYSTEM_NAMESPACE)
     return str(metadata(decode(entry))["uid"]) if entry is not None else ""
-
-
-def _health_probes(store: Store, audit: AuditLog | None) -> Mapping[str, HealthCheck]:
-    async def store_ready() -> None:
-        with translate_storage_errors():
-            await store.check_writable()
-
-    return {"store": store_ready, **({"audit": audit.logs.authenticated.check_writable} if audit else {})}

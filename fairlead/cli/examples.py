@@ -4,6 +4,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "up": ("fairlead up", "fairlead up --port 9443 --data ./data"),
     "serve": ("fairlead serve --config /etc/fairlead.yaml", "fairlead serve --listen 0.0.0.0 --tls-names fairlead.lan"),
     "admin reset": ("fairlead admin reset", "fairlead admin reset --data ./data --yes"),
+    "admin kubeconfig": (
+        "fairlead admin kubeconfig --data ./data",
+        "podman exec server fairlead admin kubeconfig > fairlead.kubeconfig",
+    ),
+    "admin ca": ("fairlead admin ca > ca.crt", "fairlead admin ca --config /etc/fairlead.yaml"),
     "agent": (
         "fairlead agent --cluster berlin --server https://fairlead.example.com --key-file key --kubeconfig kubeconfig",
     ),

@@ -26,7 +26,8 @@ class Clock(Protocol):
 class SystemClock:
     """The clocks of the system. Each method is a function of the standard library, as every request reads them."""
 
-    now = partial(datetime.now, UTC)
+    # A partial in a class becomes a method in Python 3.14, which would pass the clock as an argument.
+    now = staticmethod(partial(datetime.now, UTC))
     monotonic = staticmethod(time.monotonic)
 
 

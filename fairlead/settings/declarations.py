@@ -21,7 +21,7 @@ from fairlead.core.validators import (
     check_role_name,
     format_host,
 )
-from fairlead.settings import connections, storage_limits
+from fairlead.settings import connections, shutdown, storage_limits
 from fairlead.settings.defaults import default_data_folder
 from fairlead.settings.values import OFF, ON_OFF, SettingInfo
 
@@ -349,12 +349,8 @@ class Settings:
         int, SettingInfo("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)
     ] = 1000
     event_ttl: Annotated[int, SettingInfo("Limits", "Seconds until Event objects are deleted")] = 3600
-    shutdown_grace: Annotated[
-        int,
-        SettingInfo(
-            "Limits", "Seconds that requests in flight have to finish when the server stops", minimum=0, maximum=3600
-        ),
-    ] = 10
+    shutdown_drain: shutdown.ShutdownDrain = 5
+    shutdown_grace: shutdown.ShutdownGrace = 10
 
     log_level: Annotated[str, SettingInfo("Log", "Minimum level of logged messages", choices=LOG_LEVELS)] = "info"
     log_format: Annotated[

@@ -38,7 +38,7 @@ async def _check_sqlite_exists(path: str) -> None:
 
 @contextmanager
 def _optional_driver(module: str, extra: str) -> Iterator[None]:
-    """Says how to install the driver if it is missing. `extra` is a name in `optional-dependencies`."""
+    """Says what to do if the driver is missing, or cannot be loaded. `extra` is a name in `optional-dependencies`."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -47,6 +47,12 @@ def _optional_driver(module: str, extra: str) -> Iterator[None]:
         raise StoreUnavailable(
             f"the driver of this store, {module}, is not installed; install the package with the extra {extra}, for "
             f"example with: pipx install --force './fairlead-{__version__}-py3-none-any.whl[{extra}]'"
+        ) from error
+    except ImportError as error:
+        # A shared library is missing, as in a minimal container, or the driver is not for this Python or machine.
+        raise StoreUnavailable(
+            f"the driver of this store, {module}, cannot be loaded ({error}); install the shared library that it names "
+            f"(Debian: libstdc++6), or install the driver again for this Python"
         ) from error
 
 

@@ -155,6 +155,17 @@ def reminders(source: Source) -> Iterator[str]:
             yield f"{source.path}:{number}: do it now, or write an issue"
 
 
+def find_partials_in_classes(source: Source) -> Iterator[str]:
+    """Python 3.14 passes the instance to a `functools.partial` that is an attribute of a class; earlier ones do not."""
+    if "partial(" not in source.text:
+        return
+    for node in statements(source.tree):
+        for each in node.body if isinstance(node, ast.ClassDef) else ():
+            value = each.value if isinstance(each, ast.Assign | ast.AnnAssign) else None
+            if isinstance(value, ast.Call) and ast.unparse(value.func) in ("partial", "functools.partial"):
+                yield f"{source.path}:{each.lineno}: a partial is no method in each Python; wrap it in staticmethod()"
+
+
 def breaches(rule: Rule, *folders: str) -> str:
     found = sources(*folders)
     assert found, f"no Python files under {folders}: the rule would hold for want of code"
@@ -181,6 +192,10 @@ def test_every_module_name_says_what_is_inside() -> None:
     assert not breaches(vague_names, *EVERYTHING)
 
 
+def test_no_class_has_a_partial_as_a_method() -> None:
+    assert not breaches(find_partials_in_classes, *EVERYTHING)
+
+
 def test_no_reminders_are_left_in_the_code() -> None:
     assert not breaches(reminders, *EVERYTHING)
 
@@ -198,6 +213,8 @@ BREACHES: list[tuple[Rule, str, str]] = [
     (crowded_functions, "fairlead/app.py", f"class C:\n  for x in y: ...\n  else:\n    {CROWDED}"),
     (crowded_functions, "fairlead/app.py", f"try: ...\nfinally:\n  with x:\n    {CROWDED}"),
     (crowded_functions, "fairlead/app.py", "async def f(a, b, c, d, *, e, f, g): ..."),
+    (find_partials_in_classes, "fairlead/app.py", "class C:\n    now = partial(datetime.now, UTC)"),
+    (find_partials_in_classes, "fairlead/app.py", "def f():\n  class C:\n    f: F = functools.partial(g)"),
     (vague_names, "fairlead/server/utils.py", ""),
     (vague_names, "fairlead/common/__init__.py", ""),
     (reminders, "fairlead/app.py", "x = 1  # TO" + "DO: more"),
@@ -209,6 +226,8 @@ TIDY: list[tuple[Rule, str, str]] = [
     (long_files, "fairlead/app.py", "x = 1\n" * 400),
     (long_functions, "fairlead/app.py", "def f():\n" + "    x = 1\n" * 59),
     (crowded_functions, "fairlead/app.py", "class C:\n    def f(self, a, b, c, d, e, f): ..."),
+    (find_partials_in_classes, "fairlead/app.py", "class C:\n    now = staticmethod(partial(datetime.now, UTC))"),
+    (find_partials_in_classes, "fairlead/app.py", "now = partial(datetime.now, UTC)"),
     (vague_names, "fairlead/storage/database.py", ""),
     (reminders, "fairlead/app.py", "mastodon = 1"),
 ]

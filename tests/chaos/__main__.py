@@ -1,4 +1,6 @@
-"""`python -m tests.chaos --full`: runs every fault scenario and prints a table. The exit code is 1 on any violation.
+"""`python -m tests.chaos --full`: runs every fault scenario and prints a table.
+
+The exit code is 1 if there is a violation, or if a scenario cannot be set up or breaks off; the others are still run.
 
 `make test` runs the short form. Here it is for experiments, like `--only` and `--times`.
 """
@@ -6,11 +8,14 @@
 import argparse
 import asyncio
 import random
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,6 +29,29 @@ COLUMNS = ("rounds", "operations", "writes", "unknown", "events", "resumed", "ex
 HEAD = ("scenario", *COLUMNS, "faults", "violations", "seconds")
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something that the scenario needs is missing on this machine."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The scenario could not be set up, or broke off: it says nothing about the server."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class Progress:
+    rounds: int = 0
+    """How many rounds have begun."""
+
+
+Result = Outcome | Skipped | Broken
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all rounds, not just a few")
@@ -33,36 +61,56 @@ def main() -> int:
     options = parser.parse_args()
     random.seed(options.seed)
     print(f"seed {options.seed}", flush=True)
-    rows: list[tuple[str, Outcome | str]] = []
+    rows: list[tuple[str, Result]] = []
     for scenario in SCENARIOS:
         counts = scenario.full if options.full else scenario.short
         if options.only in scenario.name and counts:
-            rows.append((scenario.name, _run_scenario(scenario, _multiply(counts, options.times))))
+            rows.append((scenario.name, run_scenario(scenario, _multiply(counts, options.times))))
     print(format_table(rows))
-    return int(any(isinstance(outcome, Outcome) and outcome.violations for _, outcome in rows))
+    return int(any(isinstance(result, Broken) or has_violations(result) for _, result in rows))
+
+
+def has_violations(result: Result) -> bool:
+    return isinstance(result, Outcome) and bool(result.violations)
 
 
 def _multiply(counts: Mapping[str, int], factor: float) -> dict[str, int]:
     return {name: max(1, round(count * factor)) for name, count in counts.items()}
 
 
-def _run_scenario(scenario: Scenario, counts: Mapping[str, int]) -> Outcome | str:
+def run_scenario(scenario: Scenario, counts: Mapping[str, int]) -> Result:
     print(f"{scenario.name}: {sum(counts.values())} rounds", flush=True)
+    progress = Progress()
     with tempfile.TemporaryDirectory(prefix="fairlead-faults-") as folder:
+        plan = log_rounds(plan_rounds(counts), progress)
         try:
-            outcome = asyncio.run(scenario.run_scenario(Path(folder), log_rounds(plan_rounds(counts))))
+            outcome = asyncio.run(scenario.run_scenario(Path(folder), plan))
         except pytest.skip.Exception as reason:
-            return str(reason)
+            return Skipped(str(reason))
+        except Exception as error:  # noqa: BLE001  # whatever a scenario breaks off with, the next one is run
+            traceback.print_exc()
+            place = f"broke off in round {progress.rounds}" if progress.rounds else "cannot be set up"
+            return Broken(f"{place}: {_describe_error(error)}")
     for violation in outcome.violations[:MAX_SHOWN]:
         print(f"  {violation.rule}: {violation.what}", file=sys.stderr, flush=True)
     return outcome
 
 
-def log_rounds(plan: Plan) -> Plan:
-    """Wraps a plan so that the start of each round is printed."""
+def _describe_error(error: Exception) -> str:
+    """In one line. A program that failed has given its reason on stderr."""
+    if isinstance(error, subprocess.CalledProcessError) and error.stderr:
+        said = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else error.stderr
+        print(said, file=sys.stderr, flush=True)
+        return f"{error.cmd[0]} failed: {' '.join(said.split())}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+def log_rounds(plan: Plan, progress: Progress) -> Plan:
+    """Wraps a plan so that the start of each round is printed and counted."""
 
     def log_fault(name: str, fault: Fault, number: int, of: int) -> tuple[str, Fault]:
         async def run_fault(deployment: Deployment) -> None:
+            progress.rounds = number
             print(f"  {number}/{of} {name}", flush=True)
             await fault(deployment)
 
@@ -75,13 +123,14 @@ def log_rounds(plan: Plan) -> Plan:
     return plan_with_log
 
 
-def format_table(rows: list[tuple[str, Outcome | str]]) -> str:
-    """Formats the results as a Markdown table."""
+def format_table(rows: list[tuple[str, Result]]) -> str:
+    """Formats the results as a Markdown table, and counts them."""
     lines = [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
     total: Counter[str] = Counter()
     for scenario, each in rows:
-        if isinstance(each, str):
-            lines.append(f"| {scenario} | skipped: {each} |")
+        if isinstance(each, Skipped | Broken):
+            prefix = "skipped: " if isinstance(each, Skipped) else ""
+            lines.append(f"| {scenario} | {prefix}{each.reason} |")
             continue
         total.update(each.faults)
         cells = (
@@ -92,7 +141,15 @@ def format_table(rows: list[tuple[str, Outcome | str]]) -> str:
         )
         lines.append(f"| {scenario} | {' | '.join(map(str, cells))} |")
     causes = ", ".join(f"{name} {count}" for name, count in total.most_common())
-    return "\n".join([*lines, "", f"faults: {causes}"])
+    results = [result for _, result in rows]
+    completed = sum(isinstance(result, Outcome) for result in results)
+    violated = sum(map(has_violations, results))
+    broken = sum(isinstance(result, Broken) for result in results)
+    skipped = sum(isinstance(result, Skipped) for result in results)
+    counts = (
+        f"{completed} run, {violated} of them with violations; {broken} not set up or broken off, {skipped} skipped"
+    )
+    return "\n".join([*lines, "", f"faults: {causes}", f"scenarios: {counts}"])
 
 
 if __name__ == "__main__":

@@ -20,12 +20,14 @@ from tests.harness.postgres_server import PostgresServer as Postgres
 
 @contextmanager
 def mount_small_disk(megabytes: int, folder: Path | None = None) -> Iterator[Path]:
-    """Mounts a file system of a few megabytes. Without a folder it is accessible to every user, as PostgreSQL needs."""
+    """Mounts a file system of a few megabytes. Without a folder, every user can enter it: PostgreSQL does not run as
+    root, and has a folder of its own in it."""
     mount_point = folder or Path(tempfile.mkdtemp(prefix="fairlead-disk-"))
     mount_point.mkdir(parents=True, exist_ok=True)
     if shutil.which("mount") is None:
         pytest.skip("mount is not installed")
-    options = ("-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "fairlead-faults", str(mount_point))
+    mode = 700 if folder else 755
+    options = ("-t", "tmpfs", "-o", f"size={megabytes}m,mode={mode}", "fairlead-faults", str(mount_point))
     result = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
     if result.returncode:
         mount_point.rmdir()

@@ -76,6 +76,12 @@ def test_the_container_runs_other_commands_on_its_architecture(podman: Podman, i
     assert podman(*arguments, "--entrypoint=python3", image, *machine) == MACHINES[podman.architecture]
 
 
+def test_the_drivers_of_all_stores_can_be_loaded(podman: Podman, image: str) -> None:
+    """The base has no C++ library, which the driver of etcd needs."""
+    arguments = ("run", "--rm", *RESTRICTED, "--network=none", "--entrypoint=python3", image, "-c")
+    assert podman(*arguments, "import asyncpg, grpc; print('loaded')") == "loaded"
+
+
 def test_the_container_serves_is_healthy_stops_and_keeps_its_data(
     podman: Podman, image: str, component: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -126,3 +126,21 @@ def test_repeated_signals_do_not_disturb_the_shutdown(tmp_path: Path) -> None:
             time.sleep(0.005)
         assert server.process.returncode == 0
         assert "Traceback" not in server.log.read_text()
+
+
+def test_a_server_that_will_stop_is_not_ready_and_serves_on(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data", shutdown_drain=3600) as server, server.client() as client:
+        assert client.get("/readyz").status_code == 200
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: client.get("/readyz").status_code == 503, what="/readyz responds with 503")
+        assert client.get("/readyz/shutdown").text == "the server is shutting down\n"
+        assert client.get("/livez").status_code == 200
+        assert client.post(CONFIGMAPS, json=configmap("late")).status_code == 201
+        with server.client() as another:  # a new connection
+            assert another.get(f"{CONFIGMAPS}/late").status_code == 200
+
+
+def test_a_server_stops_when_it_has_drained(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data", shutdown_drain=1) as server:
+        assert server.stop() == 0
+        assert "does not stop in time" not in server.log.read_text()

@@ -1,7 +1,12 @@
 """Starting on a folder or store in use: it belongs to one server, and its first key is never lost."""
 
+import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from fairlead.core.admin_kubeconfig import read_key
 from tests.harness.server_process import (
@@ -45,3 +50,26 @@ def test_a_start_with_a_memory_store_does_not_overwrite_the_first_key(tmp_path: 
     trial.communicate(timeout=TIMEOUT_SECONDS)
     keys = [read_key(path) for path in (tmp_path / "data").glob("admin.kubeconfig*")]
     assert key in keys
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_data_folder_that_is_read_only_is_an_error(tmp_path: Path, processes: int) -> None:
+    """Also one of an earlier start, whose key `up` checks."""
+    data = tmp_path / "data"
+    with running_server(data) as server:
+        assert server.stop() == 0
+    with read_only(data):
+        error = expect_startup_error(data, workers=processes)
+    assert f"fairlead: {data}/" in error and "Read-only file system" in error and "writable" in error
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a folder read-only")
+    for options in (["--bind", str(folder)], ["-o", "remount,bind,ro"]):
+        subprocess.run(["mount", *options, str(folder)], check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

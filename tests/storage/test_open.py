@@ -82,6 +82,19 @@ async def test_without_its_optional_driver_a_store_says_what_to_install(
         await open_any(url)
 
 
+async def test_a_driver_that_cannot_be_loaded_is_an_error_that_names_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [each for each in sys.modules if each.startswith(("fairlead.storage.etcd", "grpc"))]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "grpc.py").write_text("raise ImportError('libstdc++.so.6: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        StoreUnavailable, match=r"grpc, cannot be loaded \(libstdc\+\+\.so\.6: .*\); install the shared"
+    ):
+        await open_store("etcd://127.0.0.1:1/none")
+
+
 @pytest.mark.parametrize("backend", ADDRESSES)
 async def test_a_record_can_be_read_while_a_server_uses_the_store(backend: str, tmp_path: Path) -> None:
     url = await ADDRESSES[backend](tmp_path / "store")

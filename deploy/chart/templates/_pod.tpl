@@ -60,9 +60,6 @@ containers:
       httpGet: {path: /readyz, port: https, scheme: HTTPS}
       periodSeconds: 5
       timeoutSeconds: 3
-    lifecycle:
-      # Clients that learn late that the pod is going still reach it meanwhile.
-      preStop: {exec: {command: [sleep, {{ .Values.drainSeconds | quote }}]}}
     securityContext:
       allowPrivilegeEscalation: false
       readOnlyRootFilesystem: true

@@ -24,7 +24,8 @@ def locked_folder(folder: Path) -> Iterator[None]:
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise StartError(f"{path}: cannot be opened for writing ({error.strerror})") from None
+        advice = "make the folder writable for the server's user, or use another one"
+        raise StartError(f"{path}: cannot be opened for writing ({error.strerror}); {advice}") from None
     try:
         _acquire(path, lock)
         os.ftruncate(lock, 0)

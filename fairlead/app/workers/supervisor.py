@@ -204,8 +204,8 @@ class Supervisor:
         if self._is_stopping:
             return
         self._is_stopping = True
-        seconds = self._settings.shutdown_grace + STREAM_CLOSE_TIMEOUT + STOP_MARGIN_SECONDS
-        self._stop_deadline = time.monotonic() + seconds
+        seconds = self._settings.shutdown_drain + self._settings.shutdown_grace
+        self._stop_deadline = time.monotonic() + seconds + STREAM_CLOSE_TIMEOUT + STOP_MARGIN_SECONDS
         for slot in self._workers:
             slot.close_listener()
             if slot.child is not None:

@@ -72,7 +72,7 @@ def create(options: TokenCreateOptions) -> None:
         if not isinstance(token, str) or not token:
             raise ClientError("the server did not return a token; check that it supports direct tokens")
         if options.output is Output.TABLE:
-            print(token, flush=True)
+            print(token)
         else:
             print_data(response, options.output)
         lifetime = f" for {format_duration(ttl)}" if isinstance(ttl, int) else ""

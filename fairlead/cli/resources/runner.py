@@ -154,6 +154,6 @@ def print_key(response: Object, output: Output) -> None:
     if not isinstance(value, str) or not value:
         raise ClientError("the server did not return a key; is it a Fairlead server?")
     if output is Output.TABLE:
-        print(value, flush=True)
+        print(value)
     else:
         print_data(response, output)

@@ -146,7 +146,7 @@ def announce(started: "StartedRunner", settings: "RunnerSettings", as_json: bool
 
     listening = {"listen": started.address, "endpointFingerprint": started.fingerprint} if started.address else {}
     if as_json:
-        print(json.dumps({"runner": started.name, "bootId": started.boot, **listening}), flush=True)
+        print(json.dumps({"runner": started.name, "bootId": started.boot, **listening}))
     elif sys.stderr.isatty():
         print_note(
             f"the runner {started.name} is ready for workspaces of {started.server}; it stores them in "

@@ -164,7 +164,7 @@ def announce(started: "StartedAgent", as_json: bool) -> None:
 
     ca_file = str(started.ca_file) if started.ca_file else None
     if as_json:
-        print(json.dumps({"url": started.url, "caFile": ca_file}), flush=True)
+        print(json.dumps({"url": started.url, "caFile": ca_file}))
     structlog.get_logger().info("ready", url=started.url, ca_file=ca_file)
 
 

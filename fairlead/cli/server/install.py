@@ -70,7 +70,7 @@ def install_server(
     It runs as a user of its own, with its data in /var/lib/fairlead and its settings in /etc/fairlead/fairlead.yaml.
     """
     with_secrets = dict(_parse_credential(each) for each in credential or ())
-    unit = build_server_unit(_find_executable(root), with_secrets)
+    unit = build_server_unit(_find_executable(root, dry_run), with_secrets)
     if dry_run:
         print(unit.render(), end="")
         return
@@ -113,7 +113,7 @@ def install_agent(options: AgentInstallOptions) -> None:
     unit_options = AgentUnitOptions(
         options.cluster, server, options.key_file.absolute(), options.kubeconfig.absolute(), ca_file, options.listen
     )
-    unit = build_agent_unit(_find_executable(options.root), unit_options)
+    unit = build_agent_unit(_find_executable(options.root, options.dry_run), unit_options)
     if options.dry_run:
         print(unit.render(), end="")
         return
@@ -192,19 +192,20 @@ def _ensure_folder(folder: Path) -> None:
             path.chmod(0o755)
 
 
-def _find_executable(root: Path) -> Path:
-    """The installed command, where a unit can see it."""
+def _find_executable(root: Path, dry_run: bool) -> Path:
+    """The installed command. A unit is not installed with one that it cannot see; a dry run only says so."""
     script = Path(sys.prefix) / "bin" / "fairlead"
     if not script.exists():
         raise exit_with_error(StartError(f"{script}: no such file; install the package, see docs/install.md"))
     if root == Path("/") and str(script).startswith(tuple(f"{folder}/" for folder in HIDDEN_FOLDERS)):
-        raise exit_with_error(
-            StartError(
-                f"{script}: services do not see this folder; install it for all users, for example with\n"
-                "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install "
-                f"./fairlead-{__version__}-py3-none-any.whl"
-            )
+        problem = (
+            f"{script}: services do not see this folder; install it for all users, for example with\n"
+            f"PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install ./fairlead-{__version__}-py3-none-any.whl"
         )
+        if not dry_run:
+            raise exit_with_error(StartError(problem))
+        for line in problem.splitlines():
+            print_note(f"warning: {line}")
     return script
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead import __version__
-from fairlead.cli.server.event_loop import load_settings
+from fairlead.cli.server.event_loop import exit_with_error, load_settings
 from fairlead.cli.server.setting_flags import setting_option
 from fairlead.cli.server.start import start_server
 from fairlead.cli.ui.output import print_note
 from fairlead.core.admin_kubeconfig import CONTEXT_NAME, KUBECONFIG_NAME, read_current_context, write_admin_kubeconfig
 from fairlead.core.admin_reset import IF_EXPIRED, is_pending, request_reset
+from fairlead.core.files import FileProblem
 from fairlead.settings.values import ON
 
 if TYPE_CHECKING:
@@ -24,8 +25,15 @@ if TYPE_CHECKING:
     from fairlead.app import StartedServer
 
 PRIVATE_NETWORKS = ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
-DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks": PRIVATE_NETWORKS, "workers": 1}
-"""Defaults for interactive use: readable logs, warnings only, clusters on private networks are allowed, one process."""
+DEFAULTS = {
+    "log_level": "warning",
+    "log_format": "console",
+    "cluster_networks": PRIVATE_NETWORKS,
+    "workers": 1,
+    "shutdown_drain": 0,
+}
+"""Defaults for interactive use: readable logs, warnings only, clusters on private networks are allowed, one process. No
+load balancer has to notice the end."""
 
 KEY_REJECTED = "in the kubeconfig does not work: it was revoked or disabled, has expired, or is for another store"
 KEY_MISSING = "shown at the first start; the kubeconfig with it is missing"
@@ -53,7 +61,10 @@ def command(
     kubeconfig = settings.data / KUBECONFIG_NAME
     data_flag = f" --data {shlex.quote(data)}" if data else ""
     if kubeconfig.exists() and not is_pending(settings.data):
-        request_reset(settings.data, IF_EXPIRED)
+        try:
+            request_reset(settings.data, IF_EXPIRED)
+        except FileProblem as error:  # such as a read-only file system
+            raise exit_with_error(error) from None
 
     def ready(started: "StartedServer") -> None:
         key = write_admin_kubeconfig(kubeconfig, started.url, started.ca_file, started.new_key)
@@ -61,7 +72,7 @@ def command(
         if as_json:
             if started.is_key_rejected:
                 print_note(f"the access key {KEY_REJECTED}; get a new one: {_own_command()} admin reset{data_flag}")
-            print(format_json(started, kubeconfig, key, console_url), flush=True)
+            print(format_json(started, kubeconfig, key, console_url))
             return
         from rich.console import Console
 

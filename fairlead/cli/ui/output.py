@@ -117,11 +117,11 @@ def build_list(items: Sequence[Object]) -> Object:
 
 def print_name(kind: str, name: str) -> None:
     """Prints `kind/name` like `kubectl -o name`, such as `project/demo`."""
-    print(escape_control(f"{kind.lower()}/{name}"), flush=True)
+    print(escape_control(f"{kind.lower()}/{name}"))
 
 
 def print_event(type: str, obj: Object, output: Output) -> None:
-    """Prints a watch event as one line of JSON or one YAML document, and flushes stdout."""
+    """Prints a watch event as one line of JSON or one YAML document."""
     from fairlead.core import yaml
 
     event = {"type": type, "object": _without_managed_fields(obj)}
@@ -175,7 +175,6 @@ def print_row(headers: Sequence[str], row: Sequence[str], widths: Sequence[int])
         line.append(cell, _state_style(header, cell)).append(" " * (width - cell_len(cell) + COLUMN_GAP))
     line.rstrip()
     Console(markup=False, emoji=False, highlight=False).print(line, soft_wrap=True)
-    sys.stdout.flush()
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:

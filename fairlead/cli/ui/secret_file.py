@@ -6,7 +6,6 @@ a private draft before the server is asked for the secret, and the draft replace
 
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,7 +71,6 @@ def _write_all(descriptor: int, content: bytes) -> None:
 def _report_lost_secret(path: Path, error: OSError, content: bytes) -> None:
     """The server does not show the secret again, so it goes to stdout."""
     write_data(content)
-    sys.stdout.flush()
     raise FileProblem(f"{path}: {error.strerror or error}; the key is on stdout instead") from None
 
 

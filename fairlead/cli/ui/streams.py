@@ -1,5 +1,6 @@
 """The standard streams of a command: closed ones, locales that are not UTF-8, and output that cannot be written.
 
+Each line is written when it is complete, also into a pipe or a file: the reader of a watch or a log gets it at once.
 JSON and YAML are UTF-8 in every locale. In other output, characters that the locale does not have are escaped.
 """
 
@@ -39,7 +40,7 @@ def _prepare_streams() -> None:
             null = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(null, "w" if descriptor else "r", encoding="utf-8"))
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stdout.reconfigure(errors="backslashreplace", line_buffering=True)
 
 
 def _report_file_error(error: OSError) -> int:

@@ -174,7 +174,6 @@ def _print_part(part: LogPart, splitter: LineSplitter) -> None:
 def _print_lines(lines: deque[LogLine]) -> None:
     while lines:
         print(escape_control(lines.popleft().message.expandtabs()))
-    sys.stdout.flush()
 
 
 def _note_loss(reason: str) -> None:
@@ -206,7 +205,7 @@ def open_editor(options: OpenOptions) -> None:
         folder = str(container.get("folder") or f"/workspaces/{target.name}")
         host = ssh_host(target.name, target.project)
         address = build_address(options.editor, host, folder, str(container.get("user") or ""))
-        print(address, flush=True)
+        print(address)
         if options.editor is Editor.SSH or options.print_only:
             return
         if not has_desktop():

@@ -51,7 +51,7 @@ class StepDisplay:
 @contextmanager
 def show_steps() -> Iterator[StepDisplay]:
     if not sys.stderr.isatty():
-        yield StepDisplay(_print_line)
+        yield StepDisplay(print_note)
         return
     from rich.console import Console
     from rich.live import Live
@@ -78,11 +78,6 @@ def format_step(step: str, state: str) -> str:
 def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(seconds, 60)
     return f"{minutes:.0f}m{rest:02.0f}s" if minutes else f"{rest:.1f}s"
-
-
-def _print_line(line: str) -> None:
-    print_note(line)
-    sys.stderr.flush()
 
 
 def _describe_current(display: StepDisplay, console: "Console") -> "Text":

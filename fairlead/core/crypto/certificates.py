@@ -2,7 +2,9 @@
 
 `app` calls this before it listens. The CA is valid for ten years and is never replaced silently, because kubeconfigs
 contain a copy of it. The server certificate is valid for one year. It is reissued when it is about to expire, lacks a
-name or does not match the CA; clients do not notice.
+name or does not match the CA; clients do not notice. Certificates that are not valid yet, because the clock
+was ahead when they were issued, are issued again: that of the CA with the same key, so that copies of the earlier one
+become valid, too, at their time.
 """
 
 import ipaddress
@@ -97,7 +99,10 @@ def _ensure_authority(cert_file: Path, key_file: Path, now: datetime) -> Certifi
             f"folder {cert_file.parent} to create a new CA, which every client must then be configured to trust"
         )
     if pair is None or pair.certificate.not_valid_after_utc - now < RENEW_BEFORE:
-        pair = _create_authority(now)
+        pair = _create_authority(now, ec.generate_private_key(ec.SECP256R1()))
+        _save(pair, cert_file, key_file)
+    elif pair.certificate.not_valid_before_utc > now:
+        pair = _create_authority(now, pair.key)
         _save(pair, cert_file, key_file)
     return pair
 
@@ -110,11 +115,11 @@ def _is_usable(
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, InvalidSignature, x509.ExtensionNotFound):
         return False
-    return set(names) == set(wanted) and certificate.not_valid_after_utc - now >= RENEW_BEFORE
+    is_valid = certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - RENEW_BEFORE
+    return is_valid and set(names) == set(wanted)
 
 
-def _create_authority(now: datetime) -> CertificateAndKey:
-    key = ec.generate_private_key(ec.SECP256R1())
+def _create_authority(now: datetime, key: ec.EllipticCurvePrivateKey) -> CertificateAndKey:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead CA")])
     builder = (
         _certificate_builder(name, key, now, CA_LIFETIME)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from fairlead.app import _connect_coordinator
 from fairlead.app.workers.context import WorkerContext, WorkerSockets
+from fairlead.app.workers.coordinator import connect_coordinator
 from fairlead.core.clock import SystemClock
 from fairlead.server.workers.coordinator import SharedLimits, serve_coordinator
 from fairlead.settings import StartError
@@ -25,7 +25,7 @@ async def test_a_worker_stops_when_it_has_lost_its_coordinator(tmp_path: Path) -
     with socket.socket() as listener, structlog.testing.capture_logs() as lines:
         context = build_context(tmp_path, listener)
         async with serve_coordinator(context.sockets.coordinator, SharedLimits(10, 10), SystemClock()):
-            connecting = _connect_coordinator(context, stop)
+            connecting = connect_coordinator(context, stop)
             coordinator = await connecting.__aenter__()
             assert coordinator is not None
             await coordinator.charge_events("oslo", 1)
@@ -41,7 +41,7 @@ async def test_the_regular_end_of_the_connection_is_no_error(tmp_path: Path) -> 
         context = build_context(tmp_path, listener)
         async with (
             serve_coordinator(context.sockets.coordinator, SharedLimits(10, 10), SystemClock()),
-            _connect_coordinator(context, stop),
+            connect_coordinator(context, stop),
         ):
             pass
     assert not stop.is_set() and not lines
@@ -49,5 +49,5 @@ async def test_the_regular_end_of_the_connection_is_no_error(tmp_path: Path) -> 
 
 async def test_a_worker_does_not_start_without_a_coordinator(tmp_path: Path) -> None:
     with socket.socket() as listener, pytest.raises(StartError, match="coordinates the workers"):
-        async with _connect_coordinator(build_context(tmp_path, listener), asyncio.Event()):
+        async with connect_coordinator(build_context(tmp_path, listener), asyncio.Event()):
             pass

@@ -1,4 +1,4 @@
-"""`fairlead admin reset`: it requests a new key in the data folder, and waits for the server."""
+"""`fairlead admin`: `reset` requests a new key in the data folder, and waits for the server; others print its files."""
 
 import threading
 from pathlib import Path
@@ -64,3 +64,29 @@ def test_it_needs_a_confirmation(cli: CliFixture, data: Path) -> None:
 def test_a_folder_that_does_not_exist_is_an_error(cli: CliFixture, tmp_path: Path) -> None:
     result = cli.run("admin", "reset", "--data", str(tmp_path / "missing"), "--yes")
     assert result.code == 1 and "no such folder" in result.err
+
+
+def test_the_kubeconfig_of_the_administrator_is_printed_as_it_is(cli: CliFixture, data: Path) -> None:
+    result = cli.run("admin", "kubeconfig", "--data", str(data))
+    assert (result.code, result.err) == (0, "")
+    assert result.out == (data / KUBECONFIG_NAME).read_text()
+
+
+def test_the_ca_is_printed_the_one_of_the_server_or_the_given_one(cli: CliFixture, data: Path) -> None:
+    (data / "tls").mkdir()
+    (data / "tls" / "ca.crt").write_text("own\n")
+    assert cli.run("admin", "ca", "--data", str(data)).out == "own\n"
+    (data / "given.crt").write_text("given\n")
+    given = {"FAIRLEAD_TLS_CERT": "/c", "FAIRLEAD_TLS_KEY": "/k"}
+    result = cli.run("admin", "ca", "--data", str(data), FAIRLEAD_TLS_CA=str(data / "given.crt"), **given)
+    assert (result.code, result.out) == (0, "given\n")
+    result = cli.run("admin", "ca", "--data", str(data), **given)
+    assert (result.code, result.out) == (1, "") and "tls_ca is not set" in result.err
+
+
+@pytest.mark.parametrize("command", ["kubeconfig", "ca"])
+def test_a_file_or_folder_that_is_missing_is_an_error(cli: CliFixture, tmp_path: Path, command: str) -> None:
+    result = cli.run("admin", command, "--data", str(tmp_path))
+    assert (result.code, result.out) == (1, "") and "no such file; a server writes it at its first start" in result.err
+    result = cli.run("admin", command, "--data", str(tmp_path / "none"))
+    assert (result.code, result.out) == (1, "") and "no such folder" in result.err

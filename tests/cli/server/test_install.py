@@ -142,17 +142,38 @@ def test_the_next_command_examines_the_service_with_its_settings(
     assert (systemctl / "calls").read_text().splitlines()[:2] == ["daemon-reload", "enable fairlead"]
 
 
-def test_a_program_that_services_do_not_see_is_rejected_with_advice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def hidden_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installation in a folder that services do not see."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "fairlead").touch()
+    program = tmp_path / "bin" / "fairlead"
+    program.touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(install, "HIDDEN_FOLDERS", (str(tmp_path),))
-    code, output = run_fairlead("install", "server", "--dry-run")
-    assert code == 1
-    assert "services do not see this folder" in output
-    assert f"pipx install ./fairlead-{__version__}-py3-none-any.whl\n" in output
+    return program
+
+
+def test_a_program_that_services_do_not_see_is_rejected_with_advice(
+    hidden_program: Path, agent_flags: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[object] = []
+    monkeypatch.setattr(install, "_install", lambda *arguments: installed.append(arguments))
+    for command in (["server"], ["agent", *agent_flags]):
+        code, output = run_fairlead("install", *command)
+        assert code == 1
+        assert f"{hidden_program}: services do not see this folder" in output
+        assert f"pipx install ./fairlead-{__version__}-py3-none-any.whl\n" in output
+    assert installed == []
+
+
+def test_a_dry_run_prints_the_unit_also_for_a_program_that_services_do_not_see(
+    hidden_program: Path, agent_flags: list[str]
+) -> None:
+    for command in (["server"], ["agent", *agent_flags]):
+        code, output = run_fairlead("install", *command, "--dry-run")
+        assert code == 0
+        assert f"ExecStart={hidden_program} " in output
+        assert f"warning: {hidden_program}: services do not see this folder" in output
 
 
 def test_a_secret_is_handed_over_as_a_credential(tmp_path: Path) -> None:

@@ -122,6 +122,24 @@ def test_an_expiring_authority_is_replaced(tmp_path: Path) -> None:
     assert run_handshake(ensure_certificates(tmp_path / "tls"), "localhost")
 
 
+def test_certificates_of_a_clock_that_was_ahead_are_issued_again_with_the_key_of_the_authority(tmp_path: Path) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=200)
+    before = read_files(ensure_certificates(tmp_path / "tls", now=ahead))
+    certificates = ensure_certificates(tmp_path / "tls")
+    after = read_files(certificates)
+    assert run_handshake(certificates, "localhost") == "TLSv1.3"
+    assert [old == new for old, new in zip(before, after, strict=True)] == [False, True, False, False]
+    ensure_certificates(tmp_path / "tls")
+    assert read_files(certificates) == after
+
+
+def test_a_server_certificate_of_a_clock_that_was_ahead_is_issued_again(tmp_path: Path) -> None:
+    ensure_certificates(tmp_path / "tls")
+    ensure_certificates(tmp_path / "tls", ["other.example.com"], now=datetime.now(UTC) + timedelta(days=200))
+    certificates = ensure_certificates(tmp_path / "tls", ["other.example.com"])
+    assert run_handshake(certificates, "other.example.com") == "TLSv1.3"
+
+
 @pytest.mark.parametrize("name", ["server.crt", "server.key"])
 @pytest.mark.parametrize("damage", [None, b"", b"garbage"])
 def test_a_missing_or_damaged_server_file_is_created_again(tmp_path: Path, name: str, damage: bytes | None) -> None:
