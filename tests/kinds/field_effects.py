@@ -106,7 +106,7 @@ READERS = {
     # Workspaces
     "fairlead/runner/desired.py": """
         DevPodWorkspace*.template.provider.name DevPodWorkspace*.template.provider.options{}.value
-        DevPodWorkspace*.template.workspaceEnv{}.value
+        DevPodWorkspace*.template.workspaceEnv{}.value DevPodWorkspace*.template.gitCloneStrategy
     """,
     "fairlead/domain/sleep_mode.py": "DevPodWorkspace*.template.instanceTemplate.metadata.annotations",
     "fairlead/subresources/workspaces/waking.py": "DevPodWorkspace*.preventWakeUpOnConnection",

@@ -211,8 +211,10 @@ WORKSPACE_TEMPLATE_SPEC = obj(
     useProjectSSHCredentials=without_effect(
         boolean("Offer the project's SSH keys in the workspace. Defaults to false."), _GIT_CREDENTIALS
     ),
-    gitCloneStrategy=without_effect(
-        enum("Clone strategy for Git repositories. Empty means a full clone.", "", "blobless", "treeless", "shallow")
+    gitCloneStrategy=enum(
+        "Which part of the history of a Git repository is cloned. `blobless`: all commits, files when they are needed. "
+        "`treeless`: also folders when they are needed. `shallow`: one commit. Empty means a full clone.",
+        *("", "blobless", "treeless", "shallow"),
     ),
     credentialForwarding=without_effect(
         obj(
