@@ -47,7 +47,23 @@ def add_warnings(change: Change, ineffective: IneffectiveFields | None) -> None:
     """Adds a warning for each field without effect that the new object sets."""
     if ineffective is None or change.subresource or change.user is CONTROLLER_USER:
         return
-    change.warnings.extend(_iter_warnings(ineffective, change.obj, "", set()))
+    if _sets_any(ineffective, change.obj):
+        change.warnings.extend(_iter_warnings(ineffective, change.obj, "", set()))
+
+
+def _sets_any(ineffective: IneffectiveFields, value: Any) -> bool:
+    """Whether there is anything to warn about: most objects set no such field, and generators cost more than this."""
+    if ineffective.reason:
+        return is_set(value)
+    if isinstance(value, dict):
+        for name, inner in ineffective.fields.items():
+            if name in value and _sets_any(inner, value[name]):
+                return True
+    elif isinstance(value, list):
+        for each in value:
+            if _sets_any(ineffective, each):
+                return True
+    return False
 
 
 def _iter_warnings(

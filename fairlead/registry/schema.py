@@ -117,7 +117,7 @@ def without_effect(schema: Schema, reason: str = "has no effect") -> Schema:
     """The same schema, for a field that is stored and does nothing, with everything below it.
 
     `reason` completes a sentence that begins with the path of the field: that it has no effect, and what to use
-    instead. It becomes a part of the description, and `registry/no_effect.py` warns with it whoever sets the field.
+    instead. It becomes a part of the description, and `registry/no_effect.py` warns with it those who set the field.
     """
     description = f"{schema.get('description', '')} {reason[0].upper()}{reason[1:]}.".lstrip()
     return {**schema, "description": description, NO_EFFECT: reason}

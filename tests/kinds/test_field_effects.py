@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.no_effect import add_warnings, find_ineffective_fields
@@ -153,3 +154,14 @@ def test_an_example_without_such_fields_causes_no_warning(kind: Kind) -> None:
         if isinstance(value, dict):
             value.pop(last, None)
     assert find_warnings(kind, example) == []
+
+
+EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_example_sets_a_field_without_effect(path: Path) -> None:
+    kinds = {(kind.api_version, kind.name): kind for kind in SETTABLE}
+    for obj in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        kind = kinds.get((obj.get("apiVersion"), obj.get("kind")))
+        assert kind is None or find_warnings(kind, obj) == []
