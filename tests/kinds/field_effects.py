@@ -6,12 +6,12 @@ is declared with `without_effect` instead. `test_field_effects.py` checks that e
 the reader of a field contains its name.
 """
 
-FOR_PEOPLE = """
+DESCRIPTIVE = """
     *.spec.displayName *.spec.description *.spec.access[].name OwnedAccessKey.spec.identity.username
     OwnedAccessKey.spec.identity.preferredUsername OwnedAccessKey.spec.identity.email
     OwnedAccessKey.spec.identity.emailVerified
 """
-"""What describes an object to people, or records what a login was made of: it is shown, and that is its effect."""
+"""What describes an object to its readers, or records what a login was made of: it is shown, and that is its effect."""
 
 READERS = {
     # Permissions, and what every kind has

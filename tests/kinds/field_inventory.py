@@ -7,7 +7,7 @@ from fairlead.kinds import KINDS
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN
 from fairlead.registry.kind import MANAGEMENT_GROUP, Kind
 from fairlead.registry.schema import NO_EFFECT, Schema
-from tests.kinds.field_effects import FOR_PEOPLE, READERS
+from tests.kinds.field_effects import DESCRIPTIVE, READERS
 
 STORED = [kind for kind in KINDS if kind.group == MANAGEMENT_GROUP and kind.persisted]
 """Reviews and the kinds of Kubernetes are left out: their fields mean what they mean in Kubernetes."""
@@ -49,7 +49,7 @@ def compile_patterns(text: str) -> dict[str, re.Pattern[str]]:
     return {each: re.compile(re.escape(each).replace(r"\*", ".*")) for each in text.split()}
 
 
-PATTERNS = {reader: compile_patterns(text) for reader, text in {**READERS, "": FOR_PEOPLE}.items()}
+PATTERNS = {reader: compile_patterns(text) for reader, text in {**READERS, "": DESCRIPTIVE}.items()}
 
 
 def find_readers(path: str) -> list[str]:
