@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kinds.field_inventory import describe_effect
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
 
@@ -71,6 +73,14 @@ ROWS = {**{section: names.split() for section, names in FIELDS.items()}, "Operat
 
 Proofs = dict[tuple[str, str], list[str]]
 
+FIELD_SECTIONS = {
+    "scope": "OwnedAccessKey.spec.scope.",
+    "scope.rules": "OwnedAccessKey.spec.scope.rules[].",
+    **{kind: f"{kind}." for kind in ("DevPodWorkspaceInstance", "App", "Cluster", "DirectClusterEndpointToken")},
+    "OwnedAccessKey": "OwnedAccessKey.",
+}
+"""The sections about fields that clients set, and the path in front of their rows."""
+
 
 def proofs(page: str) -> Proofs:
     """The tests of each row, by the heading above it and its name."""
@@ -110,6 +120,31 @@ def unproved_rows(page: str) -> list[tuple[str, str]]:
 def unknown_tests(page: str) -> list[str]:
     named = {test for tests in proofs(page).values() for test in tests}
     return sorted(test for test in named if test.partition("::")[2] not in declared_in(test.partition("::")[0]))
+
+
+def wrong_effects(page: str) -> list[str]:
+    """The rows of fields whose effect is another than the page says."""
+    found, section = [], ""
+    for line in page.splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif section in FIELD_SECTIONS and (row := re.match(r"\| `([^`]+)` \| [^|]+ \| ([^|]+) \| ", line)):
+            path = f"{FIELD_SECTIONS[section]}{row[1]}"
+            effect = "written by the server" if row[1].startswith("status") else describe_effect(path)
+            if row[2] != effect:
+                found.append(f"{path}: {effect}")
+    return found
+
+
+def test_the_effect_of_each_field_is_the_one_on_the_page() -> None:
+    assert wrong_effects(PAGE) == []
+
+
+def test_a_wrong_effect_is_noticed() -> None:
+    changed = PAGE.replace(
+        "| `spec.oidcProvider.nonce` | string | none |", "| `spec.oidcProvider.nonce` | string | yes |"
+    )
+    assert wrong_effects(changed) == ["OwnedAccessKey.spec.oidcProvider.nonce: none"]
 
 
 def test_every_row_of_the_specification_is_on_the_page() -> None:

@@ -59,8 +59,6 @@ def check_users_and_teams(authorize: Authorize, is_admin_user: Callable[[str], b
             _check_team(change, authorize)
         _check_username(change, registry)
         _check_identity(change, registry)
-        for path in _changed_paths(change, ("spec.clusterRoles",)):
-            change.warnings.append(f"{path} has no effect on this server; bind the role with a ClusterRoleBinding")
 
     return rule
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead.registry.kind import Column, Kind
-from fairlead.registry.schema import Schema
+from fairlead.registry.schema import NO_EFFECT, Schema
 
 MAX_SELECTABLE_FIELDS = 8
 """A kube-apiserver rejects a definition with more selectable fields."""
@@ -46,7 +46,7 @@ def _build_version(kind: Kind) -> dict[str, Any]:
         "name": kind.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _require_list_keys({**schema, "properties": properties})},
+        "schema": {"openAPIV3Schema": _adapt_schema({**schema, "properties": properties})},
     }
     if kind.status_subresource:
         version["subresources"] = {"status": {}}
@@ -75,14 +75,14 @@ def _is_scalar(schema: Schema, path: str) -> bool:
     return found.get("type") in _SCALARS
 
 
-def _require_list_keys(schema: Schema) -> Schema:
-    """A copy in which the keys of map lists are required, as a kube-apiserver demands."""
-    found = dict(schema)
+def _adapt_schema(schema: Schema) -> Schema:
+    """A copy in which the keys of map lists are required, as a kube-apiserver demands, without our own keyword."""
+    found = {keyword: value for keyword, value in schema.items() if keyword != NO_EFFECT}
     if "properties" in schema:
-        found["properties"] = {name: _require_list_keys(each) for name, each in schema["properties"].items()}
+        found["properties"] = {name: _adapt_schema(each) for name, each in schema["properties"].items()}
     for inner in ("items", "additionalProperties"):
         if isinstance(schema.get(inner), dict):
-            found[inner] = _require_list_keys(schema[inner])
+            found[inner] = _adapt_schema(schema[inner])
     if keys := schema.get("x-kubernetes-list-map-keys"):
         fields = found["items"].get("properties", {})
         without_default = [key for key in keys if "default" not in fields.get(key, {})]

@@ -15,7 +15,7 @@ from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, NotFound, 
 from fairlead.core.json_slices import decode_stored
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.registry import codec, object_metadata, request_body, write_rules
+from fairlead.registry import codec, no_effect, object_metadata, request_body, write_rules
 from fairlead.registry.field_ownership import record_ownership
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.patching.apply import ApplyEngine
@@ -65,6 +65,10 @@ class Resource:
     @cached_property
     def _apply_engine(self) -> ApplyEngine:
         return self.kind.derive(ApplyEngine.for_kind)
+
+    @cached_property
+    def _ineffective_fields(self) -> no_effect.IneffectiveFields | None:
+        return self.kind.derive(no_effect.find_ineffective_fields)
 
     @cached_property
     def _url_fields(self) -> write_rules.UrlFields:
@@ -179,6 +183,7 @@ class Resource:
         self, change: Change, problems: Sequence[Problem], options: WriteOptions, manager: FieldManager
     ) -> None:
         write_rules.raise_if_invalid(change, self._url_fields, problems)
+        no_effect.add_warnings(change, self._ineffective_fields)
         record_ownership(change, options, manager, self.merge_schemas)
 
     async def modify(
@@ -295,6 +300,7 @@ class Resource:
         kind, old, new = self.kind, change.old or {}, change.obj
         rules = chain(object_metadata.update_problems(old, new), write_rules.immutable_problems(kind, old, new))
         write_rules.raise_if_invalid(change, self._url_fields, problems, rules)
+        no_effect.add_warnings(change, self._ineffective_fields)
         if kind.tracks_generation and not write_rules.is_same_spec(kind, old, new):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         record_ownership(change, options, self._field_manager(options), self.merge_schemas)

@@ -14,6 +14,9 @@ from fairlead.registry import limits
 
 Schema = dict[str, Any]
 
+NO_EFFECT = "x-fairlead-no-effect"
+"""Keyword of a field that the server stores without acting on it: what a warning says after the path of the field."""
+
 
 def string(
     description: str = "", *, default: str | None = None, format: str = "", max_length: int = limits.NAME
@@ -108,6 +111,16 @@ def atomic(schema: Schema) -> Schema:
 def with_description(schema: Schema, description: str) -> Schema:
     """A shared schema with a description for this particular use."""
     return {**schema, "description": description}
+
+
+def without_effect(schema: Schema, reason: str = "has no effect") -> Schema:
+    """The same schema, for a field that is stored and does nothing, with everything below it.
+
+    `reason` completes a sentence that begins with the path of the field: that it has no effect, and what to use
+    instead. It becomes a part of the description, and `registry/no_effect.py` warns with it those who set the field.
+    """
+    description = f"{schema.get('description', '')} {reason[0].upper()}{reason[1:]}.".lstrip()
+    return {**schema, "description": description, NO_EFFECT: reason}
 
 
 def _build_list(items: Schema, list_type: str, max_items: int) -> Schema:

@@ -106,6 +106,7 @@ def build_spec(
         name=str(meta["name"]),
         owner=_describe_owner(workspace),
         source=source,
+        clone_strategy=str(template.get("gitCloneStrategy") or ""),
         dev_container_path=str(options.get("devContainerPath") or ""),
         environment=_without(environment, credentials.environment) | requested,
         secrets={**_without(credentials.environment, requested), **credentials.git},

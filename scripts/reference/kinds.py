@@ -7,12 +7,14 @@ import yaml
 
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
+from fairlead.registry.no_effect import IneffectiveFields, find_ineffective_fields
 from fairlead.registry.schema import Schema
 from scripts.reference.text import escape, table
 
 FIELDS = ("field", "type", "meaning")
 REQUESTS = "requests.md"
 KUBERNETES = "kubernetes.md"
+WITHOUT_EFFECT = "without-effect.md"
 
 
 def build_kind_pages(root: Path) -> dict[str, str]:
@@ -24,6 +26,7 @@ def build_kind_pages(root: Path) -> dict[str, str]:
         **stored,
         REQUESTS: build_requests_page([kind for kind in own if not kind.persisted], root),
         KUBERNETES: build_kubernetes_page([kind for kind in KINDS if kind.group != MANAGEMENT_GROUP]),
+        WITHOUT_EFFECT: build_without_effect_page([kind for kind in own if "create" in kind.verbs]),
     }
 
 
@@ -84,6 +87,28 @@ def build_kubernetes_page(kinds: list[Kind]) -> str:
         "documents. [The API](../../api.md) describes what differs.\n\n"
         + table(("version", "kind", "resource", "scope", "verbs"), rows)
     )
+
+
+def build_without_effect_page(kinds: list[Kind]) -> str:
+    parts = [
+        "# Fields without effect\n",
+        "The server accepts and returns these fields, and does nothing else with them. Each write of an object that "
+        "sets one is answered with a `Warning` header, which kubectl prints: create, update, patch and apply, also "
+        "with a dry run. Empty values, such as `false` and `{}`, cause no warning. A field of a template is one of "
+        "the template in an instance, and of each version of a template.\n",
+    ]
+    for kind in kinds:
+        if ineffective := kind.derive(find_ineffective_fields):
+            rows = [(f"`{path}`", escape(reason)) for path, reason in iterate_ineffective("", ineffective)]
+            parts.append(f"## {kind.name}\n\n{table(('field', 'what a warning says of it'), rows)}")
+    return "\n".join(parts)
+
+
+def iterate_ineffective(path: str, part: IneffectiveFields) -> Iterator[tuple[str, str]]:
+    if part.reason:
+        yield path, part.reason
+    for name, inner in part.fields.items():
+        yield from iterate_ineffective(f"{path}.{name}".lstrip("."), inner)
 
 
 def describe(kind: Kind) -> str:

@@ -279,6 +279,4 @@ async def test_roles_of_users_and_teams_cause_a_warning_because_they_have_no_eff
     options = WriteOptions(ROOT)
     body = auth.api.build_object(kind, "eve", spec={"clusterRoles": [{"name": "admin"}]})
     await auth.api.submit(kind, body, options)
-    assert options.warnings == [
-        "spec.clusterRoles has no effect on this server; bind the role with a ClusterRoleBinding"
-    ]
+    assert options.warnings == ["spec.clusterRoles has no effect; bind roles with a ClusterRoleBinding or RoleBinding"]

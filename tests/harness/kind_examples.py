@@ -373,12 +373,6 @@ def problem_reasons(new: Object, old: Object | None = None, subresource: str = "
     return [(problem.field, problem.reason) for problem in find_problems(new, old, subresource)]
 
 
-def find_warnings(new: Object) -> list[str]:
-    change = build_change(new)
-    change.kind.default(change)
-    return change.warnings
-
-
 def computed_cells(kind: Kind, obj: Object) -> dict[str, Any]:
     """Returns the value of each column that is a function."""
     return {column.name: column.path(obj) for column in kind.columns if callable(column.path)}

@@ -11,7 +11,7 @@ from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.crds import build_crd, build_crds
 from fairlead.registry.kind import MANAGEMENT_GROUP, Kind, Sensitivity
-from fairlead.registry.schema import array_map, obj, string
+from fairlead.registry.schema import NO_EFFECT, array_map, obj, string
 
 CRDS = build_crds(KINDS, MANAGEMENT_GROUP)
 ALLOWED_KEYWORDS = {
@@ -48,6 +48,12 @@ def test_schemas_are_structural(crd: dict[str, Any]) -> None:
 def test_a_crd_exists_for_exactly_the_stored_management_kinds() -> None:
     stored = {f"{kind.plural}.{kind.group}" for kind in KINDS if kind.group == MANAGEMENT_GROUP and kind.persisted}
     assert {each["metadata"]["name"] for each in CRDS} == stored
+
+
+def test_our_own_keyword_is_left_out() -> None:
+    """A kube-apiserver warns about keywords that it does not know."""
+    assert NO_EFFECT in str(CLUSTER.schema())
+    assert NO_EFFECT not in str(build_crds(KINDS, MANAGEMENT_GROUP))
 
 
 def test_the_schema_does_not_describe_metadata() -> None:

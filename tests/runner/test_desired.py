@@ -84,6 +84,15 @@ def test_a_spec_has_what_the_template_and_the_options_say() -> None:
     assert (spec.recreate, spec.reset) == (True, False)
 
 
+@pytest.mark.parametrize(("template", "strategy"), [({"gitCloneStrategy": "shallow"}, "shallow"), ({}, ""), (None, "")])
+def test_the_template_says_how_much_is_cloned(template: Object | None, strategy: str) -> None:
+    assert build_spec(build_workspace(template), build_record(), SOURCE).clone_strategy == strategy
+
+
+def test_another_clone_strategy_needs_no_new_container() -> None:
+    assert hash_template(build_workspace({"gitCloneStrategy": "shallow"})) == hash_template(build_workspace({}))
+
+
 @pytest.mark.parametrize(("name", "value"), [("memory", "much"), ("cpus", "-1"), ("processes", "0"), ("memory", "1e9")])
 def test_a_limit_that_makes_no_sense_is_named(name: str, value: str) -> None:
     template = {"provider": {"name": "x", "options": {name: {"value": value}}}}

@@ -12,7 +12,7 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.key_lifetime import MAX_TTL_SECONDS, OWNER_FIELDS, expires_at, temporary_until
 from fairlead.kinds.access.principal_fields import is_disabled
-from fairlead.kinds.access.scope import SCOPE, scope_problems
+from fairlead.kinds.access.scope import SCOPE, scope_problems, scope_warnings
 from fairlead.kinds.answered import create_only_kind
 from fairlead.kinds.fields import CATEGORY, DESCRIPTION, DISPLAY_NAME
 from fairlead.registry import limits
@@ -28,6 +28,7 @@ from fairlead.registry.schema import (
     string,
     timestamp,
     with_description,
+    without_effect,
 )
 
 TYPES = ("", "User", "Login", "Other", "Reset", "OIDCRefreshToken", "NetworkPeer", "Workspace")
@@ -70,30 +71,36 @@ SPEC = obj(
         preferredUsername=string("Preferred user name at the provider."),
         email=string("Email address of the user."),
         emailVerified=boolean("Whether the provider has verified the email address. Defaults to false."),
-        groups=array(string(), "Groups of the user at the provider.", max_items=limits.GROUPS),
+        groups=without_effect(
+            array(string(), "Groups of the user at the provider.", max_items=limits.GROUPS),
+            "has no effect; groups from a provider are in spec.ssoGroups of the User",
+        ),
         connector=string("Name of the connector that the login used."),
         connectorData=_password_field("Data that the connector needs to refresh the identity. Never returned."),
         identityRefresh=_IDENTITY_REFRESH,
         extraClaims=mapping(string(max_length=limits.DESCRIPTION), "Further claims of the provider about the user."),
     ),
-    identityRefresh=_IDENTITY_REFRESH,
+    identityRefresh=without_effect(_IDENTITY_REFRESH, "has no effect; use spec.identity.identityRefresh"),
     oidcProvider=obj(
         "The OIDC client, if the key is a refresh token.",
         clientId=string("Client ID."),
-        nonce=string("Nonce that the client sent."),
-        redirectUri=string("Redirect URI of the client.", max_length=limits.URL),
-        scopes=string("Scopes that the client requested.", max_length=limits.EXPRESSION),
+        nonce=without_effect(string("Nonce that the client sent.")),
+        redirectUri=without_effect(string("Redirect URI of the client.", max_length=limits.URL)),
+        scopes=without_effect(string("Scopes that the client requested.", max_length=limits.EXPRESSION)),
     ),
     parent=string(
         "The login or access key with which a login of the command line was allowed; the login ends with it. Set by "
         "the server. In other keys DEPRECATED, stored as sent."
     ),
-    oidcLogin=obj(
-        "DEPRECATED: use identity. Tokens of a single sign-on.",
-        idToken=_password_field("ID token. Never returned."),
-        accessToken=_password_field("Access token for the provider. Never returned."),
-        refreshToken=_password_field("Refresh token. Never returned."),
-        lastRefresh=timestamp("When the tokens were last refreshed."),
+    oidcLogin=without_effect(
+        obj(
+            "Tokens of a single sign-on.",
+            idToken=_password_field("ID token. Never returned."),
+            accessToken=_password_field("Access token for the provider. Never returned."),
+            refreshToken=_password_field("Refresh token. Never returned."),
+            lastRefresh=timestamp("When the tokens were last refreshed."),
+        ),
+        "is deprecated and has no effect; use spec.identity",
     ),
 )
 
@@ -143,16 +150,13 @@ KEY_ROTATION = create_only_kind(
 """Request body of `ownedaccesskeys/<name>/rotate`; the response is the access key."""
 
 
-_DEPRECATED = {"parent": "the server sets it where it is needed", "oidcLogin": "use spec.identity"}
-
-
-def warn_deprecated(change: Change) -> None:
-    """Adds a warning for each deprecated field that is set."""
-    for field, advice in _DEPRECATED.items():
-        if change.spec.get(field) and not change.subresource and change.user != CONTROLLER_USER:
-            change.warnings.append(f"spec.{field} is deprecated: {advice}")
-    if get_path(change.spec, "scope.rules") and not change.subresource:
-        change.warnings.append("spec.scope.rules is deprecated: name projects, spaces and virtualClusters instead")
+def warn_about_fields(change: Change) -> None:
+    """Adds a warning for each field that is deprecated, or has no effect with this value."""
+    if change.subresource:
+        return
+    if change.spec.get("parent") and change.user != CONTROLLER_USER:
+        change.warnings.append("spec.parent is deprecated: the server sets it where it is needed")
+    change.warnings.extend(scope_warnings(change.spec.get("scope"), "spec.scope"))
 
 
 def check(change: Change) -> Iterable[Problem]:
@@ -268,7 +272,7 @@ OWNED_ACCESS_KEY = Kind(
         "status.previous": tuple(STATUS["properties"]),
     },
     actions=(Action("rotate", ("create",), KEY_ROTATION),),
-    default=warn_deprecated,
+    default=warn_about_fields,
     check=check,
     sensitivity=Sensitivity.CREDENTIAL,
 )

@@ -6,7 +6,7 @@ the claims and the verification of a token.
 
 from collections.abc import Iterable
 
-from fairlead.kinds.access.scope import SCOPE, scope_problems
+from fairlead.kinds.access.scope import SCOPE, scope_problems, scope_warnings
 from fairlead.kinds.answered import create_only_kind
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
@@ -16,6 +16,7 @@ from fairlead.registry.schema import integer, obj, string, timestamp, with_descr
 def set_defaults(change: Change) -> None:
     if change.obj.get("spec") is None:
         change.obj["spec"] = {}
+    change.warnings.extend(scope_warnings(change.spec.get("scope"), "spec.scope"))
 
 
 def check(change: Change) -> Iterable[Problem]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.core.objects import Object
-from fairlead.core.scope import ANY, CLI_FIELD
+from fairlead.core.scope import ANY, CLI_FIELD, CLI_ROLE
 from fairlead.registry import limits
 from fairlead.registry.kind import Problem
 from fairlead.registry.names import dns_label_errors, dns_subdomain_errors
-from fairlead.registry.schema import array, boolean, obj, string
+from fairlead.registry.schema import array, boolean, obj, string, without_effect
 
 REQUEST_TARGETS = ("Management", "Cluster", "ProjectSpace", "ProjectVirtualCluster", "VirtualCluster")
 ROLES = (
@@ -111,10 +111,10 @@ SCOPE = obj(
     roles=array(
         obj(
             role=string(f"Name of the role: {', '.join(ROLES)}."),
-            projects=array(string(), "Projects that the role applies to. Empty means any."),
-            virtualClusters=array(_VIRTUAL_CLUSTERS, "Virtual clusters that the role applies to. Empty means any."),
+            projects=without_effect(array(string(), "Projects that the role applies to.")),
+            virtualClusters=without_effect(array(_VIRTUAL_CLUSTERS, "Virtual clusters that the role applies to.")),
         ),
-        f"Predefined permissions for platform components. `service-cli` is the same as {CLI_FIELD}.",
+        f"Names of platform components. `{CLI_ROLE}` is the same as {CLI_FIELD}; other roles allow nothing.",
     ),
     rules=array(
         _RULE,
@@ -123,6 +123,18 @@ SCOPE = obj(
         max_items=limits.SCOPE_ENTRIES,
     ),
 )
+
+
+def scope_warnings(scope: Object | None, path: str) -> Iterator[str]:
+    """Warnings about the entries of a scope at `path` that are deprecated, or allow nothing."""
+    scope = scope or {}
+    if scope.get("rules"):
+        yield f"{path}.rules is deprecated: name projects, spaces and virtualClusters instead"
+    for index, each in enumerate(scope.get("roles") or ()):
+        if each.get("role") != CLI_ROLE:
+            yield f"{path}.roles[{index}] has no effect: only the role {CLI_ROLE} allows anything; name what to allow"
+            return
+
 
 NameValidator = Callable[[str], Iterator[str]]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.principal_fields import (
+    DESCRIPTIVE_FIELDS,
     IMAGE_PULL_SECRETS,
     ROLE_TEMPLATE_REFS,
     default_username,
@@ -16,18 +17,19 @@ from fairlead.kinds.access.principal_fields import (
     secret_ref,
     username_problems,
 )
-from fairlead.kinds.fields import CATEGORY, DISPLAY_NAME, owned_spec, owner_problems
+from fairlead.kinds.fields import CATEGORY, DISPLAY_NAME, owner_problems
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.schema import array, boolean, integer, mapping, obj, open_object, string
+from fairlead.registry.schema import array, boolean, integer, mapping, obj, open_object, string, without_effect
 
 _ICON = string(
     "URL of an image, or the image itself as a data URL. The console shows https URLs only.",
     max_length=limits.ICON,
 )
 
-USER_SPEC = owned_spec(
+USER_SPEC = obj(
     "Identity and groups of the user.",
+    **DESCRIPTIVE_FIELDS,
     username=string("Name for signing in. Defaults to the object's name. Immutable."),
     email=string("Email address of the user."),
     subject=string("Subject of the user at an identity provider. Identifies the user together with issuer."),
@@ -54,7 +56,7 @@ USER_SPEC = owned_spec(
     ),
     clusterRoles=ROLE_TEMPLATE_REFS,
     passwordRef=secret_ref("Secret with the password hash. Set through the profile."),
-    codesRef=secret_ref("Secret with the user's one-time login codes."),
+    codesRef=without_effect(secret_ref("Secret with the user's one-time login codes.")),
     imagePullSecrets=IMAGE_PULL_SECRETS,
     tokenGeneration=integer("Raising it invalidates all direct tokens of the user. It cannot be lowered.", minimum=0),
     disabled=boolean("The user cannot sign in, and its keys are rejected but not deleted. Defaults to false."),
@@ -129,8 +131,9 @@ USER = Kind(
 )
 
 
-TEAM_SPEC = owned_spec(
+TEAM_SPEC = obj(
     "Members of the team.",
+    **DESCRIPTIVE_FIELDS,
     username=string("Short name of the team. Defaults to the object's name. Immutable."),
     users=array(string(), "Names of the users who are members.", max_items=limits.MEMBERS),
     groups=array(string(), "Groups of an identity provider whose users are members too.", max_items=limits.GROUPS),

@@ -19,27 +19,33 @@ from fairlead.kinds.fields import (
 )
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.schema import array, boolean, obj, open_object, string, with_description
+from fairlead.registry.schema import array, boolean, obj, open_object, string, with_description, without_effect
 
 _CONFIG: Mapping[str, Any] = {
     "chart": obj("A Helm chart to deploy. Set one of chart, manifests and bash.", **CHART),
     "manifests": string(
         "Kubernetes objects to create, as YAML text. Set one of chart, manifests and bash.", max_length=limits.DOCUMENT
     ),
-    "bash": obj(
-        "A script to run in a pod in the target cluster. Set one of chart, manifests and bash.",
-        script=string("The script.", max_length=limits.DOCUMENT),
-        image=string("Image of the container that runs the script."),
-        clusterRole=string("Cluster role bound to the pod in the target cluster."),
-        podSecurityContext=open_object("Kubernetes PodSecurityContext of the pod."),
-        securityContext=open_object("Kubernetes SecurityContext of the container."),
+    "bash": without_effect(
+        obj(
+            "A script to run in a pod in the target cluster. Set one of chart, manifests and bash.",
+            script=string("The script.", max_length=limits.DOCUMENT),
+            image=string("Image of the container that runs the script."),
+            clusterRole=string("Cluster role bound to the pod in the target cluster."),
+            podSecurityContext=open_object("Kubernetes PodSecurityContext of the pod."),
+            securityContext=open_object("Kubernetes SecurityContext of the container."),
+        ),
+        "is not supported: a deployment of such an app fails; use a chart or manifests",
     ),
     "values": string(
         "Values for the chart, as YAML text. Parameters are available as template variables.",
         max_length=limits.DOCUMENT,
     ),
     "parameters": string("Default values for the parameters, as YAML text.", max_length=limits.DOCUMENT),
-    "annotations": with_description(STRING_MAP, "Annotations for the deployed objects."),
+    "annotations": without_effect(
+        with_description(STRING_MAP, "Annotations for the deployed objects."),
+        "has no effect; set annotations in the chart or the manifests",
+    ),
 }
 
 SPEC = obj(
@@ -56,7 +62,9 @@ SPEC = obj(
     defaultNamespace=string("Default namespace for deployments of the app."),
     readme=string("Description of the app in Markdown. HTML in it is not rendered.", max_length=limits.README),
     wait=boolean("Wait until all deployed objects are ready. Defaults to false."),
-    timeout=string("Timeout of a deployment, such as `90s`. Defaults to `5m0s`."),
+    timeout=without_effect(
+        string("Timeout of a deployment, such as `90s`."), "has no effect: every deployment has the same timeout"
+    ),
     config=obj("Content of an unversioned app.", **_CONFIG),
     parameters=PARAMETERS,
     versions=array(
@@ -67,8 +75,8 @@ SPEC = obj(
         "Content of a versioned app, one entry for each version.",
         max_items=limits.VERSIONS,
     ),
-    streamContainer=open_object(
-        "DEPRECATED, stored as sent. The container whose output was shown during a deployment."
+    streamContainer=without_effect(
+        open_object("The container whose output was shown during a deployment."), "is deprecated and has no effect"
     ),
     manifests=string(
         "DEPRECATED: use config.manifests. Kubernetes objects to create, as YAML text.", max_length=limits.DOCUMENT
@@ -90,7 +98,6 @@ STATUS = open_object("Status of the app. Not a subresource: it is written with t
 FIELDS = {"spec": SPEC, "status": STATUS}
 
 _DEPRECATED = {
-    "streamContainer": "nothing reads it any more",
     "manifests": "use spec.config.manifests",
     "helm": "use spec.config.chart",
 }

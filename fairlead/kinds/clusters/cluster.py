@@ -20,7 +20,18 @@ from fairlead.kinds.fields import (
 )
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.schema import array, array_map, boolean, enum, integer, obj, open_object, string, timestamp
+from fairlead.registry.schema import (
+    array,
+    array_map,
+    boolean,
+    enum,
+    integer,
+    obj,
+    open_object,
+    string,
+    timestamp,
+    without_effect,
+)
 
 AGENT = Component("clusters", "Cluster", "agent", "service.sh/agent", "service:agents")
 """Cluster agents as authenticating components."""
@@ -141,11 +152,13 @@ SPEC = owned_spec(
     ),
     local=boolean("This is the cluster that the server runs in. At most one cluster can be local. Defaults to false."),
     networkPeer=boolean("The cluster's agent connects to the server, so no secret is needed. Defaults to false."),
-    managementNamespace=string("Namespace of the agent within the cluster. Defaults to `service-system`."),
+    managementNamespace=without_effect(
+        string("Namespace of the agent within the cluster."), "has no effect: the agent can be in any namespace"
+    ),
     unusable=boolean("No new instances are scheduled here; existing ones stay. Defaults to false."),
-    metrics=open_object("Settings of the metrics integration."),
-    opencost=open_object("Settings of the cost integration."),
-    argoCD=open_object("Settings of the Argo CD integration."),
+    metrics=without_effect(open_object("Settings of the metrics integration.")),
+    opencost=without_effect(open_object("Settings of the cost integration.")),
+    argoCD=without_effect(open_object("Settings of the Argo CD integration.")),
 )
 
 CLUSTER_HEALTH = read_only_kind(

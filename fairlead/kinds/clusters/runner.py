@@ -25,7 +25,17 @@ from fairlead.kinds.fields import (
 from fairlead.registry import limits
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.schema import Schema, array, boolean, enum, obj, open_object, string, with_description
+from fairlead.registry.schema import (
+    Schema,
+    array,
+    boolean,
+    enum,
+    obj,
+    open_object,
+    string,
+    with_description,
+    without_effect,
+)
 
 RUNNERS = "runners"
 RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "service:runners")
@@ -71,28 +81,31 @@ _POD = obj(
 
 SPEC = owned_spec(
     "Location of the runner, and access to it.",
-    clusterRef=obj(
-        "The connected cluster that the runner is deployed into. Omitted for a runner that is started elsewhere.",
-        cluster=string("Name of the connected cluster."),
-        namespace=string("Namespace within that cluster."),
-        persistentVolumeClaimTemplate=obj(
-            "The persistent volume claim for the runner's state.",
-            metadata=_METADATA,
-            spec=obj(
-                "Spec of the claim.",
-                accessModes=array(string(), "Access modes of the volume, such as `ReadWriteOnce`."),
-                storageClassName=string("Storage class. Empty means the cluster's default."),
-                storageSize=string("Size of the volume, such as `10Gi`."),
+    clusterRef=without_effect(
+        obj(
+            "The connected cluster that the runner is deployed into. Omitted for a runner that is started elsewhere.",
+            cluster=string("Name of the connected cluster."),
+            namespace=string("Namespace within that cluster."),
+            persistentVolumeClaimTemplate=obj(
+                "The persistent volume claim for the runner's state.",
+                metadata=_METADATA,
+                spec=obj(
+                    "Spec of the claim.",
+                    accessModes=array(string(), "Access modes of the volume, such as `ReadWriteOnce`."),
+                    storageClassName=string("Storage class. Empty means the cluster's default."),
+                    storageSize=string("Size of the volume, such as `10Gi`."),
+                ),
+            ),
+            podTemplate=_POD,
+            serviceTemplate=obj(
+                "The service in front of the runner.",
+                metadata=_METADATA,
+                spec=obj("Spec of the service.", type=string("Type of the service. Empty means `ClusterIP`.")),
             ),
         ),
-        podTemplate=_POD,
-        serviceTemplate=obj(
-            "The service in front of the runner.",
-            metadata=_METADATA,
-            spec=obj("Spec of the service.", type=string("Type of the service. Empty means `ClusterIP`.")),
-        ),
+        "has no effect: nothing is deployed; start the runner with `fairlead runner start`",
     ),
-    networkPeerName=string("Name of the runner in the peer network, if it is in one."),
+    networkPeerName=without_effect(string("Name of the runner in the peer network, if it is in one.")),
     endpoint=string(
         "Address for direct connections of clients: `host`, `host:port` or `https://host:port`. "
         "It is copied to workspaces as the annotation `service.sh/runner-endpoint`."

@@ -27,7 +27,18 @@ from fairlead.kinds.fields import (
 )
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
-from fairlead.registry.schema import Schema, array, boolean, enum, mapping, obj, open_object, string, with_description
+from fairlead.registry.schema import (
+    Schema,
+    array,
+    boolean,
+    enum,
+    mapping,
+    obj,
+    open_object,
+    string,
+    with_description,
+    without_effect,
+)
 
 _METADATA = obj(
     "Labels and annotations of the created objects.",
@@ -35,7 +46,18 @@ _METADATA = obj(
     annotations=with_description(STRING_MAP, "Annotations to set."),
 )
 
-_INSTANCE_TEMPLATE = obj("Metadata for the instance object.", metadata=_METADATA)
+_INSTANCE_TEMPLATE = without_effect(
+    obj("Metadata for the instance object.", metadata=_METADATA),
+    "has no effect; set labels and annotations of the instance itself",
+)
+_WORKSPACE_INSTANCE_TEMPLATE = obj(
+    "Metadata for the instance object.",
+    metadata=obj(
+        "Labels and annotations.",
+        labels=without_effect(with_description(STRING_MAP, "Labels to set."), "has no effect; set those of workspaces"),
+        annotations=with_description(STRING_MAP, "Annotations. Those of sleep mode apply to each workspace."),
+    ),
+)
 
 _INSTANCE_ACCESS = obj(
     "Permissions of users and teams in the instance.",
@@ -70,7 +92,9 @@ _CHARTS = array(
         releaseNamespace=string("Namespace to deploy to."),
         values=string("Values for the chart, as YAML text.", max_length=limits.DOCUMENT),
         wait=boolean("Wait until all deployed objects are ready. Defaults to false."),
-        timeout=string("Timeout of the wait, such as `5m0s`."),
+        timeout=without_effect(
+            string("Timeout of the wait, such as `5m0s`."), "has no effect: every deployment has the same timeout"
+        ),
     ),
     "Charts to deploy.",
     max_items=limits.DEPLOYMENTS,
@@ -108,11 +132,14 @@ VIRTUAL_CLUSTER_TEMPLATE_SPEC = obj(
         ),
         values=string("Values for the chart, as YAML text.", max_length=limits.DOCUMENT),
     ),
-    accessPoint=obj(
-        "External access to the virtual cluster.",
-        ingress=obj("Access through an ingress.", enabled=boolean("Create an ingress for it. Defaults to false.")),
+    accessPoint=without_effect(
+        obj(
+            "External access to the virtual cluster.",
+            ingress=obj("Access through an ingress.", enabled=boolean("Create an ingress for it. Defaults to false.")),
+        ),
+        "has no effect; virtual clusters are reached through the gateway",
     ),
-    forwardToken=boolean("Forward the requester's token to the virtual cluster. Defaults to false."),
+    forwardToken=without_effect(boolean("Forward the requester's token to the virtual cluster. Defaults to false.")),
     spaceTemplate=obj(
         "The space that the virtual cluster runs in.",
         metadata=_METADATA,
@@ -143,6 +170,9 @@ def _forwarding_option(credential: str) -> Schema:
     return obj(f"Forwarding of {credential} credentials.", disabled=boolean("Do not forward them. Defaults to false."))
 
 
+_NOTHING_CREATED = "has no effect: nothing is created for a workspace in a cluster"
+_GIT_CREDENTIALS = "has no effect: the clone always uses the project secret with the annotation service.sh/git-host"
+
 WORKSPACE_TEMPLATE_SPEC = obj(
     "Definition of a workspace.",
     provider=obj(
@@ -150,28 +180,49 @@ WORKSPACE_TEMPLATE_SPEC = obj(
         required=("name",),
         name=string("Name of the provider."),
         options=with_description(_VALUES, "Options of the provider by name."),
-        env=with_description(_VALUES, "Environment variables of the provider's commands."),
+        env=without_effect(
+            with_description(_VALUES, "Environment variables of the provider's commands."),
+            "has no effect; use workspaceEnv",
+        ),
     ),
-    spaceTemplate=with_description(SPACE_TEMPLATE_SPEC, "Space to create for the workspace."),
-    spaceTemplateRef=with_description(TEMPLATE_REF, "Template of the space to create for the workspace."),
-    virtualClusterTemplate=with_description(
-        VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Virtual cluster to create for the workspace."
+    spaceTemplate=without_effect(
+        with_description(SPACE_TEMPLATE_SPEC, "Space to create for the workspace."), _NOTHING_CREATED
     ),
-    virtualClusterTemplateRef=with_description(
-        TEMPLATE_REF, "Template of the virtual cluster to create for the workspace."
+    spaceTemplateRef=without_effect(
+        with_description(TEMPLATE_REF, "Template of the space to create for the workspace."), _NOTHING_CREATED
+    ),
+    virtualClusterTemplate=without_effect(
+        with_description(VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Virtual cluster to create for the workspace."),
+        _NOTHING_CREATED,
+    ),
+    virtualClusterTemplateRef=without_effect(
+        with_description(TEMPLATE_REF, "Template of the virtual cluster to create for the workspace."),
+        _NOTHING_CREATED,
     ),
     workspaceEnv=with_description(_VALUES, "Environment variables of the workspace."),
-    initEnv=with_description(_VALUES, "Environment variables during the setup of the workspace."),
-    instanceTemplate=_INSTANCE_TEMPLATE,
-    useProjectGitCredentials=boolean("Offer the project's Git credentials in the workspace. Defaults to false."),
-    useProjectSSHCredentials=boolean("Offer the project's SSH keys in the workspace. Defaults to false."),
-    gitCloneStrategy=enum(
-        "Clone strategy for Git repositories. Empty means a full clone.", "", "blobless", "treeless", "shallow"
+    initEnv=without_effect(
+        with_description(_VALUES, "Environment variables during the setup of the workspace."),
+        "has no effect; use workspaceEnv",
     ),
-    credentialForwarding=obj(
-        "Which of the user's own credentials the workspace may use.",
-        docker=_forwarding_option("container registry"),
-        git=_forwarding_option("Git"),
+    instanceTemplate=_WORKSPACE_INSTANCE_TEMPLATE,
+    useProjectGitCredentials=without_effect(
+        boolean("Offer the project's Git credentials in the workspace. Defaults to false."), _GIT_CREDENTIALS
+    ),
+    useProjectSSHCredentials=without_effect(
+        boolean("Offer the project's SSH keys in the workspace. Defaults to false."), _GIT_CREDENTIALS
+    ),
+    gitCloneStrategy=enum(
+        "Which part of the history of a Git repository is cloned. `blobless`: all commits, files when they are needed. "
+        "`treeless`: also folders when they are needed. `shallow`: one commit. Empty means a full clone.",
+        *("", "blobless", "treeless", "shallow"),
+    ),
+    credentialForwarding=without_effect(
+        obj(
+            "Which of the user's own credentials the workspace may use.",
+            docker=_forwarding_option("container registry"),
+            git=_forwarding_option("Git"),
+        ),
+        "has no effect: no credentials of the user are forwarded",
     ),
     preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
 )

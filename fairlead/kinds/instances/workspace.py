@@ -32,7 +32,16 @@ from fairlead.kinds.instances.workspace_actions import WORKSPACE_ACTIONS
 from fairlead.registry import limits
 from fairlead.registry.kind import AllowListField, Change, Column, Instance, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_subdomain_errors
-from fairlead.registry.schema import boolean, enum, obj, open_object, string, timestamp, with_description
+from fairlead.registry.schema import (
+    boolean,
+    enum,
+    obj,
+    open_object,
+    string,
+    timestamp,
+    with_description,
+    without_effect,
+)
 
 ACTIVITY_STATES = (ACTIVE, IDLE, UNKNOWN)
 
@@ -46,13 +55,22 @@ SPEC = owned_spec(
         "The runner of the workspace.",
         runner=string("Name of the runner. If empty, the server schedules the workspace. Immutable once set."),
     ),
-    target=obj(
-        "Where the workspace runs, instead of a runner.",
-        cluster=obj("A connected cluster.", name=string("Name of the cluster.")),
-        virtualCluster=obj("A virtual cluster of the project.", name=string("Name of the virtual cluster.")),
+    target=without_effect(
+        obj(
+            "Where the workspace runs, instead of a runner.",
+            cluster=obj("A connected cluster.", name=string("Name of the cluster.")),
+            virtualCluster=obj("A virtual cluster of the project.", name=string("Name of the virtual cluster.")),
+        ),
+        "is not supported: the workspace is not scheduled; use spec.runnerRef",
     ),
-    presetRef=with_description(VERSIONED_REF, "Preset that the workspace was created from."),
-    environmentRef=with_description(VERSIONED_REF, "Environment template of the workspace."),
+    presetRef=without_effect(
+        with_description(VERSIONED_REF, "Preset that the workspace was created from."),
+        "has no effect; use spec.templateRef and spec.parameters",
+    ),
+    environmentRef=without_effect(
+        with_description(VERSIONED_REF, "Environment template of the workspace."),
+        "has no effect; use spec.templateRef and spec.parameters",
+    ),
     preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
 )
 

@@ -35,6 +35,7 @@ from fairlead.registry.schema import (
     open_object,
     string,
     with_description,
+    without_effect,
 )
 
 PRINCIPAL_INFO = obj(
@@ -139,7 +140,9 @@ SPEC = owned_spec(
         obj(
             required=("kind", "name"),
             kind=enum("Whether the member is a user or a team.", "User", "Team"),
-            group=string("API group of that kind. Empty means the management group."),
+            group=without_effect(
+                string("API group of that kind."), "has no effect: members are of the management group"
+            ),
             name=string("Name of the user or team. `*` means all of them."),
             clusterRole=string("Role of the member in the project: admin, user, viewer or a custom project role."),
         ),
@@ -167,7 +170,7 @@ SPEC = owned_spec(
         "Whether instances must be created from a template.",
         disabled=boolean("Also allow instances with an inline `template`. Defaults to false."),
     ),
-    requirePreset=open_object("Whether workspaces must be created from a preset."),
+    requirePreset=without_effect(open_object("Whether workspaces must be created from a preset.")),
     quotas=obj(
         "Limits for objects of the project. Lowering a quota deletes nothing.",
         project=with_description(
@@ -186,10 +189,13 @@ SPEC = owned_spec(
         space=string("Pattern for spaces."),
         virtualCluster=string("Pattern for virtual clusters."),
     ),
-    argoCD=open_object("Settings of the Argo CD integration."),
-    vault=open_object("Settings of the Vault integration."),
-    rancher=open_object("Settings of the Rancher integration."),
-    workspace=open_object("Settings for the workspaces of the project."),
+    argoCD=without_effect(open_object("Settings of the Argo CD integration.")),
+    vault=without_effect(open_object("Settings of the Vault integration.")),
+    rancher=without_effect(open_object("Settings of the Rancher integration.")),
+    workspace=without_effect(
+        open_object("Settings for the workspaces of the project."),
+        "has no effect; put settings into the templates that the project allows",
+    ),
 )
 
 _USAGE = mapping(with_description(STRING_MAP, "Usage by resource."), max_properties=limits.SERVER_WRITTEN_ITEMS)

@@ -17,7 +17,7 @@ from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML
 from fairlead.core.errors import MAX_PROBLEMS, Invalid, MethodNotAllowed, NotFound, Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry import object_metadata, request_body
+from fairlead.registry import no_effect, object_metadata, request_body
 from fairlead.registry.kind import Catalog, Change, Kind
 from fairlead.registry.validate import Validator, build_validator
 from fairlead.registry.write_options import WriteOptions
@@ -149,6 +149,7 @@ def _validate_body(
     if not problems:
         kind.default(change)
         problems = list(islice(kind.check(change), 10 * MAX_PROBLEMS))
+        no_effect.add_warnings(change, kind.derive(no_effect.find_ineffective_fields))
     options.add_warnings(change.warnings)
     if problems:
         # kube-apiserver omits the kind for its built-in kinds, so match that.

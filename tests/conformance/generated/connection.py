@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,6 +51,10 @@ class Target:
     @property
     def root(self) -> str:
         return urlsplit(self.url).path.rstrip("/") + self.prefix
+
+
+_NO_EFFECT = re.compile(r'299 - "[^ "]+ (has no effect|is not supported|is deprecated and has no effect)\b')
+"""A warning about a field without effect. The reference serves the kinds from definitions that know nothing of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,8 @@ def _send(
 
 
 def _decode(response: http.client.HTTPResponse, data: bytes) -> Response:
-    warnings = sum(1 for name, _ in response.getheaders() if name.lower() == "warning")
+    texts = [text for name, text in response.getheaders() if name.lower() == "warning"]
+    warnings = sum(1 for text in texts if _NO_EFFECT.match(text) is None)
     media_type = (response.getheader("Content-Type") or "").lower()
     text = data.decode("utf-8", "replace")
     if "json" in media_type:

@@ -12,7 +12,8 @@ from fairlead.registry.kind import Catalog
 from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record
-from tests.harness.kind_examples import build_example, computed_cells, find_problems, find_warnings, problem_reasons
+from tests.harness.kind_examples import build_example, computed_cells, find_problems, problem_reasons
+from tests.harness.kind_warnings import find_warnings
 
 LATER = "2026-01-02T04:04:05Z"
 VALIDATOR = Validator(OWNED_ACCESS_KEY.schema())
@@ -115,7 +116,7 @@ def test_problems_of_the_scope_are_reported() -> None:
 def test_deprecated_fields_are_accepted_with_a_warning() -> None:
     assert find_warnings(build_key(parent="x", oidcLogin={"idToken": "y"})) == [
         "spec.parent is deprecated: the server sets it where it is needed",
-        "spec.oidcLogin is deprecated: use spec.identity",
+        "spec.oidcLogin is deprecated and has no effect; use spec.identity",
     ]
     assert find_warnings(build_key()) == []
 

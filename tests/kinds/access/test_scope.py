@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.core.scope import CLI_FIELD, Scope, ScopeRole, ScopeRule
-from fairlead.kinds.access.scope import SCOPE, scope_problems
+from fairlead.kinds.access.scope import SCOPE, scope_problems, scope_warnings
 from fairlead.registry.schema import obj
 from fairlead.registry.validate import Validator
 
@@ -198,3 +198,15 @@ def test_a_scope_that_was_stored_with_more_names_can_stay_or_shrink() -> None:
     large, smaller = scope_of_names(25_000), scope_of_names(24_000)
     assert not list(scope_problems(large, "spec.scope", large))
     assert not list(scope_problems(smaller, "spec.scope", large))
+
+
+def test_a_role_that_allows_nothing_causes_a_warning() -> None:
+    scope = {"roles": [{"role": "service-cli"}, {"role": "runner"}, {"role": "agent"}]}
+    assert list(scope_warnings(scope, "spec.scope")) == [
+        "spec.scope.roles[1] has no effect: only the role service-cli allows anything; name what to allow"
+    ]
+
+
+@pytest.mark.parametrize("scope", [None, {}, {"roles": [{"role": "service-cli"}]}, {"projects": [{"project": "a"}]}])
+def test_what_a_scope_allows_causes_no_warning(scope: Object | None) -> None:
+    assert list(scope_warnings(scope, "spec.scope")) == []

@@ -8,9 +8,9 @@ from tests.harness.kind_examples import (
     apply_defaults,
     build_example,
     find_problems,
-    find_warnings,
     problem_reasons,
 )
+from tests.harness.kind_warnings import find_warnings
 
 CHART = {"name": "nginx", "repoURL": "https://charts.example.com"}
 
@@ -67,9 +67,9 @@ def test_an_owner_is_a_user_or_a_team() -> None:
 def test_deprecated_fields_are_accepted_with_a_warning() -> None:
     sent = build_app(helm={"name": "nginx"}, manifests="x", streamContainer={"container": "c"})
     assert find_warnings(sent) == [
-        "spec.streamContainer is deprecated: nothing reads it any more",
         "spec.manifests is deprecated: use spec.config.manifests",
         "spec.helm is deprecated: use spec.config.chart",
+        "spec.streamContainer is deprecated and has no effect",
     ]
     assert apply_defaults(sent)["spec"]["helm"] == {"name": "nginx"}
 

@@ -1,6 +1,7 @@
 """kinds/clusters/cluster.py: secret reference and owner of clusters."""
 
-from tests.harness.kind_examples import build_change, build_example, find_problems, find_warnings, problem_reasons
+from tests.harness.kind_examples import build_change, build_example, find_problems, problem_reasons
+from tests.harness.kind_warnings import find_warnings
 
 
 def test_a_secret_reference_without_namespace_is_accepted_with_a_warning() -> None:

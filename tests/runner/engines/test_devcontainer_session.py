@@ -56,11 +56,20 @@ class Running:
 
 @pytest.fixture(scope="module")
 def running(containers: Containers) -> Iterator[Running]:
+    containers.commit("demo", {"README": "of the first commit\n"})
     url = containers.commit("demo", {".devcontainer/devcontainer.json": json.dumps(CONFIGURATION)})
     secrets = {"API_TOKEN": SECRET, "FAIRLEAD_GIT_TOKEN": "canary-of-git"}
     options = {"dotfiles": "https://127.0.0.1:9/dotfiles.git"}
     spec = WorkspaceSpec(
-        UID, "project", "demo", "ada", GitSource(url), environment={"GIVEN": "1"}, secrets=secrets, options=options
+        uid=UID,
+        namespace="project",
+        name="demo",
+        owner="ada",
+        source=GitSource(url),
+        clone_strategy="shallow",
+        environment={"GIVEN": "1"},
+        secrets=secrets,
+        options=options,
     )
     os.environ["RUNNER_CANARY"] = "canary-of-the-runner"
     engine, task = containers.engine(), RecordedTask()
@@ -78,6 +87,11 @@ async def test_a_session_is_that_of_the_remote_user_in_the_work_folder(running: 
     assert status.memory_bytes and status.started_at
     while not (await running.engine.status(UID)).disk_bytes:  # noqa: ASYNC110  # it is measured in the background
         await asyncio.sleep(0.05)
+
+
+async def test_a_shallow_clone_has_one_commit_and_the_origin_of_the_source(running: Running) -> None:
+    assert await run_lines(running, "cat README; grep -c . .git/shallow") == ["of the first commit", "1"]
+    assert await run_lines(running, "grep -c 'url = file:///.*/demo$' .git/config") == ["1"]
 
 
 async def test_dotfiles_that_cannot_be_installed_do_not_fail_the_workspace(running: Running) -> None:

@@ -84,6 +84,19 @@ async def test_files_survive_a_stop_and_not_a_delete(engine: ProcessEngine, repo
     await engine.delete(UID, RecordedTask())
 
 
+async def test_a_shallow_clone_has_one_commit_also_an_older_one(engine: ProcessEngine, repository: str) -> None:
+    folder = repository.removeprefix("file://")
+    identity = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+    for title in ("Second", "Third"):
+        command = ["git", "-C", folder, *identity, "commit", "-q", "--allow-empty", "-m", title]
+        await asyncio.to_thread(subprocess.run, command, check=True)
+    command = ["git", "-C", folder, "rev-parse", "HEAD~1"]
+    found = await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.PIPE, text=True)
+    spec = make_spec(GitSource(repository, commit=found.stdout.strip()), clone_strategy="shallow")
+    await engine.up(spec, RecordedTask())
+    assert (await run_inside(engine, UID, "git log --format=%s")).output == "Second\n"
+
+
 async def test_a_reset_fetches_the_source_again(engine: ProcessEngine, repository: str) -> None:
     await engine.up(make_spec(GitSource(repository)), RecordedTask())
     await run_inside(engine, UID, "rm README")

@@ -205,7 +205,7 @@ class Creation:
             return
         async with self.task.step("Clone", self.deadlines.clone):
             check_free_disk(self.settings)
-            fetch = plan_fetch(self.spec.source, self.settings, self.spec.secrets)
+            fetch = plan_fetch(self.spec.source, self.settings, self.spec.secrets, self.spec.clone_strategy)
             if isinstance(self.spec.source, GitSource):
                 self.task.log(f"Cloning {self.spec.source.url}\n".encode())
             binds = [factory.bind_work_folder("/work")]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from fairlead.runner.engines.clone_strategies import clone_options
 from fairlead.runner.engines.contract import (
     GIT_KNOWN_HOSTS,
     GIT_SSH_KEY,
@@ -43,13 +44,14 @@ git)
     printf '[safe]\n\tdirectory = *\n[core]\n\thooksPath = /dev/null\n' >"$HOME/.gitconfig"
     set -- -c http.followRedirects=false -c credential.helper='!f() {
         [ -z "${TOKEN:-}" ] || printf "username=%s\\npassword=%s\\n" "${GIT_USER:-git}" "$TOKEN"; }; f'
-    git "$@" clone --quiet --no-recurse-submodules ${BRANCH:+--branch "$BRANCH"} -- "$URL" /work
-    git "$@" -C /work remote set-url origin "$ORIGIN"
+    git "$@" clone --quiet --no-recurse-submodules $STRATEGY ${BRANCH:+--branch "$BRANCH"} -- "$URL" /work
+    cd /work
     if [ -n "${COMMIT:-}" ]; then
-        cd /work
-        git "$@" cat-file -e "$COMMIT^{commit}" 2>/dev/null || git "$@" fetch --quiet origin "$COMMIT"
+        git "$@" cat-file -e "$COMMIT^{commit}" 2>/dev/null || git "$@" fetch --quiet $STRATEGY origin "$COMMIT"
         git "$@" checkout --quiet --detach "$COMMIT" --
     fi
+    # At the end: a checkout may fetch what a partial clone left out.
+    git "$@" remote set-url origin "$ORIGIN"
     ;;
 folder) cp -a --no-preserve=ownership /source/. /work ;;
 esac
@@ -77,8 +79,8 @@ class Fetch:
         return "".join(lines).encode()
 
 
-def plan_fetch(source: Source, settings: Settings, secrets: Mapping[str, str]) -> Fetch:
-    """Checks the source against the settings of the runner."""
+def plan_fetch(source: Source, settings: Settings, secrets: Mapping[str, str], strategy: str = "") -> Fetch:
+    """Checks the source against the settings of the runner. `strategy` is that of the clone."""
     match source:
         case ImageSource():
             return Fetch({"KIND": "image"})
@@ -86,7 +88,9 @@ def plan_fetch(source: Source, settings: Settings, secrets: Mapping[str, str]) -
             folder = _find_allowed_folder(path, settings)
             return Fetch({"KIND": "folder"}, folder)
         case GitSource():
-            return _plan_clone(source, settings, secrets)
+            variables = {"STRATEGY": " ".join(clone_options(source, strategy))}
+            clone = _plan_clone(source, settings, secrets)
+            return Fetch({**clone.variables, **variables}, clone.folder)
 
 
 def _plan_clone(source: GitSource, settings: Settings, secrets: Mapping[str, str]) -> Fetch:

@@ -198,7 +198,7 @@ class KubernetesEngine:
         clone_settings = CloneSettings(
             self.settings.state_folder, self.settings.runner, protocols=self.settings.protocols
         )
-        fetch = plan_fetch(spec.source, clone_settings, spec.secrets)
+        fetch = plan_fetch(spec.source, clone_settings, spec.secrets, spec.clone_strategy)
         return Plan(
             spec=spec,
             options=parse_options(spec.options),

@@ -51,13 +51,14 @@ echo "Cloning $ORIGIN"
 printf '[safe]\\n\\tdirectory = *\\n[core]\\n\\thooksPath = /dev/null\\n' >"$HOME/.gitconfig"
 set -- -c http.followRedirects=false -c credential.helper='!f() {
     [ -z "${TOKEN:-}" ] || printf "username=%s\\npassword=%s\\n" "${GIT_USER:-git}" "$TOKEN"; }; f'
-git "$@" clone --quiet --no-recurse-submodules ${BRANCH:+--branch "$BRANCH"} -- "$URL" "$work/$PROJECT"
-git "$@" -C "$work/$PROJECT" remote set-url origin "$ORIGIN"
+git "$@" clone --quiet --no-recurse-submodules $STRATEGY ${BRANCH:+--branch "$BRANCH"} -- "$URL" "$work/$PROJECT"
+cd "$work/$PROJECT"
 if [ -n "${COMMIT:-}" ]; then
-    cd "$work/$PROJECT"
-    git "$@" cat-file -e "$COMMIT^{commit}" 2>/dev/null || git "$@" fetch --quiet origin "$COMMIT"
+    git "$@" cat-file -e "$COMMIT^{commit}" 2>/dev/null || git "$@" fetch --quiet $STRATEGY origin "$COMMIT"
     git "$@" checkout --quiet --detach "$COMMIT" --
 fi
+# At the end: a checkout may fetch what a partial clone left out.
+git "$@" remote set-url origin "$ORIGIN"
 rm -rf "$HOME"
 printf '%s' "$TASK" >"$fetched.new"
 mv "$fetched.new" "$fetched"

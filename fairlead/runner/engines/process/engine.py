@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from fairlead.core.findings import Finding
+from fairlead.runner.engines.clone_strategies import clone_options
 from fairlead.runner.engines.contract import (
     GIT_CREDENTIALS,
     ActivitySample,
@@ -208,11 +209,14 @@ class ProcessEngine:
         await asyncio.to_thread(shutil.rmtree, new, True)
         os.makedirs(folder, mode=0o700, exist_ok=True)
         match spec.source:
-            case GitSource(url, branch, commit):
+            case GitSource(url, branch, commit) as source:
                 if url.startswith("-") or branch.startswith("-") or commit.startswith("-"):
                     raise EngineError(Reason.SOURCE_REFUSED, f"{url!r} is not the URL of a repository")
                 chosen = ["--branch", branch] if branch else []
-                await _run_git(["clone", "--quiet", *chosen, "--", url, str(new)], task)
+                part = clone_options(source, spec.clone_strategy)
+                await _run_git(["clone", "--quiet", *part, *chosen, "--", url, str(new)], task)
+                if commit and part:
+                    await _run_git(["-C", str(new), "fetch", "--quiet", *part, "origin", commit], task)
                 if commit:
                     await _run_git(["-C", str(new), "checkout", "--quiet", "--detach", commit, "--"], task)
             case FolderSource(path):

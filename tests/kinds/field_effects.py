@@ -1,0 +1,123 @@
+"""Where the product reads each field that clients may set.
+
+By reader, a file of the product: the fields that it acts on or shows, as patterns of `Kind.path`, where `*` stands for
+any text, and `[]` and `{}` for the entries of lists and maps. A field may have several readers. One that nothing reads
+is declared with `without_effect` instead. `test_field_effects.py` checks that each field has one or the other, and that
+the reader of a field contains its name.
+"""
+
+DESCRIPTIVE = """
+    *.spec.displayName *.spec.description *.spec.access[].name OwnedAccessKey.spec.identity.username
+    OwnedAccessKey.spec.identity.preferredUsername OwnedAccessKey.spec.identity.email
+    OwnedAccessKey.spec.identity.emailVerified
+"""
+"""What describes an object to its readers, or records what a login was made of: it is shown, and that is its effect."""
+
+READERS = {
+    # Permissions, and what every kind has
+    "fairlead/authz/ownership.py": """
+        *.spec.owner.user *.spec.owner.team *.spec.access[].users *.spec.access[].teams *.spec.access[].verbs
+        *.spec.access[].subresources
+    """,
+    # Users, teams and their keys
+    "fairlead/kinds/access/users.py": "User.spec.email User.spec.username Team.spec.username",
+    "fairlead/authn/principals.py": """
+        User.spec.groups User.spec.ssoGroups Team.spec.users Team.spec.groups Team.spec.disabled User.spec.disabled
+    """,
+    "fairlead/authn/sso/users.py": "User.spec.subject User.spec.issuer",
+    "fairlead/authn/sso/policy.py": "User.spec.ssoIdentity.*",
+    "fairlead/console/static/pages/access/user.js": "User.spec.icon",
+    "fairlead/authn/password_store.py": "User.spec.passwordRef.*",
+    "fairlead/authn/token_issuer.py": "User.spec.tokenGeneration DirectClusterEndpointToken.spec.ttl",
+    "fairlead/authn/access_keys.py": """
+        OwnedAccessKey.spec.user OwnedAccessKey.spec.team OwnedAccessKey.spec.subject OwnedAccessKey.spec.groups
+        OwnedAccessKey.spec.disabled OwnedAccessKey.spec.parent
+    """,
+    "fairlead/admission/access_keys.py": "OwnedAccessKey.spec.key OwnedAccessKey.spec.type",
+    "fairlead/domain/key_lifetime.py": "OwnedAccessKey.spec.ttl OwnedAccessKey.spec.ttlAfterLastActivity",
+    "fairlead/authn/sso/refresh.py": """
+        OwnedAccessKey.spec.identity.userId OwnedAccessKey.spec.identity.connector
+        OwnedAccessKey.spec.identity.connectorData OwnedAccessKey.spec.identity.identityRefresh
+    """,
+    "fairlead/authn/login_sessions.py": "OwnedAccessKey.spec.identity.extraClaims",
+    "fairlead/kinds/access/access_key.py": "OwnedAccessKey.spec.oidcProvider.clientId",
+    "fairlead/core/scope.py": """
+        *.spec.scope.allowServiceCli *.spec.scope.projects[].project *.spec.scope.spaces[].* *.spec.scope.rules[].*
+        *.spec.scope.virtualClusters[].* *.spec.scope.clusters[].cluster *.spec.scope.roles[].role
+    """,
+    # Projects and their secrets
+    "fairlead/authz/project_members.py": """
+        Project.spec.members[].kind Project.spec.members[].name Project.spec.members[].clusterRole
+    """,
+    "fairlead/admission/allow_lists.py": """
+        Project.spec.allowedClusters[].name Project.spec.allowedRunners[].name Project.spec.allowedTemplates[].*
+    """,
+    "fairlead/admission/instances.py": "Project.spec.requireTemplate.disabled",
+    "fairlead/admission/quotas.py": "Project.spec.quotas.project Project.spec.quotas.user",
+    "fairlead/controllers/instances/spaces.py": """
+        Project.spec.namespacePattern.space SpaceInstance.spec.clusterRef.*
+        Space*.template.objects
+    """,
+    "fairlead/controllers/instances/virtual_clusters.py": """
+        Project.spec.namespacePattern.virtualCluster VirtualCluster*.template.objects
+        VirtualCluster*.spaceTemplate.objects VirtualClusterInstance.spec.networkPeer
+        VirtualClusterInstance.spec.external
+    """,
+    "fairlead/subresources/workspaces/credentials.py": """
+        ProjectSecret.spec.data SharedSecret.spec.data DevPodWorkspace*.valueFrom.*
+    """,
+    # Clusters and runners
+    "fairlead/upstream/clusters.py": "Cluster.spec.config.* VirtualClusterInstance.spec.config.*",
+    "fairlead/controllers/clusters/local_cluster.py": "Cluster.spec.local",
+    "fairlead/controllers/clusters/clusters.py": "Cluster.spec.networkPeer",
+    "fairlead/controllers/instances/remote_instance.py": "Cluster.spec.unusable",
+    "fairlead/kinds/clusters/runner.py": "Runner.spec.unusable",
+    "fairlead/controllers/workspaces/scheduling.py": """
+        Runner.spec.endpoint Runner.spec.endpointFingerprint DevPodWorkspaceInstance.spec.runnerRef.runner
+    """,
+    "fairlead/app/dynamic_config.py": "Config.spec.raw",
+    # Templates, their parameters and versions
+    "fairlead/domain/parameters.py": """
+        *.parameters[].variable *.parameters[].type *.parameters[].options *.parameters[].min *.parameters[].max
+        *.parameters[].defaultValue *.parameters[].required *.parameters[].validation *.parameters[].invalidation
+        *Instance.spec.parameterSecrets
+    """,
+    "fairlead/console/static/widgets/form/parameters.js": """
+        *.parameters[].label *.parameters[].description *.parameters[].placeholder *.parameters[].section
+    """,
+    "fairlead/domain/template_resolution.py": """
+        *Instance.spec.parameters *.spec.templateRef.name *.spec.templateRef.version *Template.spec.versions[].version
+    """,
+    "fairlead/controllers/instances/templates.py": "*.spec.templateRef.syncOnce",
+    "fairlead/controllers/instances/remote_namespace.py": "*.template.metadata.* *.template.spaceTemplate.metadata.*",
+    "fairlead/controllers/instances/role_bindings.py": "*.template.access.* *.spec.extraAccessRules[].*",
+    "fairlead/controllers/apps/template_releases.py": """
+        *.charts[].releaseName *.charts[].releaseNamespace *.charts[].values *.charts[].wait *.apps[].*
+    """,
+    "fairlead/controllers/helm/chart.py": """
+        *.charts[].name *.charts[].repoURL *.charts[].version *.charts[].username *.charts[].password
+        *.helmRelease.chart.* App.spec.*.chart.* App.spec.versions[].chart.*
+    """,
+    "fairlead/controllers/instances/vcluster_release.py": """
+        *.helmRelease.values VirtualClusterInstance.spec.clusterRef.namespace
+        VirtualClusterInstance.spec.clusterRef.virtualCluster
+    """,
+    "fairlead/controllers/instances/prerequisites.py": "VirtualClusterInstance.spec.clusterRef.cluster",
+    # Workspaces
+    "fairlead/runner/desired.py": """
+        DevPodWorkspace*.template.provider.name DevPodWorkspace*.template.provider.options{}.value
+        DevPodWorkspace*.template.workspaceEnv{}.value DevPodWorkspace*.template.gitCloneStrategy
+    """,
+    "fairlead/domain/sleep_mode.py": "DevPodWorkspace*.template.instanceTemplate.metadata.annotations",
+    "fairlead/subresources/workspaces/waking.py": "DevPodWorkspace*.preventWakeUpOnConnection",
+    # Apps
+    "fairlead/domain/app_resolution.py": """
+        App.spec.config.manifests App.spec.config.values App.spec.config.parameters App.spec.versions[].manifests
+        App.spec.versions[].values App.spec.versions[].parameters App.spec.versions[].version App.spec.manifests
+        App.spec.helm.* AppInstance.spec.appRef.name AppInstance.spec.appRef.version AppInstance.spec.parameters
+    """,
+    "fairlead/admission/apps.py": "App.spec.clusters App.spec.defaultNamespace",
+    "fairlead/controllers/apps/app_instances.py": "App.spec.wait AppInstance.spec.releaseName",
+    "fairlead/controllers/apps/targets.py": "AppInstance.spec.target.*",
+    "fairlead/console/static/pages/apps/app.js": "App.spec.icon App.spec.readme App.spec.recommendedApp",
+}
