@@ -95,6 +95,20 @@ def test_object_names_are_escaped_in_the_path(fake: FakeServer, client: Client) 
             client.get("users", name)
 
 
+def test_an_empty_name_never_means_all_objects(fake: FakeServer, client: Client) -> None:
+    calls = (
+        lambda: client.get("projects", ""),
+        lambda: client.delete("projects", ""),
+        lambda: client.patch("projects", "", {}),
+        lambda: client.invoke_action("projects", "", "migrate", {}),
+        lambda: client.send("DELETE", client.core_path("secrets", "", namespace="default")),
+    )
+    for call in calls:
+        with pytest.raises(ClientError, match="name of the object is empty"):
+            call()
+    assert fake.requests == []
+
+
 def test_a_status_becomes_an_error_with_its_code_reason_and_causes(fake: FakeServer, client: Client) -> None:
     causes = [{"field": "spec.ttl", "reason": "FieldValueInvalid", "message": "too long"}, "odd"]
     fake.on("POST", f"{M}/users", (422, failure_status(422, "Invalid", 'User "a" is invalid', causes=causes)))
