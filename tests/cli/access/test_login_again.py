@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.client.contexts import Login, save_contexts
+from fairlead.client.errors import UNKNOWN_KEY, UNKNOWN_KEY_ADVICE
 from fairlead.core.crypto.certificates import ensure_certificates
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import KEY, M, build_object, failure_status
@@ -72,7 +73,7 @@ def test_a_stored_ca_that_no_longer_fits_can_be_replaced(again: CliFixture, tmp_
     assert other is not None
     change_login(again, authority=other.read_text())
     result = again.run("login", "--key-stdin", stdin=KEY)
-    advice = "not signed by the configured CA; specify the right one with `fairlead login --ca-file`"
+    advice = "if you trust it, log in again with `fairlead login --ca-file`"
     assert (result.code, advice in result.err) == (1, True), result.err
     assert not again.fake.requests
     again.use_terminal(KEY)
@@ -138,7 +139,7 @@ def test_an_expired_login_says_since_when_and_what_to_run(again: CliFixture) -> 
     result = again.run("whoami")
     assert result.err == "fairlead: the key of the login 'test' expired 2m ago; log in again with `fairlead login`\n"
     change_login(again, expires=(expired + timedelta(hours=1)).isoformat())
-    assert again.run("whoami").err == "fairlead: invalid bearer token; log in again with `fairlead login`\n"
+    assert again.run("whoami").err == f"fairlead: {UNKNOWN_KEY}; {UNKNOWN_KEY_ADVICE}\n"
 
 
 def test_the_advice_names_a_login_that_is_not_the_current_one(again: CliFixture) -> None:
