@@ -28,10 +28,7 @@ ADVICE = {
 UNAUTHORIZED_CODE = 401
 UNKNOWN_KEY = "invalid bearer token"
 """What a server says about a key that it does not know."""
-UNKNOWN_KEY_ADVICE = (
-    "the key of the login was revoked or replaced, or is of a former installation; log in again with `fairlead login`, "
-    "or with `fairlead login --kubeconfig FILE`, where FILE is admin.kubeconfig in the data folder of the server"
-)
+UNKNOWN_KEY_CAUSES = "it was revoked or replaced, or is of a former installation of the server"
 FORBIDDEN_ADVICE = "`fairlead whoami` shows your user and groups"
 CA_FILE_ADVICE = (
     "with `fairlead login --ca-file` or FAIRLEAD_CA_FILE (the server's own CA is tls/ca.crt in its data directory)"
@@ -68,8 +65,6 @@ class ApiStatusError(ClientError):
         # Other Forbidden messages say what to change. "User X cannot" may surprise a user who is not aware of being X.
         if reason == "Forbidden" and " cannot " in message:
             advice = FORBIDDEN_ADVICE
-        if message == UNKNOWN_KEY:
-            advice = UNKNOWN_KEY_ADVICE
         super().__init__(f"{message}; {advice}" if advice else message)
         self.code = code
         self.reason = reason
@@ -143,7 +138,7 @@ def _certificate_error(url: str, error: ssl.SSLCertVerificationError, has_custom
         )
     if code in _UNKNOWN_AUTHORITY and has_custom_ca:
         return CertificateError(
-            f"{url}: the server's certificate is not signed by the CA of the login: the server was installed anew, has "
+            f"{url}: the server's certificate is not signed by the configured CA: the server was installed anew, has "
             f"another certificate, or is another server; if you trust it, log in again {CA_FILE_ADVICE}",
             unknown_authority=True,
         )
