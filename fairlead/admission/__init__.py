@@ -21,10 +21,11 @@
     server_objects                              Secrets and Leases that the server keeps for itself
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fairlead.core.errors import ApiError, Invalid
+from fairlead.core.errors import ADMISSION, ApiError, Invalid
 from fairlead.core.objects import name_of
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
@@ -61,6 +62,12 @@ def is_resource(kind: Kind, group: str, *plurals: str) -> bool:
     return kind.group == group and kind.plural in plurals
 
 
+def rule_name(rule: Rule) -> str:
+    """The name of a rule, from its function, factory or class: `enforce_allow_lists` is "enforce-allow-lists"."""
+    name = str(getattr(rule, "__qualname__", type(rule).__name__)).partition(".")[0]
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().replace("_", "-")
+
+
 class AdmissionChain:
     """Runs the admission rules in order.
 
@@ -86,7 +93,8 @@ class AdmissionChain:
         try:
             for rule in chosen:
                 await rule(change, self._registry)
-        except ApiError:
+        except ApiError as error:
+            error.refused_by = error.refused_by or f"{ADMISSION}/{rule_name(rule)}"
             raise
         except Exception:
             # Rules see objects before the schema rejects them, and may fail on a value of the wrong type.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import orjson
 
 from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.errors import Forbidden, Invalid, Problem
+from fairlead.core.errors import QUOTA, Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.key_lifetime import (
@@ -96,7 +96,8 @@ async def _enforce_limits(change: Change, registry: Registry, usage: OwnerUsageI
         await registry.view.wait_current()
     why = _try_reserve(change, registry, usage.get(owner), limits)
     if why is not None:
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        kind = change.kind
+        raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why, refused_by=QUOTA)
 
 
 def _owner_of(key: Object) -> Owner | None:

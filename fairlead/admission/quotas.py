@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fairlead.admission import Rule, applies_to
-from fairlead.core.errors import Forbidden
+from fairlead.core.errors import QUOTA, Forbidden
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.domain.quotas import ACTIVE_SUFFIX, QuotaOwner, parse_limit, quota_keys, quota_limits, quota_owner
 from fairlead.registry import write_locks
@@ -75,7 +75,8 @@ async def _enforce(change: Change, registry: Registry, prefix: str, usage_index:
         await registry.view.wait_current()
     why = _try_reserve(change, registry, name, usage_index)
     if why is not None:
-        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        kind = change.kind
+        raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why, refused_by=QUOTA)
 
 
 def _try_reserve(change: Change, registry: Registry, project: str, usage_index: "_UsageIndex") -> str | None:

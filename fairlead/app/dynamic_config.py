@@ -11,9 +11,10 @@ from fairlead.authn.token_issuer import Lifetimes
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME, parse_settings
+from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import server_write_options
+from fairlead.registry.write_options import SERVER_MANAGER, server_write_options
 from fairlead.server.audit.policy import LEVELS, NONE
 from fairlead.settings import Settings
 from fairlead.settings.values import ON
@@ -82,12 +83,29 @@ class DynamicConfig:
 
 
 async def ensure_config(registry: Registry, api_group: str) -> None:
-    """Creates the Config if it does not exist."""
+    """Creates the Config if it does not exist. It has no settings, so that the first server-side apply of some is no
+    conflict with the server."""
     configs = registry.resource(api_group, CONFIG.plural)
-    if configs.get_cached("", CONFIG_NAME) is not None:
+    existing = configs.get_cached("", CONFIG_NAME)
+    if existing is not None:
+        if _owns_empty_settings(decode(existing)):
+            await configs.modify("", CONFIG_NAME, _remove_empty_settings, server_write_options())
         return
     body = {"apiVersion": configs.kind.api_version, "kind": "Config", "metadata": {"name": CONFIG_NAME}}
     try:
-        await configs.create({**body, "spec": {"raw": ""}}, "", server_write_options())
+        await configs.create({**body, "spec": {}}, "", server_write_options())
     except AlreadyExists:
         return  # another replica was faster
+
+
+def _owns_empty_settings(config: Object) -> bool:
+    """Whether the Config is as earlier versions created it: with settings that are empty, and owned by the server."""
+    managers = get_path(config, "metadata.managedFields") or ()
+    owners = {each.get("manager") for each in managers if "f:raw" in (get_path(each, "fieldsV1.f:spec") or ())}
+    return get_path(config, "spec.raw") == "" and owners == {SERVER_MANAGER}
+
+
+def _remove_empty_settings(config: Object) -> Object:
+    if not _owns_empty_settings(config):
+        return config  # changed meanwhile
+    return {**config, "spec": {name: value for name, value in config["spec"].items() if name != "raw"}}

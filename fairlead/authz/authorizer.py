@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, Authorize, Decision, RequestInfo
-from fairlead.core.errors import Details, Forbidden, qualified_resource, quote_value
+from fairlead.core.errors import AUTHORIZATION, SCOPE, Details, Forbidden, qualified_resource, quote_value
 from fairlead.core.user import User
 from fairlead.storage.view.view import Entry
 
@@ -203,18 +203,19 @@ def step_name(authorizer: Authorizer) -> str:
 def forbidden_error(user: User, target: RequestInfo, decision: Decision) -> Forbidden:
     """The 403 error with the wording of Kubernetes. It does not reveal whether the object exists."""
     reason = decision.reason
+    refused_by = SCOPE if decision.is_about_scope else AUTHORIZATION
     if target.gateway is not None and not decision.is_about_inner:
         target = target.gateway
     if not target.is_resource:
         message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
-        return Forbidden(f"{message}: {reason}" if reason else message)
+        return Forbidden(f"{message}: {reason}" if reason else message, refused_by=refused_by)
     resource = f"{target.resource}/{target.subresource}" if target.subresource else target.resource
     where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
     what = f"{qualified_resource(target.resource, target.group)}{f' {quote_value(target.name)}' if target.name else ''}"
     who = f'User "{user.name}" cannot {target.verb} resource "{resource}" in API group "{target.group}" {where}'
     message = f"{what} is forbidden: {who}"
     details = Details(target.name, target.group, target.resource)
-    return Forbidden(f"{message}: {reason}" if reason else message, details)
+    return Forbidden(f"{message}: {reason}" if reason else message, details, refused_by)
 
 
 # --- gateway access ---

@@ -67,6 +67,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("team", "fairlead.cli.access.team:group", "Manage teams and their members."),
     CommandEntry("trust", "fairlead.cli.access.trust:group", "Trust tokens of CI systems and clusters."),
     CommandEntry("sso", "fairlead.cli.access.sso:group", "Try the rules of single sign-on."),
+    CommandEntry("config", "fairlead.cli.access.config:group", "Show and change settings while the server runs."),
     CommandEntry("runner", "fairlead.cli.resources.runner:group", "Manage and run runners, and their keys."),
     CommandEntry("who-can", "fairlead.cli.access.permissions:who_can", "List who may perform an action."),
     CommandEntry("audit", "fairlead.cli.access.audit:group", "Show who did what, and what was denied."),

@@ -192,6 +192,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead runner start local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",
     ),
     "runner doctor": ("fairlead runner doctor local",),
+    "config show": ("fairlead config show",),
+    "config set": (
+        "fairlead config set auth.loginAccessKeyTTLSeconds=86400",
+        "fairlead config set auth.password.disabled=true audit.level=Request",
+    ),
+    "config unset": ("fairlead config unset auth.password.disabled",),
     "runner install": (
         "fairlead runner install local --write",
         "fairlead runner install local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",

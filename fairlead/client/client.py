@@ -107,7 +107,8 @@ class Client:
         self._http.close()
 
     def get(self, plural: str, name: str, subresource: str = "", *, namespace: str = "") -> Object:
-        return self.send("GET", self.path(plural, name, subresource, namespace=namespace))
+        names = (name, subresource) if subresource else (name,)
+        return self.send("GET", self.path(plural, *names, namespace=namespace))
 
     def list(self, plural: str, *, namespace: str = "", labels: str = "", fields: str = "") -> Iterator[Object]:
         """Yields all objects, in pages of one consistent snapshot. `labels` and `fields` are Kubernetes selectors."""
@@ -175,11 +176,11 @@ class Client:
         return status
 
     def path(self, plural: str, *names: str, namespace: str = "") -> str:
-        """Path of a resource in the management group. Empty names are omitted."""
+        """Path of a resource in the management group. Raises ClientError for an empty name."""
         return build_path(f"{MANAGEMENT}/apis/{self.group}/{VERSION}", namespace, plural, *names)
 
     def core_path(self, plural: str, *names: str, namespace: str = "") -> str:
-        """Path of a resource in the core group, such as Secrets, for `send`."""
+        """Path of a resource in the core group, such as Secrets, for `send`. Raises ClientError for an empty name."""
         return build_path(f"{MANAGEMENT}/api/v1", namespace, plural, *names)
 
     def send(
@@ -365,14 +366,17 @@ def is_loopback(host: str) -> bool:
 
 
 def build_path(root: str, namespace: str, *names: str) -> str:
-    """Path of a resource below a group version. Empty names are omitted."""
+    """Path of a resource below a group version. Raises ClientError for an empty name: the path without it is that of
+    all objects, and a DELETE would delete them all."""
     scope = ("namespaces", namespace) if namespace else ()
-    return "/".join((root, *(quote_segment(name) for name in (*scope, *names) if name)))
+    return "/".join((root, *(quote_segment(name) for name in (*scope, *names))))
 
 
 def quote_segment(name: str) -> str:
     """Percent-encodes a name as a path segment."""
-    if not name or name in (".", ".."):
+    if not name:
+        raise ClientError("the name of the object is empty; use a name as shown in lists")
+    if name in (".", ".."):
         raise ClientError(f"{name!r} is not a valid object name; use a name as shown in lists")
     try:
         return quote(name, safe="")

@@ -40,7 +40,8 @@ class ApiResource:
     def path(self, name: str = "", namespace: str = "") -> str:
         """Path of an object for `Client.send`, or of all objects."""
         root = f"{MANAGEMENT}/{'apis' if self.group else 'api'}/{self.api_version}"
-        return build_path(root, namespace, self.plural, name)
+        names = (self.plural, name) if name else (self.plural,)
+        return build_path(root, namespace, *names)
 
     def __str__(self) -> str:
         name = f"{self.plural}.{self.group}" if self.group else self.plural

@@ -25,6 +25,10 @@ ADVICE = {
     "TooManyRequests": "try again in a moment",
     "Unauthorized": "log in again with `fairlead login`",
 }
+UNAUTHORIZED_CODE = 401
+UNKNOWN_KEY = "invalid bearer token"
+"""What a server says about a key that it does not know."""
+UNKNOWN_KEY_CAUSES = "it was revoked or replaced, or is of a former installation of the server"
 FORBIDDEN_ADVICE = "`fairlead whoami` shows your user and groups"
 CA_FILE_ADVICE = (
     "with `fairlead login --ca-file` or FAIRLEAD_CA_FILE (the server's own CA is tls/ca.crt in its data directory)"
@@ -75,6 +79,8 @@ class ApiStatusError(ClientError):
         except Malformed:
             status = None
         if not isinstance(status, dict) or not isinstance(message := status.get("message"), str):
+            if code == UNAUTHORIZED_CODE:  # discovery answers as plain text, which kubectl shows
+                return ApiStatusError(code, "Unauthorized", UNKNOWN_KEY)
             return ApiStatusError(
                 code, "", f"{url} responded with status {code} and no message; is it a Fairlead server?"
             )
@@ -132,8 +138,8 @@ def _certificate_error(url: str, error: ssl.SSLCertVerificationError, has_custom
         )
     if code in _UNKNOWN_AUTHORITY and has_custom_ca:
         return CertificateError(
-            f"{url}: the server's certificate is not signed by the configured CA; specify the right one "
-            f"{CA_FILE_ADVICE}",
+            f"{url}: the server's certificate is not signed by the configured CA: the server was installed anew, has "
+            f"another certificate, or is another server; if you trust it, log in again {CA_FILE_ADVICE}",
             unknown_authority=True,
         )
     if code in _UNKNOWN_AUTHORITY:

@@ -96,6 +96,24 @@ def kubeconfig_paths(path: Path | None, environment: Mapping[str, str] = os.envi
     return listed or [Path("~/.kube/config").expanduser()]
 
 
+def paths_with_context(context: str | None, environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """The files that kubectl would use, or ~/.kube/config if only that has the context: $KUBECONFIG may have been set
+    for something else meanwhile."""
+    listed = kubeconfig_paths(None, environment)
+    default = Path("~/.kube/config").expanduser()
+    if context and default not in listed and not _has_context(listed, context) and _has_context([default], context):
+        return [default]
+    return listed
+
+
+def _has_context(paths: Sequence[Path], context: str) -> bool:
+    return _find_section(_read_files(paths), "contexts", "context", context) is not None
+
+
+def _read_files(paths: Sequence[Path]) -> list[tuple[Path, Object]]:
+    return [(path, parse_kubeconfig(path, content)) for path in paths if (content := read_file(path)) is not None]
+
+
 def export_context(paths: Sequence[Path], context: str | None) -> ExportedKubeconfig:
     """Exports the named context, else the current one. Raises NotExportable, ClientError and FileProblem."""
     from fairlead.core import yaml
@@ -118,7 +136,7 @@ def export_context(paths: Sequence[Path], context: str | None) -> ExportedKubeco
 
 
 def find_context(paths: Sequence[Path], context: str | None) -> KubeconfigContext:
-    files = [(path, parse_kubeconfig(path, content)) for path in paths if (content := read_file(path)) is not None]
+    files = _read_files(paths)
     if not files:
         raise MissingFile(f"{paths[0]}: no such file; specify a kubeconfig with --kubeconfig")
     name = context or next((str(each["current-context"]) for _, each in files if each.get("current-context")), "")

@@ -90,12 +90,13 @@ class Decision:
     """The result of an authorization: allow or deny, with the reason.
 
     `is_about_inner` applies to requests through a gateway: the decision is about the inner request, not about using the
-    gateway.
+    gateway. `is_about_scope` is set if the scope of the access key decided, and not the permissions of the user.
     """
 
     allowed: bool
     reason: str = ""
     is_about_inner: bool = False
+    is_about_scope: bool = False
 
 
 Authorize = Callable[[User, RequestInfo], Decision]

@@ -42,6 +42,18 @@ MAX_MESSAGE_CHARS = 256 * 1024
 _MORE_PROBLEMS = "and more problems; fix these first"
 
 
+AUTHENTICATION = "authentication"
+AUTHORIZATION = "authorization"
+SCOPE = "scope"
+ADMISSION = "admission"
+QUOTA = "quota"
+GATEWAY = "gateway"
+CLUSTER = "cluster"
+ENDPOINT = "endpoint"
+"""What refuses a request with 401 or 403, for the audit log; `core/refusals.py` notes it. A rule of admission adds its
+name: `admission/enforce-allow-lists`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One invalid field, with Kubernetes' reasons and messages. Use the factories below."""
@@ -153,6 +165,8 @@ class ApiError(Exception):
         super().__init__(message)
         self.message = truncate(message, MAX_MESSAGE_CHARS)
         self.details = details or Details()
+        self.refused_by = ""
+        """What refused the request, for errors with the code 401 or 403: one of the words above."""
 
 
 class BadRequest(ApiError):
@@ -164,15 +178,22 @@ class Unauthorized(ApiError):
 
     def __init__(self, message: str = "Unauthorized") -> None:
         super().__init__(message)
+        self.refused_by = AUTHENTICATION
 
 
 class Forbidden(ApiError):
     code, reason = 403, "Forbidden"
 
+    def __init__(self, message: str, details: Details | None = None, refused_by: str = "") -> None:
+        super().__init__(message, details)
+        self.refused_by = refused_by
+
     @staticmethod
-    def of(plural: str, group: str, name: str, detail: str, problems: Sequence[Problem] = ()) -> Forbidden:
+    def of(
+        plural: str, group: str, name: str, detail: str, problems: Sequence[Problem] = (), refused_by: str = ""
+    ) -> Forbidden:
         message = f'{qualified_resource(plural, group)} "{name}" is forbidden: {detail}'
-        return Forbidden(message, Details(name, group, plural, problems=problems))
+        return Forbidden(message, Details(name, group, plural, problems=problems), refused_by)
 
 
 class NotFound(ApiError):

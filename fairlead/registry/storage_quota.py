@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fairlead.core.errors import Forbidden
+from fairlead.core.errors import QUOTA, Forbidden
 from fairlead.core.objects import metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIXES, User
 from fairlead.registry import limits
@@ -137,7 +137,8 @@ class StorageQuota:
             await self._view.wait_current()
         why = self._try_reserve(change, additions)
         if why is not None and not self._writers.is_privileged(change.user):
-            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            kind = change.kind
+            raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why, refused_by=QUOTA)
 
     def _try_reserve(self, change: Change, additions: list[Addition]) -> str | None:
         """Returns why a limit is exceeded. If none is, adds the locks and returns None.

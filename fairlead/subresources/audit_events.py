@@ -138,7 +138,8 @@ class AuditEvents:
             target = replace(call.target, name=selected_name(selector))
             if not self._sources.is_within_scope(user, target):
                 # A filter checks the scope for each object. Here it must allow the whole list, or the selected event.
-                raise forbidden_error(user, call.target, Decision(False, "the scope allows only some audit events"))
+                decision = Decision(False, "the scope allows only some audit events", is_about_scope=True)
+                raise forbidden_error(user, call.target, decision)
             own = _requester(user)
         allowed = ("metadata.name", *request.kind.selectable, *VIRTUAL_FIELDS)
         return build_query(parse_fields(selector, allowed), own, self._sources.clock.now())

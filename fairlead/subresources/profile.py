@@ -17,7 +17,7 @@ from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.principals import USERS
 from fairlead.authz.name_index import is_user
 from fairlead.core.call import MANAGEMENT, Authorize, RequestInfo
-from fairlead.core.errors import Details, Forbidden, Invalid, Problem
+from fairlead.core.errors import SCOPE, Details, Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import ADMIN_GROUPS, User
 from fairlead.registry.codec import decode
@@ -82,7 +82,8 @@ class ProfileHandler:
         self, request: ActionRequest, user: Object, password: str, *, needs_current: bool
     ) -> None:
         if request.user.scope is not None:
-            raise Forbidden("an access key with a scope cannot set a password; use one without, or sign in")
+            reason = "an access key with a scope cannot set a password; use one without, or sign in"
+            raise Forbidden(reason, refused_by=SCOPE)
         self.passwords.check_local(user)
         self.passwords.check_strength(request.name, password)
         current = request.body.get("currentPassword")

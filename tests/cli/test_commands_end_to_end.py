@@ -313,7 +313,7 @@ def test_deleting_a_project_prints_what_it_waits_for(cli: CliFixture, server: Se
     with open_admin_client(server) as client:
         body = {"kind": "SpaceInstance", "metadata": metadata, "spec": {"template": {}}}
         client.create("spaceinstances", body, namespace="service-p-held")
-        deleting = fairlead("project", "delete", "held", "--yes", **build_environment(cli))
+        deleting = fairlead("project", "delete", "held", "--yes", "-v", **build_environment(cli))
         assert deleting.stderr
         lines = iter(deleting.stderr.readline, "")
         assert any("waiting for 1 spaceinstance" in line and "example.com/held" in line for line in lines)
@@ -371,7 +371,7 @@ def test_a_workspace_is_created_from_a_template_and_waited_for(
         result = cli.run(*command, "--parameter", "size=large")
         assert result.code == 1
         assert "size" in result.err
-        waiting = fairlead(*command, "--parameter", "size=3", "--wait", "-o", "name", **build_environment(cli))
+        waiting = fairlead(*command, "--parameter", "size=3", "--wait", "-v", "-o", "name", **build_environment(cli))
         assert waiting.stderr
         assert any("desk is Pending" in line for line in iter(waiting.stderr.readline, ""))
         path = client.path("devpodworkspaceinstances", "desk", "status", namespace="service-p-yard")
@@ -381,7 +381,7 @@ def test_a_workspace_is_created_from_a_template_and_waited_for(
     assert (waiting.returncode, out) == (0, "devpodworkspaceinstance/desk\n"), err
     row = expect_success(cli.run("workspace", "list", "--project", "yard")).splitlines()[1].split()
     assert (row[:4], row[5:7]) == (["desk", "yard", "Running", "-"], ["python@1.x.x", "dock"])
-    deleting = fairlead("workspace", "delete", "desk", "--project", "yard", "--yes", **build_environment(cli))
+    deleting = fairlead("workspace", "delete", "desk", "--project", "yard", "--yes", "-v", **build_environment(cli))
     assert deleting.stderr
     assert any("waiting for the runner dock" in line for line in iter(deleting.stderr.readline, ""))
     with open_admin_client(server) as client:

@@ -86,17 +86,28 @@ def test_what_is_missing_is_created_again(cli: CliFixture, client: Client) -> No
     assert expect_success(cli.run("demo")) == "app/backup\n"
 
 
+def test_the_demo_works_beside_the_objects_of_the_readme(cli: CliFixture, client: Client) -> None:
+    """README creates the user ada and the project demo first."""
+    client.create("users", {"kind": "User", "metadata": {"name": "ada"}, "spec": {}})
+    client.create("projects", {"kind": "Project", "metadata": {"name": "demo"}, "spec": {}})
+    expect_success(cli.run("demo"))
+    assert client.get("users", "ada")["metadata"].get("labels") is None
+    expect_success(cli.run("demo", "--remove", "--yes"))
+    client.delete("users", "ada")
+    client.delete("projects", "demo")
+
+
 def test_an_object_of_the_same_name_stops_the_command_before_anything_is_created(
     cli: CliFixture, client: Client
 ) -> None:
-    client.create("ownedaccesskeys", {"kind": "OwnedAccessKey", "metadata": {"name": "ada-laptop"}, "spec": {}})
+    client.create("ownedaccesskeys", {"kind": "OwnedAccessKey", "metadata": {"name": "barbara-laptop"}, "spec": {}})
     before = list_names(client)
     result = cli.run("demo")
     assert (result.code, result.out) == (1, "")
-    assert "ownedaccesskey/ada-laptop exists and is not part of the demo" in result.err
+    assert "ownedaccesskey/barbara-laptop exists and is not part of the demo" in result.err
     expect_success(cli.run("demo", "--remove", "--yes"))
     assert list_names(client) == before
-    client.delete("ownedaccesskeys", "ada-laptop")
+    client.delete("ownedaccesskeys", "barbara-laptop")
 
 
 def test_a_project_with_objects_of_others_is_kept(cli: CliFixture, client: Client) -> None:

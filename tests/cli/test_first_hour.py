@@ -260,7 +260,19 @@ def test_a_failed_space_ends_the_wait_with_its_conditions_and_what_to_do(cli: Cl
     expect_success(cli.run("project", "create", "broken"))
     with open_admin_client(server) as client:
         client.create("clusters", {"kind": "Cluster", "metadata": {"name": "unconnected"}, "spec": {}})
-    command = ["space", "create", "dev", "--project", "broken", "--cluster", "unconnected", "--wait", "--timeout", "5s"]
+    command = [
+        "space",
+        "create",
+        "dev",
+        "--project",
+        "broken",
+        "--cluster",
+        "unconnected",
+        "--wait",
+        "-v",
+        "--timeout",
+        "5s",
+    ]
     result = cli.run(*command)
     assert result.code == 1
     assert "dev: Ready is False (ClusterNotConnected): " in result.err

@@ -87,7 +87,7 @@ def test_a_key_whose_rotation_cannot_be_printed_stays_usable(cli: CliFixture, se
 
 def test_ctrl_c_ends_a_wait_and_not_the_operation(cli: CliFixture, fairlead: Fairlead) -> None:
     environment = {"HOME": str(cli.home), "XDG_CONFIG_HOME": str(cli.home / "config")}
-    waiting = fairlead("space", "create", "s", "--project", "one", "--cluster", "none", "--wait", **environment)
+    waiting = fairlead("space", "create", "s", "--project", "one", "--cluster", "none", "--wait", "-v", **environment)
     assert waiting.stderr is not None
     assert any("s is Pending" in line for line in waiting.stderr)
     code, err = interrupt(waiting)
@@ -223,10 +223,11 @@ def test_fields_that_a_command_has_no_flag_for_are_not_named_by_flags_of_others(
         client.create("spaceinstances", body, namespace="service-p-one")
         access = [{"users": ["*"], "verbs": ["get", "use"]}]
         client.create("apps", {"kind": "App", "metadata": {"name": "web"}, "spec": {"access": access}})
+        client.delete("virtualclustertemplates", "default")  # it would be used
     key = expect_success(cli.run("key", "create", "--user", "member", "--ttl", "1h")).strip()
     member = CliFixture(cli.home / "member", cli.fake, cli.patches)
     member.save_login(key=key)
     installed = member.run("app", "install", "web", "--project", "one", "--space", "dev")
     assert (installed.code, "ask its owner for that permission (spec.access)" in installed.err) == (1, True)
-    created = member.run("space", "create", "other", "--project", "one", "--cluster", "c")
+    created = member.run("vcluster", "create", "other", "--project", "one", "--cluster", "c")
     assert (created.code, "name a template in --template, or ask for that permission" in created.err) == (1, True)

@@ -100,7 +100,7 @@ def test_delete_waits_unless_no_wait_is_set(user: CliFixture, command: str) -> N
             {"type": "DELETED", "object": build_command_object(command)},
         ),
     )
-    result = user.run(command, "delete", "one", *build_project_flags(command), "--yes")
+    result = user.run(command, "delete", "one", *build_project_flags(command), "--yes", "-v")
     assert result.code == 0
     assert result.err.startswith("waiting for one to be deleted\n")
     assert " one is deleted" in result.err.splitlines()[-1]

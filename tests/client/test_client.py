@@ -95,6 +95,20 @@ def test_object_names_are_escaped_in_the_path(fake: FakeServer, client: Client) 
             client.get("users", name)
 
 
+def test_an_empty_name_never_means_all_objects(fake: FakeServer, client: Client) -> None:
+    calls = (
+        lambda: client.get("projects", ""),
+        lambda: client.delete("projects", ""),
+        lambda: client.patch("projects", "", {}),
+        lambda: client.invoke_action("projects", "", "migrate", {}),
+        lambda: client.send("DELETE", client.core_path("secrets", "", namespace="default")),
+    )
+    for call in calls:
+        with pytest.raises(ClientError, match="name of the object is empty"):
+            call()
+    assert fake.requests == []
+
+
 def test_a_status_becomes_an_error_with_its_code_reason_and_causes(fake: FakeServer, client: Client) -> None:
     causes = [{"field": "spec.ttl", "reason": "FieldValueInvalid", "message": "too long"}, "odd"]
     fake.on("POST", f"{M}/users", (422, failure_status(422, "Invalid", 'User "a" is invalid', causes=causes)))
@@ -171,7 +185,7 @@ def test_a_wrong_ca_file_raises_a_certificate_error(fake: FakeServer, tmp_path: 
     other = ensure_certificates(tmp_path)
     with (
         Client(fake.url, KEY, ca_file=other.ca_file) as client,
-        pytest.raises(CertificateError, match="specify the right one"),
+        pytest.raises(CertificateError, match="is not signed by the configured CA"),
     ):
         client.whoami()
     assert not fake.requests
@@ -272,3 +286,10 @@ def test_a_url_with_a_password_is_not_quoted(url: str) -> None:
     with pytest.raises(ClientError) as caught:
         normalize_url(url)
     assert "secret" not in str(caught.value)
+
+
+def test_a_401_in_plain_text_says_to_log_in_again_and_does_not_doubt_the_server() -> None:
+    error = ApiStatusError.parse(401, b"invalid bearer token\n", "https://fairlead.example.com")
+    assert (error.code, error.reason) == (401, "Unauthorized")
+    assert str(error) == "invalid bearer token; log in again with `fairlead login`"
+    assert "is it a Fairlead server" not in str(error)

@@ -60,3 +60,11 @@ class CliFixture:
 
 def parse_yaml(text: str) -> Any:
     return yaml.safe_load(text)
+
+
+def describe_unknown_key(cli: CliFixture, command: str) -> str:
+    """What a command prints if the server does not know the key of the login `test`."""
+    return (
+        f"fairlead: {cli.fake.url} does not know the key of the login 'test': it was revoked or replaced, or is of a "
+        f"former installation of the server; log in again with `{command}`\n"
+    )

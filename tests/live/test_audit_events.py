@@ -17,6 +17,7 @@ from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, TIMEOUT_SECONDS
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
 EVENTS = f"{M}/auditevents"
+MERGE_PATCH = "application/merge-patch+json"
 RBAC = f"{MANAGEMENT}/apis/rbac.authorization.k8s.io/v1"
 POLICY = """
 apiVersion: audit.k8s.io/v1
@@ -106,6 +107,58 @@ def test_administrators_and_auditors_see_the_requests_of_all_users(fixture: Fixt
         assert event["annotations"]["authorization.k8s.io/decision"] == "forbid"
         assert audit_id in [each["auditID"] for each in fixture.list(name)]
         assert {each["user"]["username"] for each in fixture.list(name, fieldSelector="decision=forbid")} >= {"bob"}
+
+
+SPACE: dict[str, Any] = {
+    "apiVersion": f"{MANAGEMENT_GROUP}/v1",
+    "kind": "SpaceInstance",
+    "metadata": {"name": "s"},
+    "spec": {"template": {}, "clusterRef": {"cluster": "elsewhere"}},
+}
+PASSWORD = "correct horse battery staple"
+NEW_PASSWORD = {"password": f"another {PASSWORD}", "currentPassword": "wrong"}
+IMPERSONATE = {"headers": {"Impersonate-User": "bob"}}
+REFUSED: tuple[tuple[str, str, str, dict[str, Any], str], ...] = (
+    ("nobody", "GET", f"{CONFIGMAPS}/x", {}, "authentication"),
+    ("bob", "GET", f"{CONFIGMAPS}/x", {}, "authorization"),
+    ("ada", "GET", f"{CONFIGMAPS}/x", IMPERSONATE, "authorization"),
+    ("scoped", "GET", f"{M}/users/ada", {}, "scope"),
+    ("scoped", "GET", f"{CONFIGMAPS}/x", IMPERSONATE, "scope"),
+    ("ada", "POST", f"{M}/namespaces/service-p-demo/spaceinstances", {"json": SPACE}, "admission/enforce-allow-lists"),
+    ("ada", "POST", f"{M}/namespaces/service-p-full/spaceinstances", {"json": SPACE}, "quota"),
+    (
+        "ada",
+        "POST",
+        f"{M}/users/ada/profile",
+        {"json": NEW_PASSWORD},
+        "endpoint",
+    ),
+)
+"""The key, method, path and further arguments of requests that are refused, and what refuses them."""
+
+
+def test_every_refused_request_says_what_refused_it(fixture: Fixture) -> None:
+    with fixture.client("admin") as admin:
+        everything = {"owner": {"user": "ada"}, "requireTemplate": {"disabled": True}}
+        full = {"allowedClusters": [{"name": "elsewhere"}], "quotas": {"project": {"spaceinstances": "0"}}}
+        create(admin, "projects", "Project", "full", {**everything, **full})
+        demo = admin.patch(f"{M}/projects/demo", json={"spec": everything}, headers={"content-type": MERGE_PATCH})
+        assert demo.status_code == 200, demo.text
+        assert admin.post(f"{M}/users/ada/profile", json={"password": PASSWORD}).status_code < 300
+    expected: dict[str, str] = {}
+    for key, method, path, options, refused_by in REFUSED:
+        with fixture.server.client(fixture.keys.get(key, "unknown")) as client:
+            response = client.request(method, path, **options)
+        assert response.status_code in (401, 403), response.text
+        expected[response.headers["audit-id"]] = refused_by
+    for audit_id, refused_by in expected.items():
+        event = fixture.wait_for("admin", audit_id)
+        assert event["annotations"].get("service.sh/refused-by") == refused_by, event
+    listed = fixture.list("admin", fieldSelector="refusedBy!=")
+    assert expected.keys() <= {each["auditID"] for each in listed}
+    assert {each["responseStatus"]["code"] for each in listed} == {401, 403}
+    allowed = fixture.list("admin", fieldSelector="refusedBy!=,decision=allow")
+    assert {"admission/enforce-allow-lists", "quota"} <= {expected.get(each["auditID"]) for each in allowed}
 
 
 def test_a_member_sees_only_the_own_requests(fixture: Fixture) -> None:

@@ -24,7 +24,7 @@ def build_key(name: str, **spec: Any) -> dict[str, Any]:
 def test_a_config_change_applies_at_once_and_after_a_restart(tmp_path: Path) -> None:
     raw = "auth: {accessKeyMaxTTLSeconds: 60, password: {disabled: true}, customHttpHeaders: {X-Frame-Options: DENY}}"
     with running_server(tmp_path / "data") as server, server.client() as admin:
-        assert admin.get(CONFIG).json()["spec"] == {"raw": ""}
+        assert admin.get(CONFIG).json()["spec"] == {}
         assert admin.post(f"{M}/ownedaccesskeys", json=build_key("before")).status_code == 201
         assert admin.get("/auth/methods").json()["methods"]["password"] == {"enabled": True}
         assert set_config(admin, raw).json()["status"]["auth"]["accessKeyMaxTTLSeconds"] == 60
@@ -39,6 +39,32 @@ def test_a_config_change_applies_at_once_and_after_a_restart(tmp_path: Path) -> 
         set_config(admin, "")
         assert admin.post(f"{M}/ownedaccesskeys", json=build_key("long", ttl=61)).status_code == 201
         assert "x-frame-options" not in admin.get("/version").headers
+
+
+def apply_config(client: httpx.Client, raw: str) -> httpx.Response:
+    body = {"apiVersion": f"{GROUP}/v1", "kind": "Config", "metadata": {"name": "service-manager-config"}}
+    apply = {"Content-Type": "application/apply-patch+yaml"}
+    return client.patch(CONFIG, json={**body, "spec": {"raw": raw}}, params={"fieldManager": "gitops"}, headers=apply)
+
+
+def test_the_config_of_a_new_server_can_be_applied_without_a_conflict(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
+        response = apply_config(admin, "audit: {level: Request}")
+        assert (response.status_code, response.json()["status"]) == (200, {"audit": {"level": "Request"}})
+
+
+def test_a_config_that_an_earlier_version_created_is_released_at_the_next_start(tmp_path: Path) -> None:
+    merge = {"Content-Type": "application/merge-patch+json"}
+    with running_server(tmp_path / "data") as server, server.client() as admin:
+        as_server = {"fieldManager": "fairlead"}
+        admin.patch(CONFIG, json={"spec": {"raw": ""}}, params=as_server, headers=merge).raise_for_status()
+        assert "fairlead" in apply_config(admin, "audit: {level: Request}").json()["message"]
+        server.stop()
+    with running_server(tmp_path / "data") as server, server.client() as admin:
+        assert apply_config(admin, "audit: {level: Request}").status_code == 200
+        server.stop()
+    with running_server(tmp_path / "data") as server, server.client() as admin:
+        assert admin.get(CONFIG).json()["spec"] == {"raw": "audit: {level: Request}"}
 
 
 def test_an_invalid_config_changes_nothing(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def within_scope(naming: ScopeNaming) -> Authorizer:
             return behind(user, target.gateway, target)
         if _compiled_scope(user.scope, naming).allows(user, target):
             return None
-        return Decision(False, denial_reason(naming, user, target))
+        return Decision(False, denial_reason(naming, user, target), is_about_scope=True)
 
     behind = inside_gateway(naming)
     return authorizer
@@ -103,8 +103,9 @@ def inside_gateway(naming: ScopeNaming) -> Callable[[User, RequestInfo, RequestI
         if boundary.allows_gateway(gateway, inner):
             return None
         if boundary.overlaps_gateway(gateway):
-            return Decision(False, gateway_denial_reason(naming, user, gateway, inner), is_about_inner=True)
-        return Decision(False, denial_reason(naming, user, gateway))
+            reason = gateway_denial_reason(naming, user, gateway, inner)
+            return Decision(False, reason, is_about_inner=True, is_about_scope=True)
+        return Decision(False, denial_reason(naming, user, gateway), is_about_scope=True)
 
     return authorizer
 

@@ -37,8 +37,10 @@ WATCH_SECONDS = 240
 SILENCE_SECONDS = WATCH_SECONDS + 30.0
 DECISION, REASON, ACCESS_KEY = "authorization.k8s.io/decision", "authorization.k8s.io/reason", "service.sh/access-key"
 DRY_RUN = "service.sh/dry-run"
-FORBID, FORBIDDEN_CODE = "forbid", 403
-COLUMNS = ("TIME", "USER", "VERB", "OBJECT", "CODE", "DECISION", "AUDIT ID")
+FORBID = "forbid"
+REFUSED_BY = "service.sh/refused-by"
+AUTHORIZATION = "authorization"
+COLUMNS = ("TIME", "USER", "VERB", "OBJECT", "CODE", "DECISION", "REFUSED BY", "AUDIT ID")
 WIDE_COLUMNS = (*COLUMNS, "KEY", "SOURCE", "USER AGENT", "REASON")
 EMPTY = "no events; `fairlead audit --help` has the flags that select others"
 
@@ -77,7 +79,7 @@ class AuditOptions:
     until: Annotated[
         str | None, _text_flag("--until", "Not after: 1h ago, or a time.", "TIME", parser=parse_moment)
     ] = None
-    denied: Annotated[bool, typer.Option("--denied", help="Only requests that were forbidden.")] = False
+    denied: Annotated[bool, typer.Option("--denied", help="Only requests that were refused (401, 403).")] = False
     code: Annotated[int | None, _text_flag("--code", "HTTP status code of the response.", "CODE", min=100, max=599)] = (
         None
     )
@@ -113,10 +115,12 @@ def _build_selector(session: Session, options: AuditOptions) -> str:
         "objectRef.name": options.name,
         "since": options.since,
         "until": options.until,
-        "decision": FORBID if options.denied else None,
         "responseStatus.code": str(options.code) if options.code is not None else None,
     }
-    return ",".join(f"{field}={_escape(value)}" for field, value in values.items() if value)
+    chosen = [f"{field}={_escape(value)}" for field, value in values.items() if value]
+    if options.denied:
+        chosen.append("refusedBy!=")
+    return ",".join(chosen)
 
 
 def _escape(value: str) -> str:
@@ -209,6 +213,7 @@ def event_row(event: Object, output: ObjectOutput) -> Sequence[str]:
         describe_object(event),
         str(get_path(event, "responseStatus.code") or "-"),
         str(annotations.get(DECISION) or "-"),
+        str(annotations.get(REFUSED_BY) or "-"),
         name_of(event),
     )
     if output.format is not Format.WIDE:
@@ -285,10 +290,11 @@ def explain_event(event: Object) -> Iterator[tuple[str, str]]:
     yield "groups", ", ".join(get_path(event, "user.groups") or ())
     yield "from", f"{_source_of(event)} with {event.get('userAgent') or 'an unknown client'}"
     yield "decision", _describe_decision(annotations)
+    yield "refused by", str(annotations.get(REFUSED_BY) or "")
     yield "result", " ".join(str(part) for part in (status.get("code"), status.get("reason")) if part)
     yield "", str(status.get("message") or "")
     for name, value in sorted(annotations.items()):
-        if name not in (DECISION, REASON):
+        if name not in (DECISION, REASON, REFUSED_BY):
             yield name.rpartition("/")[2], str(value)
     yield "next", next_step(event)
 
@@ -313,7 +319,7 @@ def next_step(event: Object) -> str:
     reference, annotations = event.get("objectRef") or {}, event.get("annotations") or {}
     if code == 401:
         return "the credential was missing, wrong, disabled or expired; `fairlead login` stores a new one"
-    if annotations.get(DECISION) == FORBID or code == FORBIDDEN_CODE:
+    if annotations.get(DECISION) == FORBID or annotations.get(REFUSED_BY) == AUTHORIZATION:
         if not reference.get("resource"):
             return f"`fairlead who-can {event.get('verb')} {describe_object(event)}` shows who may do this"
         words = [

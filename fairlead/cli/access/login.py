@@ -162,9 +162,12 @@ def _check_key(login: Login) -> Object:
 
 def _read_expiry(login: Login, who: Object) -> str:
     """When the key in use expires; empty if that is not fixed or not known: a key with a scope may not read itself."""
+    name = str(who.get("accessKey") or "")
+    if not name:  # a credential that is no access key, such as the token of a service account
+        return ""
     try:
         with login.create_client() as client:
-            key = client.get("ownedaccesskeys", str(who.get("accessKey") or ""))
+            key = client.get("ownedaccesskeys", name)
     except ApiStatusError:
         return ""
     end = expiry_time(key)

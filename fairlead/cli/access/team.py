@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, joined_cell
+from fairlead.cli.ui.describe import build_object, cell
 from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
 from fairlead.cli.ui.groups import create_group
@@ -36,8 +36,15 @@ def _table_row(team: Object, now: datetime) -> Sequence[str]:
         cell(team, "spec.displayName"),
         "disabled" if get_path(team, "spec.disabled") else "active",
         age(get_path(team, "metadata.creationTimestamp"), now),
-        joined_cell(team, "spec.users"),
+        _members_cell(team),
     )
+
+
+def _members_cell(team: Object) -> str:
+    """The members. The status has also those whom a rule of single sign-on, or a group of their provider, gives."""
+    named = list(get_path(team, "spec.users") or ())
+    others = [f"{each} (by rule)" for each in get_path(team, "status.members") or () if each not in named]
+    return ", ".join((*named, *others)) or "-"
 
 
 RESOURCE = Resource(

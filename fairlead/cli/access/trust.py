@@ -146,6 +146,9 @@ class IssuerOptions:
     claim: ClaimFlag = None
     allow_pull_requests: PullRequestsFlag = False
     ca_file: CaFlag = None
+    allow_loopback: Annotated[
+        bool, typer.Option("--allow-loopback", help="Allow an issuer on the server's own machine.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,8 @@ def issuer(options: IssuerOptions) -> None:
         if not claims:
             raise UsageError("set at least one --claim, or every token of the issuer would be accepted")
         source = {"issuer": options.url, "claims": claims, **_ca(options.ca_file), **_pull_requests(options)}
+        if options.allow_loopback:
+            source["allowLoopback"] = True
         _save(session.client, {"name": options.name, **source, **options.result.build(session.client)})
 
 

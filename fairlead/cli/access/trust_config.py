@@ -1,49 +1,28 @@
-"""The trust rules in the Config: reads and changes them without touching the other settings.
+"""The trust rules in the Config: reads and changes them without touching the other settings."""
 
-The Config is YAML text, so comments in it are lost when a rule is added; the commands say so.
-"""
-
-import re
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.cli.ui.output import print_note
-from fairlead.client import ApiStatusError, Client, ClientError
-from fairlead.core import yaml
-from fairlead.core.body_errors import Malformed
+from fairlead.cli.access.config_text import read_settings, update_settings
+from fairlead.client import Client, ClientError
 from fairlead.core.objects import Object, get_path
-
-CONFIGS, CONFIG_NAME = "configs", "service-manager-config"
-MAX_ATTEMPTS = 5
-_COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
 
 
 def read_trust(client: Client) -> Object:
     """The settings of workload identity; empty if there are none."""
-    return _trust_of(_parse(_raw(client.get(CONFIGS, CONFIG_NAME))))
+    return _trust_of(read_settings(client))
 
 
 def update_trust(client: Client, update: Callable[[Object], None]) -> None:
-    """Changes the settings of workload identity in place, with optimistic locking."""
-    for _ in range(MAX_ATTEMPTS):
-        config = client.get(CONFIGS, CONFIG_NAME)
-        raw = _raw(config)
-        settings = _parse(raw)
-        auth = settings.get("auth") if isinstance(settings.get("auth"), dict) else {}
+    """Changes the settings of workload identity in place."""
+
+    def update_all(settings: Object) -> None:
         trust = _trust_of(settings)
         update(trust)
-        text = yaml.encode({**settings, "auth": {**(auth or {}), "workloadIdentity": trust}}).decode()
-        version = get_path(config, "metadata.resourceVersion")
-        try:
-            client.patch(CONFIGS, CONFIG_NAME, {"metadata": {"resourceVersion": version}, "spec": {"raw": text}})
-        except ApiStatusError as problem:
-            if problem.reason != "Conflict":
-                raise
-            continue
-        if _COMMENT.search(raw):
-            print_note("warning: comments in the Config are not preserved")
-        return
-    raise ClientError(f"the Config was changed concurrently {MAX_ATTEMPTS} times; try again")
+        auth = settings.get("auth")
+        settings["auth"] = {**(auth if isinstance(auth, dict) else {}), "workloadIdentity": trust}
+
+    update_settings(client, update_all)
 
 
 def add_rule(client: Client, rule: Object) -> str:
@@ -80,19 +59,6 @@ def _default_audience(client: Client) -> str:
     if not isinstance(instance, str) or not instance:
         raise ClientError("the server did not return the id of the installation; set the audience in the Config")
     return f"fairlead:{instance}"
-
-
-def _raw(config: Object) -> str:
-    raw = get_path(config, "spec.raw")
-    return raw if isinstance(raw, str) else ""
-
-
-def _parse(raw: str) -> Object:
-    try:
-        value, _ = yaml.decode(raw.encode())
-    except Malformed as error:
-        raise ClientError(f"the Config cannot be parsed: {error}") from None
-    return value if isinstance(value, dict) else {}
 
 
 def _trust_of(settings: Object) -> Object:

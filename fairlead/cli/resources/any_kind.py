@@ -74,6 +74,8 @@ def parse_targets(session: Session, words: Sequence[str], namespace: str) -> lis
     def find(text: str) -> ApiResource:
         return select_resource(served, NOUNS.get(text.removesuffix("s"), text), session.client.group)
 
+    if "" in words[1:]:
+        raise UsageError("a name is empty; leave it out for all objects")
     if any("/" in each for each in words):
         pairs = list(_split_pairs(words))
     else:

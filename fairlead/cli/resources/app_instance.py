@@ -34,7 +34,7 @@ from fairlead.cli.ui.resource_commands import (
     add_show_command,
 )
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
-from fairlead.cli.ui.wait import describe_condition
+from fairlead.cli.ui.wait import VerboseFlag, describe_condition
 from fairlead.core.files import read_file
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -155,6 +155,7 @@ class TargetOptions:
 class WaitOptions:
     wait: WaitFlag = False
     timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
 

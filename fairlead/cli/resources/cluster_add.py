@@ -9,7 +9,7 @@ import shlex
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -31,16 +31,23 @@ from fairlead.cli.ui.flags import (
 )
 from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.session import UsageError, exit_with_error, open_session
-from fairlead.cli.ui.wait import changed_conditions, object_ref, show_progress, watch_object
+from fairlead.cli.ui.wait import VerboseFlag, changed_conditions, object_ref, show_progress, watch_object
 from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded
 from fairlead.client.client import MERGE_PATCH, is_loopback
-from fairlead.client.kubeconfig_export import ExportedKubeconfig, NotExportable, export_context, kubeconfig_paths
+from fairlead.client.kubeconfig_export import (
+    ExportedKubeconfig,
+    NotExportable,
+    export_context,
+    kubeconfig_paths,
+    paths_with_context,
+)
 from fairlead.core.objects import Object, get_path
 
 CLUSTERS = "clusters"
 SECRETS = "secrets"
 SYSTEM_NAMESPACE = "service-system"
 KUBECONFIG_KEY = "config"
+HTTPS_PORT = 443
 NAME_PATTERN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS subdomain, as names of Clusters and Secrets are."""
 MAX_NAME_LENGTH = 253
@@ -77,6 +84,7 @@ class ClusterAddOptions:
     description: DescriptionFlag = None
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the server has probed the cluster.")] = True
     timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
     print_role: Annotated[
         bool,
         typer.Option(
@@ -96,18 +104,19 @@ def command(options: ClusterAddOptions) -> None:
     """Connect a cluster, with the credentials of a kubeconfig context."""
     with open_session(options.context) as session:
         _check_name(options.name)
+        options = _choose_file(options)
         config = _export_kubeconfig(options)
+        _reject_own_server(config, session.client)
         warn_loopback(config, session.client)
         cluster = _create_cluster(session.client, options, config)
         message = f"created the cluster {options.name} from the context {config.context!r}"
         if options.wait:
-            print_note(message)
             cluster = _wait_probed(session.client, cluster, options.timeout)
             message = summary_line(cluster)
             if not is_healthy(cluster):
                 raise _report_unhealthy(cluster)
-        print_created(cluster, options.output, message)
-        print_note(f"`fairlead kubeconfig --cluster {options.name}` writes a kubectl context for it")
+        next_step = f"`fairlead kubeconfig --cluster {options.name}` writes a kubectl context for it"
+        print_created(cluster, options.output, f"{message}; {next_step}")
 
 
 def _check_name(name: str) -> None:
@@ -131,6 +140,34 @@ def _export_kubeconfig(options: ClusterAddOptions) -> ExportedKubeconfig:
             for line in account_commands(options, problem):
                 print_note(f"  {line}")
         raise error from None
+
+
+def _choose_file(options: ClusterAddOptions) -> ClusterAddOptions:
+    """The options, with ~/.kube/config as the file if only that has the context."""
+    if options.kubeconfig is not None:
+        return options
+    chosen = paths_with_context(options.kube_context)
+    if chosen == kubeconfig_paths(None):
+        return options
+    print_note(f"the context {options.kube_context!r} is not in $KUBECONFIG; using {chosen[0]}")
+    return replace(options, kubeconfig=chosen[0])
+
+
+def _reject_own_server(config: ExportedKubeconfig, client: Client) -> None:
+    """A new user has $KUBECONFIG set to the kubeconfig of the server. The server as its own cluster would show its own
+    objects as those of a cluster."""
+    if _address_of(config.server) == _address_of(client.url):
+        raise ClientError(
+            f"the context {config.context!r} is this Fairlead server itself ({config.server}), not a cluster; name "
+            "the kubeconfig of the cluster with --kubeconfig FILE, or its context with --kube-context NAME"
+        )
+
+
+def _address_of(url: str) -> tuple[str, int]:
+    """Host and port. All names of the loopback interface are one host."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return "localhost" if is_loopback(host) else host, parts.port or HTTPS_PORT
 
 
 def account_commands(options: ClusterAddOptions, problem: NotExportable) -> Iterator[str]:
@@ -256,7 +293,9 @@ def _describe_failure(cluster: Object) -> list[str]:
 def _report_unhealthy(cluster: Object) -> typer.Exit:
     """Prints the failed probes and advice on stderr, and returns the exception to raise."""
     error = exit_with_error(summary_line(cluster))
-    for line in (*probe_lines(cluster), *advice(cluster, datetime.now(UTC))):
+    _, cause = failure(cluster)
+    probes = [line for line in probe_lines(cluster) if not cause or cause not in line]  # the summary has it already
+    for line in (*probes, *advice(cluster, datetime.now(UTC))):
         print_note(f"  {line}")
     name = get_path(cluster, "metadata.name")
     print_note(f"  to use another kubeconfig, run `fairlead cluster remove {name}`, then add it again")

@@ -21,7 +21,7 @@ from fairlead.cli.ui.flags import ContextFlag, TimeoutFlag, YesFlag, options_fro
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import ABANDON_ANNOTATION
 from fairlead.cli.ui.session import exit_with_error, open_session, project_namespace_prefix
-from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.cli.ui.wait import VerboseFlag, object_ref, wait_deleted
 from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -43,6 +43,7 @@ class ClusterRemoveOptions:
     ] = False
     yes: YesFlag = False
     timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
     context: ContextFlag = None
 
 

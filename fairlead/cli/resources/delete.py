@@ -21,7 +21,7 @@ from fairlead.cli.ui.field_flags import name_selector
 from fairlead.cli.ui.flags import ContextFlag, DryRunFlag, NoWaitFlag, SelectorFlag, TimeoutFlag, YesFlag, options_from
 from fairlead.cli.ui.output import escape_control
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session
-from fairlead.cli.ui.wait import ObjectRef, failed_conditions, wait_deleted
+from fairlead.cli.ui.wait import ObjectRef, VerboseFlag, failed_conditions, wait_deleted
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.discovery import find_kind
 from fairlead.core.objects import Object, get_path, name_of
@@ -42,6 +42,7 @@ class DeleteOptions:
     yes: YesFlag = False
     no_wait: NoWaitFlag = False
     timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
     scope: NamespaceOptions = field(default_factory=NamespaceOptions)
     context: ContextFlag = None
 

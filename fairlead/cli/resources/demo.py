@@ -53,7 +53,7 @@ def command(
 
 def create_demo(session: Session) -> None:
     client, prefix = session.client, project_namespace_prefix(session.client)
-    missing = [each for each in demo_objects() if not _exists(client, each, prefix)]
+    missing = _find_missing(client, prefix)
     for each in missing:
         client.send("POST", _path(client, each, prefix, collection=True), _build_body(client, each))
         if each.status:
@@ -67,20 +67,32 @@ def create_demo(session: Session) -> None:
         print_note("the demo is complete; nothing to create")
 
 
-def _exists(client: Client, each: DemoObject, prefix: str) -> bool:
-    """Whether the demo has created the object. An object of another origin is never touched."""
+def _find_missing(client: Client, prefix: str) -> list[DemoObject]:
+    """The objects that are still to be created. Objects of another origin are never touched: they are listed."""
+    missing = []
+    foreign = []
+    for each in demo_objects():
+        found = _read(client, each, prefix)
+        if found is None:
+            missing.append(each)
+        elif (metadata(found).get("labels") or {}).get(DEMO_LABEL) != "true":
+            foreign.append(f"{each.kind.lower()}/{each.name}")
+    if foreign:
+        verb = "exists and is" if len(foreign) == 1 else "exist and are"
+        raise ClientError(
+            f"{', '.join(foreign)} {verb} not part of the demo; nothing was created: rename what is yours, or use the "
+            "demo on another server, like that of `fairlead up --data ./demo --port 9444`"
+        )
+    return missing
+
+
+def _read(client: Client, each: DemoObject, prefix: str) -> Object | None:
     try:
-        found = client.send("GET", _path(client, each, prefix))
+        return client.send("GET", _path(client, each, prefix))
     except ApiStatusError as problem:
         if problem.code == 404:
-            return False
+            return None
         raise
-    if (metadata(found).get("labels") or {}).get(DEMO_LABEL) != "true":
-        raise ClientError(
-            f"{each.kind.lower()}/{each.name} exists and is not part of the demo; nothing was created: use the demo on "
-            "a server without your own objects, like that of `fairlead up --data ./demo --port 9444`"
-        )
-    return True
 
 
 def _path(client: Client, each: DemoObject, prefix: str, *, collection: bool = False) -> str:

@@ -50,10 +50,10 @@ def demo_objects() -> Iterator[DemoObject]:
 
 
 def _users_and_teams() -> Iterator[DemoObject]:
-    names = {"ada": "Ada", "edsger": "Edsger", "grace": "Grace", "margaret": "Margaret"}
+    names = {"barbara": "Barbara", "edsger": "Edsger", "grace": "Grace", "margaret": "Margaret"}
     for name, display_name in names.items():
         yield DemoObject("users", "User", name, {"displayName": display_name, "email": f"{name}@example.com"})
-    yield DemoObject("teams", "Team", "platform", {"displayName": "Platform", "users": ["ada", "grace"]})
+    yield DemoObject("teams", "Team", "platform", {"displayName": "Platform", "users": ["barbara", "grace"]})
     yield DemoObject("teams", "Team", "shop", {"displayName": "Shop", "users": ["edsger", "margaret"]})
 
 
@@ -101,7 +101,7 @@ def _projects() -> Iterator[DemoObject]:
         "owner": {"team": "platform"},
         "members": [
             {"kind": "Team", "name": "shop", "clusterRole": "user"},
-            {"kind": "User", "name": "ada", "clusterRole": "admin"},
+            {"kind": "User", "name": "barbara", "clusterRole": "admin"},
         ],
         "allowedClusters": clusters,
         "quotas": {"project": {"spaceinstances": "5"}, "user": {"devpodworkspaceinstances": "2"}},
@@ -156,7 +156,7 @@ def _instances() -> Iterator[DemoObject]:
 def _keys() -> Iterator[DemoObject]:
     scope = {"projects": [{"project": "storefront"}]}
     specs: dict[str, Object] = {
-        "ada-laptop": {"user": "ada", "displayName": "Laptop"},
+        "barbara-laptop": {"user": "barbara", "displayName": "Laptop"},
         "storefront-ci": {"user": "edsger", "displayName": "CI of the storefront", "scope": scope},
         "margaret-lost": {"user": "margaret", "displayName": "Lost phone", "disabled": True},
         "grace-expired": {"user": "grace", "displayName": "Expired", "ttl": 1},

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
 
-from fairlead.cli.ui.describe import cell, find_condition, owner_cell, print_created
+from fairlead.cli.ui.describe import cell, find_condition, owner_cell, print_created, print_object_data
 from fairlead.cli.ui.durations import age, format_duration
 from fairlead.cli.ui.field_flags import name_flags, name_project, replace_fields
 from fairlead.cli.ui.flags import options_from
@@ -20,12 +20,12 @@ from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_s
 from fairlead.cli.ui.wait import (
     ObjectRef,
     changed_conditions,
-    failed_conditions,
+    distinct_failures,
     object_ref,
     show_progress,
     watch_object,
 )
-from fairlead.client import Client, ClientError, DeadlineExceeded
+from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded
 from fairlead.core.objects import Object, get_path, name_of
 
 COMMANDS = {
@@ -35,6 +35,7 @@ COMMANDS = {
     "appinstances": ("app status", "app uninstall"),
 }
 """The commands that show and delete an instance, by plural."""
+FORBIDDEN_CODE = 403
 FINAL_PHASES = ("Ready", "Sleeping", "Failed")
 
 MISSING_CLUSTER_SECONDS = 5.0
@@ -158,6 +159,46 @@ def _flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+DEFAULT_TEMPLATE = "default"
+"""Name of the templates that the first start of a server creates."""
+
+
+def choose_template(
+    session: Session, project: str, flag: str | None, kind: str, *, is_required: bool = False
+) -> Object | None:
+    """The templateRef of an instance: that of --template, else the default of the project, else the template `default`,
+    else the only one. `kind` is that of the template, like SpaceTemplate.
+
+    None if there is none of these, or the user may not list them: the server decides whether one is needed, and
+    administrators need none. With `is_required`, raises UsageError instead.
+    """
+    if flag:
+        return parse_template_ref(flag)
+    response = _read_templates(session, project)
+    names = sorted(name_of(each) for each in response.get(f"{kind[0].lower()}{kind[1:]}s") or ())
+    if default := response.get(f"default{kind}"):
+        return {"name": str(default)}
+    if DEFAULT_TEMPLATE in names:
+        return {"name": DEFAULT_TEMPLATE}
+    if len(names) == 1:
+        return {"name": names[0]}
+    if not is_required:
+        return None
+    known = f"one of {', '.join(names)}" if names else "but the project has none: an administrator has to create one"
+    raise UsageError(f"the project {project} has no default template; choose one with --template: {known}")
+
+
+def _read_templates(session: Session, project: str) -> Object:
+    """The templates of a project; empty if the user may not list them."""
+    with name_project(session.client, project):
+        try:
+            return session.client.get("projects", project, "templates")
+        except ApiStatusError as problem:
+            if problem.code != FORBIDDEN_CODE:
+                raise
+            return {}
+
+
 class CreateInstanceOptions(CreateOptions, Protocol):
     """The flags of the commands that create an instance and can wait for it."""
 
@@ -182,19 +223,18 @@ def create_instance_command(
     resource: Resource,
     options_type: type[T],
     hint: str = "",
-) -> Callable[[Callable[[T], Object]], None]:
+) -> Callable[[Callable[[Session, T], Object]], None]:
     """Decorator that adds `create` for instances. The function builds the object; its docstring is the help.
 
-    `hint` is printed at the end; it contains `{name}` and `{project}`.
+    `hint` is what to do next; it contains `{name}` and `{project}`.
     """
 
-    def add(build: Callable[[T], Object]) -> None:
+    def add(build: Callable[[Session, T], Object]) -> None:
         def create(options: T) -> None:
             with open_session(options.context) as session:
-                created = create_instance(session, resource, build(options), options)
-                finish_creation(session, resource, created, options)
-                if hint:
-                    print_note(hint.format(name=options.name, project=options.project))
+                created = create_instance(session, resource, build(session, options), options)
+                advice = hint.format(name=options.name, project=options.project)
+                finish_creation(session, resource, created, options, hint=advice)
 
         create.__doc__ = build.__doc__
         group.command("create")(options_from(options_type)(create))
@@ -209,7 +249,12 @@ def create_instance(session: Session, resource: Resource, body: Object, options:
 
 
 def finish_creation(
-    session: Session, resource: Resource, created: Object, options: CreateInstanceOptions, obstacle: str = ""
+    session: Session,
+    resource: Resource,
+    created: Object,
+    options: CreateInstanceOptions,
+    obstacle: str = "",
+    hint: str = "",
 ) -> None:
     """Prints the new instance. With --wait, waits until it is ready, and exits with code 1 if it is not.
 
@@ -218,30 +263,37 @@ def finish_creation(
     label = f"the {resource.noun} {options.name}"
     message = f"created {label} in the project {options.project}"
     if not options.wait:
-        print_created(created, options.output, message)
+        print_created(created, options.output, f"{message}; {hint}" if hint else message)
         if obstacle:
             print_note(f"warning: {obstacle}")
         return
-    print_note(message)
     if obstacle:
+        print_note(message)
         raise ClientError(f"not waiting for {label}: {obstacle}")
-    wait_for_instance(session, resource, created, options)
+    wait_for_instance(session, resource, created, options, hint)
 
 
-def wait_for_instance(session: Session, resource: Resource, created: Object, options: CreateInstanceOptions) -> None:
-    """Waits until an instance is ready and prints it. Exits with code 1 if it has failed."""
-    label = f"the {resource.noun} {options.name}"
+def wait_for_instance(
+    session: Session, resource: Resource, created: Object, options: CreateInstanceOptions, hint: str = ""
+) -> None:
+    """Waits until an instance is ready and prints it in one line, with `hint`. Exits with code 1 if it has failed."""
     created = wait_until_final(session.client, resource, created, options.timeout)
-    print_created(created, options.output, f"{label} is {replace_fields(describe_phase(created))}")
     if has_failed(created) or is_cluster_missing(created):
+        print_object_data(created, options.output)
         raise _report_failed(resource, created, options)
+    message = f"the {resource.noun} {options.name} is {replace_fields(describe_phase(created))}"
+    print_created(created, options.output, f"{message}; {hint}" if hint else message)
 
 
 def _report_failed(resource: Resource, instance: Object, options: CreateInstanceOptions) -> typer.Exit:
     """Prints what has failed and what to do, and returns the exception to raise."""
     state = "has failed" if has_failed(instance) else "cannot be deployed"
     error = exit_with_error(f"the {resource.noun} {options.name} {state}:")
-    for line in failed_conditions(instance) or [describe_phase(instance)]:
+    lines = distinct_failures(instance)
+    message = str(get_path(instance, "status.message") or "")
+    if not any(message in line for line in lines):
+        lines.insert(0, describe_phase(instance))
+    for line in lines:
         print_note(f"  {replace_fields(line)}")
     show, delete = COMMANDS[resource.plural]
     print_note(

@@ -17,7 +17,7 @@ from fairlead.cli.ui.flags import ContextFlag, NoWaitFlag, TimeoutFlag, YesFlag,
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import ABANDON_ANNOTATION, describe_nothing
 from fairlead.cli.ui.session import exit_with_error, open_session, project_namespace_prefix
-from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.cli.ui.wait import VerboseFlag, object_ref, wait_deleted
 from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import get_path, name_of
 
@@ -36,6 +36,7 @@ class RunnerDeleteOptions:
     yes: YesFlag = False
     no_wait: NoWaitFlag = False
     timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
     context: ContextFlag = None
 
 

@@ -9,11 +9,11 @@ from fairlead.cli.resources.instance import (
     ClusterNamespaceFlag,
     ParameterFlag,
     WaitFlag,
+    choose_template,
     create_instance_command,
     delete_with_namespace,
     encode_parameters,
     instance_resource,
-    parse_template_ref,
 )
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, write_context
 from fairlead.cli.ui.completion import complete_names
@@ -31,7 +31,8 @@ from fairlead.cli.ui.flags import (
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE
 from fairlead.cli.ui.resource_commands import add_delete_command, add_list_command, add_show_command
-from fairlead.cli.ui.session import open_session
+from fairlead.cli.ui.session import Session, open_session
+from fairlead.cli.ui.wait import VerboseFlag
 from fairlead.core.objects import Object
 
 SPACES = instance_resource(
@@ -73,7 +74,7 @@ class SpaceCreateOptions:
             "--template",
             help="Template of the space; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
-            show_default=False,
+            show_default="the default of the project",
             autocompletion=complete_names("spacetemplates"),
         ),
     ] = None
@@ -92,6 +93,7 @@ class SpaceCreateOptions:
     description: DescriptionFlag = None
     wait: WaitFlag = False
     timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
 
@@ -102,13 +104,13 @@ class SpaceCreateOptions:
     SpaceCreateOptions,
     hint="`fairlead space kubeconfig {name} --project {project}` writes a kubectl context for it",
 )
-def build_space(options: SpaceCreateOptions) -> Object:
+def build_space(session: Session, options: SpaceCreateOptions) -> Object:
     """Create a space: a namespace in a connected cluster, for a project."""
     spec = {
         "displayName": options.display_name,
         "description": options.description,
         "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
-        "templateRef": parse_template_ref(options.template) if options.template else None,
+        "templateRef": choose_template(session, options.project, options.template, "SpaceTemplate"),
         "parameters": encode_parameters(options.parameter or ()),
         "access": [{"users": options.user, "verbs": ["get", "use"]}] if options.user else None,
     }

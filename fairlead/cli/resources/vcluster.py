@@ -9,11 +9,11 @@ from fairlead.cli.resources.instance import (
     ClusterNamespaceFlag,
     ParameterFlag,
     WaitFlag,
+    choose_template,
     create_instance_command,
     delete_with_namespace,
     encode_parameters,
     instance_resource,
-    parse_template_ref,
 )
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
@@ -38,6 +38,7 @@ from fairlead.cli.ui.resource_commands import (
     create_command,
 )
 from fairlead.cli.ui.session import Session, open_session, project_namespace
+from fairlead.cli.ui.wait import VerboseFlag
 from fairlead.core.objects import Object
 
 VIRTUAL_CLUSTERS = instance_resource(
@@ -72,7 +73,7 @@ class VirtualClusterCreateOptions:
             "--template",
             help="Template of the virtual cluster; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
-            show_default=False,
+            show_default="the default of the project",
             autocompletion=complete_names("virtualclustertemplates"),
         ),
     ] = None
@@ -81,6 +82,7 @@ class VirtualClusterCreateOptions:
     description: DescriptionFlag = None
     wait: WaitFlag = False
     timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
 
@@ -91,13 +93,13 @@ class VirtualClusterCreateOptions:
     VirtualClusterCreateOptions,
     hint="`fairlead vcluster connect {name} --project {project}` writes a kubectl context for it",
 )
-def build_virtual_cluster(options: VirtualClusterCreateOptions) -> Object:
+def build_virtual_cluster(session: Session, options: VirtualClusterCreateOptions) -> Object:
     """Create a virtual cluster in a connected cluster, for a project. The server deploys it with Helm."""
     spec = {
         "displayName": options.display_name,
         "description": options.description,
         "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
-        "templateRef": parse_template_ref(options.template) if options.template else None,
+        "templateRef": choose_template(session, options.project, options.template, "VirtualClusterTemplate"),
         "parameters": encode_parameters(options.parameter or ()),
     }
     return build_object(VIRTUAL_CLUSTERS.kind, options.name, spec)

@@ -10,10 +10,10 @@ import typer
 from fairlead.cli.resources.instance import (
     INSTANCE_DETAILS,
     ParameterFlag,
+    choose_template,
     create_instance,
     encode_parameters,
     finish_creation,
-    parse_template_ref,
     template_cell,
 )
 from fairlead.cli.resources.workspace_hold import hold
@@ -22,7 +22,6 @@ from fairlead.cli.resources.workspace_ssh import add_ssh_commands
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, print_created
 from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.field_flags import name_project
 from fairlead.cli.ui.flags import ContextFlag, DisplayNameFlag, ObjectOutputFlag, RequiredProjectFlag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, print_note
@@ -34,6 +33,7 @@ from fairlead.cli.ui.resource_commands import (
     add_show_command,
 )
 from fairlead.cli.ui.session import Session, UsageError, open_session
+from fairlead.cli.ui.wait import VerboseFlag
 from fairlead.cli.workspaces.commands import (
     UP_TIMEOUT_SECONDS,
     UpTimeoutFlag,
@@ -143,6 +143,7 @@ class WorkspaceCreateOptions:
         ),
     ] = None
     timeout: UpTimeoutFlag = UP_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
 
@@ -179,27 +180,15 @@ def build_workspace(session: Session, options: WorkspaceCreateOptions) -> Object
         raise UsageError(f"{flags[0]} is for a repository; name one as SOURCE")
     if options.comes_up:
         annotations[UP_ANNOTATION] = datetime.now(UTC).isoformat(timespec="milliseconds")
+    template = choose_template(session, options.project, options.template, "DevPodWorkspaceTemplate", is_required=True)
     spec = {
         "displayName": options.display_name,
         "parameters": encode_parameters(options.parameter or ()),
-        "templateRef": parse_template_ref(options.template or find_default_template(session, options.project)),
+        "templateRef": template,
         "runnerRef": {"runner": options.runner} if options.runner else None,
     }
     body = build_object(WORKSPACES.kind, options.name, spec)
     return body | {"metadata": {"name": options.name, **({"annotations": annotations} if annotations else {})}}
-
-
-def find_default_template(session: Session, project: str) -> str:
-    """The default of the project, or else the template `default`. Raises UsageError if there is neither."""
-    with name_project(session.client, project):
-        response = session.client.get("projects", project, "templates")
-    if default := response.get("defaultDevPodWorkspaceTemplate"):
-        return str(default)
-    names = sorted(name_of(each) for each in response.get("devPodWorkspaceTemplates") or ())
-    if "default" in names:
-        return "default"
-    known = f"one of {', '.join(names)}" if names else "but the project has none: an administrator has to create one"
-    raise UsageError(f"the project {project} has no default template; choose one with --template: {known}")
 
 
 def find_missing_runner(session: Session, workspace: Object) -> str:

@@ -26,9 +26,14 @@ def print_object(obj: Object, output: ObjectOutput, pairs: Sequence[tuple[str, s
 
 def print_created(obj: Object, output: ObjectOutput, message: str) -> None:
     """Prints a created object in the requested format, and the message `message` on stderr."""
+    print_object_data(obj, output)
+    print_note(message)
+
+
+def print_object_data(obj: Object, output: ObjectOutput) -> None:
+    """Prints an object for programs; nothing if the output is for people."""
     if not output.is_table:
         _print_machine_readable(obj, output)
-    print_note(message)
 
 
 def _print_machine_readable(obj: Object, output: ObjectOutput) -> None:

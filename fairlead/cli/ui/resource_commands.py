@@ -34,7 +34,7 @@ from fairlead.cli.ui.flags import (
 from fairlead.cli.ui.list import Listing, ListOptions, print_objects
 from fairlead.cli.ui.output import TABLE, ObjectOutput, print_note
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace, project_namespace_prefix
-from fairlead.cli.ui.wait import describe_condition, object_ref, wait_deleted
+from fairlead.cli.ui.wait import VerboseFlag, describe_condition, object_ref, wait_deleted
 from fairlead.core.objects import Object, get_path
 
 ABANDON_ANNOTATION = "service.sh/abandon"
@@ -235,6 +235,7 @@ class DeleteOptions:
     yes: bool = False
     no_wait: bool = False
     timeout: int = DEFAULT_TIMEOUT_SECONDS
+    verbose: bool = False
     abandon: bool = False
     context: str | None = None
 
@@ -247,6 +248,7 @@ def add_delete_command(group: typer.Typer, resource: Resource, deletion: Deletio
     parameters.append(parameter("yes", YesFlag, False))
     parameters.append(parameter("no_wait", NoWaitFlag, False))
     parameters.append(parameter("timeout", TimeoutFlag, DEFAULT_TIMEOUT_SECONDS))
+    parameters.append(parameter("verbose", VerboseFlag, False))
     if deletion.describe_leftovers:
         parameters.append(parameter("abandon", AbandonFlag, False))
     parameters.append(parameter("context", ContextFlag, None))

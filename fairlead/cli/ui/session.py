@@ -27,6 +27,7 @@ from fairlead.client.contexts import (
     save_contexts,
     select_login,
 )
+from fairlead.client.errors import UNKNOWN_KEY, UNKNOWN_KEY_CAUSES
 from fairlead.core.files import FileProblem, MissingFile
 
 
@@ -81,6 +82,8 @@ def _explain_rejection(selected: SelectedLogin, problem: ApiStatusError) -> str:
     expires = parse_time(login.expires)
     if expires is not None and expires <= now:
         reason = f"the key of the login {name!r} expired {age(login.expires, now)} ago"
+    elif problem.message == UNKNOWN_KEY:
+        reason = f"{login.url} does not know the key of the login {name!r}: {UNKNOWN_KEY_CAUSES}"
     else:
         reason = problem.message
     return f"{reason}; log in again with `{command}`"

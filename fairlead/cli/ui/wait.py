@@ -1,13 +1,16 @@
 """Waits for objects to reach a state or to be deleted, and shows progress on stderr.
 
-On a terminal, progress is a status line with a spinner; otherwise one line for each change.
+On a terminal, progress is a status line with a spinner; otherwise only the result is printed, by the command. With
+`--verbose`, each change is a line.
 """
 
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 
@@ -23,19 +26,46 @@ INTERRUPTED_EXIT_CODE = 130
 
 NEGATIVE_CONDITIONS = ("Stalled",)
 """Conditions that are True if something is wrong."""
+SUMMARY_CONDITIONS = ("Ready", "Stalled")
+"""Conditions with the message of the one that decides."""
 
 ProgressCallback = Callable[[str], None]
+
+_is_verbose = ContextVar("VERBOSE", default=False)
+"""Whether the running command has the flag --verbose."""
+
+
+def _set_verbose(value: bool) -> bool:
+    _is_verbose.set(value)
+    return value
+
+
+VerboseFlag = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Print each step of the wait.", callback=_set_verbose),
+]
+"""A flag of each command that waits with `show_progress`, which reads it."""
 
 
 @contextmanager
 def show_progress(initial_message: str) -> Iterator[ProgressCallback]:
     """Yields a function that updates the progress message. Ctrl-C stops the wait, not the operation on the server."""
     try:
-        with _spinner(initial_message) if sys.stderr.isatty() else _progress_lines(initial_message) as update:
+        with _choose_display(initial_message) as update:
             yield update
     except KeyboardInterrupt:
         print_note("stopped waiting; the operation continues on the server")
         raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
+
+
+def _choose_display(initial_message: str) -> AbstractContextManager[ProgressCallback]:
+    if _is_verbose.get():
+        return _progress_lines(initial_message)
+    return _spinner(initial_message) if sys.stderr.isatty() else nullcontext(_show_nothing)
+
+
+def _show_nothing(message: str) -> None:
+    return None
 
 
 @contextmanager
@@ -103,6 +133,20 @@ def failed_conditions(obj: Object) -> list[str]:
         for each in _list_conditions(obj)
         if each.get("status") == ("True" if each.get("type") in NEGATIVE_CONDITIONS else "False")
     ]
+
+
+def distinct_failures(obj: Object) -> list[str]:
+    """Like `failed_conditions`, but each message once: conditions that summarize others repeat theirs."""
+    failed = [each for each in _list_conditions(obj) if describe_condition(each) in failed_conditions(obj)]
+    causes = [each for each in failed if each.get("type") not in SUMMARY_CONDITIONS]
+    known: list[str] = []
+    lines = []
+    for each in (*causes, *(each for each in failed if each not in causes)):
+        message = str(each.get("message") or "")
+        if message and not any(message in other or other in message for other in known):
+            lines.append(describe_condition(each))
+            known.append(message)
+    return lines
 
 
 def describe_condition(condition: Object) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fairlead.core.call import DRY_RUN_ANNOTATION
 from fairlead.core.objects import Object, get_path
+from fairlead.core.refusals import REFUSED_BY_ANNOTATION
 from fairlead.registry.kind import Column, Kind, Sensitivity
 from fairlead.registry.schema import Schema, array, integer, mapping, micro_timestamp, obj, string
 
@@ -131,6 +132,7 @@ AUDIT_EVENT = Kind(
         Column("Object", object_path, description="Namespace, resource and name of the object, or the path."),
         Column("Code", "responseStatus.code", type="integer", description="HTTP status code of the response."),
         Column("Decision", _annotation(DECISION), description="Whether the request was allowed."),
+        Column("Refused By", _annotation(REFUSED_BY_ANNOTATION), description="What answered with 401 or 403."),
         Column("Name", "metadata.name", description="ID of the request."),
         Column("Reason", _annotation(REASON), description="Why it was allowed or forbidden.", wide=True),
         Column("Access Key", _access_key, description="Access key of the requester.", wide=True),

@@ -154,7 +154,8 @@ def check_team(change: Change) -> Iterable[Problem]:
 
 
 def _count_users(team: Object) -> int:
-    return len(get_path(team, "spec.users") or ())
+    """Those in spec.users, and those who are members by a rule or a group of their provider."""
+    return len({*(get_path(team, "spec.users") or ()), *(get_path(team, "status.members") or ())})
 
 
 TEAM = Kind(
@@ -167,7 +168,7 @@ TEAM = Kind(
     status_subresource=True,
     columns=(
         Column("Display Name", "spec.displayName", description="Human-readable name."),
-        Column("Users", _count_users, type="integer", description="Number of users in spec.users."),
+        Column("Users", _count_users, type="integer", description="Number of members."),
         Column("Disabled", is_disabled, type="boolean", description="Whether the team is disabled."),
         Column("Username", "spec.username", description="Short name of the team.", wide=True),
     ),

@@ -8,6 +8,7 @@ import structlog
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError, BadGateway, Details, Internal, Problem, Timeout, Unavailable
 from fairlead.core.objects import Object
+from fairlead.core.refusals import note_refusal
 from fairlead.registry.list import ContinueExpired
 from fairlead.server.api.content import error_media_type, render, wants_pretty
 
@@ -24,6 +25,7 @@ log = structlog.get_logger(__name__)
 def render_error(call: Call, failure: Exception) -> Reply:
     """The response to a request that failed. Streams handle their own errors."""
     error, accept = _to_api_error(call, failure), call.headers.get("accept", "")
+    note_refusal(call, error)
     headers = [("retry-after", str(error.details.retry_after))] if error.details.retry_after else []
     if AGGREGATED_DISCOVERY in accept and _is_discovery_request(call):
         return Reply(_discovery_code(error), f"{error.message}\n".encode(), TEXT, headers)

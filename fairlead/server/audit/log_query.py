@@ -10,8 +10,9 @@ import orjson
 
 from fairlead.core.call import DRY_RUN_ANNOTATION
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
-from fairlead.core.errors import BadRequest, quote_value
+from fairlead.core.errors import AUTHENTICATION, AUTHORIZATION, BadRequest, Unauthorized, quote_value
 from fairlead.core.objects import Object
+from fairlead.core.refusals import REFUSED_BY_ANNOTATION, REFUSED_CODES
 from fairlead.registry.selectors import Requirement
 from fairlead.server.audit.events import DECISION_ANNOTATION
 
@@ -23,10 +24,12 @@ SERVED_FIELDS = (
 
 SINCE, UNTIL = "since", "until"
 LOG_FIELD, DECISION_FIELD, DRY_RUN_FIELD = "log", "decision", "dryRun"
+REFUSED_BY_FIELD = "refusedBy"
 LOG_NAMES = ("authenticated", "unauthenticated", "agents")
 """The values of the field `log`, in the order of `Found.log`."""
-VIRTUAL_FIELDS = (DECISION_FIELD, DRY_RUN_FIELD, LOG_FIELD, SINCE, UNTIL)
+VIRTUAL_FIELDS = (DECISION_FIELD, REFUSED_BY_FIELD, DRY_RUN_FIELD, LOG_FIELD, SINCE, UNTIL)
 """What a field selector can name in addition to the fields of the kind."""
+UNKNOWN_REFUSAL = "unknown"
 
 _DURATION = re.compile(r"(?=.)(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9})s)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._:@/-]{1,253}", re.ASCII)
@@ -75,6 +78,19 @@ def parse_line(line: bytes) -> LoggedEvent | None:
         return None
 
 
+def refused_by(event: LoggedEvent) -> str:
+    """What refused the request; empty if nothing did. Events of earlier versions, and of agents, do not say it."""
+    noted = event.annotations.get(REFUSED_BY_ANNOTATION, "")
+    code = event.responseStatus.code if event.responseStatus is not None else 0
+    if noted:
+        return noted
+    if event.annotations.get(DECISION_ANNOTATION) == "forbid":
+        return AUTHORIZATION
+    if code == Unauthorized.code:
+        return AUTHENTICATION
+    return UNKNOWN_REFUSAL if code in REFUSED_CODES else ""
+
+
 _NO_USER, _NO_REFERENCE = LoggedUser(), LoggedReference()
 
 FIELDS: Mapping[str, Callable[[LoggedEvent], str]] = {
@@ -91,6 +107,7 @@ FIELDS: Mapping[str, Callable[[LoggedEvent], str]] = {
     "objectRef.apiGroup": lambda event: (event.objectRef or _NO_REFERENCE).apiGroup,
     "responseStatus.code": lambda event: str(event.responseStatus.code) if event.responseStatus is not None else "",
     DECISION_FIELD: lambda event: event.annotations.get(DECISION_ANNOTATION, ""),
+    REFUSED_BY_FIELD: refused_by,
     DRY_RUN_FIELD: lambda event: event.annotations.get(DRY_RUN_ANNOTATION, ""),
 }
 """The fields that a selector can compare, as text. A missing field is empty."""

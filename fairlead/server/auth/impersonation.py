@@ -14,7 +14,7 @@ from fairlead.authz.authorizer import forbidden_error
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, Authorize, Call, Headers, RequestInfo
 from fairlead.core.cluster_identity import Extra, merge_extra
-from fairlead.core.errors import BadRequest, Forbidden
+from fairlead.core.errors import SCOPE, BadRequest, Forbidden
 from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, USER_GROUP_PREFIX, User
 
 HEADER_PREFIX = "impersonate-"
@@ -81,7 +81,8 @@ class Impersonation:
         user = self._parse_user(call.headers)
         if requester.scope is not None:
             raise Forbidden(
-                f'access key "{requester.key}" has a scope and cannot impersonate; use a key without a scope'
+                f'access key "{requester.key}" has a scope and cannot impersonate; use a key without a scope',
+                refused_by=SCOPE,
             )
         for target in _required_permissions(user, call.headers):
             decision = self._decide(requester, target)

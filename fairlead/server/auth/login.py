@@ -23,7 +23,7 @@ from fairlead.authz.self_access import LOGOUT
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
 from fairlead.core.call import Call, Handler, Reply
-from fairlead.core.errors import BadRequest, Forbidden, TooLarge, Unauthorized, UnsupportedMediaType
+from fairlead.core.errors import SCOPE, BadRequest, Forbidden, TooLarge, Unauthorized, UnsupportedMediaType
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON, media_type_of, read_raw
@@ -153,7 +153,8 @@ class LoginHandlers:
         if user.impersonator is not None:
             raise Forbidden("impersonation cannot sign out the user everywhere; delete the access keys instead")
         if user.scope is not None:
-            raise Forbidden("a key with a scope cannot sign out its user everywhere; use one without a scope")
+            reason = "a key with a scope cannot sign out its user everywhere; use one without a scope"
+            raise Forbidden(reason, refused_by=SCOPE)
         # The name of another credential, such as a key with a subject, may equal that of a user.
         count = await self.sessions.revoke_all(user.name) if is_user(user, (user.name,)) else 0
         return f"signed out everywhere: {count} login{'' if count == 1 else 's'} revoked; other access keys stay valid"

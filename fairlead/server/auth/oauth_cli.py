@@ -29,7 +29,7 @@ from fairlead.authz.self_access import AUTHORIZE_READ, AUTHORIZE_WRITE
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
 from fairlead.core.call import Call, Handler, Reply
-from fairlead.core.errors import BadRequest, Forbidden, TooLarge, Unauthorized, UnsupportedMediaType
+from fairlead.core.errors import SCOPE, BadRequest, Forbidden, TooLarge, Unauthorized, UnsupportedMediaType
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON, media_type_of, read_raw
@@ -196,7 +196,8 @@ def require_approver(call: Call, logins: CliLogins) -> User:
     if user.impersonator is not None:
         raise Forbidden("impersonation cannot log the command line in; sign in as the user")
     if user.scope is not None:
-        raise Forbidden("a key with a scope cannot log the command line in, as a login has no scope; sign in instead")
+        reason = "a key with a scope cannot log the command line in, as a login has no scope; sign in instead"
+        raise Forbidden(reason, refused_by=SCOPE)
     if not user.key or not is_user(user, (user.name,)):
         raise Forbidden("only a user with a login or an access key can log the command line in; sign in instead")
     if logins.is_cli_login(user.key):

@@ -11,7 +11,7 @@ from fairlead.authn import Authenticator
 from fairlead.authz.authorizer import FILTERED_VERBS, AuthorizerChain, forbidden_error
 from fairlead.core.call import CONSOLE, Call, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
-from fairlead.core.errors import ApiError, Expired, Unauthorized
+from fairlead.core.errors import AUTHENTICATION, AUTHORIZATION, ApiError, Expired, Forbidden, Unauthorized
 from fairlead.core.user import User
 from fairlead.registry.selectors import selected_name
 from fairlead.server.api.endpoint_paths import endpoint_pattern
@@ -65,9 +65,13 @@ def build_identify(
             return requester
         if call.user is None:  # so that the audit event of a rejected impersonation has the requester
             call.user = requester
-        user = impersonation(call, requester)
-        if call.target.gateway is not None:
-            names.check_impersonation(user, requested_groups(call.headers))
+        try:
+            user = impersonation(call, requester)
+            if call.target.gateway is not None:
+                names.check_impersonation(user, requested_groups(call.headers))
+        except Forbidden as error:
+            error.refused_by = error.refused_by or AUTHORIZATION
+            raise
         return user
 
     return identify
@@ -85,6 +89,7 @@ def build_authentication_stage(identify: Identify, on_authenticated: Callable[[U
             try:
                 call.user = user = identify(call)
             except ApiError as error:
+                error.refused_by = error.refused_by or AUTHENTICATION
                 call.defer_error(error)
             else:
                 on_authenticated(user.impersonator or user)

@@ -11,6 +11,7 @@ from typing import Any
 
 from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import ApiError, BadRequest, NotImplementedStatus, TooManyRequests
+from fairlead.core.refusals import note_refusal
 from fairlead.links.frames import STDIN
 from fairlead.links.requests import OpenRequest
 from fairlead.server.api.actions import ActionRequest
@@ -76,6 +77,7 @@ class ExecHandler:
             stream = await self._waking.open_session(request, OpenRequest("exec", options=options))
         except ApiError as error:
             call.annotations[REFUSED_ANNOTATION] = f"{error.code} {error.reason}"  # the response is 101
+            note_refusal(call, error)
             return Reply(101, upgrade=Upgrade(protocol, partial(_refuse, error)))
         resizer = Resizer(self._exchanges, request, options["session"])
         has_stdin, on_resize = read_flag(call, "stdin"), resizer.set_size if options["tty"] else _ignore_size

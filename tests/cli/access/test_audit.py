@@ -11,6 +11,7 @@ from tests.harness.fake_server import M, Request, failure_status
 EVENTS = f"{M}/auditevents"
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 DRY_RUN = "service.sh/dry-run"
+REFUSED_BY = "service.sh/refused-by"
 
 
 def build_event(name: str, **fields: Any) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def test_events_are_printed_as_a_table(user: CliFixture) -> None:
     assert (result.code, result.err) == (0, "")
     assert result.out.startswith("TIME")
     first, second = (line.split() for line in result.out.splitlines()[1:])
-    assert first == ["2026-01-02T03:04:05Z", "ada", "get", "service-p-demo/secrets/s", "200", "allow", "one"]
+    assert first == ["2026-01-02T03:04:05Z", "ada", "get", "service-p-demo/secrets/s", "200", "allow", "-", "one"]
     assert second[1:4] == ["ada", "as", "bob"]
     wide = user.run("audit", "-o", "wide").out
     assert all(word in wide for word in ("laptop", "192.0.2.7", "kubectl/v1.35.0", "owner of the object"))
@@ -76,7 +77,7 @@ def test_flags_become_a_field_selector(user: CliFixture) -> None:
     assert request.query["fieldSelector"].split(",o")[0] == r"user.username=a\=b\,c,verb=get"
     assert request.query["fieldSelector"].endswith(
         "objectRef.resource=secrets,objectRef.namespace=service-p-demo,objectRef.name=s,"
-        "since=1h,until=2026-01-02T03:04:05Z,decision=forbid,responseStatus.code=403"
+        "since=1h,until=2026-01-02T03:04:05Z,responseStatus.code=403,refusedBy!="
     )
     assert request.query["limit"] == "50"
 
@@ -164,3 +165,24 @@ def test_an_unknown_id_is_an_error(user: CliFixture) -> None:
     user.fake.on("GET", f"{EVENTS}/x", (404, status))
     result = user.run("audit", "show", "x")
     assert (result.code, "not found" in result.err) == (1, True)
+
+
+def test_an_empty_id_is_an_error_and_not_the_list_of_all_events(user: CliFixture) -> None:
+    result = user.run("audit", "show", "")
+    assert (result.code, "is empty" in result.err, result.out) == (1, True, "")
+    assert user.fake.requests == []
+
+
+def test_a_request_that_admission_refused_says_so_and_does_not_blame_the_permissions(user: CliFixture) -> None:
+    refused = build_event(
+        "one",
+        annotations={DECISION: "allow", REASON: "owner of the object", REFUSED_BY: "admission/enforce-allow-lists"},
+        responseStatus={"code": 403, "reason": "Forbidden", "message": "the project does not allow the cluster"},
+    )
+    user.fake.on("GET", EVENTS, page(refused))
+    user.fake.on("GET", f"{EVENTS}/one", (200, refused))
+    listed = user.run("audit", "--denied").out.splitlines()[1].split()
+    assert listed[-4:] == ["403", "allow", "admission/enforce-allow-lists", "one"]
+    shown = user.run("audit", "show", "one").out
+    assert "refused by   admission/enforce-allow-lists" in shown
+    assert "does not allow the cluster" in shown and "who-can" not in shown

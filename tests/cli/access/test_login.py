@@ -165,7 +165,7 @@ def test_a_certificate_of_another_ca_than_the_given_one_cannot_be_accepted(
     result = login_cli.run("login", login_cli.fake.url, "--ca-file", str(other), stdin="y\n")
     assert result.code == 1
     assert "fingerprint" not in result.err
-    assert "specify the right one with `fairlead login --ca-file`" in result.err
+    assert "if you trust it, log in again with `fairlead login --ca-file`" in result.err
 
 
 def test_insecure_is_stored_with_a_warning(login_cli: CliFixture) -> None:

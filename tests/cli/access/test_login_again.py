@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.client.contexts import Login, save_contexts
 from fairlead.core.crypto.certificates import ensure_certificates
-from tests.harness.cli import CliFixture
+from tests.harness.cli import CliFixture, describe_unknown_key
 from tests.harness.fake_server import KEY, M, build_object, failure_status
 
 KEYS = f"{M}/ownedaccesskeys"
@@ -72,7 +72,7 @@ def test_a_stored_ca_that_no_longer_fits_can_be_replaced(again: CliFixture, tmp_
     assert other is not None
     change_login(again, authority=other.read_text())
     result = again.run("login", "--key-stdin", stdin=KEY)
-    advice = "not signed by the configured CA; specify the right one with `fairlead login --ca-file`"
+    advice = "if you trust it, log in again with `fairlead login --ca-file`"
     assert (result.code, advice in result.err) == (1, True), result.err
     assert not again.fake.requests
     again.use_terminal(KEY)
@@ -138,14 +138,14 @@ def test_an_expired_login_says_since_when_and_what_to_run(again: CliFixture) -> 
     result = again.run("whoami")
     assert result.err == "fairlead: the key of the login 'test' expired 2m ago; log in again with `fairlead login`\n"
     change_login(again, expires=(expired + timedelta(hours=1)).isoformat())
-    assert again.run("whoami").err == "fairlead: invalid bearer token; log in again with `fairlead login`\n"
+    assert again.run("whoami").err == describe_unknown_key(again, "fairlead login")
 
 
 def test_the_advice_names_a_login_that_is_not_the_current_one(again: CliFixture) -> None:
     again.fake.on("POST", f"{M}/selves", REJECTED)
     again.save_login("second")
     result = again.run("whoami", "--context", "test")
-    assert result.err == "fairlead: invalid bearer token; log in again with `fairlead login --context test`\n"
+    assert result.err == describe_unknown_key(again, "fairlead login --context test")
 
 
 def test_the_server_in_the_environment_takes_precedence_over_the_current_login(again: CliFixture) -> None:

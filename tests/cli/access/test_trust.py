@@ -67,6 +67,12 @@ def test_a_github_repository_is_trusted_by_its_id(user: CliFixture, config: Stor
     assert config.trust == {"audience": "fairlead:1234", "rules": [rule]}
 
 
+def test_an_issuer_on_the_machine_of_the_server_is_trusted_with_a_flag(user: CliFixture, config: StoredConfig) -> None:
+    issuer = ("issuer", "deploy", "--url", "https://localhost:9444", "--claim", "sub=job", *AS)
+    assert _run(user, *issuer, "--allow-loopback").code == 0
+    assert config.trust["rules"][0]["allowLoopback"] is True
+
+
 def test_rules_are_added_next_to_other_settings_also_after_a_conflict(user: CliFixture, config: StoredConfig) -> None:
     config.raw = (
         "# ours\nauth: {loginAccessKeyTTLSeconds: 60, workloadIdentity: {audience: mine, rules: []}}\naudit: {}\n"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.cli import CliFixture, parse_yaml
+from tests.harness.cli import CliFixture, describe_unknown_key, parse_yaml
 from tests.harness.fake_server import KEY, SELF, M, build_object, failure_status, list_response
 
 
@@ -31,7 +31,10 @@ def test_json_and_yaml_have_the_status_of_the_self(user: CliFixture) -> None:
 def test_the_error_for_a_rejected_key_names_the_environment_variable(user: CliFixture) -> None:
     user.fake.on("POST", f"{M}/selves", (401, failure_status(401, "Unauthorized", "invalid bearer token")))
     result = user.run("whoami")
-    assert (result.code, result.err) == (1, "fairlead: invalid bearer token; log in again with `fairlead login`\n")
+    assert (result.code, result.err) == (
+        1,
+        describe_unknown_key(user, "fairlead login"),
+    )
     result = user.run("whoami", FAIRLEAD_KEY="old")
     assert (result.code, "does not accept the key in FAIRLEAD_KEY (invalid bearer token)" in result.err) == (1, True)
 

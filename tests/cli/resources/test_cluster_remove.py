@@ -32,7 +32,7 @@ def test_remove_prints_what_it_waits_for(ops: CliFixture) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, held))
     gone = {"type": "DELETED", "object": held}
     ops.fake.on("GET", CLUSTERS, build_watch_response({"type": "ADDED", "object": held}, END, gone))
-    result = ops.run("cluster", "remove", "berlin", "--yes")
+    result = ops.run("cluster", "remove", "berlin", "--yes", "-v")
     assert "being deleted: waiting for the finalizers example.com/held" in result.err
     assert result.err.endswith("the cluster berlin is removed\n")
 
@@ -119,7 +119,7 @@ def test_remove_that_waits_for_an_unreachable_cluster_suggests_keep(ops: CliFixt
     ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, waiting))
     gone = {"type": "DELETED", "object": waiting}
     ops.fake.on("GET", CLUSTERS, build_watch_response({"type": "ADDED", "object": waiting}, END, gone))
-    result = ops.run("cluster", "remove", "berlin", "--yes")
+    result = ops.run("cluster", "remove", "berlin", "--yes", "-v")
     assert "it cannot be reached, as `fairlead cluster remove berlin --keep` does" in result.err
 
 

@@ -96,7 +96,7 @@ def test_delete_prints_what_it_waits_for_until_the_project_is_deleted(ada: CliFi
         PROJECTS,
         build_watch_response({"type": "ADDED", "object": build_project()}, END, *waiting, waiting[1], gone),
     )
-    result = ada.run("project", "delete", "demo", "--yes")
+    result = ada.run("project", "delete", "demo", "--yes", "-v")
     assert result.err.splitlines() == [
         "waiting for demo to be deleted",
         "waiting for 1 space",

@@ -9,6 +9,7 @@ from tests.harness.fake_server import KEY, M, build_object, failure_status
 from tests.harness.watch_responses import END, build_watch_response
 
 SPACES = f"{M}/namespaces/service-p-demo/spaceinstances"
+TEMPLATES = f"{M}/projects/demo/templates"
 CREATE = ("space", "create", "dev", "--project", "demo", "--cluster", "berlin")
 
 
@@ -21,6 +22,7 @@ def build_space(namespace: str = "", **status: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def ada(user: CliFixture) -> CliFixture:
+    user.fake.on("GET", TEMPLATES, (200, {}))
     user.fake.on("POST", SPACES, (201, build_space()))
     user.fake.on("GET", f"{SPACES}/dev", (200, build_space("demo-dev")))
     user.fake.on("DELETE", f"{SPACES}/dev", (200, build_space()))
@@ -44,13 +46,51 @@ def test_create_sends_only_the_given_flags(ada: CliFixture) -> None:
     assert second == {"clusterRef": {"cluster": "berlin"}}
 
 
+@pytest.mark.parametrize(
+    ("templates", "chosen"),
+    [
+        ({"defaultSpaceTemplate": "small", "spaceTemplates": [build_object("default")]}, {"name": "small"}),
+        ({"spaceTemplates": [build_object("other"), build_object("default")]}, {"name": "default"}),
+        ({"spaceTemplates": [build_object("only")]}, {"name": "only"}),
+        ({"spaceTemplates": [build_object("one"), build_object("two")]}, None),
+        ({"virtualClusterTemplates": [build_object("default")]}, None),
+    ],
+)
+def test_create_without_a_template_uses_the_default_or_the_only_one(
+    ada: CliFixture, templates: dict[str, Any], chosen: dict[str, str] | None
+) -> None:
+    ada.fake.on("GET", TEMPLATES, (200, templates))
+    assert ada.run(*CREATE).code == 0
+    (request,) = ada.fake.requests_to("POST", SPACES)
+    assert request.body["spec"].get("templateRef") == chosen
+
+
+def test_a_user_who_may_not_list_templates_creates_a_space_without_one(ada: CliFixture) -> None:
+    ada.fake.on("GET", TEMPLATES, (403, failure_status(403, "Forbidden", "no")))
+    assert ada.run(*CREATE).code == 0
+    assert "templateRef" not in ada.fake.requests_to("POST", SPACES)[0].body["spec"]
+
+
+def test_a_failure_prints_each_reason_once(ada: CliFixture) -> None:
+    message = "the namespace ours belongs to another space"
+    conditions = [
+        {"type": "Ready", "status": "False", "reason": "NamespaceConflict", "message": message},
+        {"type": "NamespaceCreated", "status": "False", "reason": "NamespaceConflict", "message": message},
+    ]
+    failed = build_space(phase="Failed", reason="NamespaceConflict", message=message, conditions=conditions)
+    ada.fake.on("GET", SPACES, build_watch_response({"type": "ADDED", "object": failed}, END))
+    result = ada.run(*CREATE, "--wait")
+    assert (result.code, result.err.count(message)) == (1, 1)
+    assert "NamespaceCreated is False (NamespaceConflict)" in result.err
+
+
 def test_create_with_wait_returns_when_the_space_is_ready(ada: CliFixture) -> None:
     ready = {"type": "MODIFIED", "object": build_space("demo-dev", phase="Ready")}
     ada.fake.on("GET", SPACES, build_watch_response({"type": "ADDED", "object": build_space()}, END, ready))
     result = ada.run(*CREATE, "--wait")
-    assert result.code == 0
-    assert "dev is Pending" in result.err
-    assert "the space dev is Ready" in result.err
+    (line,) = result.err.splitlines()
+    assert (result.code, line.partition(";")[0]) == (0, "the space dev is Ready")
+    assert "dev is Pending" in ada.run(*CREATE, "--wait", "-v").err
 
 
 def test_a_failed_space_is_an_error_with_its_reason(ada: CliFixture) -> None:
@@ -58,7 +98,10 @@ def test_a_failed_space_is_an_error_with_its_reason(ada: CliFixture) -> None:
     ada.fake.on("GET", SPACES, build_watch_response({"type": "ADDED", "object": failed}, END))
     result = ada.run(*CREATE, "--wait")
     assert result.code == 1
-    assert "the space dev is Failed (NamespaceConflict: choose another)" in result.err
+    assert result.err.splitlines()[:2] == [
+        "fairlead: the space dev has failed:",
+        "  Failed (NamespaceConflict: choose another)",
+    ]
     assert "space kubeconfig" not in result.err
 
 
@@ -90,7 +133,7 @@ def test_delete_needs_a_confirmation_and_waits(ada: CliFixture) -> None:
         SPACES,
         build_watch_response({"type": "ADDED", "object": deleting}, END, {"type": "DELETED", "object": deleting}),
     )
-    result = ada.run("space", "delete", "dev", "--project", "demo", "--yes")
+    result = ada.run("space", "delete", "dev", "--project", "demo", "--yes", "-v")
     assert "waiting for the namespace demo-dev" in result.err
     assert result.err.endswith("the space dev is deleted\n")
     assert "being deleted" in ada.run("space", "delete", "dev", "--project", "demo", "--yes", "--no-wait").err

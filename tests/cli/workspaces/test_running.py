@@ -49,9 +49,10 @@ def test_the_default_template_of_the_project_comes_first(creator: CliFixture) ->
     creator.fake.on("GET", f"{M}/runners", list_response(build_object("local")))
     creator.fake.on("GET", TEMPLATES, (200, {"defaultDevPodWorkspaceTemplate": "big"}))
     assert creator.run(*CREATE, "--no-up").code == 0
-    creator.fake.on("GET", TEMPLATES, (200, {"devPodWorkspaceTemplates": [build_object("big")]}))
+    several = [build_object("big"), build_object("small")]
+    creator.fake.on("GET", TEMPLATES, (200, {"devPodWorkspaceTemplates": several}))
     result = creator.run(*CREATE)
-    assert (result.code, "choose one with --template: one of big" in result.err) == (2, True)
+    assert (result.code, "choose one with --template: one of big, small" in result.err) == (2, True)
     creator.fake.on("GET", TEMPLATES, (200, {}))
     assert "an administrator has to create one" in creator.run(*CREATE).err
     requests = creator.fake.requests_to("POST", WORKSPACES)

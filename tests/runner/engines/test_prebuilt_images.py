@@ -68,10 +68,12 @@ async def test_the_second_workspace_of_a_repository_starts_without_a_build(conta
 
 
 def test_the_image_has_no_secret(containers: Containers) -> None:
-    state = containers.folder / "state"
-    folders = [str(state / "images"), *(str(state / "workspaces" / uid / "ws/store") for uid in (FIRST, SECOND))]
-    found = subprocess.run(["grep", "-rlF", SECRET, *folders], capture_output=True, text=True, check=False)
+    archives = containers.folder / "state/images"
+    found = subprocess.run(["grep", "-rlF", SECRET, str(archives)], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (1, "")
+    for uid in (FIRST, SECOND):
+        search = f"grep -rlF {SECRET} /ws/store; echo code $?"
+        assert containers.run(uid, "/bin/sh", "-c", search) == "code 1\n"
 
 
 async def test_the_image_of_another_project_is_not_used(containers: Containers) -> None:

@@ -147,6 +147,8 @@ FILTERED = {
     "responseStatus.code!=200": [2],
     "decision=forbid": [2],
     "decision!=forbid": [3, 1, 0],
+    "refusedBy!=": [2],
+    "refusedBy=authorization": [2],
     "metadata.name=id-1": [1],
     "since=2026-01-02T03:00:02Z": [3, 2],
     "until=2026-01-02T03:00:01Z": [1, 0],
@@ -166,6 +168,26 @@ def test_field_selectors_select_events(files: LogFiles, selector: str) -> None:
         build_line(3, verb="delete", objectRef={"resource": "secrets", "namespace": "demo", "name": "s"}),
     )
     assert ids(files.page(select(selector))) == names(*FILTERED[selector])
+
+
+REFUSALS: tuple[tuple[int, dict[str, str], str], ...] = (
+    (401, {}, "authentication"),
+    (403, {"authorization.k8s.io/decision": "forbid"}, "authorization"),
+    (403, {"authorization.k8s.io/decision": "allow"}, "unknown"),
+    (403, {"authorization.k8s.io/decision": "allow", "service.sh/refused-by": "quota"}, "quota"),
+    (404, {"authorization.k8s.io/decision": "allow"}, ""),
+    (101, {"authorization.k8s.io/decision": "allow", "service.sh/refused-by": "authorization"}, "authorization"),
+)
+"""Code and annotations of events, also of versions that do not note what refused a request, and what did."""
+
+
+@pytest.mark.parametrize(("code", "annotations", "refused_by"), REFUSALS)
+def test_refused_requests_are_found_also_in_events_of_earlier_versions(
+    files: LogFiles, code: int, annotations: dict[str, str], refused_by: str
+) -> None:
+    files.write(build_line(0, responseStatus={"code": code}, annotations=annotations))
+    assert ids(files.page(select(f"refusedBy={refused_by}"))) == names(0)
+    assert ids(files.page(select("refusedBy!="))) == (names(0) if refused_by else [])
 
 
 @pytest.mark.parametrize("selector", ["since=soon", "since=", "since!=1h", "since=1h,since=2h", "until=999999d"])

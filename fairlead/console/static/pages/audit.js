@@ -18,9 +18,10 @@ const MAX_ROWS = 2000;
 const READS = ["verb!=get", "verb!=list", "verb!=watch"];
 // What the console and the frame of every client ask all the time.
 const QUIET = ["objectRef.resource!=selves", "objectRef.resource!=selfsubjectaccessreviewbatches", "objectRef.resource!=selfsubjectaccessreviews", "objectRef.resource!=leases"];
+export const REFUSED_BY = "service.sh/refused-by";
 const DRY_RUN = "service.sh/dry-run";  // stored nothing, whatever the verb says
 const NAMED = { user: "users", project: "projects" };
-const WHAT = { changes: [...READS, ...QUIET, "dryRun!=All"], denied: ["decision=forbid"], failed: QUIET, all: [] };
+const WHAT = { changes: [...READS, ...QUIET, "dryRun!=All"], denied: ["refusedBy!="], failed: QUIET, all: [] };
 
 export async function show(page, { rest }) {
   if (rest.length) return (await import("./audit/event.js")).show(page, rest[0]);
@@ -42,9 +43,12 @@ export function didWhat({ verb, objectRef, requestURI = "", annotations = {} }) 
 
 export const actor = ({ user = {}, impersonatedUser }) => (impersonatedUser ? `${user.username} (${impersonatedUser.username})` : user.username ?? "");
 
+// Admission and quotas refuse requests that authorization allows. Events of earlier versions have only the decision.
+export const isDenied = (annotations) => Boolean(annotations[REFUSED_BY]) || annotations["authorization.k8s.io/decision"] === "forbid";
+
 export function outcome({ responseStatus = {}, annotations = {} }) {
   const code = responseStatus.code ?? "";
-  if (annotations["authorization.k8s.io/decision"] === "forbid") return [`${code} ${T.denied}`, "denied"];
+  if (isDenied(annotations)) return [`${code} ${T.denied}`, "denied"];
   return code >= 400 ? [`${code} ${responseStatus.reason ?? T.failed}`, "failed"] : [String(code), ""];
 }
 

@@ -73,7 +73,9 @@ def test_a_running_pod_says_who_and_where_and_since_when() -> None:
 )
 def test_why_a_pod_does_not_run(name: str, is_final: bool, is_pull: bool, words: str) -> None:
     obstacle = find_obstacle(PODS[name])
-    assert obstacle is not None and obstacle.reason == Reason.START_FAILED
+    is_image = is_pull or name in ("never-pull", "invalid-image")
+    assert obstacle is not None
+    assert obstacle.reason == (Reason.IMAGE_PULL_FAILED if is_image else Reason.START_FAILED)
     assert (obstacle.is_final, obstacle.is_pull) == (is_final, is_pull)
     assert words in obstacle.message
 

@@ -8,7 +8,7 @@ import { href, link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { card, copyable, definition, linkButton } from "../../widgets/common.js";
 import { T } from "../../texts/audit.js";
-import { actor, describeObject, didWhat, outcome } from "../audit.js";
+import { REFUSED_BY, actor, describeObject, didWhat, isDenied, outcome } from "../audit.js";
 import { pathOf } from "../routes.js";
 
 const DECISION = "authorization.k8s.io/decision", REASON = "authorization.k8s.io/reason";
@@ -17,17 +17,17 @@ export async function show(page, id) {
   page.setTitle(T.event, [[T.title, "audit"]]);
   const event = await getObject(managed("auditevents"), "", id, { signal: page.scope.signal });
   const { annotations = {}, objectRef = {}, responseStatus = {}, verb, user = {}, impersonatedUser } = event;
-  const isDenied = annotations[DECISION] === "forbid";
-  page.setTitle((isDenied ? T.deniedSentence : T.sentence)(actor(event), isDenied ? verb : didWhat(event), describeObject(event)), [[T.title, "audit"]]);
+  const wasDenied = isDenied(annotations), byAdmission = wasDenied && annotations[DECISION] === "allow";
+  page.setTitle((wasDenied ? T.deniedSentence : T.sentence)(actor(event), wasDenied ? verb : didWhat(event), describeObject(event)), [[T.title, "audit"]]);
   const question = { verb, resource: objectRef.resource, group: objectRef.apiGroup, subresource: objectRef.subresource, namespace: objectRef.namespace, name: objectRef.name, ...await subjectOf(event, page.scope.signal) };
   page.main.append(h("div.grid",
-    card(isDenied ? T.wasDenied : T.decision, definition([[T.decision, isDenied ? T.denied : T.allowed], [T.reason, annotations[REASON]], [T.status, outcome(event)[0]], [T.message, responseStatus.message]]),
+    card(wasDenied ? T.wasDenied : T.decision, definition([[T.decision, wasDenied ? T.denied : T.allowed], [T.refusedBy, annotations[REFUSED_BY]], [T.reason, byAdmission ? "" : annotations[REASON]], [T.status, outcome(event)[0]], [T.message, responseStatus.message]]),
       objectRef.resource && h("div.stack", h("p.muted", T.accessText), linkButton(href("access", question), T.ask, { icon: "shield" }))),
     card(T.event, definition([
       [T.who, user.username], [T.actedAs, impersonatedUser?.username], [T.key, keyOf(event)], [T.object, objectLink(objectRef)], [T.path, h("code", event.requestURI ?? "")],
       [T.received, timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)], [T.address, event.sourceIPs?.join(", ")], [T.agent, event.userAgent], [T.id, copyable(event.metadata.name)],
     ])),
-    card(T.annotations, definition(Object.entries(annotations).filter(([name]) => name !== DECISION && name !== REASON)))));
+    card(T.annotations, definition(Object.entries(annotations).filter(([name]) => ![DECISION, REASON, REFUSED_BY].includes(name))))));
 }
 
 const keyOf = ({ user = {} }) => user.extra?.["service.sh/access-key"]?.join(", ");

@@ -1,0 +1,31 @@
+"""Notes in the audit event of a request what refused it: every response with the status 401 or 403 has such a note.
+
+`authorization.k8s.io/decision` is only about authorization: a request that admission or a quota refuses was allowed.
+"""
+
+from fairlead.core.call import Call
+from fairlead.core.errors import AUTHENTICATION, CLUSTER, ENDPOINT, GATEWAY, ApiError
+
+REFUSED_BY_ANNOTATION = "service.sh/refused-by"
+REFUSED_CODES = frozenset({401, 403})
+
+_SIGN_IN_PREFIX = "/auth/"
+
+
+def note_refusal(call: Call, error: ApiError) -> None:
+    """Notes what raised the error, if it is a 401 or 403."""
+    if error.code in REFUSED_CODES:
+        call.annotations[REFUSED_BY_ANNOTATION] = error.refused_by or _describe_handler(call, GATEWAY)
+
+
+def note_refused_response(call: Call, status: int) -> None:
+    """The same for a response that no error of this server made: one of a cluster, or a page about a failed sign-on."""
+    if status in REFUSED_CODES and REFUSED_BY_ANNOTATION not in call.annotations:
+        call.annotations[REFUSED_BY_ANNOTATION] = _describe_handler(call, CLUSTER)
+
+
+def _describe_handler(call: Call, behind_gateway: str) -> str:
+    target = call.target
+    if target.gateway is not None:
+        return behind_gateway
+    return AUTHENTICATION if target.path.startswith(_SIGN_IN_PREFIX) else ENDPOINT
