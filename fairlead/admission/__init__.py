@@ -9,7 +9,7 @@
     instance_owners                             who may become the owner of an instance
     workspace_templates                         which templates decide about permissions and placement of workspaces
     apps, template_apps                         deployed apps: who may deploy which App where; in templates
-    runners                                     who may have the server connect to a runner; deletion of a runner
+    runners                                     who may have the server connect to a runner, or deploy one; its deletion
     used_by                                     describes the objects that prevent a deletion
     users, access_keys, access_key_limits       principals and their credentials
     sign_in_settings, trusted_clusters          who may change what lets users and workloads in

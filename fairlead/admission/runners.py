@@ -1,8 +1,14 @@
-"""Admission of Runners: who may have this server connect to an address, and when a Runner may be deleted.
+"""Admission of Runners: who may have this server connect to an address, or deploy a runner into a cluster, and when a
+Runner may be deleted.
 
 With `spec.endpointFingerprint`, the server connects to `spec.endpoint`. That is what connecting a cluster does as well,
 so changing either needs the same permission: to create Clusters. Owners of a Runner alone do not have it, and neither
 has the runner itself, which may write nothing but its status. Turning it off needs no more than updating the Runner.
+
+With `spec.clusterRef`, the server deploys the runner with the stored credential of the cluster, and the Pod can mount
+whatever its template names. So only administrators set it, with a key without a scope, and their write marks the Runner
+with the finalizer of a deployment. A `clusterRef` that others stored before it had an effect has no mark, and nothing
+is deployed for it.
 
 With a Runner goes its key, so its process can no longer remove what it has of workspaces: containers, networks and
 files would stay on its machine. So a Runner with workspaces is not deleted, unless the annotation `service.sh/abandon`
@@ -14,10 +20,12 @@ from fairlead.admission.instances import ABANDON_ANNOTATION
 from fairlead.admission.used_by import describe_users
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Conflict, Forbidden
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.objects import Object, add_finalizer, get_path, metadata, name_of
+from fairlead.core.runner_names import DEPLOYMENT_FINALIZER
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.registry.kind import Change
+from fairlead.registry.no_effect import is_set
 from fairlead.registry.registry import Registry
 
 WORKSPACES, RUNNER_FIELD = "devpodworkspaceinstances", "spec.runnerRef.runner"
@@ -48,6 +56,29 @@ def protect_runner_endpoint(authorize: Authorize, api_group: str) -> Rule:
 
 def _target(runner: Object | None) -> tuple[object, ...]:
     return tuple(get_path(runner, path) or "" for path in _FIELDS) if runner else ("", "")
+
+
+def protect_cluster_ref(api_group: str) -> Rule:
+    """Only administrators set and change what the server deploys; their write marks the Runner as to be deployed."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, RUNNERS))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource or change.user == CONTROLLER_USER or change.new is None:
+            return
+        wanted = get_path(change.new, "spec.clusterRef") or {}
+        if not is_set(wanted) or wanted == (get_path(change.old, "spec.clusterRef") or {}):
+            return
+        if not change.user.is_unscoped_admin:
+            why = (
+                "only administrators, with a key without a scope, set and change spec.clusterRef: the server deploys "
+                "what it says with its own credential of the cluster; leave it as it is, and start the runner with "
+                "`fairlead runner start`, or ask an administrator"
+            )
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        if wanted.get("cluster"):
+            change.new["metadata"] = metadata(add_finalizer(change.new, DEPLOYMENT_FINALIZER))
+
+    return rule
 
 
 def prevent_runner_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:

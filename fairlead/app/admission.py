@@ -25,7 +25,11 @@ from fairlead.admission.projects import enforce_allow_lists, require_active_proj
 from fairlead.admission.protected_fields import protect_ownership_labels, protect_status
 from fairlead.admission.quotas import enforce_quotas
 from fairlead.admission.references import warn_missing_references
-from fairlead.admission.runners import prevent_runner_deletion_while_used, protect_runner_endpoint
+from fairlead.admission.runners import (
+    prevent_runner_deletion_while_used,
+    protect_cluster_ref,
+    protect_runner_endpoint,
+)
 from fairlead.admission.secret_references import WriterChecks, record_secret_writers
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
 from fairlead.admission.server_objects import protect_server_leases, protect_server_secrets
@@ -90,6 +94,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             check_virtual_cluster_secret(auth.authorize, group, kubeconfig.kubeconfig_problems),
             restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
             protect_runner_endpoint(auth.authorize, group),
+            protect_cluster_ref(group),  # after `protect_metadata`, too: it sets a finalizer
             check_block_owner_deletion(auth.authorize),
             touch_movable_owner(group),
             check_listed_clusters(cluster_use),

@@ -13,6 +13,8 @@ import structlog
 
 from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.auth import Auth
+from fairlead.app.https import read_ca_certificate
+from fairlead.app.runner_keys import build_runner_keys
 from fairlead.app.sso import build_sign_on_controllers
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.link_tokens import LinkTokenIssuer
@@ -39,6 +41,7 @@ from fairlead.controllers.instances.virtual_clusters import VirtualClusterContro
 from fairlead.controllers.projects.projects import ProjectController
 from fairlead.controllers.runtime.leader import LeaderElector
 from fairlead.controllers.runtime.loop import Controller, run_controllers
+from fairlead.controllers.workspaces.runner_deployments import RunnerDeploymentConfig, RunnerDeploymentController
 from fairlead.controllers.workspaces.runners import RunnerController
 from fairlead.controllers.workspaces.sleep import SleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
@@ -69,7 +72,7 @@ class ClusterServices:
 
     upstreams: UpstreamRegistry
     gateways: GatewayHandler
-    build_controllers: Callable[[Registry], tuple[Controller, ...]]
+    build_controllers: Callable[[Registry, Auth], tuple[Controller, ...]]
     """Builds new controllers that write through the given registry."""
 
 
@@ -90,10 +93,15 @@ def build_cluster_services(settings: Settings, registry: Registry, port: int, hu
         )
     gateways = GatewayHandler(registry, settings.api_group, settings.namespace_prefix, connected, names)
 
-    def controllers(working: Registry) -> tuple[Controller, ...]:
+    def controllers(working: Registry, auth: Auth) -> tuple[Controller, ...]:
         tokens = LinkTokenIssuer(SigningKeyStore(working, SYSTEM_NAMESPACE), working.clock)
         dialer = RunnerDialer(working, settings.api_group, hub, policy.resolve, tokens)
-        return (*_build_cluster_controllers(settings, working, connected, policy), dialer)
+        access = RegistryClusterAccess(working, settings.api_group, SYSTEM_NAMESPACE, connected, policy.resolve)
+        return (
+            *_build_cluster_controllers(settings, working, connected, policy, access),
+            RunnerDeploymentController(working, _build_runner_config(settings, working, auth), access),
+            dialer,
+        )
 
     return ClusterServices(connected, gateways, controllers)
 
@@ -105,17 +113,17 @@ def _allowed_networks(settings: Settings) -> tuple[str, ...]:
 
 
 def _build_cluster_controllers(
-    settings: Settings, registry: Registry, upstreams: UpstreamRegistry, policy: AddressPolicy
+    settings: Settings,
+    registry: Registry,
+    upstreams: UpstreamRegistry,
+    policy: AddressPolicy,
+    access: RegistryClusterAccess,
 ) -> tuple[Controller, ...]:
     """The controllers of clusters, and of the spaces, virtual clusters and apps in them."""
     group = settings.api_group
-    access = RegistryClusterAccess(registry, group, SYSTEM_NAMESPACE, upstreams, policy.resolve)
     names = ClusterIdentityMapper(settings.identity_prefix)
     confinement = Confinement(
-        settings.space_roles,
-        settings.space_metadata,
-        "" if settings.space_pod_security == "none" else settings.space_pod_security,
-        settings.chart_role,
+        settings.space_roles, settings.space_metadata, _pod_security(settings), settings.chart_role
     )
     naming = InstanceConfig(group, settings.namespace_prefix, names, confinement)
     runner = ReleaseRunner(registry.clock, Helm(ChartFetcher(policy.resolve)))
@@ -126,6 +134,23 @@ def _build_cluster_controllers(
         SpaceController(registry, naming, access, releases),
         VirtualClusterController(registry, naming, access, charts, releases),
         AppInstanceController(registry, naming, access, runner, settings.chart_repositories),
+    )
+
+
+def _pod_security(settings: Settings) -> str:
+    """The pod security level of namespaces that the server creates in clusters; empty for none."""
+    return "" if settings.space_pod_security == "none" else settings.space_pod_security
+
+
+def _build_runner_config(settings: Settings, registry: Registry, auth: Auth) -> RunnerDeploymentConfig:
+    return RunnerDeploymentConfig(
+        api_group=settings.api_group,
+        system_namespace=SYSTEM_NAMESPACE,
+        public_url=settings.public_url,
+        image=settings.runner_image,
+        pod_security=_pod_security(settings),
+        read_authority=lambda: read_ca_certificate(settings),
+        get_key=build_runner_keys(settings, registry, auth).get_or_create,
     )
 
 
@@ -162,7 +187,7 @@ def _build_controllers(
     group = settings.api_group
     return (
         NamespaceController(registry),
-        *clusters.build_controllers(registry),
+        *clusters.build_controllers(registry, auth),
         ProjectController(registry, group, settings.namespace_prefix),
         InstanceTemplateController(
             registry, InstanceConfig(group, settings.namespace_prefix, ClusterIdentityMapper(settings.identity_prefix))

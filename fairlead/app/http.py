@@ -13,8 +13,10 @@ from fairlead.app.controllers import ClusterServices
 from fairlead.app.drain import Drain
 from fairlead.app.flow_control import FlowServices, build_flow_control
 from fairlead.app.health import build_readiness_checks
+from fairlead.app.https import read_ca_certificate
 from fairlead.app.metrics import build_metrics
 from fairlead.app.oauth import OAuthServices
+from fairlead.app.runner_keys import build_runner_keys
 from fairlead.app.sso import build_sign_on
 from fairlead.app.worker_limits import build_password_hasher
 from fairlead.app.workload_identity import build_token_exchange
@@ -33,10 +35,8 @@ from fairlead.authz.subject_access_reviews import SubjectAccessReviews
 from fairlead.console.build import CONSOLE_PATH, load_build
 from fairlead.core.call import MANAGEMENT, Call, Handler, RequestInfo
 from fairlead.core.cluster_identity import ClusterIdentityMapper
-from fairlead.core.files import read_file
 from fairlead.core.objects import metadata
 from fairlead.kinds.clusters.cluster import AGENT
-from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived
 from fairlead.registry.registry import Registry
@@ -105,17 +105,10 @@ def build_agent_handlers(
     rotation = KeyRotator(registry, group, pepper, is_superset)
     keys = ComponentKeys(registry, group, AGENT, SYSTEM_NAMESPACE, pepper, rotation)
     prefixes = settings.namespace_prefix, settings.identity_prefix
-    installation = AgentBootstrapInfo(url, instance, group, *prefixes, lambda: _load_ca_certificate(settings))
+    installation = AgentBootstrapInfo(url, instance, group, *prefixes, lambda: read_ca_certificate(settings))
     signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
     configs = AgentConfigBuilder(registry, auth.principals, signing.jwks, installation, auth.authorizer)
     return agent_handlers(installation, keys, configs, reports)
-
-
-def _load_ca_certificate(settings: Settings) -> str:
-    """The CA certificate of the server: the configured one, or the generated one. Empty if there is none."""
-    file = settings.tls_ca if settings.tls_cert else settings.data / "tls" / "ca.crt"
-    content = read_file(file) if file is not None else None
-    return content.decode(errors="replace") if content else ""
 
 
 MANAGEMENT_PATH = "/kubernetes/management"
@@ -375,9 +368,7 @@ def _build_account_tokens(
 
 
 def _build_runner_handlers(settings: Settings, registry: Registry, auth: Auth) -> Mapping[ActionPath, ActionHandler]:
-    group, pepper = settings.api_group, auth.pepper
-    rotation = KeyRotator(registry, group, pepper, is_superset)
-    keys = ComponentKeys(registry, group, RUNNER_COMPONENT, SYSTEM_NAMESPACE, pepper, rotation)
+    group, keys = settings.api_group, build_runner_keys(settings, registry, auth)
     installation = {
         "serviceHost": settings.public_url,
         "projectNamespacePrefix": settings.namespace_prefix,

@@ -5,6 +5,7 @@ from functools import partial
 
 from fairlead.app.workers.context import WorkerContext
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
+from fairlead.core.files import read_file
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.certificate_watch import MAIN_PORT
 from fairlead.server.http.http_server import BindOptions, run_http_server
@@ -17,6 +18,13 @@ def load_server_certificates(settings: Settings) -> Certificates:
     if settings.tls_cert and settings.tls_key:
         return load_certificates(settings.tls_cert, settings.tls_key, settings.tls_ca)
     return ensure_certificates(settings.data / "tls", settings.certificate_names)
+
+
+def read_ca_certificate(settings: Settings) -> str:
+    """The CA certificate of the server: the configured one, or the generated one. Empty if there is none."""
+    file = settings.tls_ca if settings.tls_cert else settings.data / "tls" / "ca.crt"
+    content = read_file(file) if file is not None else None
+    return content.decode(errors="replace") if content else ""
 
 
 def serve_https(

@@ -21,7 +21,7 @@ from fairlead.core.validators import (
     check_role_name,
     format_host,
 )
-from fairlead.settings import connections, shutdown, storage_limits
+from fairlead.settings import connections, runners, shutdown, storage_limits
 from fairlead.settings.defaults import default_data_folder
 from fairlead.settings.values import OFF, ON_OFF, SettingInfo
 
@@ -230,6 +230,7 @@ class Settings:
             check=check_role_name,
         ),
     ] = "admin"
+    runner_image: runners.RunnerImage = ""
     cluster_identity_prefix: Annotated[
         str,
         SettingInfo(

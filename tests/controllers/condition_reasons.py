@@ -26,6 +26,7 @@ MODULES_WITH_CONSTANTS = (
     *(f"controllers.instances.{module}" for module in INSTANCES),
     *("controllers.apps.status", "controllers.apps.targets", "controllers.helm.helm"),
     *("controllers.workspaces.readiness", "controllers.workspaces.scheduling", "controllers.workspaces.runners"),
+    *("controllers.workspaces.runner_deployments", "controllers.workspaces.runner_rollout"),
 )
 CONSTANT_NAME, REASON_VALUE = (
     re.compile(r"_?[A-Z][A-Z_]*"),

@@ -16,6 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
 SECTIONS = {
     **{"controllers.workspaces.scheduling": "Workspaces", "controllers.workspaces.workspaces": "Workspaces"},
     "controllers.workspaces.readiness": "Workspaces",
+    "controllers.workspaces.runner_deployments": "Runners",
+    "controllers.workspaces.runner_rollout": "Runners",
     **{"controllers.workspaces.runners": "Runners", "controllers.projects.projects": "Projects"},
     **dict.fromkeys((f"controllers.apps.{each}" for each in ("app_instances", "status", "targets")), "Apps"),
     "controllers.apps.release_records": "Apps",

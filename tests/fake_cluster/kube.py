@@ -29,6 +29,10 @@ API_RESOURCES = {
         {"name": "resourcequotas", "kind": "ResourceQuota", "namespaced": True},
         {"name": "persistentvolumeclaims", "kind": "PersistentVolumeClaim", "namespaced": True},
         {"name": "events", "kind": "Event", "namespaced": True},
+        {"name": "serviceaccounts", "kind": "ServiceAccount", "namespaced": True},
+    ],
+    "/apis/apps/v1": [
+        {"name": "deployments", "kind": "Deployment", "namespaced": True},
     ],
     "/apis/networking.k8s.io/v1": [
         {"name": "networkpolicies", "kind": "NetworkPolicy", "namespaced": True},
@@ -37,6 +41,7 @@ API_RESOURCES = {
         {"name": "customresourcedefinitions", "kind": "CustomResourceDefinition", "namespaced": False},
     ],
     "/apis/rbac.authorization.k8s.io/v1": [
+        {"name": "roles", "kind": "Role", "namespaced": True},
         {"name": "rolebindings", "kind": "RoleBinding", "namespaced": True},
         {"name": "clusterrolebindings", "kind": "ClusterRoleBinding", "namespaced": False},
     ],
@@ -176,6 +181,8 @@ class FakeKube:
             self.objects[path]["status"] = {"phase": "Active"}
         elif "/namespaces/" in path:
             self.objects[path]["metadata"]["namespace"] = path.partition("/namespaces/")[2].partition("/")[0]
+        if "/deployments/" in path:
+            self.objects[path]["metadata"]["generation"] = 1
         self._record_change(path, None)
         return CREATED, deep_copy(self.objects[path])
 
@@ -208,6 +215,8 @@ class FakeKube:
                 del existing["metadata"][part]
         existing.update({key: value for key, value in body.items() if key != "metadata"}, applied=deep_copy(body))
         if existing != before_apply:
+            if "generation" in existing["metadata"] and existing.get("spec") != before_apply.get("spec"):
+                existing["metadata"]["generation"] += 1
             other_entries = [
                 each for each in before_apply["metadata"].get("managedFields", []) if each["operation"] != "Apply"
             ]

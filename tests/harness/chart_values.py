@@ -23,7 +23,7 @@ EVERYTHING = {
     "service": {"type": "LoadBalancer", "port": 8443, "annotations": {"example.com/zone": "a"}},
     "ingress": {"enabled": True, "className": "nginx", "host": "fairlead.example.com", "annotations": {"a": "b"}},
     "gateway": {"enabled": True, "host": "fairlead.example.com", "parentRefs": [{"name": "public"}]},
-    "localCluster": {"enabled": True, "name": "home", "use": ["gateways", "spaces", "virtual-clusters"]},
+    "localCluster": {"enabled": True, "name": "home", "use": ["gateways", "spaces", "virtual-clusters", "runners"]},
     "metrics": {
         "serviceMonitor": {"enabled": True, "existingSecret": "scrape", "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},

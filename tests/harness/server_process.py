@@ -109,8 +109,8 @@ def build_tls_context(ca_file: str, protocols: tuple[str, ...] = ()) -> ssl.SSLC
     return context
 
 
-def server_command(folder: Path, *arguments: str, module: str = "fairlead") -> Sequence[str]:
-    return sys.executable, "-m", module, "up", "--data", str(folder), "--port", "0", *arguments
+def server_command(folder: Path, *arguments: str, module: str = "fairlead", port: str | int = 0) -> Sequence[str]:
+    return sys.executable, "-m", module, "up", "--data", str(folder), "--port", str(port), *arguments
 
 
 def server_environment(**variables: str | int) -> dict[str, str]:
@@ -124,7 +124,7 @@ def server_environment(**variables: str | int) -> dict[str, str]:
 def running_server(folder: Path, module: str = "fairlead", /, **variables: str | int) -> Iterator[Server]:
     """A server on the folder, which may be one that another server has left. `module` is the program that it runs."""
     log = folder.parent / f"{folder.name}.log"
-    arguments = server_command(folder, "--json", module=module)[3:]
+    arguments = server_command(folder, "--json", module=module, port=variables.get("port", 0))[3:]
     with log.open("ab") as errors:
         process = fork_program(module, arguments, server_environment(**variables), errors)
     try:

@@ -72,6 +72,12 @@ READERS = {
     "fairlead/controllers/clusters/clusters.py": "Cluster.spec.networkPeer",
     "fairlead/controllers/instances/remote_instance.py": "Cluster.spec.unusable",
     "fairlead/kinds/clusters/runner.py": "Runner.spec.unusable",
+    "fairlead/controllers/workspaces/runner_deployments.py": """
+        Runner.spec.clusterRef.cluster Runner.spec.clusterRef.namespace Runner.spec.clusterRef.podTemplate.spec.image
+    """,
+    "fairlead/controllers/workspaces/runner_manifests.py": """
+        Runner.spec.clusterRef.persistentVolumeClaimTemplate.* Runner.spec.clusterRef.podTemplate.*
+    """,
     "fairlead/controllers/workspaces/scheduling.py": """
         Runner.spec.endpoint Runner.spec.endpointFingerprint DevPodWorkspaceInstance.spec.runnerRef.runner
     """,

@@ -1,6 +1,7 @@
 """`fairlead cluster remove`: disconnects a cluster, cleans up in it, and lists what is left behind.
 
-By default the command fails while spaces or virtual clusters exist in the cluster; they must be deleted first.
+By default the command fails while spaces, virtual clusters or deployed runners exist in the cluster; they must be
+deleted first.
 `--abandon` leaves their namespaces behind. `--keep` also leaves the server's ClusterRoleBinding, so the cluster need
 not be reachable.
 """
@@ -24,8 +25,10 @@ from fairlead.cli.ui.session import exit_with_error, open_session, project_names
 from fairlead.cli.ui.wait import VerboseFlag, object_ref, wait_deleted
 from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.runner_names import DEPLOYMENT_FINALIZER, deployed_runner_name
 
 INSTANCE_RESOURCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
+RUNNERS = "runners"
 MAX_LISTED = 20
 """Maximum number of instances to list."""
 
@@ -35,7 +38,7 @@ class ClusterRemoveOptions:
     name: Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=complete_names(CLUSTERS))]
     abandon: Annotated[
         bool,
-        typer.Option("--abandon", help="Leave the namespaces of spaces and virtual clusters in the cluster."),
+        typer.Option("--abandon", help="Leave the namespaces of spaces, virtual clusters and runners in the cluster."),
     ] = False
     keep: Annotated[
         bool,
@@ -51,8 +54,8 @@ class ClusterRemoveOptions:
 def command(options: ClusterRemoveOptions) -> None:
     """Disconnect a cluster: delete what the server created in it, and the stored kubeconfig.
 
-    Fails while there are spaces or virtual clusters in it: delete them first, or leave them behind with --abandon or
-    --keep.
+    Fails while there are spaces, virtual clusters or runners in it that the server has deployed: delete them first, or
+    leave them behind with --abandon or --keep.
     """
     with open_session(options.context) as session:
         client = session.client
@@ -82,21 +85,32 @@ class Instance:
 
     def __str__(self) -> str:
         location = f"namespace {self.namespace}" if self.namespace else "no namespace yet"
-        return f"{self.singular} {self.name} of the project {self.project}: {location}"
+        project = f" of the project {self.project}" if self.project else ""
+        return f"{self.singular} {self.name}{project}: {location}"
 
 
 def _list_instances(client: Client, cluster: str) -> Iterator[Instance]:
-    """The instances in the cluster that the user may list."""
+    """The instances and deployed runners in the cluster that the user may list."""
     prefix: str | None = None
     for plural, word in INSTANCE_RESOURCES:
-        try:
-            for each in client.list(plural, fields=f"spec.clusterRef.cluster={cluster}"):
-                prefix = project_namespace_prefix(client) if prefix is None else prefix
-                project = str(get_path(each, "metadata.namespace") or "").removeprefix(prefix)
-                yield Instance(word, project, name_of(each), str(get_path(each, "spec.clusterRef.namespace") or ""))
-        except ApiStatusError as problem:
-            if problem.code != 403:
-                raise
+        for each in _list_in_cluster(client, plural, cluster):
+            prefix = project_namespace_prefix(client) if prefix is None else prefix
+            project = str(get_path(each, "metadata.namespace") or "").removeprefix(prefix)
+            yield Instance(word, project, name_of(each), str(get_path(each, "spec.clusterRef.namespace") or ""))
+    for each in _list_in_cluster(client, RUNNERS, cluster):
+        if DEPLOYMENT_FINALIZER in (get_path(each, "metadata.finalizers") or ()):
+            namespace = get_path(each, "spec.clusterRef.namespace") or deployed_runner_name(name_of(each))
+            yield Instance("runner", "", name_of(each), str(namespace))
+
+
+def _list_in_cluster(client: Client, plural: str, cluster: str) -> list[Object]:
+    """Those that name the cluster; none if the user may not list them."""
+    try:
+        return list(client.list(plural, fields=f"spec.clusterRef.cluster={cluster}"))
+    except ApiStatusError as problem:
+        if problem.code != 403:
+            raise
+        return []
 
 
 def _report_not_empty(cluster: str, instances: Sequence[Instance]) -> typer.Exit:

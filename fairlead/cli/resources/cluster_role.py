@@ -30,6 +30,7 @@ class RolePart(StrEnum):
     GATEWAYS = "gateways"
     SPACES = "spaces"
     VIRTUAL_CLUSTERS = "virtual-clusters"
+    RUNNERS = "runners"
 
 
 def command(
@@ -106,6 +107,9 @@ def _rules(part: RolePart, cluster_roles: Sequence[str]) -> Iterator[Object]:
         return
     yield _rule("", ("namespaces",), MANAGE_VERBS)
     yield _rule(RBAC, ("rolebindings",), MANAGE_VERBS)
+    if part is RolePart.RUNNERS:
+        yield from _runner_rules()
+        return
     yield _rule(RBAC, ("clusterroles",), ("bind",), cluster_roles)
     if part is RolePart.VIRTUAL_CLUSTERS:
         yield from _chart_rules()
@@ -121,6 +125,19 @@ def _chart_rules() -> Iterator[Object]:
     yield _rule("networking.k8s.io", ("ingresses", "networkpolicies"), MANAGE_VERBS)
     yield _rule("policy", ("poddisruptionbudgets",), MANAGE_VERBS)
     yield _rule(RBAC, ("roles",), MANAGE_VERBS)
+
+
+def _runner_rules() -> Iterator[Object]:
+    """Rules for the objects of a runner that the server deploys, and for what the Role of the runner grants: a cluster
+    refuses a Role with more permissions than its creator has."""
+    yield _rule(RBAC, ("roles",), MANAGE_VERBS)
+    yield _rule("", ("serviceaccounts", "secrets", "persistentvolumeclaims"), MANAGE_VERBS)
+    yield _rule("apps", ("deployments",), MANAGE_VERBS)
+    yield _rule("", ("pods",), ("get", "list", "create", "delete"))
+    yield _rule("", ("pods/log",), ("get",))
+    yield _rule("", ("pods/exec", "pods/portforward"), ("get", "create"))
+    yield _rule("", ("events",), ("list",))
+    yield _rule("networking.k8s.io", ("networkpolicies",), ("get", "list", "create", "delete"))
 
 
 def _rule(group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> Object:

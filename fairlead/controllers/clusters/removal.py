@@ -1,9 +1,9 @@
 """Finalizes a deleted Cluster: cleans up the remote cluster, then removes the finalizer. Used by `clusters.py`.
 
 A Cluster gets its finalizer before anything is created in the remote cluster; one that was never reached has none. The
-only object to clean up is the ClusterRoleBinding of the administrators. Spaces and virtual clusters have finalizers of
-their own; if some are left, an Event names them. An unreachable cluster is retried: the condition `Ready` and an Event
-report that, and name the annotation that skips the cleanup.
+only object to clean up is the ClusterRoleBinding of the administrators. Spaces, virtual clusters and deployed runners
+have finalizers of their own; if some are left, an Event names them. An unreachable cluster is retried: the condition
+`Ready` and an Event report that, and name the annotation that skips the cleanup.
 """
 
 import asyncio
@@ -18,7 +18,9 @@ from fairlead.controllers.instances.remote_instance import ABANDON_ANNOTATION, i
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
+from fairlead.core.runner_names import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.kinds import CLUSTER_INSTANCES
+from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, condition, is_true, with_conditions, without_conditions
 from fairlead.registry.events import record_event
@@ -32,6 +34,7 @@ FINALIZER: Final = "service.sh/cluster"
 DELETING: Final = "Deleting"
 BINDING_TITLE: Final = f'the ClusterRoleBinding "{BINDING_NAME}"'
 RETRY_SECONDS = 5.0
+CLUSTER_FIELD: Final = "spec.clusterRef.cluster"
 MAX_LISTED_INSTANCES = 8
 """How many instances an Event lists."""
 
@@ -140,13 +143,19 @@ class ClusterRemoval:
             )
 
     def _list_instances(self, cluster: str) -> list[str]:
-        """The instances that name the cluster, each with its remote namespace."""
+        """The instances and deployed runners that name the cluster, each with its remote namespace."""
         found = []
         for plural, instance in CLUSTER_INSTANCES.items():
             for entry in self._registry.view.entries(self._group, plural):
-                if entry.fields.get("spec.clusterRef.cluster") == cluster:
+                if entry.fields.get(CLUSTER_FIELD) == cluster:
                     namespace = get_path(decode(entry), "spec.clusterRef.namespace") or "none yet"
                     found.append(f"{instance.noun} {entry.key[2]}/{entry.key[3]} (namespace {namespace})")
+        for entry in self._registry.view.entries(self._group, RUNNERS):
+            runner = decode(entry)
+            if get_path(runner, CLUSTER_FIELD) == cluster and has_finalizer(runner, DEPLOYMENT_FINALIZER):
+                default = deployed_runner_name(name_of(runner))
+                namespace = get_path(runner, "spec.clusterRef.namespace") or default
+                found.append(f"runner {name_of(runner)} (namespace {namespace})")
         return found
 
 

@@ -144,7 +144,7 @@ class DriftTracker:
         )
 
     def _key(self, instance: Object) -> Key:
-        return (*self._resource, metadata(instance)["namespace"], name_of(instance))
+        return (*self._resource, metadata(instance).get("namespace", ""), name_of(instance))
 
     def _record_pass(self, instance: Object, target: RemoteNamespace, recording: RecordingApi) -> Drift:
         key = self._key(instance)

@@ -95,7 +95,7 @@ def find_blocker(instance: Object, project: Object | None, cluster: Object | Non
         return InstanceError(NO_PROJECT, message, ERROR)
     if not get_path(instance, "spec.clusterRef.cluster") or is_external(instance):
         return None
-    return _cluster_blocker(instance, cluster)
+    return find_cluster_blocker(instance, cluster)
 
 
 def is_external(instance: Object) -> bool:
@@ -104,7 +104,8 @@ def is_external(instance: Object) -> bool:
     return bool(get_path(spec, "config.secretName") or spec.get("external") or spec.get("networkPeer"))
 
 
-def _cluster_blocker(instance: Object, cluster: Object | None) -> InstanceError | None:
+def find_cluster_blocker(instance: Object, cluster: Object | None) -> InstanceError | None:
+    """Why nothing can be deployed into the cluster that an instance or a runner names. Pure."""
     name = get_path(instance, "spec.clusterRef.cluster")
     if cluster is None:
         message = f'cluster "{name}" does not exist; connect it with `fairlead cluster add`, or use another one'

@@ -79,7 +79,7 @@ class RemoteInstanceStore:
         is updated all the time."""
         if key[1] == self._plural:
             return (key,)
-        state = _relevant_state(key[1], decode(entry)) if entry is not None else None
+        state = relevant_state(key[1], decode(entry)) if entry is not None else None
         if state == self._observed.get((key[1], key[3])):
             return ()
         if state is None:
@@ -150,7 +150,7 @@ class RemoteInstanceStore:
         """All inputs that the outcome of a try depends on."""
         meta, rendered = metadata(instance), get_path(instance, f"status.{INSTANCES[self._plural].rendered_field}")
         inputs = ((PROJECTS, self.project(instance)), (CLUSTERS, self.cluster(instance)))
-        states = [_relevant_state(plural, each) for plural, each in inputs if each is not None]
+        states = [relevant_state(plural, each) for plural, each in inputs if each is not None]
         return meta["uid"], meta.get("generation"), rendered, states
 
     def has_finalizer(self, instance: Object) -> bool:
@@ -252,7 +252,7 @@ def has_placement(instance: Object) -> bool:
     return bool(get_path(instance, "spec.clusterRef.cluster")) and not any(dns_label_errors(namespace))
 
 
-def _relevant_state(plural: str, obj: Object) -> object:
+def relevant_state(plural: str, obj: Object) -> object:
     """The state that instances depend on: uid and generation; of a cluster also its reachability and identity."""
     meta = metadata(obj)
     if plural == PROJECTS:

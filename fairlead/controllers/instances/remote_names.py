@@ -5,12 +5,14 @@ import re
 from collections.abc import Mapping
 
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.core import server_objects
 from fairlead.registry.names import MAX_LABEL_LENGTH, dns_label_errors
 
 MANAGED_LABEL, MANAGED_VALUE = server_objects.MANAGED_LABEL, server_objects.MANAGED_VALUE
 PROJECT_LABEL, UID_LABEL = "service.sh/project", "service.sh/uid"
 SPACE_LABEL, VIRTUAL_CLUSTER_LABEL = "service.sh/space", "service.sh/virtual-cluster"
+RUNNER_LABEL = RUNNER_COMPONENT.label
 
 _HASH_LENGTH = 8
 _PAIR_HASH_LENGTH = 10
@@ -62,11 +64,12 @@ def _bad_pattern(reason: str) -> InstanceError:
 
 
 def ownership_labels(kind_label: str, project: str, name: str, uid: str) -> dict[str, str]:
-    """The labels of the remote objects of an instance. The uid proves that they belong to this very instance, and not
-    to another one of the same name, an earlier one, or one of another Fairlead installation."""
+    """The labels of the remote objects of an instance, or of a runner, which has no project. The uid proves that they
+    belong to this very object, and not to another one of the same name, an earlier one, or one of another Fairlead
+    installation."""
     return {
         MANAGED_LABEL: MANAGED_VALUE,
-        PROJECT_LABEL: truncate_with_hash(project),
+        **({PROJECT_LABEL: truncate_with_hash(project)} if project else {}),
         kind_label: truncate_with_hash(name),
         UID_LABEL: uid,
     }

@@ -20,6 +20,7 @@ from fairlead.controllers.instances.remote_errors import (
 from fairlead.controllers.instances.remote_names import (
     MANAGED_LABEL,
     MANAGED_VALUE,
+    RUNNER_LABEL,
     SPACE_LABEL,
     UID_LABEL,
     VIRTUAL_CLUSTER_LABEL,
@@ -42,7 +43,7 @@ ADMINISTRATORS_BINDING = "service.sh:admins"
 _NOT_FOUND, _INVALID = 404, 422
 _OUR_DOMAIN = "service.sh/"
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
-_KIND_LABELS = frozenset({SPACE_LABEL, VIRTUAL_CLUSTER_LABEL})
+_KIND_LABELS = frozenset({SPACE_LABEL, VIRTUAL_CLUSTER_LABEL, RUNNER_LABEL})
 
 
 @dataclass(frozen=True, slots=True)

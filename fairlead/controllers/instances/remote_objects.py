@@ -112,6 +112,30 @@ class RemoteObjects:
             raise InstanceError(first.reason, message, first.severity)
         return retained
 
+    async def find_foreign(self, objects: Sequence[Object]) -> Object | None:
+        """One of the objects that exists without the labels of this instance, which apply would take over."""
+        for each in objects:
+            path = await self._find_path(each)
+            with translate_errors(self._target.cluster, f'read {each["kind"]} "{name_of(each)}"'):
+                existing = await get_or_none(self._api, path)
+            if existing is not None and not self._target.owns(existing):
+                return each
+        return None
+
+    async def delete_owned(self, objects: Sequence[Object]) -> list[Object]:
+        """Deletes those of the objects that belong to this instance. Returns those of them that still exist."""
+        remaining = []
+        for each in objects:
+            path = await self._find_path(each, missing_ok=True)
+            if not path:
+                continue
+            with translate_errors(self._target.cluster, f'delete {each["kind"]} "{name_of(each)}"'):
+                await self._delete_object(path)
+                existing = await get_or_none(self._api, path)
+            if existing is not None and self._target.owns(existing):
+                remaining.append(each)
+        return remaining
+
     async def _apply_object(self, path: str, obj: Object) -> None:
         while True:
             try:

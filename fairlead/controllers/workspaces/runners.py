@@ -46,6 +46,8 @@ WARNINGS = {DISK_AVAILABLE: (DISK_LOW, DISK_FULL), WORKSPACES_KNOWN: (ORPHANED,)
 """Conditions that runners report, and those of their reasons that are warnings."""
 DEPLOYED = "Deployed"
 CLUSTER_NOT_FOUND, NOT_REPORTED, REPORTED = "ClusterNotFound", "NotReported", "Reported"
+NOT_DEPLOYED = "NotDeployed"
+"""Reason of `Deployed` until `runner_deployments.py` sets the condition, for a runner that names a cluster."""
 SILENT_SECONDS = 60.0
 """A runner that has not renewed its Lease for so long is silent."""
 
@@ -164,7 +166,7 @@ def next_status(runner: Object, cluster_missing: bool, silence: str, now: str) -
     when it does not respond, if so."""
     generation = metadata(runner).get("generation")
     status = {**(runner.get("status") or {}), **_phase_fields(runner, cluster_missing)}
-    conditions = (_deployed_condition(runner, status, cluster_missing), *_ready_conditions(status, silence))
+    conditions = (*_deployed_conditions(runner, status, cluster_missing), *_ready_conditions(status, silence))
     obsolete = {RECONCILING, STALLED} - {each["type"] for each in conditions}
     status = with_conditions(without_conditions(status, *obsolete), conditions, now, generation)
     return {**status, "observedGeneration": generation}
@@ -180,19 +182,26 @@ def _phase_fields(runner: Object, cluster_missing: bool) -> Object:
     if cluster_missing:
         message = f'cluster "{_cluster_name(runner)}" is not connected; connect it, or change spec.clusterRef'
         return {"phase": "Failed", "reason": CLUSTER_NOT_FOUND, "message": message}
-    name = name_of(runner)
-    message = f"the runner has not reported yet; start it on its machine with `fairlead runner start {name}`"
-    return {"phase": "", "reason": NOT_REPORTED, "message": message}
+    advice = f"start it on its machine with `fairlead runner start {name_of(runner)}`"
+    if _cluster_name(runner):
+        deployed = find_condition(status, DEPLOYED) or {}
+        advice = str(deployed.get("message") or "it is not deployed yet")
+    return {"phase": "", "reason": NOT_REPORTED, "message": f"the runner has not reported yet; {advice}"}
 
 
-def _deployed_condition(runner: Object, status: Object, cluster_missing: bool) -> Object:
+def _deployed_conditions(runner: Object, status: Object, cluster_missing: bool) -> Iterator[Object]:
+    """The condition of a runner that the server does not deploy; `runner_deployments.py` sets that of others."""
     if cluster_missing:
-        return condition(
-            DEPLOYED, FALSE, CLUSTER_NOT_FOUND, f'cluster "{_cluster_name(runner)}" is not connected', "Error"
-        )
-    if status.get("phase"):
-        return condition(DEPLOYED, TRUE, REPORTED, "the runner has reported")
-    return condition(DEPLOYED, FALSE, NOT_REPORTED, status.get("message") or "", "Info")
+        message = f'cluster "{_cluster_name(runner)}" is not connected'
+        yield condition(DEPLOYED, FALSE, CLUSTER_NOT_FOUND, message, "Error")
+    elif _cluster_name(runner):
+        reason = (find_condition(status, DEPLOYED) or {}).get("reason")
+        if reason in (None, CLUSTER_NOT_FOUND, NOT_REPORTED, REPORTED):
+            yield condition(DEPLOYED, FALSE, NOT_DEPLOYED, "it is not deployed yet", "Info")
+    elif status.get("phase"):
+        yield condition(DEPLOYED, TRUE, REPORTED, "the runner has reported")
+    else:
+        yield condition(DEPLOYED, FALSE, NOT_REPORTED, status.get("message") or "", "Info")
 
 
 def _ready_conditions(status: Object, silence: str) -> Iterator[Object]:

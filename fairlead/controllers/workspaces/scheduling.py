@@ -74,7 +74,7 @@ def schedule(
     if get_path(workspace, "spec.target.cluster.name") or get_path(workspace, "spec.target.virtualCluster.name"):
         message = "spec.target is not supported: this server runs workspaces on runners; remove it"
         return Placement(_unscheduled_condition("TargetNotSupported", message))
-    usable = {name: each for name, each in runners.items() if is_allowed(names, name) and not is_unusable(each)}
+    usable = {name: each for name, each in runners.items() if is_allowed(names, name) and _accepts_workspaces(each)}
     silent = {name: message for name, each in usable.items() if (message := silence_message(each))}
     candidates = [name for name in usable if name not in silent and get_path(usable[name], "status.phase") != "Failed"]
     if candidates:
@@ -100,6 +100,11 @@ def schedule(
     return Placement(_unscheduled_condition("NoRunnerUsable", message))
 
 
+def _accepts_workspaces(runner: Object) -> bool:
+    """One that is being deleted would leave them behind."""
+    return not is_unusable(runner) and "deletionTimestamp" not in metadata(runner)
+
+
 def _is_unreported(runner: Object) -> bool:
     return bool(get_path(runner, "status.phase") != "Initialized")
 
@@ -117,8 +122,10 @@ def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner:
                 "of that name and start it there, to go on with it or to have it removed, or delete this workspace"
             )
         return Placement(_unscheduled_condition(RUNNER_NOT_FOUND, message))
-    if is_unusable(runner) and not is_here:
-        message = f'runner "{name}" accepts no new workspaces; set its spec.unusable to false'
+    if not _accepts_workspaces(runner) and not is_here:
+        is_deleted = "deletionTimestamp" in metadata(runner)
+        advice = "it is being deleted; use another one" if is_deleted else "set its spec.unusable to false"
+        message = f'runner "{name}" accepts no new workspaces; {advice}'
         return Placement(_unscheduled_condition("RunnerUnusable", message))
     return _build_placement(name, runner)
 

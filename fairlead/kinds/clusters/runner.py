@@ -5,12 +5,13 @@ A runner authenticates as `service:runner:<name>` with a key that is owned by it
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
 from fairlead.core.crypto.pinned_certificates import FINGERPRINT_PATTERN
-from fairlead.core.objects import Object, get_path
+from fairlead.core.objects import Object, get_path, has_finalizer, name_of
+from fairlead.core.runner_names import DEPLOYMENT_FINALIZER
 from fairlead.kinds.access.access_key import rotation_spec
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.answered import component_key_kind, create_only_kind, read_only_kind
@@ -25,6 +26,7 @@ from fairlead.kinds.fields import (
 from fairlead.registry import limits
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
+from fairlead.registry.names import dns_label_errors
 from fairlead.registry.schema import (
     Schema,
     array,
@@ -48,6 +50,11 @@ REACHABLE = "Reachable"
 """Condition of a runner that the server connects to."""
 """A runner renews the Lease `runner-<name>` in this namespace while it runs."""
 
+MAX_DEPLOYED_NAME = 47
+"""Objects in the cluster, and the namespace, are named `fairlead-runner-NAME`, in at most 63 characters."""
+SYSTEM_NAMESPACES = "kube-"
+RESERVED_VOLUMES = "fairlead-"
+"""Prefixes of the namespaces that the runner never uses, and of the names of the server's own volumes."""
 
 _METADATA = obj(
     "Labels and annotations of the created object.",
@@ -65,7 +72,7 @@ _POD = obj(
     metadata=_METADATA,
     spec=obj(
         "Overrides for the default pod. The fields have the types of a Kubernetes PodSpec.",
-        image=string("Image of the runner. Defaults to the image for this server's version."),
+        image=string("Image of the runner. Defaults to the server's setting `runner_image`."),
         resource=open_object("Resource requests and limits of the runner's container."),
         env=_open_list("Environment variables of the runner."),
         envFrom=_open_list("Sources of additional environment variables."),
@@ -81,29 +88,33 @@ _POD = obj(
 
 SPEC = owned_spec(
     "Location of the runner, and access to it.",
-    clusterRef=without_effect(
-        obj(
-            "The connected cluster that the runner is deployed into. Omitted for a runner that is started elsewhere.",
-            cluster=string("Name of the connected cluster."),
-            namespace=string("Namespace within that cluster."),
-            persistentVolumeClaimTemplate=obj(
-                "The persistent volume claim for the runner's state.",
-                metadata=_METADATA,
-                spec=obj(
-                    "Spec of the claim.",
-                    accessModes=array(string(), "Access modes of the volume, such as `ReadWriteOnce`."),
-                    storageClassName=string("Storage class. Empty means the cluster's default."),
-                    storageSize=string("Size of the volume, such as `10Gi`."),
-                ),
+    clusterRef=obj(
+        "The connected cluster that the server deploys the runner into. Omitted for a runner that is started "
+        "elsewhere. Only administrators set and change it.",
+        cluster=string("Name of the connected cluster. Immutable while the runner is deployed."),
+        namespace=string(
+            "Namespace within that cluster, for the runner and its workspaces. Defaults to `fairlead-runner-NAME`. It "
+            "is created if it does not exist, and then deleted with the Runner. Immutable while the runner is deployed."
+        ),
+        persistentVolumeClaimTemplate=obj(
+            "The persistent volume claim for the runner's state.",
+            metadata=_METADATA,
+            spec=obj(
+                "Spec of the claim.",
+                accessModes=array(string(), "Access modes of the volume. Defaults to `ReadWriteOnce`."),
+                storageClassName=string("Storage class. Empty means the cluster's default."),
+                storageSize=string("Size of the volume. Defaults to `1Gi`."),
             ),
-            podTemplate=_POD,
-            serviceTemplate=obj(
+        ),
+        podTemplate=_POD,
+        serviceTemplate=without_effect(
+            obj(
                 "The service in front of the runner.",
                 metadata=_METADATA,
                 spec=obj("Spec of the service.", type=string("Type of the service. Empty means `ClusterIP`.")),
             ),
+            "has no effect: the runner connects to this server, and nothing connects to the runner",
         ),
-        "has no effect: nothing is deployed; start the runner with `fairlead runner start`",
     ),
     networkPeerName=without_effect(string("Name of the runner in the peer network, if it is in one.")),
     endpoint=string(
@@ -169,6 +180,7 @@ RUNNER_LINK = read_only_kind(
 
 def check(change: Change) -> Iterable[Problem]:
     yield from owner_problems(change.spec)
+    yield from _cluster_ref_problems(change)
     endpoint = change.spec.get("endpoint")
     if endpoint and not _is_endpoint(endpoint):
         reason = "must be a host with an optional port and an optional https://, such as runner.example.com:8443"
@@ -179,6 +191,35 @@ def check(change: Change) -> Iterable[Problem]:
         yield Problem.invalid("spec.endpointFingerprint", fingerprint, reason)
     elif fingerprint and not endpoint:
         yield Problem.required("spec.endpoint", "is required with spec.endpointFingerprint")
+
+
+def _cluster_ref_problems(change: Change) -> Iterator[Problem]:
+    ref = change.spec.get("clusterRef") or {}
+    if ref == (get_path(change.old, "spec.clusterRef") or {}):
+        return  # what was stored by an earlier version stays valid
+    if ref.get("cluster") and len(name_of(change.obj)) > MAX_DEPLOYED_NAME:
+        reason = (
+            f"must have at most {MAX_DEPLOYED_NAME} characters if spec.clusterRef.cluster is set: its objects in the "
+            "cluster are named fairlead-runner-NAME"
+        )
+        yield Problem.invalid("metadata.name", name_of(change.obj), reason)
+    namespace = ref.get("namespace") or ""
+    for fault in dns_label_errors(namespace) if namespace else ():
+        yield Problem.invalid("spec.clusterRef.namespace", namespace, fault)
+    if namespace.startswith(SYSTEM_NAMESPACES):
+        reason = f"must not begin with {SYSTEM_NAMESPACES}: workspaces would run among the system's own Pods"
+        yield Problem.invalid("spec.clusterRef.namespace", namespace, reason)
+    for index, volume in enumerate(get_path(ref, "podTemplate.spec.volumes") or ()):
+        if str(volume.get("name") or "").startswith(RESERVED_VOLUMES):
+            path = f"spec.clusterRef.podTemplate.spec.volumes[{index}].name"
+            yield Problem.invalid(path, volume["name"], f"must not begin with {RESERVED_VOLUMES}, which is reserved")
+    if change.old is None or not has_finalizer(change.old, DEPLOYMENT_FINALIZER):
+        return
+    for field in ("cluster", "namespace"):
+        before = get_path(change.old, f"spec.clusterRef.{field}") or ""
+        if before != (ref.get(field) or ""):
+            reason = "is immutable while the runner is deployed; delete this Runner, and create another one"
+            yield Problem.invalid(f"spec.clusterRef.{field}", ref.get(field) or "", reason)
 
 
 def _is_endpoint(text: str) -> bool:
@@ -239,7 +280,7 @@ RUNNER = Kind(
         Column("Reason", "status.reason", description="Reason for the phase.", wide=True),
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
     ),
-    selectable=("spec.owner.user", "status.phase"),
+    selectable=("spec.clusterRef.cluster", "spec.owner.user", "status.phase"),
     has_access_entries=True,
     actions=(
         Action("accesskey", ("get",), RUNNER_ACCESS_KEY),

@@ -64,6 +64,21 @@ def serve_instances(cli: CliFixture, *spaces: dict[str, Any]) -> None:
     cli.fake.on("POST", f"{M}/selves", (201, {"status": {"projectNamespacePrefix": "p-"}}))
 
 
+def test_remove_is_rejected_while_the_server_has_deployed_a_runner_into_the_cluster(ops: CliFixture) -> None:
+    serve_instances(ops)
+    deployed, elsewhere = build_object("r", spec={"clusterRef": {"cluster": "berlin"}}), build_object("s")
+    deployed["metadata"]["finalizers"] = ["service.sh/runner-deployment"]
+    ops.fake.on("GET", f"{M}/runners", list_response(deployed, elsewhere))
+    result = ops.run("cluster", "remove", "berlin", "--yes")
+    assert result.code == 1
+    assert result.err.splitlines()[:2] == [
+        "fairlead: there is 1 instance in the cluster berlin:",
+        "  runner r: namespace fairlead-runner-r",
+    ]
+    assert ops.fake.requests_to("GET", f"{M}/runners")[0].query["fieldSelector"] == "spec.clusterRef.cluster=berlin"
+    assert ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin") == []
+
+
 def test_remove_is_rejected_while_the_cluster_has_instances(ops: CliFixture) -> None:
     serve_instances(ops, build_instance("a", "demo-a"), build_instance("b"))
     result = ops.run("cluster", "remove", "berlin", "--yes")

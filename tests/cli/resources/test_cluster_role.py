@@ -1,5 +1,7 @@
 """fairlead.cli.resources.cluster_role: the content of the printed roles. tests/reference tests that they suffice."""
 
+from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 from fairlead.cli import make_app
 from fairlead.cli.resources.cluster_role import RolePart, build_objects
 from fairlead.controllers.clusters.probe import EXTRA_RIGHT, REQUIRED_RIGHTS
+from fairlead.controllers.workspaces.runner_manifests import ROLE_RULES
 
 RUNNER = CliRunner()
 
@@ -30,6 +33,7 @@ def get_cluster_role_rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]
         (["gateways"], ["gateways"]),
         (["spaces"], ["gateways", "spaces"]),
         (["virtual-clusters", "spaces"], ["gateways", "spaces", "virtual-clusters"]),
+        (["runners"], ["gateways", "runners"]),
     ],
 )
 def test_each_part_is_a_role_bound_to_one_service_account_with_a_token(parts: list[str], roles: list[str]) -> None:
@@ -76,6 +80,16 @@ def test_no_role_grants_everything_or_allows_escalation() -> None:
         if "bind" in rule["verbs"]
     ]
     assert bindable == [["admin", "edit", "view"]] * 2
+
+
+def test_the_role_for_runners_has_all_permissions_that_the_server_grants_to_a_runner() -> None:
+    granted = set(iter_permissions(get_cluster_role_rules(build_objects([RolePart.RUNNERS], [], "hub", "ops"))))
+    assert granted >= set(iter_permissions(ROLE_RULES)), "a cluster refuses a Role with more than that"
+
+
+def iter_permissions(rules: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    for rule in rules:
+        yield from product(rule.get("apiGroups", ()), rule.get("resources", ()), rule["verbs"])
 
 
 @pytest.mark.parametrize("arguments", [["gateways"], ["spaces"], ["--help"]])

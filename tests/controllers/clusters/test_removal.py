@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.controllers.clusters.removal import FINALIZER
 from fairlead.core.objects import Object, metadata
+from fairlead.core.runner_names import DEPLOYMENT_FINALIZER
 from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.clusters.cluster_fixture import (
@@ -255,6 +256,18 @@ async def test_the_abandon_annotation_ends_the_wait_and_leaves_the_binding(
     await eventually(lambda: is_deleted(server), seconds=1)
     assert "DELETE" not in [method for method, _, _ in upstream.sent]
     assert 'ClusterRoleBinding "service.sh:admins" was left in the cluster' in event_message(server, "LeftBehind")
+
+
+async def test_runners_that_the_server_has_deployed_are_reported(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    await create_bound_cluster(server, upstreams)
+    mark = {"finalizers": [DEPLOYMENT_FINALIZER]}
+    await server.create("Runner", "here", metadata=mark, spec={"clusterRef": {"cluster": "berlin"}})
+    await server.create("Runner", "there", spec={"clusterRef": {"cluster": "berlin"}})
+    await server.delete("Cluster", "berlin")
+    await eventually(lambda: is_deleted(server))
+    assert event_message(server, "LeftBehind").endswith(": runner here (namespace fairlead-runner-here)")
 
 
 async def test_deletion_does_not_wait_without_a_kubeconfig(server: RegistryFixture, upstreams: FakeUpstreams) -> None:

@@ -148,6 +148,16 @@ async def test_unusable_runners_are_not_selected_and_keep_their_workspaces(serve
     assert condition_status(server, name="old") == ("True", "Scheduled")
 
 
+async def test_a_runner_that_is_being_deleted_gets_no_workspaces(server: RegistryFixture) -> None:
+    await server.create("Runner", "a", metadata={"finalizers": ["example.com/held"]})
+    await server.delete("Runner", "a")
+    await create_workspace(server, "new")
+    await create_workspace(server, "named", runnerRef={"runner": "a"})
+    await eventually(lambda: condition_status(server, name="new")[0] and condition_status(server, name="named")[0])
+    assert condition_status(server, name="new") == ("False", "NoRunnerUsable")
+    assert condition_status(server, name="named") == ("False", "RunnerUnusable")
+
+
 async def test_a_pending_workspace_is_scheduled_when_a_runner_is_created(server: RegistryFixture) -> None:
     await server.create("Runner", "unusable", spec={"unusable": True})
     await create_workspace(server)

@@ -1,11 +1,14 @@
 """The contexts of the runner's kubeconfig: which clusters its workspaces run in, and with which credential.
 
 The file is the runner's own. It names the gateway of a Fairlead server with a scoped access key, or a cluster itself.
-It is read again when it changes, so that a rotated key works without a restart.
+It is read again when it changes, or a file that it refers to does, so that a rotated key works without a restart. In a
+Pod, the token of a service account is such a file: the cluster renews it long before it expires.
 """
 
 import asyncio
+import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from fairlead.client import ClientError
 from fairlead.client.kubeconfig import find_entry, parse_kubeconfig
 from fairlead.client.kubeconfig_export import export_context
 from fairlead.core.files import FileProblem, read_file
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, get_path
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.kubernetes.cluster import Cluster
 from fairlead.upstream import kubeconfig as cluster_kubeconfig
@@ -21,6 +24,9 @@ from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import TlsError, Unreachable
 from fairlead.upstream.upstream import Upstream
 
+FileVersion = tuple[int, int, int]
+"""Time of change, size and inode of a file."""
+_FILE_FIELDS = ("tokenFile", "certificate-authority", "client-certificate", "client-key")
 LIMITS = Limits(max_requests=64, max_websockets=512, max_queued=256, connect_seconds=10, response_header_seconds=30)
 
 
@@ -28,10 +34,12 @@ LIMITS = Limits(max_requests=64, max_websockets=512, max_queued=256, connect_sec
 class Contexts:
     path: Path | None
     call_seconds: float
-    _version: tuple[int, int, int] | None = None
+    _version: FileVersion | None = None
     _config: Object = field(default_factory=dict)
     _clusters: dict[str, Cluster] = field(default_factory=dict)
     _retired: list[Cluster] = field(default_factory=list)
+    _files: dict[Path, FileVersion | None] = field(default_factory=dict)
+    """The files that the kubeconfig refers to, as they were when it was read."""
 
     def list_names(self) -> list[str]:
         return [str(each.get("name")) for each in self._load().get("contexts") or ()]
@@ -80,16 +88,36 @@ class Contexts:
         if self.path is None:
             raise _unusable("the engine `kubernetes` needs a kubeconfig; start the runner with --kubeconfig")
         try:
-            stat = self.path.stat()
-            version = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if version != self._version:
+            version = _file_version(self.path.stat())
+            if version != self._version or any(_find_version(path) != known for path, known in self._files.items()):
                 self._config = parse_kubeconfig(self.path, read_file(self.path))
                 self._version = version
+                self._files = {path: _find_version(path) for path in _referenced_files(self.path, self._config)}
                 self._retired += self._clusters.values()
                 self._clusters.clear()
         except (OSError, FileProblem) as error:
             raise _unusable(f"{self.path}: the kubeconfig cannot be read: {error}") from None
         return self._config
+
+
+def _file_version(stat: os.stat_result) -> FileVersion:
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
+def _find_version(path: Path) -> FileVersion | None:
+    """None if the file cannot be read: its use fails then, with an error that names it."""
+    try:
+        return _file_version(path.stat())
+    except OSError:
+        return None
+
+
+def _referenced_files(kubeconfig: Path, config: Object) -> Iterator[Path]:
+    """The files with credentials and certificates that the sections of a kubeconfig name."""
+    for section, kind in (("clusters", "cluster"), ("users", "user")):
+        for each in config.get(section) or ():
+            paths = (get_path(each, f"{kind}.{name}") for name in _FILE_FIELDS)
+            yield from (kubeconfig.parent / str(path) for path in paths if path)
 
 
 async def resolve(host: str, port: int) -> str:
