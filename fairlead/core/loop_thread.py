@@ -47,7 +47,7 @@ class _LoopThread(Generic[T]):
                 self._loop.call_soon_threadsafe(self._cancel)
             await asyncio.wait([self._done])
             if not self._done.cancelled():
-                self._done.exception()  # nobody else retrieves it
+                self._done.exception()  # retrieved, so that it is not logged
             raise
 
     def _cancel(self) -> None:
