@@ -95,7 +95,7 @@ def test_this_server_is_not_a_cluster_of_itself(fake_cluster: FakeCluster, uid: 
         assert result.failure is None
 
 
-def test_a_cluster_of_kubernetes_is_not_asked_whether_it_is_this_server(fake_cluster: FakeCluster) -> None:
+def test_a_cluster_of_kubernetes_gets_no_request_for_the_namespace_of_this_server(fake_cluster: FakeCluster) -> None:
     run_probe(fake_cluster, own=OwnServer("service-system", "uid-of-this-server"))
     assert "GET /api/v1/namespaces/service-system" not in fake_cluster.request_lines()
 
