@@ -109,7 +109,6 @@ def deployment(tmp_path: Path, certificates: Certificates) -> Iterator[Deploymen
 def reader(
     deployment: Deployment,
     node_provider: NodeProvider,
-    certificates: Certificates,
     component: Callable[[str], Path],
     tmp_path: Path,
 ) -> Iterator[Reader]:
@@ -121,10 +120,10 @@ def reader(
     data = folder / ".local/share/fairlead"
     (data / "tls").mkdir(parents=True)
     (data / "admin.kubeconfig").write_bytes((deployment.audit_folder / "admin.kubeconfig").read_bytes())
-    (data / "tls/ca.crt").write_bytes(certificates.ca_file.read_bytes())
+    (data / "tls/ca.crt").write_text(Path(deployment.ca_file).read_text())
     (folder / "client-secret").write_text(CANARY)
     (folder / "certificates").mkdir()
-    (folder / "certificates/keycloak.crt").write_bytes(certificates.ca_file.read_bytes())
+    (folder / "certificates/keycloak.crt").write_text(Path(deployment.ca_file).read_text())
     with Visitor(deployment.ca_file) as browser:
         yield Reader(deployment, node_provider, browser, folder, component("kubectl"))
 
