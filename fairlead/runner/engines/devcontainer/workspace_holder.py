@@ -180,7 +180,7 @@ def describe_podman(settings: Settings, stores: Sequence[ImageStore]) -> dict[st
     return {
         **FILES,
         "/etc/resolv.conf": describe_resolver(settings),
-        "/etc/containers/registries.conf": _read_registries(settings.registries),
+        **_describe_registries(settings),
         "/etc/containers/containers.conf": CONTAINERS_CONF.format(runtime=choose_runtime()),
         "/etc/containers/storage.conf": STORAGE_CONF.format(stores=json.dumps([each.target for each in stores])),
     }
@@ -217,6 +217,13 @@ def choose_runtime() -> str:
     """crun is the better one where it works: it refuses machines with both versions of cgroups."""
     names = ("crun", "runc") if is_unified() else ("runc", "crun")
     return next((each for each in names if shutil.which(each, path=PATH)), names[0])
+
+
+def _describe_registries(settings: Settings) -> dict[str, str]:
+    """What podman on this machine reads: the list, and its further files in the order of their names."""
+    further = sorted(settings.registries_folder.glob("*.conf"))
+    files = {f"/etc/containers/registries.conf.d/{each.name}": _read_registries(each) for each in further}
+    return {"/etc/containers/registries.conf": _read_registries(settings.registries), **files}
 
 
 def _read_registries(path: Path) -> str:
