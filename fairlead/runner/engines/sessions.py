@@ -59,6 +59,15 @@ class Session:
         return code if code >= 0 else 128 - code
 
     async def kill(self) -> None:
+        """To its end, also if the caller is cancelled meanwhile: else the process would stay."""
+        ending = asyncio.ensure_future(self._end())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await ending
+            raise
+
+    async def _end(self) -> None:
         seconds, began = START_SECONDS, time.monotonic()
         while self.podman.returncode is None and time.monotonic() - began < seconds:
             if await _scans.run(self.mark, lambda: find_marked(self.mark)):
