@@ -80,6 +80,14 @@ exit 1
 """
 """Passes on the last of the messages of a command, and its exit code. Servers of repositories send messages, too, which
 may have no end."""
+BLOCKING_OUTPUT = "/etc/fairlead/blocking-output.js"
+BLOCKING_SCRIPT = """
+for (const stream of [process.stdout, process.stderr]) {
+    if (stream._handle && stream._handle.setBlocking) stream._handle.setBlocking(true);
+}
+"""
+"""For the dev container CLI. Node.js writes to pipes in the background, and forgets what is not written when it ends:
+without this, the end of long output is lost, and what waits for a reader is in memory."""
 GPU_DEVICES = ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 GPU_FOLDERS = ("/etc/cdi", "/run/cdi")
 
@@ -101,6 +109,7 @@ class HolderFactory:
             **describe_podman(self.settings, self._image_stores()),
             "/etc/fairlead/shim.json": self.grant.describe_to_shim(),
             DEFAULT_CONFIGURATION: json.dumps({"image": image}),
+            BLOCKING_OUTPUT: BLOCKING_SCRIPT,
             SHIM: SHIM_SCRIPT.format(python=PYTHON, folder=os.path.dirname(INSIDE_TARGET)),
         }
         binds = [
