@@ -144,7 +144,8 @@ class Creation:
             configuration = await find_configuration(holder, self.spec, self.grant)
             holder = await self._pull_images(factory, holder, configuration)
             read = await read_configuration(self.settings, holder, self.grant, configuration)
-        turn = await self.images.take_turn(self.grant.repository if configuration.has_build else "")
+        repository = self.grant.repository if configuration.has_build else ""
+        turn = await self.images.take_turn(repository, self.deadlines.build)
         try:
             self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
             await self.finish(turn)
