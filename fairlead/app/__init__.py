@@ -54,7 +54,7 @@ from fairlead.app.upgrade import stop_when_outdated, upgrade_data
 from fairlead.app.worker_limits import build_memory_limiter, history_bytes
 from fairlead.app.workers.context import WorkerContext
 from fairlead.app.workers.coordinator import connect_coordinator
-from fairlead.authn.bootstrap import verify_pepper
+from fairlead.authn.bootstrap import PEPPER_VARIABLE, verify_pepper
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.controllers.runtime.leader import LeaderElector, new_identity
 from fairlead.core.clock import SystemClock
@@ -292,7 +292,9 @@ async def _load_view(stores: StoreStack, catalog: Catalog, worker_count: int, us
 
 async def _check_pepper(settings: Settings, store: EncryptedStore, auth: Auth) -> None:
     try:
-        await verify_pepper(store, auth.pepper, settings.data / PEPPER_FILE)
+        await verify_pepper(
+            store, auth.pepper, settings.data / PEPPER_FILE, variable=os.environ.get(PEPPER_VARIABLE, "")
+        )
     except StoreUnavailable as error:
         raise StartError(str(error)) from None
 

@@ -235,7 +235,8 @@ def _check_port(settings: Settings, answer: ServerAnswer) -> Finding:
             return Finding(subject, "only root may use it", remedy)
         except OSError as error:
             return Finding(subject, f"{settings.listen}: {error.strerror}", "check --listen and --port")
-    remedy = "start the server: fairlead serve, or systemctl start fairlead"
+    start = "start the server: fairlead serve, or systemctl start fairlead"
+    remedy = f"{start}; or name the port that it listens on with --port"
     return Finding(subject, "no server answers; the port is free", remedy, is_fatal=False)
 
 

@@ -85,8 +85,9 @@ async def _check_secrets(settings: Settings, stores: StoreStack) -> None:
     recorded, _ = await load_fingerprint(stores.raw, PEPPER_FINGERPRINT)
     if recorded is not None:
         path = settings.data / PEPPER_FILE
-        pepper = load_pepper(path, keys_exist=True, variable=os.environ.get(PEPPER_VARIABLE, ""))
-        await verify_pepper(stores.raw, pepper, path)
+        variable = os.environ.get(PEPPER_VARIABLE, "")
+        pepper = load_pepper(path, keys_exist=True, variable=variable)
+        await verify_pepper(stores.raw, pepper, path, variable=variable)
 
 
 async def _check_no_older_servers(settings: Settings, store: Store, found: DataVersion, target: DataVersion) -> None:

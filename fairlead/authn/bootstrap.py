@@ -65,17 +65,20 @@ def _pepper_from_variable(text: str) -> Pepper:
     return Pepper(secret)
 
 
-async def verify_pepper(store: Store, pepper: Pepper, path: Path) -> None:
+async def verify_pepper(store: Store, pepper: Pepper, path: Path, *, variable: str = "") -> None:
     """Compares the pepper with the fingerprint in the store, which the first server writes. Raises FileProblem if they
-    differ: no key would work with this pepper."""
+    differ: no key would work with this pepper. `variable` is as for `load_pepper`."""
     mine = compute_fingerprint(PEPPER_FINGERPRINT, pepper.secret)
     while True:
         stored, _ = await load_fingerprint(store, PEPPER_FINGERPRINT)
         if stored == mine:
             return
         if stored is not None:
+            problem = "not the secret that the other servers of this store use"
+            if variable.strip():
+                raise FileProblem(f"the variable {PEPPER_VARIABLE}: {problem}; set it to theirs")
             advice = f"copy theirs over it, or set the variable {PEPPER_VARIABLE} to theirs on all servers"
-            raise FileProblem(f"{path}: not the secret that the other servers of this store use; {advice}")
+            raise FileProblem(f"{path}: {problem}; {advice}")
         try:
             return await save_fingerprint(store, PEPPER_FINGERPRINT, mine, 0)
         except RevisionConflict:  # another server wrote its fingerprint at the same time

@@ -376,7 +376,7 @@ def quote_segment(name: str) -> str:
     """Percent-encodes a name as a path segment."""
     if not name:
         raise ClientError("the name of the object is empty; use a name as shown in lists")
-    if name in (".", ".."):
+    if name in (".", "..") or "/" in name:  # servers decode %2F before they split a path
         raise ClientError(f"{name!r} is not a valid object name; use a name as shown in lists")
     try:
         return quote(name, safe="")

@@ -24,6 +24,9 @@ PARAMETER_SECRETS, RENDERED_SECRETS = "parameterSecrets", "renderedSecrets"
 """Fields of instances that hold the values of password parameters, and the rendered values made of them."""
 MAX_VALUE_BYTES = 64 * 1024
 MAX_TEXT_LENGTH = 1024 * 1024
+MAX_EVENTS = 6_000
+"""Keys, values, and starts and ends of lists and mappings in the parameters of an instance: a write parses them several
+times on the event loop. A template has at most 2,000 parameters."""
 MAX_PATTERN_LENGTH = 1_000
 MAX_COMPILED_BYTES = 256 * 1024
 """Maximum bytes of a value, characters of the whole text and of a regular expression, and bytes of a compiled one."""
@@ -129,7 +132,7 @@ def parse_values(text: str) -> tuple[Mapping[str, Any], Sequence[Problem]]:
     if len(text) > MAX_TEXT_LENGTH:
         return {}, (Problem.too_long(PARAMETERS_PATH, MAX_TEXT_LENGTH),)
     try:
-        value, duplicates = yaml.decode(text.encode())
+        value, duplicates = yaml.decode(text.encode(), max_events=MAX_EVENTS)
     except Malformed as error:
         return {}, (
             Problem(PARAMETERS_PATH, "FieldValueInvalid", f"Invalid value: {error}; write `name: value` lines"),

@@ -368,7 +368,10 @@ async def test_the_reason_for_rejecting_a_token_is_only_in_the_audit_log(
 ) -> None:
     async with open_agent(tmp_path, fake_cluster) as endpoint:
         reply = await endpoint.send(PODS, INVALID_TOKENS["expired"])
-        assert endpoint.last_call.annotations == {"service.sh/token-rejected": "it has expired"}
+        assert endpoint.last_call.annotations == {
+            "service.sh/refused-by": "authentication",
+            "service.sh/token-rejected": "it has expired",
+        }
         assert "expired" not in str(reply.body)
 
 

@@ -102,6 +102,7 @@ async def test_a_port_of_another_program_is_a_problem(settings: Settings, monkey
     assert finding.is_fatal and finding.problem == "another program listens on it"
     finding = await find(settings, f"port {settings.port}")
     assert not finding.is_fatal and "no server answers" in finding.problem
+    assert finding.remedy.endswith("or name the port that it listens on with --port")
 
 
 async def test_a_port_that_needs_another_address_is_a_problem(settings: Settings) -> None:

@@ -177,6 +177,8 @@ async def test_all_servers_must_have_the_pepper_of_the_first(store: MemoryStore,
     await verify_pepper(store, PEPPER, tmp_path / "pepper.key")
     with pytest.raises(FileProblem, match="copy theirs over it"):
         await verify_pepper(store, Pepper(b"x" * 32), tmp_path / "pepper.key")
+    with pytest.raises(FileProblem, match=r"^the variable FAIRLEAD_PEPPER: not the secret .* set it to theirs$"):
+        await verify_pepper(store, Pepper(b"x" * 32), tmp_path / "pepper.key", variable="eHh4")
     (record,) = (await store.scan(())).records
     assert PEPPER.secret not in record.value and PEPPER.secret.hex().encode() not in record.value
 

@@ -28,19 +28,30 @@ def cli(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliF
     return cli
 
 
-def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(cli: CliFixture, server: Server) -> None:
+def test_a_server_is_no_cluster_of_its_own(cli: CliFixture, server: Server) -> None:
     kubeconfig = str(Path(server.ca_file).parents[1] / "admin.kubeconfig")
-    expect_success(cli.run("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait"))
-    assert "the cluster itself already exists" in cli.run("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
+    result = cli.run("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait")
+    assert (result.code, "is this Fairlead server itself" in result.err) == (1, True)
+
+
+def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(
+    cli: CliFixture, server: Server, tmp_path: Path
+) -> None:
+    own = (Path(server.ca_file).parents[1] / "admin.kubeconfig").read_text()
+    elsewhere = tmp_path / "elsewhere.kubeconfig"
+    elsewhere.write_text(own.replace(server.url, "https://127.0.0.1:1"))
+    kubeconfig = str(elsewhere)
+    expect_success(cli.run("cluster", "add", "distant", "--kubeconfig", kubeconfig, "--no-wait"))
+    assert "the cluster distant already exists" in cli.run("cluster", "add", "distant", "--kubeconfig", kubeconfig).err
     (cluster,) = expect_json(cli.run("cluster", "list", "-o", "json"))["items"]
-    assert cluster["spec"]["config"]["secretName"] == "cluster-itself"
-    assert cli.run("cluster", "check", "itself").code == 1  # no server connects to itself
-    context = expect_success(cli.run("kubeconfig", "--cluster", "itself", "-o", "-"))
-    assert f"{server.url}/kubernetes/cluster/itself" in context
+    assert cluster["spec"]["config"]["secretName"] == "cluster-distant"
+    assert cli.run("cluster", "check", "distant").code == 1  # nothing responds there
+    context = expect_success(cli.run("kubeconfig", "--cluster", "distant", "-o", "-"))
+    assert f"{server.url}/kubernetes/cluster/distant" in context
     with open_admin_client(server) as client:
-        path = client.core_path("secrets", "cluster-itself", namespace="service-system")
+        path = client.core_path("secrets", "cluster-distant", namespace="service-system")
         assert list(client.send("GET", path)["data"]) == ["config"]
-        assert "its kubeconfig is deleted" in cli.run("cluster", "remove", "itself", "--yes").err
+        assert "its kubeconfig is deleted" in cli.run("cluster", "remove", "distant", "--yes").err
         with pytest.raises(ApiStatusError, match="not found"):
             client.send("GET", path)
 

@@ -68,7 +68,8 @@ def test_an_instance_is_shown_with_its_project_and_why_it_is_not_ready(user: Cli
     status = {"phase": "Failed", "reason": "NoSuchTemplate", "message": "the template is missing"}
     user.fake.on("GET", f"{PATHS[command]}/one", (200, build_command_object(command, status=status)))
     out = user.run(command, "show", "one", "--project", "demo").out
-    assert [line.split()[1:] for line in out.splitlines() if line.startswith(("project", "phase", "reason"))] == [
+    labels = ("project", "status" if command == "workspace" else "phase", "reason")
+    assert [line.split()[1:] for line in out.splitlines() if line.startswith(labels)] == [
         ["demo"],
         ["Failed"],
         ["NoSuchTemplate"],
@@ -131,7 +132,8 @@ def test_instances_are_listed_in_one_project_or_in_all(user: CliFixture, command
     noun = "virtual cluster" if command == "vcluster" else command
     assert user.run(command, "list", "--project", "demo").err.startswith(f"no {noun}s in demo; create")
     header, row = (line.split() for line in user.run(command, "list").out.splitlines())
-    assert (header[:3], row[:3]) == (["NAME", "PROJECT", "PHASE"], ["one", "demo", "Pending"])
+    state = "STATUS" if command == "workspace" else "PHASE"
+    assert (header[:3], row[:3]) == (["NAME", "PROJECT", state], ["one", "demo", "Pending"])
 
 
 def test_every_command_group_with_list_has_show() -> None:

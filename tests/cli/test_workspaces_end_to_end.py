@@ -76,7 +76,7 @@ def test_a_workspace_is_created_from_a_repository_stopped_started_and_deleted(
             assert "the workspace dev is running" in created.err
             assert "created by dev" in expect_success(cli.run("workspace", "logs", *WORKSPACE))
             shown = expect_success(cli.run("workspace", "show", *WORKSPACE))
-            assert re.search(r"^container +Running$", shown, re.MULTILINE)
+            assert re.search(r"^status +Running$", shown, re.MULTILINE)
             assert f"file://{containers.repositories}/demo" in shown
             address = expect_success(cli.run("workspace", "open", *WORKSPACE, "--print"))
             assert re.fullmatch(r"vscode://vscode-remote/ssh-remote\+\S+/workspaces/dev\n", address)

@@ -88,9 +88,12 @@ def test_a_redirect_is_not_followed_because_it_would_carry_the_key(fake: FakeSer
 
 def test_object_names_are_escaped_in_the_path(fake: FakeServer, client: Client) -> None:
     with pytest.raises(ApiStatusError):
-        client.get("users", "a/../../b?c")
-    assert fake.requests[0].path == f"{M}/users/a%2F..%2F..%2Fb%3Fc"
-    for name in ("..", "."):
+        client.get("users", "a b?c%2F")
+    assert fake.requests[0].path == f"{M}/users/a%20b%3Fc%252F"
+
+
+def test_a_name_is_one_segment_of_the_path(client: Client) -> None:
+    for name in ("..", ".", "a/../../b", "a/status", "/"):
         with pytest.raises(ClientError, match="is not a valid object name"):
             client.get("users", name)
 

@@ -20,10 +20,10 @@ def test_get_prints_a_table_and_one_request_by_its_id(kubectl: Kubectl) -> None:
     kubectl.expect_failure("get", "configmap", "asked-for")
     (name,) = wait_until(lambda: list_names(kubectl, "asked-for"))
     header, row = kubectl.get_rows("auditevents", "--field-selector", f"{CONFIGMAPS},objectRef.name=asked-for")
-    assert header == ["TIME", "USER", "VERB", "OBJECT", "CODE", "DECISION", "NAME"]
+    assert header == ["TIME", "USER", "VERB", "OBJECT", "CODE", "DECISION", "REFUSED BY", "NAME"]
     assert row[1:6] == ["admin", "get", "default/configmaps/asked-for", "404", "allow"]
     wide = kubectl.get_rows(name, "-o", "wide")
-    assert wide[0][7:] == ["REASON", "ACCESS KEY", "SOURCE", "USER AGENT"]
+    assert wide[0][8:] == ["REASON", "ACCESS KEY", "SOURCE", "USER AGENT"]
     event = yaml.safe_load(kubectl("get", name, "-o", "yaml"))
     assert name == f"auditevent.management.service.sh/{event['metadata']['name']}"
     assert (event["kind"], event["auditID"], event["verb"]) == ("AuditEvent", event["metadata"]["name"], "get")

@@ -309,3 +309,26 @@ def test_the_manifests_are_rendered_from_the_chart(name: str) -> None:
 
 def test_no_manifest_without_a_variant() -> None:
     assert sorted(each.name for each in (ROOT / "deploy" / "manifests").iterdir()) == sorted(SCRIPT.VARIANTS)
+
+
+def test_the_tutorial_installs_three_pods_with_the_secrets_that_it_creates() -> None:
+    page = (ROOT / "docs/tutorials/high-availability.md").read_text()
+    values = re.search(r"cat > values.yaml <<END\n(.*?)^END$", page, re.DOTALL | re.MULTILINE)
+    variables = re.search(r"cat > secrets.env <<END\n(.*?)^END$", page, re.DOTALL | re.MULTILINE)
+    assert values is not None and variables is not None
+    objects = render(yaml.safe_load(values[1]))
+    assert objects["Deployment"]["spec"]["replicas"] == 3
+    assert objects["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    for each in objects.values():
+        kubernetes_validate.validate(each, KUBERNETES_VERSIONS[-1], strict=True)
+    pod = pod_of(objects)
+    (source,) = pod["containers"][0]["envFrom"]
+    mounted = {each["name"]: each.get("secret", {}).get("secretName") for each in pod["volumes"]}
+    assert f"create secret generic {source['secretRef']['name']} --from-env-file=secrets.env" in page
+    assert f"create secret generic {mounted['tls']} --type kubernetes.io/tls" in page
+    names = {line.partition("=")[0] for line in variables[1].splitlines()}
+    assert names == {"FAIRLEAD_STORE", "PGPASSWORD", "FAIRLEAD_PEPPER", "FAIRLEAD_ENCRYPTION_KEYS"}
+    (spread,) = pod["topologySpreadConstraints"]
+    labels = objects["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert settings_of(objects)["audit_path"] == "-"

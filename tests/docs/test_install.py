@@ -49,7 +49,7 @@ def test_no_text_installs_the_package_by_its_name() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/index.md", "docs/install.md", "docs/tutorials/first-hour.md"])
+@pytest.mark.parametrize("document", ["docs/install.md", "docs/tutorials/first-hour.md"])
 def test_the_file_to_install_is_that_of_this_version(document: str) -> None:
     versions = WHEEL.findall((ROOT / document).read_text())
     assert versions and set(versions) == {__version__}

@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.domain.parameters import (
+    MAX_EVENTS,
     MAX_PATTERN_LENGTH,
     check_values,
     definition_problems,
@@ -207,3 +208,19 @@ def test_definitions_are_validated(definitions: list[Object], expected: list[str
 
 def test_an_unknown_type_is_an_error() -> None:
     assert "unknown type colour" in find_errors({"type": "colour"}, "red")[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["".join(f"k{number}: b\n" for number in range(MAX_EVENTS)), "a:\n" + "- x\n" * MAX_EVENTS, "a: b\n" * MAX_EVENTS],
+)
+def test_a_text_with_too_many_values_is_not_parsed_to_its_end(text: str) -> None:
+    values, (problem,) = parse_values(text)
+    assert not values
+    assert "too many keys and values; leave some out" in problem.message
+
+
+def test_a_value_for_each_parameter_of_the_largest_template_is_accepted() -> None:
+    values, problems = parse_values("".join(f"k{number}: b\n" for number in range(2_000)))
+    assert len(values) == 2_000
+    assert not problems

@@ -278,7 +278,11 @@ _FIELDS: dict[str, Object] = {
         "responseStatus": {"metadata": {}, "code": 403, "reason": "Forbidden", "details": {"kind": "configmaps"}},
         "requestReceivedTimestamp": "2026-01-02T03:04:05.000123Z",
         "stageTimestamp": "2026-01-02T03:04:05.002345Z",
-        "annotations": {"authorization.k8s.io/decision": "forbid", "authorization.k8s.io/reason": "none"},
+        "annotations": {
+            "authorization.k8s.io/decision": "forbid",
+            "authorization.k8s.io/reason": "none",
+            "service.sh/refused-by": "authorization",
+        },
     },
     "SelfSubjectReview": {"metadata": {}, "status": {"userInfo": {"username": "ada", "extra": {"k": ["v"]}}}},
     "TokenReview": {"metadata": {}, "spec": {"token": "x", "audiences": ["a"]}, "status": {"authenticated": False}},

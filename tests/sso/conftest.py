@@ -48,6 +48,16 @@ def running_forging_provider(certificates: Certificates) -> Iterator[Forger]:
         yield forger
 
 
+@pytest.fixture(scope="module")
+def running(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates, running_forging_provider: Forger
+) -> Iterator[Deployment]:
+    """A server whose connector is the provider that forges. Another file may have its own."""
+    with running_deployment(tmp_path_factory.mktemp("sso"), certificates) as deployment:
+        running_forging_provider.use(deployment.client_of(CONNECTOR))
+        yield deployment
+
+
 @pytest.fixture
 def forger(running_forging_provider: Forger) -> Forger:
     """The provider that forges, as it is without instructions."""

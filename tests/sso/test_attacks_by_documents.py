@@ -2,16 +2,14 @@
 
 import gzip
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fairlead.core.crypto.certificates import Certificates
 from tests.console.servers import GROUP, LOGIN_COOKIE
 from tests.harness.eventually import BUSY_SECONDS
 from tests.sso.attacks import CONNECTOR, attempt
-from tests.sso.deployments import Deployment, running_deployment
+from tests.sso.deployments import Deployment
 from tests.sso.providers.forging import Answer, Forger, read_query
 from tests.sso.providers.tokens import ABSENT, rsa_key, sign
 from tests.sso.test_logouts import logout_claims, send, sign_in
@@ -21,15 +19,6 @@ DISCOVERY = "/.well-known/openid-configuration"
 BOMB = Answer(gzip.compress(b" " * (256 << 20)), headers={"content-encoding": "gzip"})
 MEMORY_BYTES = 60 << 20
 FORGED_LOGOUTS = 400
-
-
-@pytest.fixture(scope="module")
-def running(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates, running_forging_provider: Forger
-) -> Iterator[Deployment]:
-    with running_deployment(tmp_path_factory.mktemp("sso"), certificates) as deployment:
-        running_forging_provider.use(deployment.client_of(CONNECTOR))
-        yield deployment
 
 
 @pytest.fixture

@@ -1,30 +1,19 @@
 """Claims of strange types, and claims that pretend to be another user: names and addresses lead to no one's rights."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from fairlead.core.crypto.certificates import Certificates
 from tests.console.servers import ADMIN, GROUP, RBAC, create_user
 from tests.sso.attacks import CONNECTOR, Attack, attempt, check_refused, claims, each
-from tests.sso.deployments import SECRETS, Deployment, running_deployment
+from tests.sso.deployments import SECRETS, Deployment
 from tests.sso.providers.forging import Answer, Forger
 from tests.sso.providers.tokens import ABSENT
 
 RESEMBLES = "service.sh/resembles-user"
 DOMAIN = "corp.example"
 OTHER_SUBJECT = "it is about another subject"
-
-
-@pytest.fixture(scope="module")
-def running(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates, running_forging_provider: Forger
-) -> Iterator[Deployment]:
-    with running_deployment(tmp_path_factory.mktemp("sso"), certificates) as deployment:
-        running_forging_provider.use(deployment.client_of(CONNECTOR))
-        yield deployment
 
 
 @pytest.fixture

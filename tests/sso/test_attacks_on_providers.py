@@ -8,26 +8,17 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.core.crypto.certificates import Certificates, ensure_certificates
+from fairlead.core.crypto.certificates import ensure_certificates
 from tests.console.servers import GROUP, LOGIN_COOKIE
 from tests.harness.eventually import BUSY_SECONDS
 from tests.sso.attacks import CONNECTOR, attempt, check_refused, token
-from tests.sso.deployments import CANARY, SECRETS, Deployment, running_deployment
+from tests.sso.deployments import CANARY, SECRETS, Deployment
 from tests.sso.providers.forging import Answer, Forger, read_query
 from tests.sso.providers.tokens import rsa_key, sign
 from tests.sso.visits import Visitor
 
 DISCOVERY = "/.well-known/openid-configuration"
 UNAVAILABLE, MISCONFIGURED = "provider_unavailable", "provider_misconfigured"
-
-
-@pytest.fixture(scope="module")
-def running(
-    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates, running_forging_provider: Forger
-) -> Iterator[Deployment]:
-    with running_deployment(tmp_path_factory.mktemp("sso"), certificates) as deployment:
-        running_forging_provider.use(deployment.client_of(CONNECTOR))
-        yield deployment
 
 
 @pytest.fixture

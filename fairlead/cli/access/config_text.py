@@ -35,7 +35,7 @@ def update_settings(client: Client, update: Callable[[Object], None]) -> None:
         raw = _raw(config)
         settings = _parse(raw)
         update(settings)
-        text = yaml.encode(settings).decode() if settings else None  # without settings, nobody owns the field
+        text = yaml.encode(settings).decode() if settings else None  # without settings, no manager owns the field
         version = get_path(config, "metadata.resourceVersion")
         try:
             client.patch(CONFIGS, CONFIG_NAME, {"metadata": {"resourceVersion": version}, "spec": {"raw": text}})

@@ -19,7 +19,7 @@ from fairlead.controllers.clusters.admin_binding import (
     is_binding_done,
     rename_administrators,
 )
-from fairlead.controllers.clusters.probe import probe_cluster, unreachable_result
+from fairlead.controllers.clusters.probe import OwnServer, probe_cluster, unreachable_result
 from fairlead.controllers.clusters.probe_schedule import RETRY_SECONDS, ProbeSchedule, probe_interval
 from fairlead.controllers.clusters.removal import ClusterRemoval
 from fairlead.controllers.clusters.status import (
@@ -105,6 +105,7 @@ class ClusterController:
         self._registry = registry
         self._clusters = registry.resource(api_group, CLUSTERS)
         self._secrets = registry.resource("", "secrets")
+        self._namespaces = registry.resource("", "namespaces")
         self._system_namespace = system_namespace
         self._upstreams = upstreams
         self._names = names
@@ -199,12 +200,16 @@ class ClusterController:
         is_fresh = now - schedule.details_at < DETAILS_TTL_SECONDS and not (
             schedule.details and schedule.details.missing_rights
         )
-        result = await probe_cluster(upstream, schedule.details if is_fresh else None)
+        result = await probe_cluster(upstream, schedule.details if is_fresh else None, self._own_server())
         if result.failure is None and not result.is_incomplete and not is_fresh:
             schedule.details, schedule.details_at = result.details, now
         schedule.record_result(result, must_dial)
         schedule.samples.append(result.sample(self._registry.clock.now()))
         return upstream, result
+
+    def _own_server(self) -> OwnServer | None:
+        entry = self._namespaces.get_cached("", self._system_namespace)
+        return OwnServer(self._system_namespace, metadata(decode(entry))["uid"]) if entry is not None else None
 
     async def _write_status(
         self, cluster: Object, schedule: ProbeSchedule, upstream: Upstream | None, result: ProbeResult

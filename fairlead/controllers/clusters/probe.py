@@ -121,6 +121,8 @@ def _extra_probe(allowed: bool | None) -> Probe:
 
 
 PROBE_TIMEOUT = 4.0
+OWN_SERVER = "OwnServer"
+OWN_SERVER_MESSAGE = "the cluster is this server itself; correct the address in the kubeconfig"
 MAX_RESPONSE_BYTES = 1024 * 1024
 
 _VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,64}")
@@ -151,7 +153,20 @@ async def send_request(upstream: Upstream, method: str, target: str, body: Objec
         return HttpResult(response.status, None)
 
 
-async def probe_cluster(upstream: Upstream, known: ClusterDetails | None) -> ProbeResult:
+@dataclass(frozen=True, slots=True)
+class OwnServer:
+    """How this server is recognised if it is connected to itself, such as by the address of a load balancer: by the
+    uid of its own namespace."""
+
+    namespace: str
+    uid: str
+
+
+class _IsOwnServer(Exception):
+    pass
+
+
+async def probe_cluster(upstream: Upstream, known: ClusterDetails | None, own: OwnServer | None = None) -> ProbeResult:
     """`known`: details of an earlier probe to reuse; None: fetch them."""
     probes: tuple[Probe, ...] = (Probe("config", True, "the secret has a usable kubeconfig"),)
     loop = asyncio.get_running_loop()
@@ -168,7 +183,11 @@ async def probe_cluster(upstream: Upstream, known: ClusterDetails | None) -> Pro
         name = "credential" if response.status == 401 else "version"
         return ProbeResult((*probes, Probe(name, False, failure.message)), failure, latency=latency)
     probes += (Probe("version", True, f"the cluster runs Kubernetes {version}"),)
-    return replace(await _finish_probe(upstream, known, probes, version), latency=latency)
+    try:
+        return replace(await _finish_probe(upstream, known, own, probes, version), latency=latency)
+    except _IsOwnServer:
+        failure = ProbeFailure(OWN_SERVER, OWN_SERVER_MESSAGE, True)
+        return ProbeResult((*probes, Probe("identity", False, failure.message)), failure, latency=latency)
 
 
 def unreachable_result(error: UpstreamError, probes: tuple[Probe, ...]) -> ProbeResult:
@@ -190,14 +209,18 @@ def _version_failure(status: int) -> ProbeFailure:
 
 
 async def _finish_probe(
-    upstream: Upstream, known: ClusterDetails | None, probes: tuple[Probe, ...], version: str
+    upstream: Upstream,
+    known: ClusterDetails | None,
+    own: OwnServer | None,
+    probes: tuple[Probe, ...],
+    version: str,
 ) -> ProbeResult:
     """Readiness and details. If these requests get no response, the result is incomplete."""
     try:
         async with asyncio.timeout(PROBE_TIMEOUT):
             health = _readiness_probe((await send_request(upstream, "GET", "/readyz")).status)
         async with asyncio.timeout(PROBE_TIMEOUT):
-            details = known or await _fetch_details(upstream)
+            details = known or await _fetch_details(upstream, own)
     except (UpstreamError, TimeoutError):
         message = "the cluster answers /version, but other requests time out; check its API server"
         return ProbeResult(
@@ -215,8 +238,13 @@ def _readiness_probe(status: int) -> Probe:
     return Probe("readyz", False, message)
 
 
-async def _fetch_details(upstream: Upstream) -> ClusterDetails:
+async def _fetch_details(upstream: Upstream, own: OwnServer | None) -> ClusterDetails:
+    """Raises _IsOwnServer."""
     namespace = await send_request(upstream, "GET", "/api/v1/namespaces/kube-system")
+    if namespace.status == 404 and own is not None:  # a cluster of Kubernetes has this namespace
+        found = await send_request(upstream, "GET", f"/api/v1/namespaces/{own.namespace}")
+        if get_path(found.body, "metadata.uid") == own.uid:
+            raise _IsOwnServer
     nodes = await send_request(upstream, "GET", "/api/v1/nodes?limit=1")
 
     async def review(body: Object) -> tuple[int, object]:

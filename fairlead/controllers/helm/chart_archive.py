@@ -28,16 +28,14 @@ MAX_STREAM_BYTES = 2 * MAX_UNPACKED_BYTES
 MAX_PATH_LENGTH, MAX_PATH_DEPTH = 1024, 64
 SCHEMA, CHARTS, ARCHIVE_SUFFIX = "values.schema.json", "charts", ".tgz"
 REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$schema"})
+IDS = frozenset({"$id", "id"})
+_DOCUMENT_ID = re.compile(r"https?://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~-]+)*/?#?")
 # What helm has built in.
 _BUILT_IN = re.compile(r"https?://json-schema\.org/(?:draft-0[467]|draft/20(?:19-09|20-12))/schema#?")
 
 
 class InvalidArchive(Exception):
     """The archive cannot be read, or exceeds a limit."""
-
-
-class _ForeignReference(Exception):
-    pass
 
 
 class Budget:
@@ -118,22 +116,48 @@ def _check_path(path: str) -> None:
 
 def refers_elsewhere(schema: bytes) -> bool:
     """Whether a schema refers to another document than itself, or cannot be read."""
+    references = _References()
     try:
-        json.loads(schema, object_pairs_hook=_check_references)
-    except (_ForeignReference, ValueError, RecursionError):
+        json.loads(schema, object_pairs_hook=references.add)
+    except (ValueError, RecursionError):
         return True
-    return False
+    return references.leads_elsewhere()
 
 
-def _check_references(pairs: list[tuple[str, object]]) -> None:
-    """All pairs, not a dictionary: a key may occur twice."""
-    for key, value in pairs:
-        if key in REFERENCES and isinstance(value, str) and not _is_own(value):
-            raise _ForeignReference
+class _References:
+    """The references of a schema, and the ids that they are relative to."""
+
+    def __init__(self) -> None:
+        self._targets: list[str] = []
+        self._inner_ids: list[str] = []
+        self._root_ids: list[str] = []
+        """Those of the last object: the outermost one ends last."""
+
+    def add(self, pairs: list[tuple[str, object]]) -> None:
+        """Adds an object. All pairs, not a dictionary: a key may occur twice."""
+        self._inner_ids += self._root_ids
+        self._root_ids = [value for key, value in pairs if key in IDS and isinstance(value, str)]
+        self._targets += [value for key, value in pairs if key in REFERENCES and isinstance(value, str)]
+
+    def leads_elsewhere(self) -> bool:
+        """A reference such as `#/definitions/port` is completed with the id around it. That of the whole document is
+        known to helm, unless it has a fragment: for `file:///etc/passwd#x`, helm before 3.18 reads the file. Parts
+        have only anchors as ids, such as `#port`; what others are relative to depends on the part that helm reads."""
+        if not all(map(_is_own, self._targets)):
+            return True
+        has_reference = any(each.startswith("#") for each in self._targets)
+        has_plain_ids = all(_is_anchor(each) for each in self._inner_ids) and all(
+            _is_anchor(each) or _DOCUMENT_ID.fullmatch(each) for each in self._root_ids
+        )
+        return has_reference and not has_plain_ids
 
 
 def _is_own(reference: str) -> bool:
     return reference.startswith("#") or bool(_BUILT_IN.fullmatch(reference))
+
+
+def _is_anchor(text: str) -> bool:
+    return text.startswith("#")
 
 
 def main(source: str, target: str) -> int:

@@ -4,7 +4,9 @@ An https:// repository has an index, which names the archive of each version of 
 URL, possibly in an OCI registry (`oci_registry.py`). All requests are those of `http_client.py`, under the address
 policy. The username and password of the chart are sent to the origin of the repository, and to no other server.
 
-Index and archive are parsed by programs of their own with limits (`index_versions.py`, `chart_archive.py`).
+Index and archive are parsed by programs of their own with limits (`index_versions.py`, `chart_archive.py`). HTTP and
+the documents of registries are read in a thread with an event loop of its own: a repository that sends its response in
+chunks of one byte, or thousands of headers or tags, would occupy the event loop of the server for seconds.
 """
 
 import asyncio
@@ -34,6 +36,7 @@ from fairlead.controllers.helm.oci_registry import OciRegistry, parse_reference
 from fairlead.controllers.helm.versions import find_best
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import json
+from fairlead.core.loop_thread import run_in_loop_thread
 from fairlead.core.pinned_https import build_ssl_context, parse_https_url
 
 FETCH_SECONDS = 120.0
@@ -81,10 +84,7 @@ class ChartFetcher:
         archive = folder / "fetched.tgz"
         try:
             async with asyncio.timeout(self._seconds):
-                # In a thread: reading the certificate authorities of the system takes many milliseconds.
-                context = await asyncio.to_thread(build_ssl_context)
-                client = HttpClient(self._resolve, context, self._environment)
-                await _download(client, chart, archive)
+                await run_in_loop_thread("chart-download", lambda: self._download(chart, archive))
         except TimeoutError:
             message = f"the download of the chart took longer than {self._seconds:.0f} s; check its repository"
             raise InstanceError(REPOSITORY_UNREACHABLE, message, WARNING) from None
@@ -93,6 +93,10 @@ class ChartFetcher:
             raise InstanceError(INVALID_CHART, _INVALID_ARCHIVE, ERROR)
         archive.unlink()
         return copy
+
+    async def _download(self, chart: Chart, archive: Path) -> None:
+        client = HttpClient(self._resolve, build_ssl_context(), self._environment)
+        await _download(client, chart, archive)
 
 
 async def _download(client: HttpClient, chart: Chart, archive: Path) -> None:
@@ -140,7 +144,7 @@ async def _find_entry(client: HttpClient, chart: Chart, base: str, authorization
     if code:
         reason, problem = _INDEX_PROBLEMS.get(code, (INVALID_REPOSITORY, _INVALID_INDEX))
         raise InstanceError(reason, f"{PLACE} {problem.format(chart.name)}", ERROR)
-    entries = {version: (url, digest) for version, url, digest in reversed(json.decode(listed.read_bytes()))}
+    entries = {version: (url, digest) for version, url, digest in reversed(json.decode_body(listed.read_bytes()))}
     version = find_best(entries, chart.version)
     if version is None:
         requested = f'version "{chart.version}"' if chart.version else "release"

@@ -90,7 +90,10 @@ class Answer:
 
     async def read(self) -> bytes:
         """The body. Raises InstanceError."""
-        return b"".join([chunk async for chunk in self._chunks()])
+        body = bytearray()
+        async for chunk in self._chunks():
+            body += chunk
+        return bytes(body)
 
     async def save(self, path: Path, algorithm: str = "sha256") -> str:
         """Writes the body to a file, and returns its hexadecimal digest. Raises InstanceError."""

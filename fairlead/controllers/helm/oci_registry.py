@@ -218,7 +218,7 @@ def _find_layer(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _parse_object(content: bytes) -> Mapping[str, Any]:
     try:
-        document = json.decode(content)
+        document = json.decode_body(content)  # in slices: this thread shares the interpreter with the server
     except Malformed:
         document = None
     if not isinstance(document, dict):

@@ -8,7 +8,7 @@ differs for `^*` and `<=*`: here, these are all releases.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_VERSION_LENGTH = 256
 
@@ -32,15 +32,16 @@ class Version:
 
     core: Core
     prerelease: str = ""
+    order: tuple[object, ...] = field(init=False, repr=False, compare=False)
+    """A key that sorts versions by precedence: a pre-release comes before its release, and numbers in it come before
+    words. Built once: each term of a range compares it."""
 
-    @property
-    def order(self) -> tuple[object, ...]:
-        """A key that sorts versions by precedence: a pre-release comes before its release, and numbers in it come
-        before words."""
+    def __post_init__(self) -> None:
         identifiers = tuple(
             (0, int(each), "") if each.isdigit() else (1, 0, each) for each in self.prerelease.split(".") if each
         )
-        return (*self.core, (0, identifiers) if self.prerelease else (1, ()))
+        order = (*self.core, (0, identifiers) if self.prerelease else (1, ()))
+        object.__setattr__(self, "order", order)
 
 
 def parse_version(text: str) -> Version | None:

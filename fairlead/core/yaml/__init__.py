@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -53,18 +54,21 @@ _NEEDS_ESCAPES = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _UNLIMITED_WIDTH = 2**31 - 1
 
 
-def decode(data: bytes, substitute: Callable[[str], str] | None = None) -> tuple[Any, list[str]]:
+def decode(
+    data: bytes, substitute: Callable[[str], str] | None = None, max_events: int = sys.maxsize
+) -> tuple[Any, list[str]]:
     """Decode the first document. Returns its value and the paths of duplicate keys, whose last value wins.
 
-    `substitute` may replace the text of each scalar after parsing, so its result cannot change the structure. Raises
-    `Malformed`, with the line if it is known.
+    `substitute` may replace the text of each scalar after parsing, so its result cannot change the structure.
+    `max_events` bounds the time of texts that are parsed on the event loop: a key, a value, and the start and the end
+    of a list or mapping are one event each. Raises `Malformed`, with the line if it is known.
     """
     _check_encoding(data)
     if _has_many_tag_lines(data):
         raise Malformed("yaml: too many %TAG lines; remove them")
     composer = Composer()
     try:
-        _compose(composer, _Parser(data if len(data) <= _PART_BYTES else _Source(data)), substitute)
+        _compose(composer, _Parser(data if len(data) <= _PART_BYTES else _Source(data)), substitute, max_events)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The parser counts the end of the text as another line, which no editor shows.
@@ -123,7 +127,7 @@ def _has_many_tag_lines(data: bytes) -> bool:
     return lines > _MAX_TAG_LINES
 
 
-def _compose(composer: Composer, parser: Any, substitute: Callable[[str], str] | None) -> None:
+def _compose(composer: Composer, parser: Any, substitute: Callable[[str], str] | None, max_events: int) -> None:
     handlers: dict[type, Callable[[Any], None]] = {
         ScalarEvent: composer.add_scalar,
         AliasEvent: composer.add_alias,
@@ -133,7 +137,11 @@ def _compose(composer: Composer, parser: Any, substitute: Callable[[str], str] |
         SequenceEndEvent: composer.close,
     }
     event = parser.get_event()
+    count = 0
     while type(event) is not DocumentEndEvent and type(event) is not StreamEndEvent:
+        count += 1
+        if count > max_events:
+            raise Malformed(f"yaml: line {event.start_mark.line + 1}: too many keys and values; leave some out")
         handler = handlers.get(type(event))
         if substitute is not None and type(event) is ScalarEvent:
             _substitute_scalar(event, substitute)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
+from fairlead.core.errors import MAX_PROBLEMS
 from fairlead.core.objects import Object, get_path, name_of
 from fairlead.kinds.clusters.config_sign_on import SIGN_ON_FIELDS, sign_on_errors
 from fairlead.kinds.clusters.trust_rules import WORKLOAD_IDENTITY, trust_errors
@@ -22,6 +23,11 @@ from fairlead.registry.validate import Validator
 CONFIG_NAME = "service-manager-config"
 AUDIT_LEVELS = ("Metadata", "Request", "RequestResponse")
 MAX_SECONDS = 2**31 - 1
+MAX_EVENTS = 30_000
+"""Keys, values, and starts and ends of lists and mappings in the text: several times those of the largest Config."""
+MAX_SUGGESTIONS = 5
+MAX_SUGGESTED_LENGTH = 100
+"""Unknown settings for which a similar one is looked up, which takes two milliseconds and grows with the length."""
 MAX_HEADERS = 32
 MAX_HEADER_LENGTH = 4096
 
@@ -68,7 +74,7 @@ _VALIDATOR = Validator(obj(required=(), **SETTINGS_FIELDS))
 def parse_settings(raw: str) -> tuple[Object, list[Problem]]:
     """Parses and validates the settings. The problems name the path within the text."""
     try:
-        value, duplicates = yaml.decode(raw.encode())
+        value, duplicates = yaml.decode(raw.encode(), max_events=MAX_EVENTS)
     except (Malformed, UnicodeEncodeError) as error:
         return {}, [_problem(str(error))]
     if value is None:
@@ -77,7 +83,9 @@ def parse_settings(raw: str) -> tuple[Object, list[Problem]]:
         return {}, [_problem("must be a mapping of settings, such as `auth: {accessKeyMaxTTLSeconds: 86400}`")]
     findings = _VALIDATOR.validate(value)
     problems = [_problem(f"{path} is set twice; keep one of them") for path in duplicates]
-    problems += [_problem(_unknown_setting_message(path)) for path in findings.unknown_fields]
+    for number, path in enumerate(findings.unknown_fields[:MAX_PROBLEMS]):
+        is_suggested = number < MAX_SUGGESTIONS and len(path) <= MAX_SUGGESTED_LENGTH
+        problems.append(_problem(_unknown_setting_message(path, is_suggested)))
     problems += [_problem(f"{each.field}: {each.message}") for each in findings.problems]
     if not findings.problems:
         problems += [_problem(reason) for reason in _value_errors(value)]
@@ -103,9 +111,11 @@ def _value_errors(value: Object) -> Iterator[str]:
             yield f"{path}: must be one line of printable ASCII, at most {MAX_HEADER_LENGTH} characters"
 
 
-def _unknown_setting_message(path: str) -> str:
+def _unknown_setting_message(path: str, is_suggested: bool) -> str:
     if path.lower().endswith(".clientsecret"):
         return f"{path}: secrets do not belong in the Config; put it in a Secret and name that in clientSecretRef"
+    if not is_suggested:
+        return f"unknown setting {path}; remove it"
     (nearest,) = difflib.get_close_matches(path, list(_setting_paths(SETTINGS_FIELDS)), n=1, cutoff=0.0)
     return f"unknown setting {path}; did you mean {nearest}? Otherwise remove it"
 

@@ -239,7 +239,8 @@ def _issuer_errors(url: str, path: str, allow_loopback: bool) -> Iterator[str]:
     if is_local:
         yield f"{path}: {host} is not the address of a provider"
     elif is_loopback and not allow_loopback:
-        yield f"{path}: {host} is a loopback address; name the provider by its own address"
+        advice = "name the provider by its own address, or set allowLoopback for a test"
+        yield f"{path}: {host} is a loopback address; {advice}"
 
 
 def urlsplit_or_none(url: str) -> SplitResult | None:

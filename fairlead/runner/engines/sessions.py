@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fairlead.runner.engines.descriptors import Pipe, Terminal
 from fairlead.runner.engines.measurement import read_process
+from fairlead.runner.engines.scans import Scans
 
 MARK = "FAIRLEAD_SESSION"
 BOOT_ID = uuid.uuid4().hex
@@ -26,6 +27,10 @@ START_SECONDS = 10.0
 """Within this time, podman has started a process, also on a busy machine. Before that, there is nothing to kill."""
 NOTICE_SECONDS = 2.0
 """Within this time, podman notices that its process has ended, and cleans up."""
+KILL_SECONDS = 10.0
+"""How long processes are waited for that were killed. One that is frozen in a control group ends when it is thawed."""
+_scans: Scans[list[int]] = Scans()
+"""How many processes there are, and what their environments look like, is the choice of workspaces."""
 
 
 @dataclass(slots=True)
@@ -46,7 +51,7 @@ class Session:
     async def send_signal(self, name: str) -> None:
         number = getattr(signal, f"SIG{name.removeprefix('SIG')}", None)
         if isinstance(number, signal.Signals):
-            for pid in find_marked(self.mark):
+            for pid in await _scans.run(self.mark, lambda: find_marked(self.mark)):
                 send(pid, number)
 
     async def wait(self) -> int:
@@ -54,9 +59,18 @@ class Session:
         return code if code >= 0 else 128 - code
 
     async def kill(self) -> None:
+        """To its end, also if the caller is cancelled meanwhile: else the process would stay."""
+        ending = asyncio.ensure_future(self._end())
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await ending
+            raise
+
+    async def _end(self) -> None:
         seconds, began = START_SECONDS, time.monotonic()
         while self.podman.returncode is None and time.monotonic() - began < seconds:
-            if find_marked(self.mark):
+            if await _scans.run(self.mark, lambda: find_marked(self.mark)):
                 seconds = time.monotonic() - began + NOTICE_SECONDS
                 await end_trees(lambda: find_marked(self.mark))
             with contextlib.suppress(TimeoutError):
@@ -168,17 +182,24 @@ def new_mark(uid: str) -> str:
 async def end_trees(find_roots: Callable[[], list[int]]) -> None:
     """Kills the processes and all that descend from them. They are stopped first, so that none starts another one that
     would be missed."""
-    while True:
-        stopped: set[int] = set()
-        while new := set(find_trees(find_roots())) - stopped:
-            for pid in new:
-                send(pid, signal.SIGSTOP)
-            stopped |= new
-        if not stopped:
+    deadline = time.monotonic() + KILL_SECONDS
+    key = uuid.uuid4().hex
+    while await _scans.run(key, lambda: _kill_trees(find_roots)):
+        if time.monotonic() > deadline:
             return
-        for pid in stopped:
-            send(pid, signal.SIGKILL)
         await asyncio.sleep(0.02)
+
+
+def _kill_trees(find_roots: Callable[[], list[int]]) -> list[int]:
+    """Returns what was there. A caller that is cancelled leaves none that is stopped only."""
+    stopped: set[int] = set()
+    while new := set(find_trees(find_roots())) - stopped:
+        for pid in new:
+            send(pid, signal.SIGSTOP)
+        stopped |= new
+    for pid in stopped:
+        send(pid, signal.SIGKILL)
+    return list(stopped)
 
 
 async def request_end(find: Callable[[], list[int]], seconds: float) -> None:
@@ -253,10 +274,9 @@ def read_mark(pid: int, variable: str = MARK) -> str:
             environment = file.read(MAX_ENVIRONMENT_BYTES)
     except OSError:
         return ""
-    for entry in environment.split(b"\0"):
-        if entry.startswith(variable.encode() + b"="):
-            return entry.partition(b"=")[2].decode(errors="replace")
-    return ""
+    # It may have very many parts: it is not divided into them.
+    _, _, after = (b"\0" + environment).partition(b"\0" + variable.encode() + b"=")
+    return after.partition(b"\0")[0].decode(errors="replace")
 
 
 def read_parent(pid: int) -> int:

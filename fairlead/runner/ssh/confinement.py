@@ -21,6 +21,9 @@ FIRST_UID, UIDS = 2_000_000_000, 1 << 20
 """Ids that nothing else uses: those of workspaces are lower."""
 CAP_SYS_ADMIN = 21
 NEW_NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child")
+FIRST_PROCESS = ("/bin/sh", "-c", '"$@"; exit $?', "sh")
+"""Of its pid namespace. The process for SSH is not the first one itself: it could disregard the end of its parent, and
+of the runner. The first one cannot be reached from inside, and with it the kernel ends what is left."""
 COVERED = "/usr"
 """Any folder that every machine has: the empty file system is mounted on it, in the namespace of the process."""
 MAX_MEMORY_BYTES = 2 << 30
@@ -43,7 +46,8 @@ def describe_command(uid: str, descriptor: int) -> list[str]:
     owner = str(choose_owner(uid))
     if not _can_create_namespaces():
         return [*python, owner]
-    return ["/usr/bin/setpriv", "--pdeathsig=KILL", "/usr/bin/unshare", *NEW_NAMESPACES, "--", *python, owner]
+    unshare = ("/usr/bin/unshare", *NEW_NAMESPACES, "--")
+    return ["/usr/bin/setpriv", "--pdeathsig=KILL", *unshare, *FIRST_PROCESS, *python, owner]
 
 
 def describe_environment() -> dict[str, str]:
@@ -88,10 +92,13 @@ def limit_resources() -> None:
 
 
 def enter_empty_root() -> None:
-    """The process has a mount namespace of its own, from which nothing comes back to the machine."""
+    """The process has a mount namespace of its own, from which nothing comes back to the machine. The kernel creates no
+    user namespaces for one whose root is not that of its mounts: there, it would have every capability again."""
     mount("none", COVERED, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=555,size=4k,nr_inodes=2")
     os.mkdir(f"{COVERED}/old")
     enter_root(COVERED)
+    os.chroot("/old")
+    os.chdir("/")
 
 
 def set_process(option: int, value: int) -> None:

@@ -125,7 +125,11 @@ class WorkspaceRequests:
 
     async def _attend(self, request: CommandRequest, process: Process, descriptors: Sequence[int]) -> None:
         """Passes the process on, and waits until the other side has closed its end."""
-        ours, theirs = open_message_sockets()
+        try:
+            ours, theirs = open_message_sockets()
+        except OSError:  # too many open files
+            close_all(descriptors)
+            raise
         try:
             with theirs:
                 try:

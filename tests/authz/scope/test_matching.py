@@ -187,7 +187,8 @@ def test_a_gateway_is_in_scope_only_if_all_inner_requests_are() -> None:
 def test_a_denial_at_a_gateway_says_which_entry_is_needed() -> None:
     decision = check_gateway(replace(ADA, scope=Scope()), CI, POD)
     prefix = 'outside the scope of access key "ci", which is empty: it needs '
-    assert decision == Decision(False, prefix + 'an entry for project "web" or its virtual cluster "ci"')
+    reason = prefix + 'an entry for project "web" or its virtual cluster "ci"'
+    assert decision == Decision(False, reason, is_about_scope=True)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from fairlead.controllers.clusters import probe
-from fairlead.controllers.clusters.probe import REVIEWS_PATH, probe_cluster
-from fairlead.controllers.clusters.status import ClusterDetails, ProbeResult
+from fairlead.controllers.clusters.probe import OWN_SERVER_MESSAGE, REVIEWS_PATH, OwnServer, probe_cluster
+from fairlead.controllers.clusters.status import ClusterDetails, ProbeFailure, ProbeResult
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
@@ -27,12 +27,15 @@ async def build_upstream(fake_cluster: FakeCluster, token: str) -> Upstream:
 
 
 def run_probe(
-    fake_cluster: FakeCluster, known_details: ClusterDetails | None = None, token: str = "fake-token"
+    fake_cluster: FakeCluster,
+    known_details: ClusterDetails | None = None,
+    token: str = "fake-token",
+    own: OwnServer | None = None,
 ) -> ProbeResult:
     async def run() -> ProbeResult:
         upstream = await build_upstream(fake_cluster, token)
         try:
-            return await probe_cluster(upstream, known_details)
+            return await probe_cluster(upstream, known_details, own)
         finally:
             await upstream.close()
 
@@ -77,6 +80,24 @@ def test_a_server_without_namespaces_nodes_and_reviews_is_connected(fake_cluster
     result = run_probe(fake_cluster)
     assert (result.failure, result.not_ready, result.details) == (None, "", ClusterDetails())
     assert all(outcomes_by_name(result).values())
+
+
+@pytest.mark.parametrize(("uid", "is_own"), [("uid-of-this-server", True), ("uid-of-another-server", False)])
+def test_this_server_is_not_a_cluster_of_itself(fake_cluster: FakeCluster, uid: str, is_own: bool) -> None:
+    """By whatever address it is reached. Another Fairlead may be connected."""
+    fake_cluster.set_response("/api/v1/namespaces/kube-system", build_status_response(404, "NotFound", ""))
+    fake_cluster.set_response("/api/v1/namespaces/service-system", build_json_response({"metadata": {"uid": uid}}))
+    result = run_probe(fake_cluster, own=OwnServer("service-system", "uid-of-this-server"))
+    if is_own:
+        assert result.failure == ProbeFailure("OwnServer", OWN_SERVER_MESSAGE, True)
+        assert outcomes_by_name(result)["identity"] is False
+    else:
+        assert result.failure is None
+
+
+def test_a_cluster_of_kubernetes_gets_no_request_for_the_namespace_of_this_server(fake_cluster: FakeCluster) -> None:
+    run_probe(fake_cluster, own=OwnServer("service-system", "uid-of-this-server"))
+    assert "GET /api/v1/namespaces/service-system" not in fake_cluster.request_lines()
 
 
 def test_details_that_the_credential_cannot_read_are_left_out_with_a_message(fake_cluster: FakeCluster) -> None:

@@ -58,6 +58,12 @@ def test_an_ordinary_chart_is_copied_as_it_is() -> None:
         {"$schema": "http://json-schema.org.evil.example/draft-07/schema"},
         {"$schema": "http://json-schema.org/draft-07/schema/../../x"},
         {"$id": "http://127.0.0.1/", "$ref": "x"},
+        {"$id": "file:///etc/passwd#x", "$ref": "#/y"},
+        {"id": "file:///etc/passwd#x", "properties": {"a": {"$ref": "#"}}},
+        {"$id": "http://127.0.0.1/x#y", "items": {"$ref": "#/y"}},
+        {"$id": "http://127.0.0.1/", "items": {"$id": "x#y", "not": {"$ref": "#/y"}}},
+        {"properties": {"a": {"$id": "file:///etc/passwd#x", "items": {"$ref": "#/y"}}}},
+        {"enum": [{"$id": "http://127.0.0.1/x"}], "$ref": "#/enum/0"},
         {"allOf": [{"properties": {"a": {"items": [{"$ref": "file:///etc/passwd"}]}}}]},
         {"$defs": {"a": {"if": {"$ref": "urn:x"}}}},
     ],
@@ -66,6 +72,19 @@ def test_a_schema_that_refers_to_another_document_is_left_out(schema: object) ->
     content = json.dumps(schema).encode()
     assert refers_elsewhere(content)
     assert unpack(copy_archive(pack({**CHART, "vc/values.schema.json": content}), Budget())) == CHART
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$id": "https://example.com/vc/values.schema.json", "items": {"$ref": "#/definitions/a"}},
+        {"id": "http://example.com/root.json#", "items": {"id": "#a"}, "not": {"$ref": "#a"}},
+        {"properties": {"a": {"default": {"id": "some text"}}}},
+        {"properties": {"id": {"$ref": "#/definitions/id"}, "$id": {"type": "string"}}},
+    ],
+)
+def test_a_schema_with_ids_that_refers_to_itself_is_kept(schema: object) -> None:
+    assert not refers_elsewhere(json.dumps(schema).encode())
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,10 @@ def test_problems_of_a_team_are_reported() -> None:
 
 
 def test_the_table_counts_members() -> None:
-    assert computed_cells(TEAM, build_team(users=["a", "b"]))["Users"] == 2
-    assert computed_cells(TEAM, build_team())["Users"] == 0
+    team = build_team(users=["a", "b"])
+    assert computed_cells(TEAM, team | {"status": {}})["Users"] == 2
+    assert computed_cells(TEAM, team | {"status": {"members": ["b", "c"]}})["Users"] == 3, "c is one by a rule"
+    assert computed_cells(TEAM, build_team() | {"status": {}})["Users"] == 0
 
 
 def test_the_access_keys_of_a_team_are_a_subresource() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.kinds.clusters.config import CONFIG_NAME, MAX_HEADERS, parse_settings
+from fairlead.kinds.clusters.config import CONFIG_NAME, MAX_EVENTS, MAX_HEADERS, MAX_SUGGESTIONS, parse_settings
 from tests.harness.kind_examples import apply_defaults, build_example, find_problems, problem_reasons
 
 
@@ -91,3 +91,16 @@ def test_only_one_config_object_is_allowed() -> None:
 
 def test_errors_refer_to_the_raw_text() -> None:
     assert problem_reasons(build_example("Config", spec={"raw": "x: 1"})) == [("spec.raw", "FieldValueInvalid")]
+
+
+def test_only_a_few_unknown_settings_get_a_suggestion() -> None:
+    """Looking up a similar name takes milliseconds, on the event loop."""
+    _, problems = parse_settings("".join(f"k{number}: b\n" for number in range(200)))
+    assert sum("did you mean" in each.message for each in problems) == MAX_SUGGESTIONS
+    _, (problem,) = parse_settings(f"{'k' * 1000}: b")
+    assert problem.message.endswith("; remove it")
+
+
+def test_settings_with_too_many_values_are_rejected() -> None:
+    _, (problem,) = parse_settings("a:\n" + "- x\n" * MAX_EVENTS)
+    assert "too many keys and values" in problem.message

@@ -66,7 +66,10 @@ def test_a_connector_with_all_settings_is_accepted() -> None:
         ({"issuerURL": "https://169.254.169.254/latest"}, "is not the address of a provider"),
         ({"issuerURL": "https://127.0.0.1:8443"}, "is a loopback address"),
         ({"issuerURL": "https://[::1]:8443"}, "is a loopback address"),
-        ({"issuerURL": "https://localhost"}, "is a loopback address"),
+        (
+            {"issuerURL": "https://localhost"},
+            "by its own address, or set allowLoopback",
+        ),
         ({"clientId": ""}, "clientId: must be 1 to 512 printable"),
         ({"clientSecret": "s3cret"}, "secrets do not belong in the Config"),
         ({"clientSecretRef": {}}, "clientSecretRef.name: Required value"),

@@ -4,6 +4,7 @@ Each probe is a command that runs as the tools of the workspace do. It prints `R
 """
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -42,6 +43,9 @@ PROBES = {
     "file systems of the kernel": "for t in sysfs debugfs tracefs securityfs bpf configfs; do "
     "mount -t $t none /tmp && echo REACHED $t; done",
     "devices": "mknod /ws/disk b 8 0 && echo REACHED; unshare -Ur mknod /ws/disk b 8 0 && echo REACHED",
+    "disks of others": "grep -rs . /sys/block/*/loop/backing_file /sys/class/block/*/loop/backing_file "
+    "/sys/devices/virtual/block && echo REACHED; ls /sys/fs/ext4 | grep . && echo REACHED; "
+    "umount /sys/devices/virtual/block && echo REACHED; umount /sys/fs/ext4 && echo REACHED",
     "its network": "ip address add 192.0.2.77 dev eth0 && echo REACHED; ip link set eth0 down && echo REACHED",
     "raw sockets and addresses of others": """python3 -c '
 import socket
@@ -87,6 +91,34 @@ def test_the_probes_run_as_root_of_the_holder(prepared: Containers) -> None:
         "0",
         "REACHED",
     ]
+
+
+MANY_GROUPS = """
+import os
+for folder in ("/sys/fs/cgroup/freezer/box", "/sys/fs/cgroup/box"):
+    if os.path.isdir(folder):
+        for number in range(10_000):
+            try:
+                os.mkdir(f"{folder}/many{number}")
+            except OSError:  # version 2 has a limit
+                break
+"""
+
+
+async def test_very_many_control_groups_of_a_workspace_do_not_hold_up_the_runner(prepared: Containers) -> None:
+    uid = "401de7a7-0000-4000-8000-000000000002"
+    engine = prepared.engine()
+    await engine.up(WorkspaceSpec(uid, "project", "demo", "mallory", ImageSource(IMAGE)), RecordedTask())
+    prepared.run(uid, "python3", "-c", MANY_GROUPS)
+    deleting = asyncio.create_task(engine.delete(uid, RecordedTask("task-2")))
+    longest, last = 0.0, time.monotonic()
+    while not deleting.done():
+        await asyncio.sleep(0.01)
+        now = time.monotonic()
+        longest, last = max(longest, now - last), now
+    await deleting
+    assert longest < 1.0
+    assert list_groups(uid) == []
 
 
 async def test_a_process_that_a_workspace_has_frozen_does_not_keep_it_from_being_deleted(

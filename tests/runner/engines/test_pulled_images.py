@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.contract import GitSource, WorkspaceSpec
+from fairlead.runner.engines.contract import GitSource, ImageSource, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
 from tests.runner.harness.image_registry import running_registry
 from tests.runner.harness.podman import IMAGE, Containers
@@ -63,3 +63,21 @@ async def test_the_second_workspace_does_not_pull_an_image_again(containers: Con
         await engine.pulled.collect()
         await engine.up(replace(spec, uid=SECOND), RecordedTask("task-4"))
         assert registry.count("/blobs/") > pulled
+
+
+@pytest.mark.timeout(300)
+async def test_a_short_name_of_the_machine_is_the_image_that_it_stands_for(
+    containers: Containers, tmp_path: Path
+) -> None:
+    await export_image(containers, tmp_path / "exported")
+    with running_registry(containers.number, tmp_path / "exported") as registry:
+        registries = tmp_path / "registries.conf"
+        registries.write_text(f'[[registry]]\nlocation = "{registry.address}"\ninsecure = true\n')
+        folder = tmp_path / "registries.conf.d"
+        folder.mkdir()
+        (folder / "shortnames.conf").write_text(f'[aliases]\n"tools" = "{registry.address}/team/tools"\n')
+        engine = containers.engine(registries=registries, registries_folder=folder)
+        await engine.up(WorkspaceSpec(FIRST, "p", "demo", "ada", ImageSource("tools:1")), RecordedTask())
+        seen = await run_inside(engine, FIRST, "ls -A /kept")
+        assert seen.output.split() == ["new"]
+        assert containers.podman(FIRST, "images", "--format", "{{.ReadOnly}}").split() == ["true", "true"]

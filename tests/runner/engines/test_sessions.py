@@ -4,12 +4,15 @@ import asyncio
 import os
 import resource
 import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fairlead.runner.engines import sessions
 from fairlead.runner.engines.devcontainer.holder import PYTHON
-from fairlead.runner.engines.sessions import MARK, list_pids, new_mark, read_mark, start_session
+from fairlead.runner.engines.sessions import MARK, end_trees, list_pids, new_mark, read_mark, start_session
 
 
 def find(mark: str) -> list[int]:
@@ -82,3 +85,45 @@ def test_an_environment_without_end_is_not_read_to_its_end() -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_AS, limits)
             process.stdin.close()
+
+
+def test_an_environment_of_very_many_variables_is_read_quickly() -> None:
+    """All processes of the machine are looked at, and each of them could have such an environment."""
+    environment = {f"{number:x}": "" for number in range(60_000)}
+    with subprocess.Popen(["/bin/sleep", "1000"], env=environment) as process:
+        try:
+            began = time.thread_time()
+            for _ in range(50):
+                assert read_mark(process.pid) == ""
+            assert time.thread_time() - began < 0.1
+        finally:
+            process.kill()
+
+
+async def test_the_runner_goes_on_while_processes_are_looked_for() -> None:
+    def find_slowly() -> list[int]:
+        time.sleep(0.5)
+        return []
+
+    ending = asyncio.create_task(end_trees(find_slowly))
+    turns = 0
+    while not ending.done():
+        await asyncio.sleep(0.01)
+        turns += 1
+    assert turns > 5
+
+
+@pytest.fixture
+def child() -> "Iterator[subprocess.Popen[bytes]]":
+    with subprocess.Popen(["/bin/sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+async def test_a_process_that_does_not_end_is_not_waited_for_without_end(
+    child: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that a workspace has frozen. Here, it is one whose parent does not notice its end."""
+    monkeypatch.setattr(sessions, "KILL_SECONDS", 0.2)
+    await asyncio.wait_for(end_trees(lambda: [child.pid]), 10)
+    assert child.wait() == -9

@@ -84,14 +84,14 @@ async def test_nothing_is_saved_without_a_repository_or_when_the_disk_is_low(tmp
 
 async def test_workspaces_of_one_repository_build_one_after_the_other(tmp_path: Path) -> None:
     images = make_images(tmp_path)
-    first = await images.take_turn("a")
-    waiting = asyncio.create_task(images.take_turn("a"))
-    other, alone, also_alone = [await images.take_turn(name) for name in ("b", "", "")]
+    first = await images.take_turn("a", 60)
+    waiting = asyncio.create_task(images.take_turn("a", 60))
+    other, alone, also_alone = [await images.take_turn(name, 60) for name in ("b", "", "")]
     assert not waiting.done()
     first.release()
     second = await waiting
     first.release()  # once more, when its task ends
-    third = asyncio.create_task(images.take_turn("a"))
+    third = asyncio.create_task(images.take_turn("a", 60))
     await asyncio.sleep(0)
     assert not third.done(), "the turn of the second one is not over"
     for turn in (second, other, alone, also_alone):
@@ -99,10 +99,29 @@ async def test_workspaces_of_one_repository_build_one_after_the_other(tmp_path: 
     (await third).release()
 
 
+async def test_a_workspace_that_has_waited_for_long_builds_all_the_same(tmp_path: Path) -> None:
+    images = make_images(tmp_path)
+    first = await images.take_turn("a", 60)
+    second = await images.take_turn("a", 0.01)
+    second.release()
+    assert first.is_taken
+    third = asyncio.create_task(images.take_turn("a", 60))
+    await asyncio.sleep(0.02)
+    assert not third.done(), "the turn of the first one is not over"
+    first.release()
+    (await third).release()
+
+
+async def test_all_archives_of_a_workspace_are_no_larger_than_its_disk(tmp_path: Path) -> None:
+    keys = "\n".join(f"{number:032x}" for number in range(4))
+    holder = FakeHolder(keys, script="head -c 1000 /dev/zero")
+    assert len(await save(tmp_path, holder, workspace_disk_bytes=2500)) == 2
+
+
 async def test_a_workspace_that_no_longer_waits_does_not_stop_the_next_one(tmp_path: Path) -> None:
     images = make_images(tmp_path)
-    first = await images.take_turn("a")
-    cancelled, waiting = (asyncio.create_task(images.take_turn("a")) for _ in range(2))
+    first = await images.take_turn("a", 60)
+    cancelled, waiting = (asyncio.create_task(images.take_turn("a", 60)) for _ in range(2))
     await asyncio.sleep(0)
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
@@ -165,13 +184,13 @@ async def test_what_a_killed_runner_left_is_removed_and_what_is_being_saved_stay
 
 async def test_the_workspace_that_built_an_image_does_not_wait_and_the_next_one_does(tmp_path: Path) -> None:
     images = make_images(tmp_path)
-    turn = await images.take_turn("repository")
+    turn = await images.take_turn("repository", 60)
     images.save_in_background(
         cast(Holder, FakeHolder(KEY, script="sleep 0.3; printf x")), "repository", turn.hand_over()
     )
     turn.release()  # when its task ends: the turn is no longer its own
     assert list_files(tmp_path) == []
-    next_turn = await images.take_turn("repository")
+    next_turn = await images.take_turn("repository", 60)
     assert list_files(tmp_path) == [f"{KEY}.tar"]
     next_turn.release()
 
@@ -222,5 +241,5 @@ async def test_a_list_of_images_that_does_not_come_is_not_waited_for(
             await asyncio.Event().wait()
             raise AssertionError
 
-    monkeypatch.setattr(shared_images, "LIST_SECONDS", 0.01)
+    monkeypatch.setattr(shared_images, "SAVE_SECONDS", 0.01)
     assert await save(tmp_path, Silent(KEY)) == []

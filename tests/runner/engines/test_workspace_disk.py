@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import tarfile
 from collections.abc import AsyncIterator
@@ -165,6 +166,23 @@ async def test_a_command_that_prints_while_no_runner_reads_waits_for_one(contain
         assert await next_runner.adopt(filled.spec.uid, RecordedTask())
         assert log.stat().st_size > printed  # it went on to its end
         assert log.stat().st_blocks * 512 < 66 * MEBIBYTE
+
+
+async def test_nothing_is_lost_of_what_a_command_prints_faster_than_it_is_read(containers: Containers) -> None:
+    configuration = json.dumps({"image": IMAGE, "userEnvProbe": "none", "postCreateCommand": "seq -f line-%.0f 400000"})
+    async with open_workspace(containers, "d15c-fast", configuration) as filled:
+        task = RecordedTask()
+        up = asyncio.create_task(filled.engine.up(filled.spec, task))
+        await task.wait_for_step("LifecycleCommands")
+        leader = DetachedCommand(filled.folder.task).find_leader()
+        assert leader is not None
+        os.kill(leader, signal.SIGSTOP)
+        await asyncio.sleep(5)  # the CLI could be at its end meanwhile
+        os.kill(leader, signal.SIGCONT)
+        await up
+        joined = task.text.replace("\n", "")
+        assert joined.count("line-") == 400_000
+        assert "line-400000" in joined
 
 
 async def test_a_command_that_prints_without_end_ends_with_its_deadline(containers: Containers) -> None:

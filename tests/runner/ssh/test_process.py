@@ -14,6 +14,7 @@ from typing import cast
 import asyncssh
 import msgspec
 import pytest
+import structlog
 from asyncssh.encryption import get_default_encryption_algs
 from asyncssh.kex import get_default_kex_algs
 from asyncssh.mac import get_default_mac_algs
@@ -32,15 +33,18 @@ from fairlead.runner.ssh.messages import (
     MessageSocket,
     PortRequest,
     Reply,
+    ServerSettings,
     SignalRequest,
     open_message_sockets,
 )
+from fairlead.runner.ssh.process import _end, _start
 from fairlead.runner.ssh.requests import WorkspaceRequests
 from tests.harness.eventually import eventually, wait_until
 from tests.harness.server_process import ROOT
+from tests.runner.ssh import taken_over_process
 from tests.runner.ssh.local_engine import LocalEngine
 from tests.runner.ssh.served_process import ServedWorkspace, serve_workspace
-from tests.runner.ssh.test_server import UID
+from tests.runner.ssh.test_server import HOST_KEY, UID
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the process is confined where the runner is root")
 
@@ -79,11 +83,10 @@ async def test_it_has_no_privilege_no_network_no_files_and_no_key(served: Served
         assert status["Uid"].split() == status["Gid"].split() == [owner] * 4
         assert status["Groups"] == ""
         assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
-        assert (status["NoNewPrivs"], status["Threads"], status["NSpid"].split()[-1]) == ("1", "1", "1")
-        assert os.listdir(f"/proc/{pid}/root") == ["old"]
-        assert os.listdir(f"/proc/{pid}/root/old") == []
-        (mounted,) = read(pid, "mountinfo").splitlines()
-        assert mounted.split()[5].startswith("ro,")
+        assert (status["NoNewPrivs"], status["Threads"], status["NSpid"].split()[-1]) == ("1", "1", "2")
+        assert os.listdir(f"/proc/{pid}/root") == []
+        assert os.statvfs(f"/proc/{pid}/root").f_flag & os.ST_RDONLY
+        assert read(pid, "mountinfo") == ""  # nothing is mounted below its root
         devices = read(pid, "net/dev").splitlines()[2:]
         assert [line.split(":")[0].strip() for line in devices] == ["lo"]
         for name in ("mnt", "net", "pid", "ipc", "uts", "cgroup"):
@@ -156,8 +159,26 @@ async def test_its_sessions_end_with_it_and_the_next_connection_gets_another(ser
         assert (await connection.run("echo again")).stdout == "again\n"
 
 
+@needs_root
+async def test_one_that_is_taken_over_gets_no_capabilities_and_ends_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead.runner.ssh.confinement.MODULE", taken_over_process.__name__)
+    monkeypatch.setattr("fairlead.runner.ssh.process.END_SECONDS", 0.5)
+    with structlog.testing.capture_logs() as logs:
+        server = await _start(cast(Engine, LocalEngine()), ServerSettings(UID, HOST_KEY))
+        await eventually(lambda: any("output" in each for each in logs), 30)
+        tree = set(find_trees([server.process.pid]))
+        assert PROCESS_NAME in {read(each, "comm").strip() for each in tree}
+        await asyncio.wait_for(_end(server), 10)
+    (said,) = (each["output"] for each in logs if "output" in each)
+    assert said == "a user namespace: Operation not permitted\n"
+    await eventually(lambda: not tree & set(list_pids()))
+
+
 RUNNER = """
 import asyncio
+from tests.runner.ssh import taken_over_process
 from tests.runner.ssh.local_engine import LocalEngine
 from tests.runner.ssh.served_process import serve_workspace
 

@@ -27,15 +27,26 @@ class Kind {
   get title() { return TITLES[this.kind] ?? sentence(this.kind); }
   get pluralTitle() { return pluralize(this.title); }
 
-  path(namespace, name, subresource) {
+  // Without names, the path of all objects; with names, that of an object, or of a subresource.
+  path(namespace, ...names) {
     const root = this.group ? `${this.server.root}/apis/${this.group}/${this.version}` : `${this.server.root}/api/${this.version}`;
-    const scope = this.namespaced && namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
-    const tail = [name, subresource].filter(Boolean).map((part) => `/${part.split("/").map(encodeURIComponent).join("/")}`).join("");
-    return `${root}${scope}/${this.plural}${tail}`;
+    const scope = this.namespaced && namespace ? ["namespaces", segment(namespace)] : [];
+    return [root, ...scope, this.plural, ...names.map(segment)].join("/");
   }
 
-  pathOf(object, subresource) { return this.path(object.metadata.namespace, object.metadata.name, subresource); }
+  pathOf(object, ...subresource) { return this.path(object.metadata.namespace, object.metadata.name, ...subresource); }
 }
+
+// A name in a path. Names come from clusters, too, which are not trusted: without a name, a DELETE would be about all objects, and
+// browsers resolve `..`, so that a request would be about an object of the management API.
+function segment(name) {
+  if (typeof name !== "string" || !name || name === "." || name === ".." || name.includes("/")) throw new Error(`${JSON.stringify(name) ?? "nothing"} is not the name of an object`);
+  return encodeURIComponent(name);
+}
+
+// Groups, versions and resources are parts of paths as they are.
+const PLAIN = /^[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$/;
+const isPlain = (group, version, resource) => (!group || PLAIN.test(group)) && PLAIN.test(version) && PLAIN.test(resource);
 
 const TITLES = {
   DevPodWorkspaceInstance: "Workspace", DevPodWorkspaceTemplate: "Workspace template", SpaceInstance: "Space",
@@ -64,7 +75,10 @@ export class Server {
     const kinds = [];
     for (const item of groups.flatMap((list) => list.items ?? [])) {
       const preferred = item.versions?.[0];
-      for (const resource of preferred?.resources ?? []) kinds.push(new Kind(this, item.metadata?.name ?? "", preferred.version, resource));
+      const group = item.metadata?.name ?? "";
+      for (const resource of preferred?.resources ?? []) {
+        if (isPlain(group, preferred.version, resource.resource)) kinds.push(new Kind(this, group, preferred.version, resource));
+      }
     }
     this.kinds = kinds;
     return this;

@@ -53,7 +53,7 @@ class Cgroups:
 async def renew_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
     """The groups of a new holder. What is left of an earlier one ends."""
     deadline = time.monotonic() + REMOVAL_SECONDS
-    remove_cgroups(folder)
+    await asyncio.to_thread(remove_cgroups, folder)
     while left := [root for root in list_roots(folder) if root.exists()]:
         if time.monotonic() > deadline:
             pids = sorted({pid for root in left for path in _list_below(root) for pid in read_pids(path)})
@@ -63,7 +63,7 @@ async def renew_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
                 f"{', '.join(map(str, pids)) or 'none'}",
             )
         await asyncio.sleep(0.02)
-        remove_cgroups(folder)
+        await asyncio.to_thread(remove_cgroups, folder)
     return create_cgroups(folder, grant)
 
 
@@ -105,7 +105,9 @@ def find_box(folder: WorkspaceFolder, controller: str) -> Path:
 
 
 def remove_cgroups(folder: WorkspaceFolder) -> None:
-    """Ends what is left in them. The kernel removes processes a little later; the next removal tries again."""
+    """Ends what is left in them. The kernel removes processes a little later; the next removal tries again.
+
+    In version 1, a workspace may have made any number of groups: call this, and `thaw_groups`, in a thread."""
     thaw_groups(list_roots(folder))
     for root in list_roots(folder):
         if (root / "cgroup.kill").exists():  # of version 2 only; there, none can escape by starting another

@@ -1,5 +1,6 @@
 """Removes what workspaces leave: in every state, also when a task was killed half-way."""
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ async def end_holder(folder: WorkspaceFolder) -> None:
     if (holder := find_holder(folder.holder)) is not None:
         await holder.kill()
     folder.holder.unlink(missing_ok=True)
-    remove_cgroups(folder)
+    await asyncio.to_thread(remove_cgroups, folder)
 
 
 async def remove_everything(settings: Settings, folder: WorkspaceFolder) -> None:

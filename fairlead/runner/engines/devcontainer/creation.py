@@ -45,7 +45,7 @@ from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
 from fairlead.runner.engines.devcontainer.shared_images import BuildTurn, SharedImages
 from fairlead.runner.engines.devcontainer.sources import SCRIPT as SCRIPT_OF_CLONE
 from fairlead.runner.engines.devcontainer.sources import dotfiles_options, plan_fetch
-from fairlead.runner.engines.devcontainer.workspace_holder import HolderFactory, resolve_cli
+from fairlead.runner.engines.devcontainer.workspace_holder import BLOCKING_OUTPUT, HolderFactory, resolve_cli
 from fairlead.runner.engines.masking import Masker
 
 NO_DISK = b"""this workspace has no limit on its disk space: it began with an earlier version of the runner, or with
@@ -144,7 +144,8 @@ class Creation:
             configuration = await find_configuration(holder, self.spec, self.grant)
             holder = await self._pull_images(factory, holder, configuration)
             read = await read_configuration(self.settings, holder, self.grant, configuration)
-        turn = await self.images.take_turn(self.grant.repository if configuration.has_build else "")
+        repository = self.grant.repository if configuration.has_build else ""
+        turn = await self.images.take_turn(repository, self.deadlines.build)
         try:
             self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
             await self.finish(turn)
@@ -250,7 +251,8 @@ class Creation:
             *("--secrets-file", "/run/secrets.json"),
             *dotfiles_options(self.spec, self.settings),
         ]
-        self.command.start(self.task.task_id, holder.enter(command), ENVIRONMENT)
+        environment = {**ENVIRONMENT, "NODE_OPTIONS": f"--require={BLOCKING_OUTPUT}"}
+        self.command.start(self.task.task_id, holder.enter(command), environment)
 
     async def _follow(self, turn: BuildTurn | None) -> None:
         secrets: dict[str, str] = read_json(self.folder.task / "secrets.json") or {}

@@ -140,7 +140,7 @@ class Holder:
         while self.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-            thaw_groups(map(Path, self.cgroups))
+            await asyncio.to_thread(thaw_groups, [Path(each) for each in self.cgroups])
             await asyncio.sleep(0.01)
 
 

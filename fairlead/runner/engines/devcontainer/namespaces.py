@@ -39,6 +39,8 @@ FOLDERS = (
 )
 MACHINE_FOLDERS = ("/usr", "/etc/ssl/certs", "/etc/alternatives")
 """What programs need of the machine, read-only. None of it is secret: private keys are elsewhere."""
+HIDDEN_FOLDERS = ("/sys/devices/virtual/block", "/sys/fs/ext4")
+"""Anyone can read there which files loop devices have: the disks of all workspaces, with their uids."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "ptmx": "pts/ptmx"}
 
@@ -182,6 +184,9 @@ def mount_kernel(root: str, devices: list[str], cgroup_mounts: list[tuple[str, s
         os.symlink(target, f"{root}/dev/{name}")
     mount("proc", f"{root}/proc", "proc", quiet)
     mount("sysfs", f"{root}/sys", "sysfs", quiet | MS_RDONLY)
+    for folder in HIDDEN_FOLDERS:
+        if os.path.isdir(root + folder):
+            mount("tmpfs", root + folder, "tmpfs", quiet | MS_RDONLY, "mode=555,size=4k,nr_inodes=1")
     mount("devpts", f"{root}/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     if all(path != "/sys/fs/cgroup" for path, _, _ in cgroup_mounts):
         mount("tmpfs", f"{root}/sys/fs/cgroup", "tmpfs", quiet, "mode=755,size=1m")

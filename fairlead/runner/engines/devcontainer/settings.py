@@ -43,6 +43,8 @@ class Settings:
     """Podman of root, which ran containers of earlier versions."""
     registries: Path = Path("/etc/containers/registries.conf")
     """Podman's list of registries and mirrors."""
+    registries_folder: Path = Path("/etc/containers/registries.conf.d")
+    """Further files of it, among them the short names of images that distributions define, such as `debian`."""
     image_stores: tuple[Path, ...] = ()
     """Image stores of podman on this machine, whose images every workspace can use without a copy."""
     allowed_folders: tuple[Path, ...] = ()

@@ -26,7 +26,7 @@ from fairlead.runner.engines.devcontainer.settings import Settings
 
 KEY = re.compile(r"[0-9a-f]{32}")
 MAX_KEYS = 8
-LIST_SECONDS, SAVE_SECONDS = 60.0, 900.0
+SAVE_SECONDS = 900.0
 
 log = structlog.get_logger(__name__)
 
@@ -47,10 +47,15 @@ class SharedImages:
         existing = next(each for each in (self.folder, *self.folder.parents) if each.exists())
         return shutil.disk_usage(existing).free < 2 * self.settings.min_free_bytes
 
-    async def take_turn(self, repository: str) -> "BuildTurn":
-        """Workspaces of one repository build one after the other: the next one then finds what it needs."""
+    async def take_turn(self, repository: str, seconds: float) -> "BuildTurn":
+        """Workspaces of one repository build one after the other: the next one then finds what it needs. One that has
+        waited for so long builds all the same."""
         turn = BuildTurn(self._turns.setdefault(repository, asyncio.Lock()) if repository else None)
-        await turn.take()
+        try:
+            async with asyncio.timeout(seconds):
+                await turn.take()
+        except TimeoutError:
+            return BuildTurn(None)
         return turn
 
     def save_in_background(self, holder: Holder, repository: str, turn: "BuildTurn | None") -> None:
@@ -71,31 +76,37 @@ class SharedImages:
         task.add_done_callback(self._saves.discard)
 
     async def save(self, holder: Holder, repository: str) -> None:
-        """What the holder says of its images is not trusted: the name of a file at most."""
+        """What the holder says of its images is not trusted: the name of a file at most. All that it writes together
+        is no more than its disk has, and takes no longer than this."""
         if not repository or self.is_disk_low():
             return
+        left = self.settings.workspace_disk_bytes or shutil.disk_usage(self.folder).total
         try:
-            async with asyncio.timeout(LIST_SECONDS):
+            async with asyncio.timeout(SAVE_SECONDS):
                 listed = await holder.run("/usr/bin/head", "-c", "4096", BUILT)
+                keys = [each for each in dict.fromkeys(listed.output.split()) if KEY.fullmatch(each)]
+                for key in keys[:MAX_KEYS]:
+                    left -= await self._save(holder, repository, key, left)
         except TimeoutError:
             return
-        keys = [each for each in dict.fromkeys(listed.output.split()) if KEY.fullmatch(each)]
-        for key in keys[:MAX_KEYS]:
-            await self._save(holder, repository, key)
 
-    async def _save(self, holder: Holder, repository: str, key: str) -> None:
+    async def _save(self, holder: Holder, repository: str, key: str, max_bytes: int) -> int:
+        """Returns how many bytes were saved."""
         target = self.folder / repository / f"{key}.tar"
         if target.exists():
-            return
+            return 0
         partial = target.with_name(f"{key}.{secrets.token_hex(8)}.new")
         self._partial.add(partial)
         command = (self.settings.podman, "save", "--quiet", "--format=docker-archive", f"{SHARED}:{key}")
-        free = shutil.disk_usage(self.folder).free - 2 * self.settings.min_free_bytes
+        free = min(max_bytes, shutil.disk_usage(self.folder).free - 2 * self.settings.min_free_bytes)
         try:
             has_succeeded = await _copy_output(holder.enter(command), partial, max(free, 0))
-            if has_succeeded and 0 < partial.stat().st_size < free:
-                partial.chmod(0o644)
-                partial.replace(target)
+            size = partial.stat().st_size
+            if not has_succeeded or not 0 < size < free:
+                return 0
+            partial.chmod(0o644)
+            partial.replace(target)
+            return size
         finally:
             partial.unlink(missing_ok=True)
             self._partial.discard(partial)
@@ -143,12 +154,8 @@ async def _copy_output(command: list[str], target: Path, max_bytes: int) -> bool
                 start_new_session=True,
             )
             processes.push_async_callback(_kill, copy)
-        try:
-            async with asyncio.timeout(SAVE_SECONDS):
-                has_succeeded = await podman.wait() == 0
-                has_succeeded = await copy.wait() == 0 and has_succeeded
-        except TimeoutError:
-            return False
+        has_succeeded = await podman.wait() == 0
+        has_succeeded = await copy.wait() == 0 and has_succeeded
     return has_succeeded
 
 

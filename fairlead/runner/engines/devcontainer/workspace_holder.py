@@ -80,6 +80,14 @@ exit 1
 """
 """Passes on the last of the messages of a command, and its exit code. Servers of repositories send messages, too, which
 may have no end."""
+BLOCKING_OUTPUT = "/etc/fairlead/blocking-output.js"
+BLOCKING_SCRIPT = """
+for (const stream of [process.stdout, process.stderr]) {
+    if (stream._handle && stream._handle.setBlocking) stream._handle.setBlocking(true);
+}
+"""
+"""For the dev container CLI. Node.js writes to pipes in the background, and forgets what is not written when it ends:
+without this, the end of long output is lost, and what waits for a reader is in memory."""
 GPU_DEVICES = ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 GPU_FOLDERS = ("/etc/cdi", "/run/cdi")
 
@@ -101,6 +109,7 @@ class HolderFactory:
             **describe_podman(self.settings, self._image_stores()),
             "/etc/fairlead/shim.json": self.grant.describe_to_shim(),
             DEFAULT_CONFIGURATION: json.dumps({"image": image}),
+            BLOCKING_OUTPUT: BLOCKING_SCRIPT,
             SHIM: SHIM_SCRIPT.format(python=PYTHON, folder=os.path.dirname(INSIDE_TARGET)),
         }
         binds = [
@@ -180,7 +189,7 @@ def describe_podman(settings: Settings, stores: Sequence[ImageStore]) -> dict[st
     return {
         **FILES,
         "/etc/resolv.conf": describe_resolver(settings),
-        "/etc/containers/registries.conf": _read_registries(settings.registries),
+        **_describe_registries(settings),
         "/etc/containers/containers.conf": CONTAINERS_CONF.format(runtime=choose_runtime()),
         "/etc/containers/storage.conf": STORAGE_CONF.format(stores=json.dumps([each.target for each in stores])),
     }
@@ -217,6 +226,13 @@ def choose_runtime() -> str:
     """crun is the better one where it works: it refuses machines with both versions of cgroups."""
     names = ("crun", "runc") if is_unified() else ("runc", "crun")
     return next((each for each in names if shutil.which(each, path=PATH)), names[0])
+
+
+def _describe_registries(settings: Settings) -> dict[str, str]:
+    """What podman on this machine reads: the list, and its further files in the order of their names."""
+    further = sorted(settings.registries_folder.glob("*.conf"))
+    files = {f"/etc/containers/registries.conf.d/{each.name}": _read_registries(each) for each in further}
+    return {"/etc/containers/registries.conf": _read_registries(settings.registries), **files}
 
 
 def _read_registries(path: Path) -> str:
