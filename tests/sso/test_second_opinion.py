@@ -27,6 +27,8 @@ STRICTER_HERE = {
     *("of-another-access-token", "with-an-access-token-hash-of-another-type", "without-the-time-of-issue"),
     *("without-a-subject", "with-an-empty-subject", "with-a-very-long-subject"),
     "with-a-line-break-in-its-subject",
+    *("issued-to-a-list-of-clients", "that-expires-in-400-digits", "that-expires-after-the-year-9999"),
+    "issued-before-1970",
     # Precautions
     *("of-20-KiB", "a-claim-twice"),
 }

@@ -1,6 +1,7 @@
 """A browser without pages: cookies, redirects step by step, and the forms of the real providers."""
 
 import html
+import itertools
 import re
 from types import TracebackType
 from urllib.parse import urljoin
@@ -14,14 +15,19 @@ ACTION = re.compile(r'<form[^>]*action="([^"]+)"')
 PROMPT = re.compile(r'name="prompt" value="([^"]+)"')
 
 
-_ADDRESSES = (f"127.{second}.{third}.1" for second in range(1, 250) for third in range(250))
+_NUMBERS = itertools.count()
+"""Of visitors. Tests make them in several threads."""
+
+
+def choose_address(number: int) -> str:
+    return f"127.{1 + number // 250 % 249}.{number % 250}.1"
 
 
 class Visitor:
     """One user with cookies and an address of their own, as delays count failures by address."""
 
     def __init__(self, ca_file: str) -> None:
-        transport = httpx.HTTPTransport(verify=build_tls_context(ca_file), local_address=next(_ADDRESSES))
+        transport = httpx.HTTPTransport(verify=build_tls_context(ca_file), local_address=choose_address(next(_NUMBERS)))
         self.client = httpx.Client(transport=transport, timeout=TIMEOUT_SECONDS)
 
     def __enter__(self) -> "Visitor":

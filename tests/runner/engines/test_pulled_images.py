@@ -19,7 +19,9 @@ FIRST, SECOND = "9011ed00-0000-4000-8000-000000000001", "9011ed00-0000-4000-8000
 async def export_image(containers: Containers, folder: Path) -> None:
     """Two layers, of which the second replaces a folder of the first: that needs what overlays call opaque folders."""
     engine = containers.engine()
-    url = containers.commit("export", {".devcontainer.json": json.dumps({"image": IMAGE, "userEnvProbe": "none"})})
+    url = containers.commit(
+        f"export-{folder.parent.name}", {".devcontainer.json": json.dumps({"image": IMAGE, "userEnvProbe": "none"})}
+    )
     await engine.up(WorkspaceSpec(FIRST, "p", "demo", "ada", GitSource(url)), RecordedTask())
     lines = (
         f"FROM {IMAGE}",

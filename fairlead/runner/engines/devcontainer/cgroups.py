@@ -52,6 +52,12 @@ class Cgroups:
 
 async def renew_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
     """The groups of a new holder. What is left of an earlier one ends."""
+    await end_cgroups(folder)
+    return create_cgroups(folder, grant)
+
+
+async def end_cgroups(folder: WorkspaceFolder) -> None:
+    """Ends everything in them, and waits until it is gone."""
     deadline = time.monotonic() + REMOVAL_SECONDS
     await asyncio.to_thread(remove_cgroups, folder)
     while left := [root for root in list_roots(folder) if root.exists()]:
@@ -64,7 +70,6 @@ async def renew_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:
             )
         await asyncio.sleep(0.02)
         await asyncio.to_thread(remove_cgroups, folder)
-    return create_cgroups(folder, grant)
 
 
 def create_cgroups(folder: WorkspaceFolder, grant: Grant) -> Cgroups:

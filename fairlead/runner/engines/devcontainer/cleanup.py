@@ -1,11 +1,10 @@
 """Removes what workspaces leave: in every state, also when a task was killed half-way."""
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.cgroups import remove_cgroups
+from fairlead.runner.engines.devcontainer.cgroups import end_cgroups
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json
@@ -19,7 +18,7 @@ async def end_holder(folder: WorkspaceFolder) -> None:
     if (holder := find_holder(folder.holder)) is not None:
         await holder.kill()
     folder.holder.unlink(missing_ok=True)
-    await asyncio.to_thread(remove_cgroups, folder)
+    await end_cgroups(folder)
 
 
 async def remove_everything(settings: Settings, folder: WorkspaceFolder) -> None:
