@@ -115,7 +115,8 @@ def _try_reserve(change: Change, registry: Registry, owned: Mapping[Key, UsageEn
     """
     obj = change.obj
     key = change.kind.key("", metadata(obj).get("name") or "")
-    current, sort = owned.get(key), usage_category(get_path(obj, "spec.type"))
+    current = owned.get(key)
+    sort = usage_category(get_path(obj, "spec.type"))
     adds, size = current is None or current.category != sort, len(orjson.dumps(obj))
     if current is not None and not adds and size <= max(current.size, MAX_EXEMPT_BYTES):
         return None
@@ -157,7 +158,8 @@ def _limit_message(
     change: Change, others: Mapping[Key, UsageEntry], key_type: str, size: int, is_new: bool, limits: KeyLimits
 ) -> str:
     field, name = _owner_of(change.obj) or ("user", "")
-    count, most = sum(each.category == key_type for each in others.values()), _max_count(key_type, limits)
+    count = sum(each.category == key_type for each in others.values())
+    most = _max_count(key_type, limits)
     if is_new and count + 1 > most:
         what = "logins" if key_type == LOGIN_TYPE else "access keys"
         how = "" if key_type == LOGIN_TYPE else ", or have an administrator raise the setting access_keys_per_owner"

@@ -143,7 +143,8 @@ def _check_sign_on_fields(change: Change) -> None:
     server writes logins. In other keys the fields give no access; administrators may set them, to restore exported
     keys. Sending a value back unchanged is always allowed.
     """
-    before, after = get_path(change.old or {}, "spec.type"), change.spec.get("type")
+    before = get_path(change.old or {}, "spec.type")
+    after = change.spec.get("type")
     is_server_managed = before in _SERVER_TYPES
     if before != after and (is_server_managed or after in _SERVER_TYPES):
         if change.old is None:
@@ -151,7 +152,8 @@ def _check_sign_on_fields(change: Change) -> None:
         why = f"only the server changes spec.type to or from {' and '.join(_SERVER_TYPES)}; leave it as it is"
         raise _forbidden(change, f"{why}, or delete the key")
     for field in _SIGN_ON_FIELDS:
-        old, new = get_path(change.old or {}, f"spec.{field}") or None, change.spec.get(field) or None
+        old = get_path(change.old or {}, f"spec.{field}") or None
+        new = change.spec.get(field) or None
         if old == new:
             continue
         if is_server_managed:
@@ -172,7 +174,8 @@ def _check_delegation(change: Change, delegator: Delegator, registry: Registry, 
 
 
 def _check_ttl(change: Change, issuer: KeyIssuer) -> None:
-    ttl, maximum = ttl_seconds(change.obj), issuer.max_ttl()
+    ttl = ttl_seconds(change.obj)
+    maximum = issuer.max_ttl()
     if maximum and change.user != CONTROLLER_USER and not 0 < ttl <= maximum:
         why = f"must be between 1 and {maximum}, the maximum lifetime of keys on this server"
         raise _invalid(change, Problem.invalid("spec.ttl", ttl, why))
@@ -209,7 +212,8 @@ def _check_value(change: Change, value: str, issuer: KeyIssuer, digests: OwnerUs
 
 def _check_value_unchanged(change: Change, issuer: KeyIssuer) -> None:
     """Accepts the current value, so that a manifest can be applied again, and rejects any other one."""
-    stored, sent = get_path(change.old or {}, KEY_PATH), change.spec.get("key")
+    stored = get_path(change.old or {}, KEY_PATH)
+    sent = change.spec.get("key")
     if sent and sent != stored and issuer.digester.digest(sent) != stored:
         why = f"an update cannot change the value of a key: create {change.kind.plural}/<name>/rotate for a new one"
         raise _invalid(change, Problem.forbidden(KEY_PATH, why))

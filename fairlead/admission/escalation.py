@@ -81,7 +81,8 @@ def _check_role(change: Change, authorize: Authorize, rbac: RuleSource) -> None:
 
 def _check_binding(change: Change, registry: Registry, authorize: Authorize, rbac: RuleSource) -> None:
     reference = change.obj["roleRef"]
-    plural, name = _ROLES.get(reference.get("kind", "")), reference.get("name")
+    plural = _ROLES.get(reference.get("kind", ""))
+    name = reference.get("name")
     namespace = _namespace_of(change)
     if plural is None or not name or (plural == "roles" and not namespace):
         return  # validation of the kind rejects it
@@ -206,13 +207,16 @@ def _set_default_owner(change: Change, checks: GrantChecks) -> None:
 def _is_owner(change: Change, checks: GrantChecks) -> bool:
     """Whether the requester owns the object, or will own it after the create. Owners have every permission on it."""
     owner = get_path(change.old if change.old is not None else change.obj, "spec.owner")
-    user, team = get_path(owner, "user"), get_path(owner, "team")
+    user = get_path(owner, "user")
+    team = get_path(owner, "team")
     return checks.owns(change.user, user if isinstance(user, str) else None, team if isinstance(team, str) else None)
 
 
 def _granted_permissions(change: Change, naming: ResourceNaming) -> Iterator[RequestInfo]:
     """The permissions that the change grants, each as a request for which the requester must be authorized."""
-    kind, meta, name = change.kind, metadata(change.obj), name_of(change.obj)
+    kind = change.kind
+    meta = metadata(change.obj)
+    name = name_of(change.obj)
 
     def target(verb: str, subresource: str = "") -> RequestInfo:
         namespace = meta.get("namespace", "") if kind.namespaced else ""
@@ -247,7 +251,8 @@ def _access_entry_permissions(change: Change) -> Iterator[tuple[str, str]]:
     seen: set[tuple[str, str]] = set()
     count = 0
     for access in _added_entries(change, "access"):
-        verbs, subresources = frozenset(_strings(access.get("verbs"))), frozenset(_strings(access.get("subresources")))
+        verbs = frozenset(_strings(access.get("verbs")))
+        subresources = frozenset(_strings(access.get("subresources")))
         if (verbs, subresources) in combined:
             continue
         combined.add((verbs, subresources))

@@ -44,7 +44,8 @@ def keep_instance_owner(api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.user.is_unscoped_admin:
             return
-        spec, before = change.obj.get("spec"), get_path(change.old, "spec.owner")
+        spec = change.obj.get("spec")
+        before = get_path(change.old, "spec.owner")
         if not isinstance(spec, dict | None) or not _is_empty(get_path(spec, "owner")):
             return
         others = {name: value for name, value in (spec or {}).items() if name != "owner"}

@@ -69,7 +69,8 @@ def _identity(reference: Object) -> tuple[str, ...]:
 
 def _deletion_target(reference: Object, change: Change, kinds: tuple[Kind, ...]) -> RequestInfo:
     """The request to delete the owner. For a kind that is not served: to delete anything in its API group."""
-    api_version, name = reference.get("apiVersion", ""), reference.get("name", "")
+    api_version = reference.get("apiVersion", "")
+    name = reference.get("name", "")
     group, _, version = api_version.rpartition("/")
     kind = next((each for each in kinds if (each.api_version, each.name) == (api_version, reference.get("kind"))), None)
     if kind is None:
@@ -169,7 +170,8 @@ def protect_metadata(authorize: Authorize, protected: ProtectedObjects) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.user is CONTROLLER_USER or change.is_move or change.new is None:
             return
-        before, after = metadata(change.old) if change.old is not None else {}, metadata(change.new)
+        before = metadata(change.old) if change.old is not None else {}
+        after = metadata(change.new)
         if (before.get("ownerReferences") or []) != (after.get("ownerReferences") or []):
             _check_owners(change, authorize, protected)
         if not change.user.is_unscoped_admin:
@@ -190,7 +192,8 @@ def _check_owners(change: Change, authorize: Authorize, protected: ProtectedObje
     if change.old is None or change.user.is_unscoped_admin:
         return
     meta = metadata(change.old)
-    name, namespace = name_of(change.old), str(meta.get("namespace") or "")
+    name = name_of(change.old)
+    namespace = str(meta.get("namespace") or "")
     if (kind.group, kind.plural) == NAMESPACE_RESOURCE:
         namespace = name  # as in the path of a request for a namespace
     target = RequestInfo("delete", "", "", kind.group, kind.version, kind.plural, "", namespace, name)
@@ -204,7 +207,8 @@ def _check_owners(change: Change, authorize: Authorize, protected: ProtectedObje
 
 def _keep_finalizers(change: Change, protected: ProtectedObjects) -> None:
     meta = metadata(change.obj)
-    requested, current = meta.get("finalizers") or [], get_path(change.old, "metadata.finalizers") or []
+    requested = meta.get("finalizers") or []
+    current = get_path(change.old, "metadata.finalizers") or []
     if not isinstance(requested, list):
         return  # schema validation rejects it
     if protected.includes(change):

@@ -86,7 +86,8 @@ def _status_of(obj: Object | None) -> Object:
 
 
 def _check_sleeping_phase(change: Change) -> None:
-    before, after = get_path(change.old, "status.phase"), get_path(change.new, "status.phase")
+    before = get_path(change.old, "status.phase")
+    after = get_path(change.new, "status.phase")
     if after == SLEEPING_PHASE and before != SLEEPING_PHASE and RUNNER_COMPONENT.group not in change.user.groups:
         why = "only its runner may report it as sleeping; request sleep with the annotation sleepmode.service.sh/force"
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

@@ -103,7 +103,8 @@ def _try_reserve(change: Change, registry: Registry, project: str, usage_index: 
 
 def _quota_deltas(change: Change, project: Object) -> Iterator[QuotaDelta]:
     plural, old, new = change.kind.plural, change.old, change.obj
-    after, more = quota_keys(plural, new), quota_keys(plural, new) - quota_keys(plural, old)
+    after = quota_keys(plural, new)
+    more = quota_keys(plural, new) - quota_keys(plural, old)
     whole = quota_limits(project, "project", (plural,))
     yield QuotaDelta(more & whole.keys(), whole, None)
     owner = quota_owner(new)

@@ -82,19 +82,22 @@ def project_references(change: Change, subject: Subject) -> Iterator[Reference]:
     members = {(entry.get("kind"), entry.get("name")) for _, entry in _entries(before)}
     roles = {entry.get("clusterRole") for _, entry in _entries(before)}
     for index, entry in _entries(get_path(change.new, "spec.members")):
-        path, kind, name, role = (
-            f"spec.members[{index}]",
-            entry.get("kind"),
-            entry.get("name"),
-            entry.get("clusterRole"),
-        )
+        path = f"spec.members[{index}]"
+        kind = entry.get("kind")
+        name = entry.get("name")
+        role = entry.get("clusterRole")
         if (kind, name) not in members:
             effect = "it is a member as soon as it exists"
             yield from _principals(f"{path}.name", str(kind).lower(), [name], subject, effect)
         if isinstance(role, str) and role and role not in roles:
             effect = "the member has no permissions until it exists"
             yield Reference(
-                *(f"{path}.clusterRole", RBAC_GROUP, "clusterroles", "project role or ClusterRole", role, effect),
+                f"{path}.clusterRole",
+                RBAC_GROUP,
+                "clusterroles",
+                "project role or ClusterRole",
+                role,
+                effect,
                 builtin=PROJECT_ROLES,
             )
     yield from _allow_list_references(change, subject)
@@ -108,14 +111,20 @@ def _allow_list_references(change: Change, subject: Subject) -> Iterator[Referen
             if _is_name(name) and name not in before:
                 effect = "the entry allows nothing until it exists"
                 yield Reference(
-                    *(f"spec.{field}[{index}].name", subject.api_group, plural, noun, name, effect),
+                    f"spec.{field}[{index}].name",
+                    subject.api_group,
+                    plural,
+                    noun,
+                    name,
+                    effect,
                     verbs=("get", "use"),
                 )
     known = {
         (each.get("kind"), each.get("name")) for _, each in _entries(get_path(change.old, "spec.allowedTemplates"))
     }
     for index, entry in _entries(get_path(change.new, "spec.allowedTemplates")):
-        kind, name = entry.get("kind"), entry.get("name")
+        kind = entry.get("kind")
+        name = entry.get("name")
         if _is_name(name) and kind in _TEMPLATE_KINDS and (kind, name) not in known:
             path, effect = f"spec.allowedTemplates[{index}].name", "the entry allows nothing until it exists"
             yield Reference(path, subject.api_group, _TEMPLATE_KINDS[kind], kind, name, effect)
@@ -150,7 +159,11 @@ def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference
         for index, entry in _entries(scope, field):
             if _is_name(name := entry.get("cluster")):
                 yield Reference(
-                    *(f"spec.scope.{field}[{index}].cluster", subject.api_group, "clusters", "cluster", name),
+                    f"spec.scope.{field}[{index}].cluster",
+                    subject.api_group,
+                    "clusters",
+                    "cluster",
+                    name,
                     _SCOPE_EFFECT,
                     must_be_readable=True,
                     verbs=("get", "use"),
@@ -171,13 +184,18 @@ def _scope_instances(scope: Any, subject: Subject) -> Iterator[Reference]:
     )
     for field, name_field, plural, noun in fields:
         for index, entry in _entries(scope, field):
-            project, name = entry.get("project"), entry.get(name_field)
+            project = entry.get("project")
+            name = entry.get(name_field)
             if name == ANY:
                 yield from _scope_project(f"spec.scope.{field}[{index}].project", project, subject)
             elif _is_name(project) and _is_name(name):
                 yield Reference(
-                    *(f"spec.scope.{field}[{index}].{name_field}", subject.api_group, plural),
-                    *(f'{noun} in the project "{project}" called', name, _SCOPE_EFFECT),
+                    f"spec.scope.{field}[{index}].{name_field}",
+                    subject.api_group,
+                    plural,
+                    f'{noun} in the project "{project}" called',
+                    name,
+                    _SCOPE_EFFECT,
                     namespace=f"{subject.namespace_prefix}{project}",
                     must_be_readable=True,
                     verbs=("get", "use"),

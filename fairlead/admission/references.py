@@ -79,7 +79,7 @@ def _may_read(reference: Reference, name: str, user: User, authorize: Authorize)
         authorize(
             user,
             RequestInfo(
-                *(verb, "", "", reference.group, "v1", reference.plural), namespace=reference.namespace, name=name
+                verb, "", "", reference.group, "v1", reference.plural, namespace=reference.namespace, name=name
             ),
         ).allowed
         for verb in reference.verbs

@@ -86,7 +86,8 @@ def prevent_runner_deletion_while_used(authorize: Authorize, api_group: str) -> 
 
     @applies_to(lambda kind, verb: verb == "delete" and is_resource(kind, api_group, RUNNERS))
     async def rule(change: Change, registry: Registry) -> None:
-        meta, name = metadata(change.obj), name_of(change.obj)
+        meta = metadata(change.obj)
+        name = name_of(change.obj)
         is_abandoned = (meta.get("annotations") or {}).get(ABANDON_ANNOTATION) == "true"
         if change.user == CONTROLLER_USER or is_abandoned or "deletionTimestamp" in meta:
             return

@@ -75,17 +75,20 @@ def record_secret_writers(checks: WriterChecks, api_group: str) -> Rule:
 
 
 def _record_workspace(change: Change, registry: Registry, checks: WriterChecks) -> None:
-    owner, before = owner_principal(change.new), read_consent(change.old)
+    owner = owner_principal(change.new)
+    before = read_consent(change.old)
     template = _find_template(change, change.obj, registry)
     former = _find_template(change, change.old, registry)
-    after, known = _resolve(change.obj, template), _resolve(change.old, former)
+    after = _resolve(change.obj, template)
+    known = _resolve(change.old, former)
     applied = _index(find_references(get_path(change.old, "status.instance") or {}))
     is_owner = _is_owner(change, checks)
     has_same_owner = change.old is not None and owner_principal(change.old) == owner
     recorded = dict(before.writers) if has_same_owner else {}
     inputs = _input_writers(change, before.inputs if has_same_owner else {}, is_owner=is_owner)
     literal = _index(each for part in template_definitions(template) for each in find_references(part))
-    authors, former_authors = _find_authors(change.obj, template), _find_authors(change.old, former)
+    authors = _find_authors(change.obj, template)
+    former_authors = _find_authors(change.old, former)
     writers = {digest: name for digest, name in recorded.items() if digest in after or digest in applied}
     for digest, reference in after.items():
         target = _use_target(change, reference)
@@ -147,7 +150,8 @@ def _find_authors(instance: Object | None, template: Object | None) -> dict[tupl
 
 
 def _is_owner(change: Change, checks: WriterChecks) -> bool:
-    user, team = get_path(change.obj, "spec.owner.user"), get_path(change.obj, "spec.owner.team")
+    user = get_path(change.obj, "spec.owner.user")
+    team = get_path(change.obj, "spec.owner.team")
     principal = owner_principal(change.obj)
     return bool(principal) and (principal == change.user.name or checks.owns(change.user, user, team))
 
@@ -166,8 +170,10 @@ def _check_scope(change: Change, checks: WriterChecks, reference: SecretReferenc
 def _record_template(change: Change, checks: WriterChecks) -> None:
     """Of a template, only shared secrets are recorded: project secrets are those of the projects that use it. Which
     secret a reference with parameters means is known only in a workspace, so its author is checked there."""
-    after, known = find_authored(change.obj), find_authored(change.old)
-    recorded, writers = read_consent(change.old).writers, dict[str, str]()
+    after = find_authored(change.obj)
+    known = find_authored(change.old)
+    recorded = read_consent(change.old).writers
+    writers = dict[str, str]()
     for digest, reference in after.items():
         target = _use_target(change, reference)
         if not reference.is_literal:

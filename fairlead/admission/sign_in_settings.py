@@ -21,7 +21,8 @@ def protect_sign_in_settings(api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.user.is_unscoped_admin:
             return
-        before, after = _settings(change.old), _settings(change.new)
+        before = _settings(change.old)
+        after = _settings(change.new)
         for name in PROTECTED_SETTINGS:
             if (get_path(before, f"auth.{name}") or None) != (get_path(after, f"auth.{name}") or None):
                 why = f"only administrators, with a key without a scope, may change auth.{name}; leave it as it is"

@@ -50,7 +50,8 @@ def require_app_use(authorize: Authorize, api_group: str) -> Rule:
         if change.user == CONTROLLER_USER or change.user.is_unscoped_admin:
             return
         if change.kind.plural in _TEMPLATES:
-            before, after = _template_entries(change.old), _template_entries(change.obj)
+            before = _template_entries(change.old)
+            after = _template_entries(change.obj)
         else:
             before, after = (_instance_entries(each, change, registry) for each in (change.old, change.obj))
         for app, entry in after:

@@ -206,7 +206,8 @@ def mark_trusted_templates(api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.new is None:
             return
-        before, requested = _trust_annotation(change.old), _trust_annotation(change.new)
+        before = _trust_annotation(change.old)
+        requested = _trust_annotation(change.new)
         if change.user.is_unscoped_admin:
             value = requested or before or (TRUE if _is_marked_when_new(change) else "")
         else:

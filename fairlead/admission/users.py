@@ -172,7 +172,8 @@ def _check_username(change: Change, registry: Registry) -> None:
 
 def _check_identity(change: Change, registry: Registry) -> None:
     """Rejects a second user with the same subject at the same identity provider."""
-    issuer, subject = change.spec.get("issuer"), change.spec.get("subject")
+    issuer = change.spec.get("issuer")
+    subject = change.spec.get("subject")
     if change.new is None or change.kind.plural != USER.plural or not issuer or not subject:
         return
     if not any(_changed_paths(change, ("spec.issuer", "spec.subject"))):

@@ -177,7 +177,9 @@ async def run(
     set_switch_interval()
     if worker is None:  # otherwise, the supervisor has done it
         check_before_start(settings)
-    clock, catalog, worker_count = SystemClock(), _build_catalog(settings), worker.count if worker is not None else 1
+    clock = SystemClock()
+    catalog = _build_catalog(settings)
+    worker_count = worker.count if worker is not None else 1
     async with (
         drain_before_stop(stop, settings.shutdown_drain) as drain,
         connect_coordinator(worker, drain.stopped) as coordinator,
@@ -203,8 +205,19 @@ async def run(
         cluster_services = build_cluster_services(settings, registry, port, hub)
         limiter = build_memory_limiter(settings, worker_count)
         deps = HandlerDependencies(
-            *(audit, store, cluster_services, hub, base_url, commits, Watchdog(), limiter, coordinator),
-            *(ServedCertificate(), lambda: election.is_leader, host.reviews, drain),
+            audit,
+            store,
+            cluster_services,
+            hub,
+            base_url,
+            commits,
+            Watchdog(),
+            limiter,
+            coordinator,
+            ServedCertificate(),
+            lambda: election.is_leader,
+            host.reviews,
+            drain,
         )
         app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter, tls_ports.origins())
         async with (

@@ -86,7 +86,8 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
     clock = SystemClock()
     require_private(ensure_private_folder(settings.state_folder))
     certificates = _load_certificates(settings)
-    local_cluster, reports = LocalCluster(_access_source(settings)), ReportQueue(clock)
+    local_cluster = LocalCluster(_access_source(settings))
+    reports = ReportQueue(clock)
     async with _connect_control_plane(settings) as control_plane, _open_audit(settings, reports, clock) as audit:
         cache_file = config_cache_file(settings.state_folder)
         cache_options = CacheOptions(settings.cluster, cache_file, settings.offline_hours * 3600)

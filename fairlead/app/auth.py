@@ -82,7 +82,8 @@ def build_auth(
 
     pepper = _load_pepper(settings.data / PEPPER_FILE, view, group)
     accounts = Informer(view, SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural)
-    sign_on, last_used = SignOnPolicy(view, group), LastUsedTracker(clock)
+    sign_on = SignOnPolicy(view, group)
+    last_used = LastUsedTracker(clock)
     principals = PrincipalDirectory(informer(USERS), informer(TEAMS), accounts, sign_on)
     keys = AccessKeyAuthenticator(informer(ACCESS_KEYS), principals, pepper, clock, last_used.last_use)
     rbac = RbacAuthorizer.from_view(view)
@@ -113,8 +114,19 @@ def build_auth(
     admin_users = AdminUserCheck(group, view, sign_on)
     dynamic_config = DynamicConfig(settings, view)
     return Auth(
-        *(pepper, principals, keys, last_used, rbac, members, authorizer, admin_users, entry, authenticators),
-        *(dynamic_config, ownership, sign_on),
+        pepper,
+        principals,
+        keys,
+        last_used,
+        rbac,
+        members,
+        authorizer,
+        admin_users,
+        entry,
+        authenticators,
+        dynamic_config,
+        ownership,
+        sign_on,
         OtherAdminAccess(view, group, principals, dynamic_config.is_password_login_enabled),
     )
 
@@ -123,7 +135,9 @@ def _build_certificate_authenticators(
     settings: Settings, principals: PrincipalDirectory, clock: Clock, host: HostAuthentication | None
 ) -> list[Authenticator]:
     """Those for the ports with client certificates. They come first: there, access keys and cookies do not count."""
-    config, url, found = request_header_config(settings), settings.public_url, list[Authenticator]()
+    config = request_header_config(settings)
+    url = settings.public_url
+    found = list[Authenticator]()
     if config is not None or host is not None:
         source = host.config if host is not None else lambda: config
         found.append(RequestHeaderAuthenticator(source, principals, clock, url))

@@ -197,7 +197,7 @@ def _build_controllers(
         SleepController(registry, group),
         EventTtlController(registry, settings.event_ttl),
         AccessKeyController(
-            *(registry, group, settings.access_key_retention, auth.last_used.last_use, auth.other_admin_access)
+            registry, group, settings.access_key_retention, auth.last_used.last_use, auth.other_admin_access
         ),
         TeamMembershipController(registry, group),
         *build_sign_on_controllers(settings, registry, auth),

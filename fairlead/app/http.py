@@ -144,10 +144,8 @@ class DirectTokenServices:
 
     def __init__(self, settings: Settings, registry: Registry, auth: Auth, base_url: str) -> None:
         keys = SigningKeyStore(registry, SYSTEM_NAMESPACE)
-        issuing, rights = (
-            IssuerConfig(base_url, auth.dynamic_config.token_lifetimes),
-            DelegationChecks(is_superset, auth.authorize),
-        )
+        issuing = IssuerConfig(base_url, auth.dynamic_config.token_lifetimes)
+        rights = DelegationChecks(is_superset, auth.authorize)
         issuer = DirectTokenIssuer(registry, settings.api_group, keys, issuing, rights)
         self.handlers = DirectTokenHandlers(issuer, keys).handlers(settings.api_group)
         self.endpoints = OidcDiscovery(base_url, keys.jwks).endpoints()
@@ -183,10 +181,8 @@ def build_handler(settings: Settings, registry: Registry, auth: Auth, deps: Hand
     audit, base_url, coordinator = deps.audit, deps.base_url, deps.coordinator
     if audit is not None:
         audit.stage.set_minimum_level(auth.dynamic_config.audit_level)
-    login, tokens = (
-        PasswordLoginServices(settings, registry, auth, coordinator, base_url),
-        DirectTokenServices(settings, registry, auth, base_url),
-    )
+    login = PasswordLoginServices(settings, registry, auth, coordinator, base_url)
+    tokens = DirectTokenServices(settings, registry, auth, base_url)
     reports = audit.reports if audit is not None else AgentReports(None, registry.clock)
     if coordinator is not None:
         coordinator.exchange_key_uses(auth.last_used)

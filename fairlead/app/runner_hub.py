@@ -48,7 +48,8 @@ async def connect_replicas(
         return
     listener = _listen(settings) if worker is None or worker.index == 1 else None
     port = listener.getsockname()[1] if listener is not None else settings.replica_port
-    identity, address = uuid4().hex, f"{format_host(settings.replica_address)}:{port}"
+    identity = uuid4().hex
+    address = f"{format_host(settings.replica_address)}:{port}"
     leases = ReplicaLeases(registry, SYSTEM_NAMESPACE, identity, address)
     authority = ReplicaAuthority(registry, SYSTEM_NAMESPACE, identity, settings.data)
     replicas = ReplicaPeers(identity, hub, hub.peers, leases, authority)

@@ -169,7 +169,8 @@ def _describe_versions() -> dict[str, object]:
 def _describe_machine(settings: Settings) -> dict[str, object]:
     folder = next(each for each in (settings.data, *settings.data.parents) if each.exists())
     disk = os.statvfs(folder)
-    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    pages = os.sysconf("SC_PHYS_PAGES")
+    size = os.sysconf("SC_PAGE_SIZE")
     return {
         "system": platform.platform(),
         "cpus": os.cpu_count(),

@@ -75,7 +75,8 @@ class TlsPorts:
             *settings.requestheader_extra_headers_prefix,
             *settings.requestheader_uid_headers,
         )
-        proxies, headers = TrustedProxies(settings.trusted_proxies), IdentityHeaderFilter(names)
+        proxies = TrustedProxies(settings.trusted_proxies)
+        headers = IdentityHeaderFilter(names)
         return Origins(proxies, self.backend.connections, headers) if self.backend else Origins(proxies, filter=headers)
 
     @asynccontextmanager

@@ -109,7 +109,8 @@ class Credential:
         if before is not None and before.expiry is not None and before.expiry.wall_time == moment:
             end, expired = before.expiry, expired or before.is_expired
         off = bool(get_path(key, "spec.disabled")) or "deletionTimestamp" in metadata(key)
-        value, previous = get_path(key, "spec.key") or "", tuple(_previous_digests(key, clock))
+        value = get_path(key, "spec.key") or ""
+        previous = tuple(_previous_digests(key, clock))
         parent = get_path(key, "spec.parent") if get_path(key, "spec.type") in SERVER_ISSUED_TYPES else None
         return Credential(key, value, previous, end, expired, off, is_sso_login(key), parent or "")
 
@@ -148,7 +149,8 @@ class Credential:
         would exceed. A disabled key ends it, too. A login in the browser is the exception: it is disabled when its user
         signs out there, which does not end what the user has allowed.
         """
-        meta, created = metadata(self.key), metadata(login).get("creationTimestamp") or ""
+        meta = metadata(self.key)
+        created = metadata(login).get("creationTimestamp") or ""
         is_later = (meta.get("creationTimestamp") or "") > created
         is_rotated = (get_path(self.key, "status.rotated") or "") >= created
         if "deletionTimestamp" in meta or is_later or is_rotated or get_path(self.key, "spec.scope") is not None:
@@ -376,7 +378,8 @@ def _is_issued_for(key: Object, owner: Object, kind: str) -> bool:
 
     A key without an owner reference, from an earlier version or orphaned, must be younger than its owner.
     """
-    meta, name = metadata(owner), metadata(owner)["name"]
+    meta = metadata(owner)
+    name = metadata(owner)["name"]
     references = metadata(key).get("ownerReferences") or ()
     named = [each.get("uid") for each in references if (each.get("kind"), each.get("name")) == (kind, name)]
     if named:

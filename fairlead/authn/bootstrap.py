@@ -89,7 +89,8 @@ async def ensure_admin(store: Store, view: View, pepper: Pepper, api_group: str,
     """Creates the user `admin` and a key if there are no users yet. Returns the key only in that case."""
     if view.count(api_group, USERS):
         return None
-    key, user = generate_key(), _build_admin(api_group, clock)
+    key = generate_key()
+    user = _build_admin(api_group, clock)
     access_key = _build_first_key(user, pepper.digest(key), api_group, clock)
     changes = [
         Write((api_group, USERS, "", ADMIN_USER), orjson.dumps(user), 0),
@@ -109,7 +110,8 @@ async def reset_admin(store: Store, view: View, pepper: Pepper, api_group: str, 
     user_key, key_key = (api_group, USERS, "", ADMIN_USER), (api_group, ACCESS_KEYS, "", ADMIN_KEY)
     while True:
         await view.wait_current()
-        found, replaced = view.get(user_key), view.get(key_key)
+        found = view.get(user_key)
+        replaced = view.get(key_key)
         user = _restore_admin(orjson.loads(found.full_body or found.body) if found else {}, api_group, clock)
         key = generate_key()
         access_key = _build_first_key(user, pepper.digest(key), api_group, clock)

@@ -228,7 +228,9 @@ class CliLogins:
 
         While the former value of a rotated key is still accepted, not longer than that: it may be the one in use.
         """
-        ttl, now, key = self.lifetimes.login(), self._clock.now(), self._key_of(user)
+        ttl = self.lifetimes.login()
+        now = self._clock.now()
+        key = self._key_of(user)
         former = get_path(key, "status.previous") or ()
         ends = [expires_at(key, now), *(parse_rfc3339(each["until"]) for each in former)]
         left = [max(1, int((end - now).total_seconds())) for end in ends if end is not None]
@@ -274,7 +276,8 @@ class CliLogins:
         """Replaces the digest of the presented value, if it is still the current one. First adds the key and, for
         `reuse_window` seconds, the presented value to the previous ones, so that an interrupted request can be
         repeated."""
-        now, name = self._clock.now(), name_of(login)
+        now = self._clock.now()
+        name = name_of(login)
         until = {
             self.values.key_digest(secret): timestamp(now + timedelta(seconds=self.lifetimes.key)),
             digest: timestamp(now + timedelta(seconds=reuse_window)),
@@ -297,7 +300,8 @@ class CliLogins:
 
         def edit(old: Object) -> Object:
             nonlocal is_same
-            is_same, new = _is_equal(get_path(old, "spec.key"), digest), deep_copy(old)
+            is_same = _is_equal(get_path(old, "spec.key"), digest)
+            new = deep_copy(old)
             if is_same:
                 new[section] = {**(new.get(section) or {}), **fields}
             if is_same and not subresource:
@@ -312,7 +316,8 @@ class CliLogins:
         return is_same
 
     def _tokens(self, user: User, login: Object, secret: str, seconds: int) -> IssuedTokens:
-        name, uid = name_of(login), metadata(login).get("uid", "")
+        name = name_of(login)
+        uid = metadata(login).get("uid", "")
         token = self.values.refresh_token(name, uid, self.values.next_secret(secret))
         return IssuedTokens(user, self.values.access_key(secret), token, seconds)
 

@@ -77,7 +77,9 @@ class DeviceRequests:
 
     async def open(self, machine: str, client: str) -> tuple[NamedSecret, str]:
         """Stores a new request, and returns its device code and its user code. Raises TooManyRequests."""
-        now, secret, code = self._clock.now(), new_secret(), new_user_code()
+        now = self._clock.now()
+        secret = new_secret()
+        code = new_user_code()
         request = DeviceRequest(
             self._values.device_name(code),
             self._values.device_secret_digest(secret),

@@ -83,7 +83,8 @@ class ComponentKeys:
         point.
         """
         stored = await self._ensure(name)
-        value, pending = generate_key(), f"next-{token_hex(4)}"
+        value = generate_key()
+        pending = f"next-{token_hex(4)}"
         await self._edit_secret(stored, lambda data: {**data, pending: _encode(value)})
         try:
             await self._rotator.rotate(CONTROLLER_USER, name_of(stored.key), body, value)

@@ -46,7 +46,9 @@ class KeyRotator:
                 return with_one_time_fields(response, {"spec.key": value})
 
     def _check_allowed(self, user: User, key: Object) -> None:
-        kind, name, now = self._keys.kind, name_of(key), self._clock.now()
+        kind = self._keys.kind
+        name = name_of(key)
+        now = self._clock.now()
         if get_path(key, "status.expired"):
             why = "the key has expired, and rotation cannot renew it; create another key"
             raise Conflict.of(kind.plural, kind.group, name, why)
@@ -60,7 +62,9 @@ class KeyRotator:
         valid value at any time. Without an overlap, earlier saved digests are removed. Records the time first, which
         ends logins that were allowed with the old value. Returns None after a concurrent rotation.
         """
-        name, digest, fresh = name_of(old), get_path(old, "spec.key"), self._pepper.digest(value)
+        name = name_of(old)
+        digest = get_path(old, "spec.key")
+        fresh = self._pepper.digest(value)
         now = self._clock.now()
         previous = _previous_values(old, now, overlap)
         status = {"rotated": timestamp(now), **({"previous": previous} if previous else {})}
@@ -77,7 +81,8 @@ class KeyRotator:
 
         def edit(key: Object) -> Object:
             nonlocal is_same
-            is_same, new = get_path(key, "spec.key") == digest, deep_copy(key)
+            is_same = get_path(key, "spec.key") == digest
+            new = deep_copy(key)
             if is_same:
                 new[section] = {**(new.get(section) or {}), **fields}
             return new

@@ -67,7 +67,8 @@ class LastUsedTracker:
         key = user.key
         if not key:
             return
-        now, last = self._clock.monotonic(), self._uses.get(key)
+        now = self._clock.monotonic()
+        last = self._uses.get(key)
         if last is None or not 0.0 <= now - last.monotonic < SAME_USE_SECONDS:
             self._uses[key] = LastUse(self._clock.now(), now)
         self._unwritten.add(key)

@@ -123,7 +123,8 @@ class PasswordStore:
         return None if entry is None else decode(entry)
 
     def _stored_hash(self, user: Object) -> str | None:
-        reference, expected = get_path(user, "spec.passwordRef"), _expected_ref(user)
+        reference = get_path(user, "spec.passwordRef")
+        expected = _expected_ref(user)
         if not reference:
             return None
         if not _matches_ref(reference, expected):

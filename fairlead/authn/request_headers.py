@@ -84,7 +84,8 @@ class RequestHeaderAuthenticator:
             raise Unauthorized("the front proxy has not authenticated the user")
         name = rename_host_account(name)
         wanted = [rename_host_account(group) for group in groups if not group.startswith(RESERVED_PREFIXES)]
-        extra, uid = _read_extra(headers, config.extra_prefixes), _first_value(headers, config.uid_headers)
+        extra = _read_extra(headers, config.extra_prefixes)
+        uid = _first_value(headers, config.uid_headers)
         user = self._find_user(name, wanted, config) or User(name, (*wanted, AUTHENTICATED), uid)
         found = User(name, tuple(dict.fromkeys(user.groups)), user.uid, extra=extra)
         # The same object as before, if there is one: other caches find users by identity.

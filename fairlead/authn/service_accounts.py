@@ -83,7 +83,8 @@ class ServiceAccountTokenIssuer:
             raise Conflict.of(SERVICE_ACCOUNT.plural, SERVICE_ACCOUNT.group, name, why)
         spec = request.get("spec") or {}
         self._validate_request(name, request, spec)
-        now, limits = self._clock.now(), self._limits()
+        now = self._clock.now()
+        limits = self._limits()
         delegator = delegator_for(user, self._keys)
         requested = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS
         seconds = min(requested, limits.max_seconds, _remaining_seconds(delegator, now))

@@ -134,7 +134,8 @@ class SigningKeyStore:
 
         def edit(secret: Object) -> Object:
             nonlocal new
-            new, edited = edit_keys(self._decode_keys(secret)), deep_copy(secret)
+            new = edit_keys(self._decode_keys(secret))
+            edited = deep_copy(secret)
             edited["data"] = _encode_keys(new)
             return edited
 

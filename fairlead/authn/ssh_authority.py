@@ -73,7 +73,8 @@ class SshAuthority:
 
     async def issue(self, public_key: PublicKey, principal: str, user: str) -> IssuedCertificate:
         """Signs a certificate for a key of this user. SSH servers accept it for this principal."""
-        keys, now = await self._ensure_keys(), self._clock.now()
+        keys = await self._ensure_keys()
+        now = self._clock.now()
         serial, expires_at = secrets.randbits(63), now + CERTIFICATE_LIFETIME
         fields = CertificateFields(principal, user, serial, now - CLOCK_SKEW, expires_at)
         return IssuedCertificate(sign_user_certificate(keys.private, public_key, fields), serial, expires_at)

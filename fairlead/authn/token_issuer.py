@@ -54,7 +54,8 @@ async def reachable_clusters(
     registry: Registry, api_group: str, is_allowed: Callable[[RequestInfo], bool]
 ) -> AsyncIterator[str]:
     """Yields the uid of each cluster once. `is_allowed` decides about a request of the user."""
-    clusters, spaces = registry.resource(api_group, CLUSTERS), registry.resource(api_group, SPACES)
+    clusters = registry.resource(api_group, CLUSTERS)
+    spaces = registry.resource(api_group, SPACES)
     others: dict[str, str] = {}
     for count, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):
         uid, name = str(metadata(decode(entry))["uid"]), entry.key[3]
@@ -135,7 +136,8 @@ class DirectTokenIssuer:
     async def issue(self, user: User, spec: Object, *, dry_run: bool = False) -> IssuedToken | None:
         """Issues a token for the requester. A dry run makes all checks and returns None."""
         check_not_reserved(user.name)
-        now, lifetimes = self._registry.clock.now(), self._config.lifetimes()
+        now = self._registry.clock.now()
+        lifetimes = self._config.lifetimes()
         delegator = delegator_for(user, self._registry.resource(self._group, ACCESS_KEYS))
         subject = self._resolve_principal(user)
         ttl = self._choose_ttl(delegator, spec.get("ttl") or 0, lifetimes, now)

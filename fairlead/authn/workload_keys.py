@@ -110,7 +110,8 @@ class WorkloadKeys:
             kind, name = ("User", rule.user) if rule.user else ("Team", rule.team)
             found = self._principals.find_active(kind, name)
             build = self._principals.build_user if rule.user else self._principals.build_team
-            user, owner = None if found is None else build(found), {kind.lower(): name}
+            user = None if found is None else build(found)
+            owner = {kind.lower(): name}
         else:
             entry = self._accounts.get_cached(*rule.service_account)
             uid = str(metadata(decode(entry))["uid"]) if entry is not None else ""

@@ -171,7 +171,8 @@ class RectangleIndex:
         self.weight = sum(len(row) + len(column) for row, column in rectangles)
 
     def contains(self, row: str, column: str) -> bool:
-        some, others = self._rows.get(row), self._columns.get(column)
+        some = self._rows.get(row)
+        others = self._columns.get(column)
         if some is None or others is None:
             return False
         if isinstance(others, int):

@@ -348,7 +348,8 @@ class GrantsByNamespace:
 
     def _resolve(self, namespace: str) -> Grants:
         """Only the first of several bindings to the same role is used: the others would never decide."""
-        grants, seen = Grants(), set[tuple[str, str]]()
+        grants = Grants()
+        seen = set[tuple[str, str]]()
         for name, binding, subject in self._binding_index.bindings_in(self._found, namespace):
             kind, role = binding["roleRef"]["kind"], binding["roleRef"]["name"]
             if (kind, role) in seen:
@@ -369,7 +370,8 @@ def _reason(namespace: str, name: str, role: Object, subject: Object) -> str:
         binding = f"RoleBinding {_quote(f'{name}/{namespace}')}"
     if subject["kind"] == "ServiceAccount":
         who = f"{who}/{subject.get('namespace') or namespace}"
-    of, to = f"{role['kind']} {_quote(role['name'])}", f"{subject['kind']} {_quote(who)}"
+    of = f"{role['kind']} {_quote(role['name'])}"
+    to = f"{subject['kind']} {_quote(who)}"
     return f"RBAC: allowed by {binding} of {of} to {to}"
 
 

@@ -89,7 +89,8 @@ class ReferenceCheck:
     def denial_reason(self, reference: SecretReference, target: RequestInfo) -> str | None:
         """Why the reference is not resolved, whether the secret exists or not; None if it may be."""
         is_shared = reference.plural == SHARED_SECRETS
-        consent, namespace = read_consent(self.workspace), str(self.workspace["metadata"]["namespace"])
+        consent = read_consent(self.workspace)
+        namespace = str(self.workspace["metadata"]["namespace"])
         if is_shared and consent.owner != owner_principal(self.workspace):
             return "the owner of the workspace has not accepted it; the owner has to start or update it once"
         if is_shared and not self.access.may_own(consent.owner, self.api_group, namespace):

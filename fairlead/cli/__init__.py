@@ -142,7 +142,8 @@ class LazyGroup(CommandGroup):
 
 def suggest_kind_first(ctx: Any, args: list[str]) -> str:
     """`fairlead project create x` for `create project x`, the order of kubectl; empty if there is no such command."""
-    verb, kind = args[0].lower(), args[1].lower() if len(args) > 1 else ""
+    verb = args[0].lower()
+    kind = args[1].lower() if len(args) > 1 else ""
     kinds = {each.name for each in COMMANDS}
     name = next((each for each in (KIND_NAMES.get(kind, kind), kind.removesuffix("s")) if each in kinds), "")
     if not name or not isinstance(group := load_command(name), TyperGroup):

@@ -260,7 +260,8 @@ class Client:
 
     def _read_response(self, response: httpx.Response) -> bytes:
         """The body, unless it is too large or takes too long."""
-        deadline, body = time.monotonic() + self.max_response_seconds, bytearray()
+        deadline = time.monotonic() + self.max_response_seconds
+        body = bytearray()
         for chunk in response.iter_bytes():
             body += chunk
             self._check_size(len(body))

@@ -120,10 +120,12 @@ def export_context(paths: Sequence[Path], context: str | None) -> ExportedKubeco
 
     selected = find_context(paths, context)
     # Report all problems at once.
-    cluster_problems, user_problems = list(_cluster_problems(selected.cluster)), list(_user_problems(selected.user))
+    cluster_problems = list(_cluster_problems(selected.cluster))
+    user_problems = list(_user_problems(selected.user))
     if cluster_problems or user_problems:
         raise NotExportable(selected, (*cluster_problems, *user_problems), needs_token=bool(user_problems))
-    cluster, user = _export_cluster(selected.cluster), _export_user(selected.user)
+    cluster = _export_cluster(selected.cluster)
+    user = _export_user(selected.user)
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -162,7 +162,8 @@ class _NoGuard:
         return None
 
 
-_NO_GUARD, _NO_STEP_TIMER = _NoGuard(), _NoStepTimer()
+_NO_GUARD = _NoGuard()
+_NO_STEP_TIMER = _NoStepTimer()
 
 
 class WebSocket(Protocol):

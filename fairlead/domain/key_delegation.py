@@ -103,7 +103,8 @@ def _lifetime_problem(delegator: Delegator, key: Object, now: datetime) -> str |
     limit = expires_at(delegator.key, now) if delegator.key is not None else None
     if delegator.key is None or limit is None:
         return None
-    end, left = expires_at(key, now), int((limit - now).total_seconds())
+    end = expires_at(key, now)
+    left = int((limit - now).total_seconds())
     if end is None or end > limit:
         return f"the key in use expires, and no key outlives the one that issued it: set spec.ttl to at most {left}"
     if is_sliding(key) and not is_sliding(delegator.key):
@@ -119,7 +120,8 @@ def is_widening(old: Object, new: Object, covers: ScopeCovers) -> bool:
         return True
     if _is_scope_widening(get_path(old, "spec.scope"), get_path(new, "spec.scope"), covers):
         return True
-    before, after = ttl_seconds(old), ttl_seconds(new)
+    before = ttl_seconds(old)
+    after = ttl_seconds(new)
     return bool(before) and (not after or after > before or (is_sliding(new) and not is_sliding(old)))
 
 

@@ -67,7 +67,8 @@ def definition_problems(path: str, definitions: Iterable[Object]) -> Iterator[Pr
 
 
 def _range_problems(path: str, definition: Object) -> Iterator[Problem]:
-    low, high = definition.get("min"), definition.get("max")
+    low = definition.get("min")
+    high = definition.get("max")
     if low is not None and high is not None and low > high:
         yield Problem.invalid(f"{path}.min", low, f"must not be more than max, which is {high}")
 
@@ -232,7 +233,9 @@ def _parse_integer(definition: Object, value: str) -> tuple[str, str]:
         return "", ""
     if not _number.fullmatch(value):
         return "", "must be a whole number"
-    number, low, high = int(value), definition.get("min"), definition.get("max")
+    number = int(value)
+    low = definition.get("min")
+    high = definition.get("max")
     if low is not None and number < low:
         return "", f"must be at least {low}"
     if high is not None and number > high:
@@ -242,7 +245,8 @@ def _parse_integer(definition: Object, value: str) -> tuple[str, str]:
 
 def _text_error(definition: Object, value: str) -> str:
     options = definition.get("options") or ()
-    validation, invalidation = definition.get("validation") or "", definition.get("invalidation") or ""
+    validation = definition.get("validation") or ""
+    invalidation = definition.get("invalidation") or ""
     if len(value.encode()) > MAX_VALUE_BYTES:
         return f"may not be more than {MAX_VALUE_BYTES} bytes"
     if definition.get("type") != "multiline" and _unprintable.search(value):

@@ -62,7 +62,8 @@ def find_references(definition: Object) -> Iterator[SecretReference]:
                 reference = get_path(value, f"valueFrom.{ref_field}")
                 if isinstance(reference, dict) and reference:
                     namespace = str(reference.get("namespace") or "") if plural == SHARED_SECRETS else ""
-                    name, key = str(reference.get("name") or ""), str(reference.get("key") or "")
+                    name = str(reference.get("name") or "")
+                    key = str(reference.get("key") or "")
                     yield SecretReference(f"{path}.{variable}", plural, namespace, name, key)
 
 
@@ -174,7 +175,8 @@ def write_consent(obj: Object, consent: SecretConsent) -> None:
 
 def owner_principal(instance: Object | None) -> str:
     """The owner as the name of a user, or as the group of a team; empty if there is none."""
-    user, team = get_path(instance, "spec.owner.user"), get_path(instance, "spec.owner.team")
+    user = get_path(instance, "spec.owner.user")
+    team = get_path(instance, "spec.owner.team")
     if user and isinstance(user, str):
         return user
     return f"service:team:{team}" if team and isinstance(team, str) else ""

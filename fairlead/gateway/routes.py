@@ -171,7 +171,8 @@ def _get_entry(resource: Resource, namespace: str, name: str) -> Entry:
 
 
 def _namespace_scope(obj: Object, title: str) -> NamespaceScope:
-    cluster, namespace = get_path(obj, "spec.clusterRef.cluster"), get_path(obj, "spec.clusterRef.namespace")
+    cluster = get_path(obj, "spec.clusterRef.cluster")
+    namespace = get_path(obj, "spec.clusterRef.namespace")
     if "deletionTimestamp" in metadata(obj):
         raise Unavailable(f"{title} is being deleted and no longer accessible")
     if not cluster or not is_space_usable(obj):

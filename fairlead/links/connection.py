@@ -53,7 +53,9 @@ class LinkStream:
     def __init__(self, link: "Link", state: StreamState) -> None:
         self._link = link
         self._state = state
-        self._readable, self._writable, self._send_lock = Signal(), Signal(), asyncio.Lock()
+        self._readable = Signal()
+        self._writable = Signal()
+        self._send_lock = asyncio.Lock()
         self.handler: asyncio.Task[None] | None = None
         self._end_callbacks: list[Callable[[], None]] = []
 
@@ -192,7 +194,9 @@ class Link:
         self.mux = Mux(boot_id, limits or LinkLimits(), self._loop.time(), is_dialer=is_dialer)
         self._streams: dict[int, LinkStream] = {}
         self._handlers: set[asyncio.Task[None]] = set()
-        self._writer_signal, self._ready, self._ended = Signal(), asyncio.Event(), asyncio.Event()
+        self._writer_signal = Signal()
+        self._ready = asyncio.Event()
+        self._ended = asyncio.Event()
         self._closing = LinkEnd(GOING_AWAY, "closed by this end")
         """How the link ends after the frames that wait to be sent, once the mux goes away."""
         self.end: LinkEnd | None = None

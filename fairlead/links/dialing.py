@@ -131,7 +131,9 @@ async def keep_link(
     address: Callable[[], LinkAddress], on_open: OpenHandler, boot_id: str, observer: LinkObserver | None = None
 ) -> None:
     """Keeps a link until it is cancelled. Raises Superseded. `address` is called for each attempt: keys may change."""
-    observer, backoff, loop = observer or LinkObserver(), Backoff(), asyncio.get_running_loop()
+    observer = observer or LinkObserver()
+    backoff = Backoff()
+    loop = asyncio.get_running_loop()
     while True:
         began = loop.time()
         try:

@@ -54,7 +54,8 @@ async def connect_tls(
     address: tuple[str, int], context: ssl.SSLContext, name: str, seconds: float
 ) -> tuple[SocketTransport, bytes]:
     """A connection to the process whose certificate has this name, and its certificate (DER). Raises TlsError."""
-    loop, transports = asyncio.get_running_loop(), list[SocketTransport]()
+    loop = asyncio.get_running_loop()
+    transports = list[SocketTransport]()
     try:
         async with asyncio.timeout(seconds):
             raw, _ = await loop.create_connection(

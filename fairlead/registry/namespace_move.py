@@ -198,7 +198,8 @@ def _build_pairs(
 ) -> list[_MovePair]:
     before = [decode(entry) for entry in entries]
     uids = {_object_identity(old): str(uuid.uuid4()) for old in before}
-    now, pairs = timestamp(registry.clock.now()), list[_MovePair]()
+    now = timestamp(registry.clock.now())
+    pairs = list[_MovePair]()
     for entry, old in zip(entries, before, strict=True):
         new = deep_copy(old)
         meta = metadata(new)

@@ -245,7 +245,8 @@ def update_problems(old: Object, new: Object) -> Iterator[Problem]:
 
 
 def _name_problems(meta: Object, kind: Kind) -> Iterator[Problem]:
-    name, prefix = meta.get("name"), meta.get("generateName")
+    name = meta.get("name")
+    prefix = meta.get("generateName")
     faults = _name_check(kind)
     if prefix:
         # A trailing dash is valid, because a suffix follows.
@@ -360,7 +361,8 @@ def remove_duplicate_owners(obj: Object) -> Iterator[str]:
 def _owner_problems(owners: Any) -> Iterator[Problem]:
     controllers = []
     for index, owner in enumerate(owners):
-        version, kind = owner.get("apiVersion"), owner.get("kind", "")
+        version = owner.get("apiVersion")
+        kind = owner.get("kind", "")
         if version is not None and (not version.rpartition("/")[2] or version.count("/") > 1):
             yield Problem.invalid("metadata.ownerReferences.apiVersion", version, "version must not be empty")
         for name in ("apiVersion", "kind", "name", "uid"):

@@ -35,7 +35,8 @@ def check_type_meta(body: Any, kind: Kind, *, is_patch: bool = False) -> Object:
     if not isinstance(body, dict):
         found = "nothing" if body is None else "a list" if isinstance(body, list) else "a single value"
         raise _unrecognized(kind, f"the body is {found} where an object is expected")
-    sent_kind, sent_version = body.get("kind"), body.get("apiVersion")
+    sent_kind = body.get("kind")
+    sent_version = body.get("apiVersion")
     if sent_kind == kind.name and sent_version == kind.api_version:
         return body
     if sent_kind in (None, "") and kind.builtin:
@@ -115,7 +116,8 @@ def _unrecognized(kind: Kind, reason: str) -> BadRequest:
 
 def _wrong_type(body: Object, kind: Kind) -> ApiError:
     """The error for a body of another kind, or with another apiVersion."""
-    sent_kind, sent_version = truncate(body["kind"]), truncate(body["apiVersion"])
+    sent_kind = truncate(body["kind"])
+    sent_version = truncate(body["apiVersion"])
     if kind.builtin:
         return _unrecognized(kind, f'it is of kind "{sent_kind}"')
     meta = body.get("metadata")

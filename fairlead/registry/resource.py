@@ -365,7 +365,8 @@ class Resource:
         raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
 
     async def _commit_delete(self, entry: Entry, old: Object, new: Object | None, change: Change) -> DeleteResult:
-        uid, name = metadata(old)["uid"], metadata(old)["name"]
+        uid = metadata(old)["uid"]
+        name = metadata(old)["name"]
         value = codec.encode(codec.to_stored(self.kind, new)) if new is not None else None
         if new is not None and json_equal(old, new):
             return DeleteResult(False, entry.body, uid, name)

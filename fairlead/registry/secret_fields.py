@@ -191,7 +191,8 @@ def _match_entries(old: Sequence[Any], new: Sequence[Any], steps: Sequence[str])
 
     Unchanged entries match first, then entries with the same name, then those at the same index.
     """
-    left, right = dict(enumerate(old)), dict(enumerate(new))
+    left = dict(enumerate(old))
+    right = dict(enumerate(new))
     identities: tuple[Callable[[Any], Any], ...] = (partial(_without_field, steps=steps), _entry_identity)
     for identify in identities:
         indexes: dict[bytes, list[int]] = {}

@@ -127,7 +127,8 @@ class StorageQuota:
         before = stored_size(current)
         if size <= max(before, FREE_COMPONENT_BYTES if is_component else FREE_BYTES):
             return []
-        growth, is_own = StoredUsage(0, size - before), user == _charged_user(change)
+        growth = StoredUsage(0, size - before)
+        is_own = user == _charged_user(change)
         found = [Addition(NAMESPACE, key[2], growth)] if key[2] else []
         return found if is_component else [*found, Addition(USER, user, growth if is_own else StoredUsage(1, size))]
 

@@ -143,7 +143,8 @@ class SchemaWalk:
         elif not is_type(value, wanted):
             if not self._zero_nulls:  # of a built-in type, only the wrong type is reported
                 self._report_all(value, node)
-            path, found = format_path(node), type_name(value)
+            path = format_path(node)
+            found = type_name(value)
             self._add_problem(Problem.wrong_type(path, found, f'{path} in body must be of type {wanted}: "{found}"'))
             if "enum" in schema:
                 self._add_problem(Problem.unsupported(path, value, schema["enum"]))
@@ -283,7 +284,8 @@ class SchemaWalk:
 
     def _check_string(self, value: str, schema: Schema, node: PathNode, before: Any) -> None:
         """Checks a string. Messages do not quote it: it may be a password that was pasted into a base64 field."""
-        longest, format = schema.get("maxLength"), schema.get("format", "")
+        longest = schema.get("maxLength")
+        format = schema.get("format", "")
         if longest is not None and len(value) > longest:
             if self._is_new_violation(value, before):
                 self._add_problem(Problem.too_long(format_path(node), longest, "characters"))
@@ -327,7 +329,8 @@ def _is_shorter(value: Any, before: Any) -> bool:
 def number_bounds(schema: Schema) -> tuple[int | None, int | None]:
     """The minimum and maximum, from the format and from the schema."""
     least, most = INT_BOUNDS.get(schema.get("format", ""), (None, None))
-    low, high = schema.get("minimum", least), schema.get("maximum", most)
+    low = schema.get("minimum", least)
+    high = schema.get("maximum", most)
     if least is not None and low is not None:
         low = max(least, low)
     if most is not None and high is not None:

@@ -135,7 +135,8 @@ class WatchSession:
         object_filter = self._object_filter
         if object_filter is None:
             return set()
-        entries, seen = self._view.entries(*self._kind.stored_resource, self._namespace), set[Key]()
+        entries = self._view.entries(*self._kind.stored_resource, self._namespace)
+        seen = set[Key]()
         for start in range(0, len(entries), BATCH_SIZE):
             seen.update([entry.key for entry in entries[start : start + BATCH_SIZE] if object_filter.allows(entry)])
             if start + BATCH_SIZE < len(entries):

@@ -142,7 +142,8 @@ class ClientApi:
         await self._call(lambda client: client.send("POST", client.core_path("events", namespace=namespace), event))
 
     async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str) -> Object:
-        meta, query = metadata(workspace), urlencode({"gitHost": git_host, "gitProtocol": git_protocol})
+        meta = metadata(workspace)
+        query = urlencode({"gitHost": git_host, "gitProtocol": git_protocol})
 
         def send(client: Client) -> Object:
             path = client.path(WORKSPACES, meta["name"], "credentials", namespace=meta["namespace"])
@@ -152,7 +153,8 @@ class ClientApi:
 
     async def watch_workspaces(self) -> AsyncIterator[Event]:
         events: asyncio.Queue[Event | Exception] = asyncio.Queue()
-        loop, is_over = asyncio.get_running_loop(), threading.Event()
+        loop = asyncio.get_running_loop()
+        is_over = threading.Event()
         room = threading.Semaphore(MAX_WAITING_EVENTS)
 
         def forward(item: Event | Exception) -> None:

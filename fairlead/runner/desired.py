@@ -44,7 +44,8 @@ _CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
 
 
 def read_wanted(workspace: Object) -> Wanted:
-    meta, spec = metadata(workspace), workspace.get("spec") or {}
+    meta = metadata(workspace)
+    spec = workspace.get("spec") or {}
     sleep_type = sleep_type_of(workspace)
     has_template = bool(get_path(spec, "templateRef.name") or spec.get("template"))
     conditions: list[Object] = get_path(workspace, "status.conditions") or []

@@ -85,7 +85,8 @@ class TokenVerifier:
                 return False
             self._fetched_at = now
             try:
-                config, runner = await self._api.get_config(), await self._api.get_runner()
+                config = await self._api.get_config()
+                runner = await self._api.get_runner()
             except ClientError as error:
                 log.warning("the keys of the server could not be fetched", error=str(error))
                 return False

@@ -75,7 +75,8 @@ class LinkSetup:
 
 async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[StartedRunner], None]) -> None:
     """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over."""
-    clock, api = SystemClock(), connect(settings)
+    clock = SystemClock()
+    api = connect(settings)
     with lock_folder(ensure_private_folder(settings.state_folder)):
         identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
         engines = load_engines(
@@ -243,7 +244,8 @@ async def _require_same_server(api: RunnerApi, folder: Path) -> None:
 
 async def _finish_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
     """Whether the work ended before `stop` was set; else it is cancelled."""
-    working, stopping = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
+    working = asyncio.ensure_future(work)
+    stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         if working.done():

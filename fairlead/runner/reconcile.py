@@ -120,7 +120,8 @@ class WorkspaceReconciler:
 
     def request_up(self, options: Mapping[str, Any], user: str = "") -> str:
         """Requests an `up`, and returns the ID of its task. It joins one that is under way."""
-        record, task = self._require_record(), self._require_record().last_task
+        record = self._require_record()
+        task = self._require_record().last_task
         if task is not None and (task.type, task.status) == (UP, RUNNING):
             return task.id
         remembered = dict(options) or {

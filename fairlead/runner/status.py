@@ -49,7 +49,8 @@ class Report:
 
     def patch(self, workspace: Object, now: str) -> Object:
         """A strategic merge patch: conditions of other writers are kept. The uid protects a successor of that name."""
-        meta, status = metadata(workspace), dict(self.fields)
+        meta = metadata(workspace)
+        status = dict(self.fields)
         if self.conditions:
             status["conditions"] = [_with_times(each, workspace, now) for each in self.conditions]
         if self.usage is not None:

@@ -258,7 +258,8 @@ class DeadlineQueue:
         """Sets the deadline of the current task."""
         if self._seconds is None:
             return
-        task, loop = _current_task(), asyncio.get_running_loop()
+        task = _current_task()
+        loop = asyncio.get_running_loop()
         due = loop.time() + self._seconds
         self._deadlines[task] = due, task.cancelling()
         if self._timer is None:

@@ -64,7 +64,10 @@ class CorruptBackup(Exception):
 async def write_backup(snapshot: Snapshot, created: str, store: str, out: BinaryIO) -> BackupSummary:
     header = BackupHeader(snapshot.revision, created, store)
     line = MAGIC + msgspec.json.encode(header) + b"\n"
-    content, size, keys, version = ContentDigest(), out.write(line), set[str](), DataVersion()
+    content = ContentDigest()
+    size = out.write(line)
+    keys = set[str]()
+    version = DataVersion()
     async with aclosing(snapshot.records) as records:
         async for record in records:
             if record.key == UNFINISHED_KEY:
@@ -93,10 +96,14 @@ class BackupReader:
 
     def records(self) -> Iterator[tuple[Key, bytes]]:
         """Raises CorruptBackup. The digest is checked last, so no record can be trusted before the end."""
-        content, keys, last, version = ContentDigest(), set[str](), b"", DataVersion()
+        content = ContentDigest()
+        keys = set[str]()
+        last = b""
+        version = DataVersion()
         while True:
             key_size, value_size = RECORD_LENGTHS.unpack(self._read_exactly(RECORD_LENGTHS.size))
-            packed, value = self._read_exactly(key_size), self._read_exactly(value_size)
+            packed = self._read_exactly(key_size)
+            value = self._read_exactly(value_size)
             if not packed:
                 break
             if packed <= last:

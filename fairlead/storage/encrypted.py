@@ -224,7 +224,8 @@ async def iter_all_values(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
 
 async def _iter_history_values(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
     """The values written after the oldest readable revision."""
-    oldest, newest = await store.oldest(), await store.revision()
+    oldest = await store.oldest()
+    newest = await store.revision()
     if newest == oldest:
         return
     async for batch in store.watch((), oldest):

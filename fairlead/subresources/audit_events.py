@@ -117,7 +117,8 @@ class AuditEvents:
         if negotiate(call.headers.get("accept", "")).media_type != JSON:
             raise NotAcceptable(f"a watch is only available as {JSON}")
         is_bookmarked = _flag(call, "allowWatchBookmarks")
-        query, version = self._query(request), call.parameter("resourceVersion")
+        query = self._query(request)
+        version = call.parameter("resourceVersion")
         start = decode_positions(version) if version not in ("", "0") else None
         if start is None and version not in ("", "0"):
             raise BadRequest("invalid resource version: it must be a value that this server has returned")

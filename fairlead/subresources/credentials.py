@@ -40,7 +40,8 @@ def key_list_handlers(api_group: str, registry: Registry) -> dict[ActionPath, Ac
 
 
 def _list_keys_handler(registry: Registry, api_group: str, plural: str) -> ActionHandler:
-    owners, keys = registry.resource(api_group, plural), registry.resource(api_group, ACCESS_KEYS)
+    owners = registry.resource(api_group, plural)
+    keys = registry.resource(api_group, ACCESS_KEYS)
 
     async def list_keys(request: ActionRequest) -> bytes:
         await owners.get("", request.name)  # raises NotFound, instead of an empty list

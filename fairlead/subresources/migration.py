@@ -176,7 +176,8 @@ class MigrationRights:
 
 def _adapt_to_project(obj: Object, plan: MigrationPlan) -> None:
     """Updates the project label of a moved object, and removes conditions that depend on the project."""
-    labels, status = metadata(obj).get("labels") or {}, obj.get("status")
+    labels = metadata(obj).get("labels") or {}
+    status = obj.get("status")
     if labels.get(PROJECT_LABEL) == plan.source_project:
         labels[PROJECT_LABEL] = plan.target_project
     if isinstance(status, dict) and isinstance(status.get("conditions"), list):

@@ -141,7 +141,8 @@ def _build_edit(body: Object) -> Callable[[Object], Object]:
 
 def _build_profile(request: ActionRequest, user: Object) -> Object:
     """The profile of a user. It contains no credentials."""
-    spec, meta = user.get("spec") or {}, metadata(user)
+    spec = user.get("spec") or {}
+    meta = metadata(user)
     meta_fields = ("name", "uid", "creationTimestamp")
     fields: dict[str, Any] = {name: spec[name] for name in (*_EDITABLE_FIELDS, "username") if spec.get(name)}
     custom = _parse_custom((meta.get("annotations") or {}).get(CUSTOM_ANNOTATION, ""))

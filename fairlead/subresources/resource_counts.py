@@ -78,7 +78,8 @@ class ResourceCounter:
 
     async def _count_visible(self, user: User, kind: Kind, namespace: str, visible: ListFilter) -> int:
         view, now = self._registry.view, self._registry.clock.monotonic()
-        generation, changed_at = visible.generation(), view.changed_at(*kind.stored_resource)
+        generation = visible.generation()
+        changed_at = view.changed_at(*kind.stored_resource)
         key = user, kind.group, kind.plural, namespace
         known = self._cache.get(key)
         if (

@@ -89,7 +89,8 @@ class SignOnReviews:
     def _changed_users(self, before: SignOnConfig, after: SignOnConfig) -> Iterator[Object]:
         """The users of identity providers whose access differs between two Configs."""
         for user in self._users.list_all():
-            old, new = _describe_access(user, before), _describe_access(user, after)
+            old = _describe_access(user, before)
+            new = _describe_access(user, after)
             if old != new:
                 yield {"name": name_of(user), "before": old, "after": new}
 
@@ -103,7 +104,8 @@ def _parse_config(raw: str) -> SignOnConfig:
 
 
 def _find_connector(config: SignOnConfig, spec: Object) -> Connector:
-    id, issuer = spec.get("connector") or "", spec["claims"].get("iss")
+    id = spec.get("connector") or ""
+    issuer = spec["claims"].get("iss")
     found = config.connectors.get(id) if id else config.by_issuer.get(issuer) if isinstance(issuer, str) else None
     if found is None and not id and issuer is None and len(config.connectors) == 1:
         found = next(iter(config.connectors.values()))

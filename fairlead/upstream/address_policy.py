@@ -40,7 +40,9 @@ PROTECTED_NETWORKS = tuple(
 )
 """Link-local networks and cloud metadata services: allowed only by a listed network that is a subnet of these."""
 
-NAT64, SIX_TO_FOUR, IPV4_COMPATIBLE = IPv6Network("64:ff9b::/96"), IPv6Network("2002::/16"), IPv6Network("::/96")
+NAT64 = IPv6Network("64:ff9b::/96")
+SIX_TO_FOUR = IPv6Network("2002::/16")
+IPV4_COMPATIBLE = IPv6Network("::/96")
 
 ADVICE = "list its network in the setting cluster_networks, or give the cluster a public address"
 

@@ -78,7 +78,8 @@ def cluster_kubeconfig_ref(cluster: Object, system_namespace: str) -> Kubeconfig
 
 def virtual_cluster_kubeconfig_ref(instance: Object) -> KubeconfigRef:
     """The secret of an imported virtual cluster, or the generated one, which must be owned by this very instance."""
-    meta, config = metadata(instance), get_path(instance, "spec.config") or {}
+    meta = metadata(instance)
+    config = get_path(instance, "spec.config") or {}
     if config.get("secretName"):
         return KubeconfigRef(meta["namespace"], config["secretName"], config.get("key") or DEFAULT_KUBECONFIG_KEY)
     return KubeconfigRef(meta["namespace"], kubeconfig_secret_name(meta["name"]), DEFAULT_KUBECONFIG_KEY, meta["uid"])
@@ -184,7 +185,8 @@ class UpstreamRegistry:
     def close_deleted_virtual_cluster(self, namespace: str, name: str) -> None:
         """Closes the connections to a virtual cluster whose object is deleted or being deleted."""
         key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
-        cached, entry = self._cache.get(key), self._registry.view.get(key)
+        cached = self._cache.get(key)
+        entry = self._registry.view.get(key)
         current = metadata(decode(entry)) if entry is not None else {}
         if cached is not None and (current.get("uid") != cached.uid or "deletionTimestamp" in current):
             self._evict(key)
@@ -239,7 +241,8 @@ class UpstreamRegistry:
             raise NotConnected("Terminating", f'"{key[3]}" is being deleted')
         if ref is None:
             raise NotConnected("KubeconfigNotSet", f'"{key[3]}" is not connected; set spec.config.secretName')
-        uid, revision = metadata(obj)["uid"], self._secret_revision(ref)
+        uid = metadata(obj)["uid"]
+        revision = self._secret_revision(ref)
         if cached is not None and (cached.uid, cached.ref, cached.secret_revision) == (uid, ref, revision):
             return replace(cached, revision=entry.revision)
         if cached is not None and cached.uid == uid:

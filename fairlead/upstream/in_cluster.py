@@ -16,7 +16,8 @@ ClusterEndpointSource = Callable[[], ClusterEndpoint]
 
 def api_server_address(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
     """Host and port of the API server from a pod's environment; None outside of a pod."""
-    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
+    host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
     return (host, int(port)) if host and port.isdecimal() else None
 
 
@@ -25,7 +26,8 @@ def in_cluster_source(advice: str, folder: Path = SERVICE_ACCOUNT_DIR) -> Cluste
 
     def read_endpoint() -> ClusterEndpoint:
         address = api_server_address()
-        token, authority = read_file(folder / "token"), read_file(folder / "ca.crt")
+        token = read_file(folder / "token")
+        authority = read_file(folder / "ca.crt")
         if address is None or not token or not authority:
             raise FileProblem(f"{folder}: not running in a pod; {advice}")
         return ClusterEndpoint(*address, "", address[0], authority.decode(), token.decode().strip())

@@ -35,7 +35,8 @@ CLUSTER_FIELDS = frozenset(
     {"server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify", "disable-compression"}
 )
 USER_FIELDS = frozenset({"token", "client-certificate-data", "client-key-data"})
-_LINE_NUMBER, _FIELD_NAME = re.compile(r"line \d+"), re.compile(r"[A-Za-z-]{1,40}")
+_LINE_NUMBER = re.compile(r"line \d+")
+_FIELD_NAME = re.compile(r"[A-Za-z-]{1,40}")
 IGNORED_FIELDS = frozenset({"extensions"})
 """Extensions of other tools, without effect here."""
 REJECTED_FIELDS = {

@@ -74,7 +74,8 @@ class ObjectWatch:
         """Reads the object. Returns the resourceVersion to watch from."""
         client = KubeClient(sender, LIST_SECONDS, MAX_EVENT_BYTES)
         found = await client.list(self._path, fieldSelector=f"metadata.name={self._name}")
-        items, version = found.get("items"), get_path(found, "metadata.resourceVersion")
+        items = found.get("items")
+        version = get_path(found, "metadata.resourceVersion")
         if not isinstance(items, list) or not isinstance(version, str):
             raise ProtocolError("the cluster's list has no items or no resourceVersion")
         objects = [each for each in items if isinstance(each, dict) and get_path(each, "metadata.name") == self._name]
@@ -107,7 +108,8 @@ class ObjectWatch:
         return clock() - began
 
     def _handle_event(self, event: Object) -> None:
-        kind, obj = event.get("type"), event.get("object")
+        kind = event.get("type")
+        obj = event.get("object")
         if kind == "ERROR":
             raise ResourceVersionExpired
         if kind == "BOOKMARK" or not isinstance(obj, dict) or get_path(obj, "metadata.name") != self._name:

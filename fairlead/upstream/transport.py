@@ -61,7 +61,8 @@ class TlsTransport(asyncio.Transport):
         super().__init__()
         self._loop = asyncio.get_running_loop()
         self._socket = sock
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._read_into = cast(Callable[[int, memoryview], int], self._tls.read)
         self._unsent = memoryview(b"")

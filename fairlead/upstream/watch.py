@@ -195,7 +195,8 @@ class RemoteWatch:
         return duration
 
     def _handle_event(self, event: Object) -> None:
-        kind, obj = event.get("type"), event.get("object")
+        kind = event.get("type")
+        obj = event.get("object")
         if kind == "ERROR":
             raise ResourceVersionExpired
         if kind == "BOOKMARK" and isinstance(obj, dict):

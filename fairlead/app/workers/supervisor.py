@@ -213,7 +213,8 @@ class Supervisor:
 
     def _advance_stop(self) -> None:
         """Stops the owner when the workers have ended. Kills what does not stop in time."""
-        now, running = time.monotonic(), self._running()
+        now = time.monotonic()
+        running = self._running()
         if self._owner.child is not None and running == [self._owner] and not self._is_owner_stopping:
             self._is_owner_stopping = True
             self._stop_deadline = now + STOP_MARGIN_SECONDS

@@ -20,7 +20,9 @@ METADATA_NETWORKS = tuple(
     )
 )
 """Link-local networks and the metadata services of clouds."""
-NAT64, SIX_TO_FOUR, IPV4_COMPATIBLE = IPv6Network("64:ff9b::/96"), IPv6Network("2002::/16"), IPv6Network("::/96")
+NAT64 = IPv6Network("64:ff9b::/96")
+SIX_TO_FOUR = IPv6Network("2002::/16")
+IPV4_COMPATIBLE = IPv6Network("::/96")
 
 Address = IPv4Address | IPv6Address
 

@@ -102,7 +102,8 @@ class ProviderAccess:
         except ProviderError as error:
             rejected = SignOnRefused(SignOnReason.CODE_REJECTED) if error.oauth_error == "invalid_grant" else None
             raise rejected or refusal_of(error) from None
-        id_token, access_token = _text(response, "id_token"), _text(response, "access_token")
+        id_token = _text(response, "id_token")
+        access_token = _text(response, "access_token")
         if not id_token:
             raise SignOnRefused(SignOnReason.TOKEN_REJECTED, "the response has no ID token")
         try:
@@ -126,7 +127,8 @@ class ProviderAccess:
             if error.oauth_error == "invalid_grant":
                 raise GrantRevoked from None
             raise
-        id_token, access_token = _text(response, "id_token"), _text(response, "access_token")
+        id_token = _text(response, "id_token")
+        access_token = _text(response, "access_token")
         try:
             claims = await self._verify(connector, id_token, access_token, None) if id_token else None
             if claims is not None and claims.subject != subject:

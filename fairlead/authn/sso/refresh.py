@@ -86,7 +86,8 @@ class SessionRefresher:
     async def refresh(self, login: Object, connector: Connector) -> Check:
         """Checks a session with its provider."""
         config = self.settings.get()
-        subject, compared = get_path(login, "spec.identity.userId") or "", config.compared_claims(connector.id)
+        subject = get_path(login, "spec.identity.userId") or ""
+        compared = config.compared_claims(connector.id)
         try:
             tokens = await self._services.sessions.read_tokens(login)
             answer = await self._services.provider.refresh(connector, tokens.refresh_token, subject, compared)
@@ -116,7 +117,8 @@ class SessionRefresher:
         await self._write_state(login, {"stale": True, "reason": reason, "lastAttempt": timestamp(now)})
 
     async def end(self, login: Object, reason: EndReason, detail: str = "") -> None:
-        connector, user = get_path(login, "spec.identity.connector") or "", get_path(login, "spec.user") or ""
+        connector = get_path(login, "spec.identity.connector") or ""
+        user = get_path(login, "spec.user") or ""
         count = await self._services.logins.end_sso_login(name_of(login))
         if not count:
             return

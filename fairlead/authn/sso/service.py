@@ -99,7 +99,8 @@ class SignOnService:
 
     async def remaining_cookie(self, cookies: Sequence[str], state: str) -> str:
         """The Set-Cookie value without the sign-on of this state, which has ended."""
-        pending, now = await self._services.pending.read(cookies), self._services.clock.now()
+        pending = await self._services.pending.read(cookies)
+        now = self._services.clock.now()
         return await self._services.pending.write(
             [each for each in pending if each.state != state and is_fresh(each, now)]
         )
@@ -136,7 +137,8 @@ class SignOnService:
         if not await services.consumed.consume("state", pending.state, LIFETIME_SECONDS + CONSUMED_MARGIN_SECONDS):
             raise SignOnRefused(SignOnReason.STATE_REUSED)
         user = await services.users.sign_on(connector, identity)
-        now, ttl = services.clock.now(), services.logins.ttl()
+        now = services.clock.now()
+        ttl = services.logins.ttl()
         login = await services.sessions.build_login(user, connector, identity, tokens, now, ttl)
         key = await services.logins.create_sso(replace(login, user_agent=user_agent))
         await services.logins.revoke_all(name_of(user), keep=key.name, newest=MAX_LOGINS - 1)

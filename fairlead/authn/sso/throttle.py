@@ -21,7 +21,8 @@ class SignOnThrottle:
 
     def wait_seconds(self, client: str, purpose: str = "") -> int:
         """How long a client has to wait before its next attempt. 0 if it need not. Purposes are counted separately."""
-        network, now = purpose + client_network(client), self._clock.monotonic()
+        network = purpose + client_network(client)
+        now = self._clock.monotonic()
         count = self._counts.get(network)
         if count is None:
             return 0

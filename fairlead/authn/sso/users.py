@@ -161,7 +161,8 @@ class SignOnUsers:
         by_skeleton: dict[str, str] = {}
         used_names: set[str] = set()
         for (_, name), user in self._informer.objects.items():
-            issuer, subject = get_path(user, "spec.issuer"), get_path(user, "spec.subject")
+            issuer = get_path(user, "spec.issuer")
+            subject = get_path(user, "spec.subject")
             if issuer and subject:
                 by_identity.setdefault((issuer, subject), []).append(name)
             used_names.update((name, get_path(user, "spec.username") or name))

@@ -105,8 +105,10 @@ class _InnerRule:
     def __init__(self, rule: ScopeRule) -> None:
         self.rule = rule
         self.is_unrestricted = _is_unrestricted(rule)
-        self.verbs, self.targets = frozenset(rule.verbs), frozenset(rule.targets)
-        self.namespaces, self.object_names = frozenset(rule.namespaces), frozenset(rule.object_names)
+        self.verbs = frozenset(rule.verbs)
+        self.targets = frozenset(rule.targets)
+        self.namespaces = frozenset(rule.namespaces)
+        self.object_names = frozenset(rule.object_names)
         self.entries = [_InnerEntry(each) for each in dict.fromkeys(rule.resources)]
         sides = (self.verbs, self.targets, self.namespaces, self.object_names, rule.paths, rule.virtual_clusters)
         self.size = sum(map(len, sides)) + sum(LOOKUPS_PER_COMPARISON + len(entry.names) for entry in self.entries)
@@ -131,7 +133,8 @@ class _InnerEntry:
 
     def __init__(self, entry: ScopeResources) -> None:
         self.group = entry.group
-        self.names, self.object_names = frozenset(entry.names), frozenset(entry.object_names)
+        self.names = frozenset(entry.names)
+        self.object_names = frozenset(entry.object_names)
 
     def patterns(self) -> Iterator[list[Pair]]:
         return ([(self.group, name) for name in _covering_patterns(each)] for each in self.names or (ANY,))
@@ -212,8 +215,10 @@ class _OuterRule:
         self._rule = rule
         self._is_unrestricted = _is_unrestricted(rule)
         self._verbs: frozenset[str] = frozenset() if ANY in rule.verbs else frozenset(rule.verbs)
-        self._targets, self._virtual_clusters = frozenset(rule.targets), frozenset(rule.virtual_clusters)
-        self._namespaces, self._object_names = frozenset(rule.namespaces), frozenset(rule.object_names)
+        self._targets = frozenset(rule.targets)
+        self._virtual_clusters = frozenset(rule.virtual_clusters)
+        self._namespaces = frozenset(rule.namespaces)
+        self._object_names = frozenset(rule.object_names)
         self._paths = PathPatterns(rule.paths)
         self._entries = _OuterEntries(rule.resources, budget)
         whole = not any(map(is_prefix_pattern, rule.paths))

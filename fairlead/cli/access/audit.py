@@ -141,7 +141,8 @@ def fetch_events(session: Session, query: dict[str, str], limit: int) -> tuple[l
         page = session.client.send("GET", session.client.path(PLURAL), query=page_query)
         metadata = page.get("metadata") or {}
         found += page.get("items") or ()
-        token, version = str(metadata.get("continue") or ""), version or str(metadata.get("resourceVersion") or "")
+        token = str(metadata.get("continue") or "")
+        version = version or str(metadata.get("resourceVersion") or "")
         if not token or len(found) >= limit:
             return found[:limit], version
 
@@ -281,7 +282,8 @@ def show_command(options: ShowOptions) -> None:
 
 def explain_event(event: Object) -> Iterator[tuple[str, str]]:
     """The request in words. Rows without a value are left out."""
-    annotations, status = event.get("annotations") or {}, event.get("responseStatus") or {}
+    annotations = event.get("annotations") or {}
+    status = event.get("responseStatus") or {}
     yield "request", f"{describe_user(event)}: {describe_verb(event)} {describe_object(event)}"
     yield "path", str(event.get("requestURI") or "")
     yield "received", str(event.get("requestReceivedTimestamp") or "")
@@ -300,12 +302,14 @@ def explain_event(event: Object) -> Iterator[tuple[str, str]]:
 
 
 def _describe_stage(event: Object) -> str:
-    stage, moment = str(event.get("stage") or ""), str(event.get("stageTimestamp") or "")
+    stage = str(event.get("stage") or "")
+    moment = str(event.get("stageTimestamp") or "")
     return f"{stage} at {moment}" if stage == "ResponseComplete" else f"{stage} at {moment}; not complete yet"
 
 
 def _describe_decision(annotations: Object) -> str:
-    decision, reason = annotations.get(DECISION), str(annotations.get(REASON) or "")
+    decision = annotations.get(DECISION)
+    reason = str(annotations.get(REASON) or "")
     if not decision:
         return "none: the request was not authenticated, or was rejected before"
     if decision == FORBID:
@@ -316,7 +320,8 @@ def _describe_decision(annotations: Object) -> str:
 def next_step(event: Object) -> str:
     """What to do about a request that failed; empty if it did not."""
     code = get_path(event, "responseStatus.code")
-    reference, annotations = event.get("objectRef") or {}, event.get("annotations") or {}
+    reference = event.get("objectRef") or {}
+    annotations = event.get("annotations") or {}
     if code == 401:
         return "the credential was missing, wrong, disabled or expired; `fairlead login` stores a new one"
     if annotations.get(DECISION) == FORBID or annotations.get(REFUSED_BY) == AUTHORIZATION:

@@ -92,8 +92,10 @@ def log_in_with_browser(login: Login, console: str, open_page: Callable[[str], o
 def log_in_with_code(login: Login, console: str, sleep: Callable[[float], None] = time.sleep) -> LoginSession:
     """Shows a code, and waits until the user has typed it into the console and decided."""
     reply = post_form(login, DEVICE_PATH, {"client_id": CLIENT_ID, "machine": _machine()})
-    device_code, user_code = reply.get("device_code"), reply.get("user_code")
-    interval, seconds = reply.get("interval", 5), reply.get("expires_in", 600)
+    device_code = reply.get("device_code")
+    user_code = reply.get("user_code")
+    interval = reply.get("interval", 5)
+    seconds = reply.get("expires_in", 600)
     if not isinstance(device_code, str) or not isinstance(interval, int) or not isinstance(seconds, int):
         raise ClientError(f"{login.url} did not start a login; is it a Fairlead server of this version?")
     print_note(f"Open {console}{DEVICE_PAGE} in a browser and type this code: {escape_control(str(user_code))}")

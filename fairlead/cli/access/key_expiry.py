@@ -28,7 +28,8 @@ def find_expiry(key: Object) -> tuple[datetime | None, bool]:
     """When the key expires or has expired, None for never; and whether another way in prevents that."""
     if expired := parse_time(get_path(key, "status.expired")):
         return expired, False
-    end, temporary = expiry_time(key), temporary_until(key)
+    end = expiry_time(key)
+    temporary = temporary_until(key)
     if temporary is not None and (end is None or temporary < end):
         return temporary, True
     return end, False

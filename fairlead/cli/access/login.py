@@ -115,7 +115,8 @@ def _verify_or_ask(login: Login) -> Login:
 
 def _environment_key(login: Login) -> str:
     """The key in FAIRLEAD_KEY. With FAIRLEAD_URL, it is for that server only, and sent to no other."""
-    key, url = os.environ.get(KEY_ENV, ""), os.environ.get(URL_ENV)
+    key = os.environ.get(KEY_ENV, "")
+    url = os.environ.get(URL_ENV)
     return key if key and (not url or normalize_url(url) == login.url) else ""
 
 

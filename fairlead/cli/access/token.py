@@ -68,7 +68,8 @@ def create(options: TokenCreateOptions) -> None:
         spec = drop_none({"ttl": options.ttl, "scope": options.scope.build()})
         with options.scope.name_flags(session.client):
             response = session.client.create(TOKENS, {"kind": "DirectClusterEndpointToken", "spec": spec})
-        token, ttl = get_path(response, "status.token"), get_path(response, "spec.ttl")
+        token = get_path(response, "status.token")
+        ttl = get_path(response, "spec.ttl")
         if not isinstance(token, str) or not token:
             raise ClientError("the server did not return a token; check that it supports direct tokens")
         if options.output is Output.TABLE:

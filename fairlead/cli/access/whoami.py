@@ -51,5 +51,6 @@ def _with_display_name(name: str, entity: Any) -> str:
 
 
 def _describe_key(status: Object) -> str:
-    key, key_type = status.get("accessKey") or "", status.get("accessKeyType") or ""
+    key = status.get("accessKey") or ""
+    key_type = status.get("accessKeyType") or ""
     return f"{key} (type {key_type})" if key and key_type else key

@@ -46,7 +46,8 @@ def is_probed(cluster: Object) -> bool:
 
 def summary_line(cluster: Object) -> str:
     """The status in one sentence."""
-    name, problem = name_of(cluster), ": ".join(part for part in failure(cluster) if part)
+    name = name_of(cluster)
+    problem = ": ".join(part for part in failure(cluster) if part)
     if is_healthy(cluster):
         return f"the cluster {name} is connected{_describe_facts(cluster)}"
     if is_connected(cluster):
@@ -55,7 +56,8 @@ def summary_line(cluster: Object) -> str:
 
 
 def _describe_facts(cluster: Object) -> str:
-    version, nodes = get_path(cluster, "status.version"), get_path(cluster, "status.nodes")
+    version = get_path(cluster, "status.version")
+    nodes = get_path(cluster, "status.nodes")
     facts = (
         f"Kubernetes {version}" if version else "",
         f"{nodes} node{'' if nodes == 1 else 's'}" if isinstance(nodes, int) else "",

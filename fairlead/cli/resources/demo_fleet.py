@@ -112,7 +112,9 @@ def _projects() -> Iterator[DemoObject]:
     yield DemoObject("projects", "Project", "payments", payments)
     yield DemoObject("projects", "Project", STUCK_PROJECT, {"displayName": "Billing (old)"})
     yield DemoObject(
-        *("configmaps", "ConfigMap", "invoices"),
+        "configmaps",
+        "ConfigMap",
+        "invoices",
         project=STUCK_PROJECT,
         content={"data": {"note": "waits for a backup that never comes"}},
         finalizers=(STUCK_FINALIZER,),

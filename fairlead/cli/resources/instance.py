@@ -101,7 +101,8 @@ def describe_phase(instance: Object) -> str:
     """The phase with its reason and message, unless the instance is ready."""
     if phase_of(instance) == "Ready":
         return "Ready"
-    reason, message = get_path(instance, "status.reason"), get_path(instance, "status.message")
+    reason = get_path(instance, "status.reason")
+    message = get_path(instance, "status.message")
     details = ": ".join(str(each) for each in (reason, message) if each)
     return f"{phase_of(instance)} ({details})" if details else phase_of(instance)
 
@@ -322,7 +323,8 @@ def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: i
     except _ClusterMissing:
         return last
     except DeadlineExceeded:
-        phase, waited = replace_fields(describe_phase(last)), format_duration(timeout)
+        phase = replace_fields(describe_phase(last))
+        waited = format_duration(timeout)
         raise ClientError(
             f"the {resource.noun} {ref.name} is still {phase} after {waited}; the server continues; use a longer "
             "--timeout to wait longer"
@@ -387,7 +389,8 @@ def delete_with_namespace(resource: Resource, help: str) -> Deletion:
 
 
 def _describe_leftovers(instance: Object) -> str:
-    namespace, cluster = get_path(instance, "spec.clusterRef.namespace"), get_path(instance, "spec.clusterRef.cluster")
+    namespace = get_path(instance, "spec.clusterRef.namespace")
+    cluster = get_path(instance, "spec.clusterRef.cluster")
     if not namespace or not cluster:
         return "; its objects in the cluster, if any, were left behind"
     return f"; the namespace {namespace} in the cluster {cluster} was left behind, if it exists"

@@ -44,7 +44,8 @@ def _quota_rows(usage: Object) -> Iterator[Row]:
 
 
 def _storage_rows(usage: Object) -> Iterator[Row]:
-    storage, requester = usage.get("storage") or {}, usage.get("requester") or {}
+    storage = usage.get("storage") or {}
+    requester = usage.get("requester") or {}
     for field, what in STORED if storage else ():
         yield "project", what, _number(storage, "used", field), _number(storage, "limit", field)
     for each in storage.get("users") or ():

@@ -213,7 +213,8 @@ add_port_commands(group)
 
 
 def _describe_wait(workspace: Object) -> str:
-    runner, task = get_path(workspace, "spec.runnerRef.runner"), find_condition(workspace, "TaskSucceeded")
+    runner = get_path(workspace, "spec.runnerRef.runner")
+    task = find_condition(workspace, "TaskSucceeded")
     step = task.get("message") if task.get("reason") == "DeleteRunning" else ""
     return f"waiting for the runner {runner} to delete it" + (f": {step}" if step else "") if runner else ""
 

@@ -59,6 +59,8 @@ def pack(files: Mapping[str, str]) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, text in sorted(files.items()):
             member = tarfile.TarInfo(f"fairlead-support/{name}")
-            member.size, member.mtime, member.mode = len(content := text.encode()), int(time.time()), 0o600
+            member.size = len(content := text.encode())
+            member.mtime = int(time.time())
+            member.mode = 0o600
             archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()

@@ -140,7 +140,8 @@ def next_commands(kubeconfig: Path, first_start: bool) -> tuple[str, str, str]:
 
     The example manifest is suggested at the first start, if it is in the working directory.
     """
-    example, file = Path(EXAMPLE_MANIFEST).resolve(), shlex.quote(str(kubeconfig))
+    example = Path(EXAMPLE_MANIFEST).resolve()
+    file = shlex.quote(str(kubeconfig))
     suggest_example = first_start and example.is_file()
     # The user may have made a gateway the current context.
     context = "" if read_current_context(kubeconfig) in ("", CONTEXT_NAME) else f" --context {CONTEXT_NAME}"

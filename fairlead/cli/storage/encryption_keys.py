@@ -111,7 +111,8 @@ def _read_status(data: str | None) -> EncryptionKeyStatus:
         keys = key_file.parse_keys(text, source)
     else:
         path = key_file.key_file_path(folder)
-        source, keys = str(path), key_file.read_keys(folder)
+        source = str(path)
+        keys = key_file.read_keys(folder)
         mode = f"{stat.S_IMODE(path.stat().st_mode):04o}"
     active, *older = [key.id for key in keys]
     return EncryptionKeyStatus(source, mode, active, older, key_file.reencrypted_key_id(folder) == active)

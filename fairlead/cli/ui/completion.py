@@ -120,7 +120,8 @@ def complete_targets(ctx: typer.Context, incomplete: str) -> list[str]:
     words = ctx.params.get("targets") or []
     try:
         with _open_client(ctx.params.get("context")) as client:
-            project, namespace = ctx.params.get("project"), ctx.params.get("namespace") or ""
+            project = ctx.params.get("project")
+            namespace = ctx.params.get("namespace") or ""
             if project:
                 namespace = project_namespace_prefix(client) + project
             return _offer(_list_targets(client, words, namespace), incomplete)

@@ -151,7 +151,8 @@ def distinct_failures(obj: Object) -> list[str]:
 
 def describe_condition(condition: Object) -> str:
     """The condition in a line: `Ready is False (NoRunnerUsable): no runner is usable`."""
-    reason, message = condition.get("reason"), condition.get("message")
+    reason = condition.get("reason")
+    message = condition.get("message")
     state = f"{condition.get('type')} is {condition.get('status')}" + (f" ({reason})" if reason else "")
     return f"{state}: {message}" if message else state
 

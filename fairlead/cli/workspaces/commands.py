@@ -90,7 +90,8 @@ def _bring_up(options: StartOptions, flags: dict[str, bool], question: str = "")
     with open_session(options.context) as session:
         if question:
             prompts.confirm(question)
-        target, wait = open_target(session, options.name, options.project), begin_wait(options.timeout)
+        target = open_target(session, options.name, options.project)
+        wait = begin_wait(options.timeout)
         if not options.wait:
             start_task(target, UP, flags, wait)
             print_note(f"{target.name} is coming up; `fairlead workspace logs {target.flags} -f` follows it")
@@ -110,7 +111,8 @@ def describe_running(target: WorkspaceTarget, seconds: float) -> str:
 def stop(options: StopOptions) -> None:
     """Stop a workspace. Its files are kept, and it stays stopped until the next `up` or `start`."""
     with open_session(options.context) as session:
-        target, wait = open_target(session, options.name, options.project), begin_wait(options.timeout)
+        target = open_target(session, options.name, options.project)
+        wait = begin_wait(options.timeout)
         if not options.wait:
             start_task(target, STOP, {}, wait)
             print_note(f"{target.name} is being stopped")

@@ -95,7 +95,8 @@ def _explain_task(target: WorkspaceTarget, task: Task | None, runner: str, now: 
 def _explain_sleep(workspace: Object, now: datetime) -> Iterator[tuple[str, str]]:
     """Whether it is in use, asleep, or when it falls asleep. Times of sleep mode are Unix seconds."""
     annotations = metadata(workspace).get("annotations") or {}
-    state, since = cell(workspace, "status.activity.state"), get_path(workspace, "status.activity.lastActivityTime")
+    state = cell(workspace, "status.activity.state")
+    since = get_path(workspace, "status.activity.lastActivityTime")
     reason = cell(workspace, "status.activity.reason")
     yield "activity", f"{state} ({reason}, {age(since, now)} ago)" if since else state
     planned = get_path(workspace, "status.sleepModeConfig.status.scheduledSleep")

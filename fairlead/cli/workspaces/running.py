@@ -117,7 +117,8 @@ def _find_newest_task(target: WorkspaceTarget) -> str:
 
 def _follow_task(target: WorkspaceTarget, task_id: str, display: StepDisplay, wait: Wait) -> None:
     """Shows the steps of a task up to its end. Raises ClientError if it has failed, after the end of its log."""
-    lines, splitter = deque[str](maxlen=SHOWN_LINES), LineSplitter()
+    lines = deque[str](maxlen=SHOWN_LINES)
+    splitter = LineSplitter()
     if display.step == SCHEDULE:
         display.end(SCHEDULE, time.monotonic() - display.began)
     code: int | None = None

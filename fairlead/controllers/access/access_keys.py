@@ -97,7 +97,8 @@ class AccessKeyController:
 
         Without retention: clients request the next token by themselves.
         """
-        now, expiry = self._registry.clock.now(), expires_at(key)
+        now = self._registry.clock.now()
+        expiry = expires_at(key)
         account = self._registry.resource("", "serviceaccounts").get_cached(
             *parse_account_username(get_path(key, "spec.subject"))
         )
@@ -113,7 +114,8 @@ class AccessKeyController:
 
     async def _delete_exchanged(self, key: Object) -> float | None:
         """Deletes a key of workload identity when it has expired. Without retention: each CI job gets new ones."""
-        now, expiry = self._registry.clock.now(), expires_at(key)
+        now = self._registry.clock.now()
+        expiry = expires_at(key)
         if expiry is None or now < expiry:
             return MAX_REQUEUE_SECONDS if expiry is None else min((expiry - now).total_seconds(), MAX_REQUEUE_SECONDS)
         meta = metadata(key)
@@ -123,7 +125,8 @@ class AccessKeyController:
         return None
 
     async def _mark_expired(self, key: Object) -> float | None:
-        now, end = self._registry.clock.now(), self._expiry_time(key)
+        now = self._registry.clock.now()
+        end = self._expiry_time(key)
         if end is None:
             return None
         if now < end:

@@ -32,7 +32,8 @@ class ConsumedValueController:
         lease = decode(entry) if entry is not None else {}
         if not is_consumed_record(lease):
             return None
-        expiry, now = record_expiry(lease), self._clock.now()
+        expiry = record_expiry(lease)
+        now = self._clock.now()
         if expiry is not None and now < expiry:
             return (expiry - now).total_seconds()
         with suppress(NotFound):

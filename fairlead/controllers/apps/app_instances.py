@@ -125,7 +125,8 @@ class AppInstanceController:
 
     def _attempt_inputs(self, instance: Object) -> object:
         """All inputs that the outcome of a try depends on."""
-        app, target = self._find_app(instance), self._targets.find_object(instance)
+        app = self._find_app(instance)
+        target = self._targets.find_object(instance)
         meta = metadata(instance)
         known = metadata(app).get("resourceVersion") if app is not None else None
         return meta["uid"], meta.get("generation"), known, _relevant_state(target) if target is not None else None
@@ -136,7 +137,9 @@ class AppInstanceController:
 
     async def _ensure(self, instance: Object) -> float | None:
         """Runs the steps in order, up to the first that fails."""
-        key, done, stage = (metadata(instance)["namespace"], name_of(instance)), list[Object](), APP_RESOLVED
+        key = (metadata(instance)["namespace"], name_of(instance))
+        done = list[Object]()
+        stage = APP_RESOLVED
         try:
             app, resolved = self._resolve_app(instance)
             done.append(condition(APP_RESOLVED, TRUE, "Resolved", _describe_version(resolved)))
@@ -177,7 +180,8 @@ class AppInstanceController:
         chart = build_chart(resolved.config)
         check_repository(app, chart, self._repositories)
         user = deploying_user(instance, app, target)
-        name, values = get_path(instance, "spec.releaseName"), resolved.config.get("values") or ""
+        name = get_path(instance, "spec.releaseName")
+        values = resolved.config.get("values") or ""
         return Release(name, target.namespace, chart, values, user, bool(get_path(app, "spec.wait")))
 
     async def _claim(self, instance: Object, target: AppTarget, release: Release) -> Object:
@@ -198,7 +202,8 @@ class AppInstanceController:
 
     def _find_other_owner(self, instance: Object) -> str | None:
         """An older instance with the same release, if there is one."""
-        place, meta = _release_place(instance), metadata(instance)
+        place = _release_place(instance)
+        meta = metadata(instance)
         namespace = "" if target_field(instance) == "cluster" else meta["namespace"]
         for entry in self._registry.view.entries(self._group, APP_INSTANCE.plural, namespace):
             if entry.key[2:] == (meta["namespace"], meta["name"]):
@@ -211,7 +216,9 @@ class AppInstanceController:
 
     async def _deploy(self, instance: Object, target: AppTarget, release: Release, resolved: ResolvedApp) -> Object:
         """Runs helm if the release is not deployed as wanted. Returns the new status fields."""
-        meta, role, now = metadata(instance), self._config.confinement.chart_role, timestamp(self._registry.clock.now())
+        meta = metadata(instance)
+        role = self._config.confinement.chart_role
+        now = timestamp(self._registry.clock.now())
         record = await read_deployed_release(target, release, role)
         if record is not None and not get_path(instance, "status.release.name"):
             message = (
@@ -323,7 +330,8 @@ class AppInstanceController:
             shown = redact_conditions(instance, conditions) if is_same else ()
             return {**current, "status": derive_status(current, status, shown, now)}
 
-        namespace, name = metadata(instance)["namespace"], name_of(instance)
+        namespace = metadata(instance)["namespace"]
+        name = name_of(instance)
         entry = self._resource.get_cached(namespace, name)
         if entry is None or edit(current := decode(entry)) == current:
             return

@@ -41,11 +41,13 @@ def check_repository(app: Object, chart: Chart, repositories: Sequence[str]) -> 
 def check_owner_use(app: Object, owner: Object) -> None:
     """Raises InstanceError unless the App's owner and access entries let the owner of an instance use it. For Apps that
     an untrusted template names, where the permissions of a requester are not checked."""
-    user, team = owner.get("user") or "", owner.get("team") or ""
+    user = owner.get("user") or ""
+    team = owner.get("team") or ""
     own = get_path(app, "spec.owner") or {}
     is_own = bool(user and own.get("user") == user) or bool(team and own.get("team") == team)
     for entry in get_path(app, "spec.access") or ():
-        users, teams = entry.get("users") or (), entry.get("teams") or ()
+        users = entry.get("users") or ()
+        teams = entry.get("teams") or ()
         if _USE_VERBS.intersection(entry.get("verbs") or ()):
             is_own = is_own or "*" in users or user in users or team in teams
     if not is_own:

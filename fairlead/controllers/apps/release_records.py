@@ -96,8 +96,10 @@ def _parse_record(secret: Object) -> ReleaseRecord:
         content = None
     if not isinstance(content, dict):
         raise unexpected_response("the record of the release cannot be read")
-    chart, revision = get_path(content, "chart.metadata") or {}, _revision_of(secret)
-    name, version = _text(chart, "name"), _text(chart, "version")
+    chart = get_path(content, "chart.metadata") or {}
+    revision = _revision_of(secret)
+    name = _text(chart, "name")
+    version = _text(chart, "version")
     parts = [revision, name, version, content.get("config"), content.get("manifest")]
     digest = hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
     notes = get_path(content, "info.notes")

@@ -111,7 +111,8 @@ class AppTargets:
 
     def resolve(self, instance: Object) -> AppTarget:
         """Where to deploy it. Raises InstanceError while that is not possible."""
-        field, found = target_field(instance), self.find_object(instance)
+        field = target_field(instance)
+        found = self.find_object(instance)
         name, noun = get_path(instance, f"spec.target.{field}.name"), TARGETS[field][1]
         if found is None:
             reason = CLUSTER_NOT_FOUND if field == "cluster" else TARGET_NOT_FOUND
@@ -131,7 +132,9 @@ class AppTargets:
 
     def locate(self, instance: Object, found: Object) -> AppTarget:
         """Where it is deployed, whether or not that is usable now."""
-        field, meta, clusters = target_field(instance), metadata(found), self.clusters
+        field = target_field(instance)
+        meta = metadata(found)
+        clusters = self.clusters
         if field == "virtualClusterInstance":
             key = meta["namespace"], meta["name"]
             target = ReleaseTarget(
@@ -149,7 +152,10 @@ class AppTargets:
         else:
             cluster, namespace = (get_path(found, f"spec.clusterRef.{part}") or "" for part in ("cluster", "namespace"))
         return AppTarget(
-            *(field, cluster_target(clusters, cluster), cluster, namespace),
+            field,
+            cluster_target(clusters, cluster),
+            cluster,
+            namespace,
             lambda user: clusters.cluster_api(cluster, user),
             meta["uid"],
         )

@@ -210,7 +210,8 @@ class TemplateReleases:
             )
             raise InstanceError("RepositoryNotAllowed", f"{message}; ask an administrator to add it", ERROR)
         location = _locate(requested.get("releaseName") or chart.name, requested.get("releaseNamespace"), place)
-        values, waits = str(requested.get("values") or ""), bool(requested.get("wait"))
+        values = str(requested.get("values") or "")
+        waits = bool(requested.get("wait"))
         return Release(*location, chart, values, place.impersonate_user, waits)
 
     def _build_app_release(self, instance: Object, requested: Object, place: ReleasePlace) -> Release:
@@ -230,13 +231,15 @@ class TemplateReleases:
         check_repository(app or {}, chart, self._repositories)
         default = get_path(app, "spec.defaultNamespace") if place.allows_other_namespaces else ""
         location = _locate(requested.get("releaseName") or name, requested.get("namespace") or default, place)
-        values, waits = str(resolved.config.get("values") or ""), bool(get_path(app, "spec.wait"))
+        values = str(resolved.config.get("values") or "")
+        waits = bool(get_path(app, "spec.wait"))
         return Release(*location, chart, values, place.impersonate_user, waits)
 
 
 def _locate(name: Any, namespace: Any, place: ReleasePlace) -> tuple[str, str]:
     """The name and namespace of a release. Raises InstanceError."""
-    release, wanted = release_name(str(name)), str(namespace or place.namespace)
+    release = release_name(str(name))
+    wanted = str(namespace or place.namespace)
     for problem in release_name_problems("releaseName", release):
         raise _bad_entry(str(problem))
     for fault in dns_label_errors(wanted):

@@ -127,7 +127,8 @@ class ClusterController:
         """Requeues a cluster when a request to it has failed."""
 
         def on_failure(key: Key) -> None:
-            schedule, now = self._schedules.get(key), self._registry.clock.monotonic()
+            schedule = self._schedules.get(key)
+            now = self._registry.clock.monotonic()
             if schedule is not None and schedule.add_hint(now):
                 requeue(key, schedule.hint_due - now)
 
@@ -255,7 +256,8 @@ class ClusterController:
         self, cluster: Object, schedule: ProbeSchedule, upstream: Upstream, uid: str
     ) -> AdministratorsBinding | None:
         """Binds the administrators when this cluster is first connected. A refusal is retried now and then."""
-        status, now = cluster.get("status"), self._registry.clock.monotonic()
+        status = cluster.get("status")
+        now = self._registry.clock.monotonic()
         same = not uid or get_path(status, "clusterUID") == uid
         if (is_binding_done(status, self._names) and same) or now - schedule.bound_at < BINDING_RETRY_SECONDS:
             return None
@@ -277,7 +279,8 @@ class ClusterController:
 
     def _find_duplicate(self, cluster: Object) -> str:
         """Another Cluster object for the same remote cluster that is not being deleted; empty if there is none."""
-        own, uid = name_of(cluster), get_path(cluster, "status.clusterUID") or ""
+        own = name_of(cluster)
+        uid = get_path(cluster, "status.clusterUID") or ""
         for key in sorted(self._index.by_uid.get(uid, ()) if uid else ()):
             entry = self._clusters.get_cached("", key[3])
             if key[3] != own and entry is not None and "deletionTimestamp" not in metadata(decode(entry)):

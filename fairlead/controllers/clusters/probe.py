@@ -252,7 +252,8 @@ async def _fetch_details(upstream: Upstream, own: OwnServer | None) -> ClusterDe
         return answer.status, answer.body
 
     rights = await review_rights(review)
-    uid, count = get_path(namespace.body, "metadata.uid"), _count_nodes(nodes)
+    uid = get_path(namespace.body, "metadata.uid")
+    count = _count_nodes(nodes)
     uid = uid if namespace.status == 200 and isinstance(uid, str) and _UID.fullmatch(uid) else ""
     probes = (_identity_probe(namespace.status, uid), _nodes_probe(nodes.status, count))
     return ClusterDetails((*(each for each in probes if each), *rights.probes), uid, count, rights.missing)
@@ -274,7 +275,8 @@ def _nodes_probe(status: int, count: int | None) -> Probe | None:
 
 
 def _count_nodes(response: HttpResult) -> int | None:
-    items, more = get_path(response.body, "items"), get_path(response.body, "metadata.remainingItemCount")
+    items = get_path(response.body, "items")
+    more = get_path(response.body, "metadata.remainingItemCount")
     if response.status != 200 or not isinstance(items, list):
         return None
     return len(items) + (more if isinstance(more, int) and more > 0 else 0)

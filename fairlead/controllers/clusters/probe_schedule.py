@@ -20,7 +20,8 @@ ready; and after a first failure, before it is reported."""
 NO_CONFIG_SECONDS = 30.0
 """Seconds between probes of a cluster without a usable kubeconfig: its secret is watched anyway."""
 HINT_INTERVAL_SECONDS: Final = 1.0
-NEVER, NOT_SCHEDULED = float("-inf"), float("inf")
+NEVER = float("-inf")
+NOT_SCHEDULED = float("inf")
 
 ProbeInputs = tuple[str, int, int]
 """Uid and generation of a cluster and the revision of its secret. If they change, the schedule starts over."""

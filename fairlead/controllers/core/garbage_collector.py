@@ -72,7 +72,8 @@ class GarbageCollector:
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """The object if it has owners; former owners that may wait for it; its dependents if it is being deleted."""
-        before, after = self._owner_index.references(key), self._reference_reader.read_all(entry)
+        before = self._owner_index.references(key)
+        after = self._reference_reader.read_all(entry)
         keys = [key] if after else []
         if before != after:
             self._owner_index.set_references(key, after)

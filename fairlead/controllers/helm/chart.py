@@ -121,7 +121,8 @@ def is_allowed_repository(repo: str, prefixes: Sequence[str]) -> bool:
 
 def _is_below(repo: str, prefix: str) -> bool:
     try:
-        url, base = urlsplit(repo), urlsplit(prefix)
+        url = urlsplit(repo)
+        base = urlsplit(prefix)
         same = (url.scheme, url.hostname, url.port or 443) == (base.scheme, base.hostname, base.port or 443)
     except ValueError:
         return False

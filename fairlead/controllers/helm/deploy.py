@@ -188,7 +188,8 @@ class ReleaseManager:
             self._runner.require_program()
         except InstanceError:
             return
-        release, project = build_removal_release(instance), metadata(instance)["namespace"]
+        release = build_removal_release(instance)
+        project = metadata(instance)["namespace"]
         await self._runner.uninstall(project, self._target(instance), release)
 
     def forget(self, instance: Object) -> None:

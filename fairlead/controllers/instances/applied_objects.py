@@ -78,7 +78,8 @@ def _build_applied_object(body: Object, response: Object) -> AppliedObject:
         for each in (managers if isinstance(managers, list) else ())
         if isinstance(each, dict) and each.get("manager") == FIELD_MANAGER and each.get("operation") == "Apply"
     ]
-    kind, name = str(body.get("kind"))[:_MAX_NAME_LENGTH], name_of(body)[:_MAX_NAME_LENGTH]
+    kind = str(body.get("kind"))[:_MAX_NAME_LENGTH]
+    name = name_of(body)[:_MAX_NAME_LENGTH]
     return AppliedObject(
         kind, name, _digest(body), str(meta.get("uid") or ""), max(times, default=""), state_digest(meta)
     )

@@ -54,7 +54,8 @@ class Confinement:
 
     def confine_access(self, access: Object) -> tuple[Object, list[str]]:
         """The `access` of a template with the allowed roles, and the names of the others."""
-        default, rules = access.get("defaultClusterRole") or "", access.get("rules") or ()
+        default = access.get("defaultClusterRole") or ""
+        rules = access.get("rules") or ()
         allowed, left_out = self.confine_rules(rules)
         if default and default not in self.roles:
             left_out = sorted({*left_out, default})

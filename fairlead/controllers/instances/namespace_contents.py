@@ -65,7 +65,7 @@ class NamespaceContents:
                 if plan.skips_contents:
                     await _require_namespace(api, target)
                 usable = await ensure_namespace(
-                    *(api, target, plan.template), pod_security=plan.pod_security, leave_as_is=plan.skips_contents
+                    api, target, plan.template, pod_security=plan.pod_security, leave_as_is=plan.skips_contents
                 )
                 await bind_roles(api, target, desired.bindings)
                 retained = () if plan.skips_contents else await self._apply_objects(api, target, plan, desired)

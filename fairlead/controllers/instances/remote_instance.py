@@ -148,7 +148,8 @@ class RemoteInstanceStore:
 
     def _attempt_inputs(self, instance: Object) -> object:
         """All inputs that the outcome of a try depends on."""
-        meta, rendered = metadata(instance), get_path(instance, f"status.{INSTANCES[self._plural].rendered_field}")
+        meta = metadata(instance)
+        rendered = get_path(instance, f"status.{INSTANCES[self._plural].rendered_field}")
         inputs = ((PROJECTS, self.project(instance)), (CLUSTERS, self.cluster(instance)))
         states = [relevant_state(plural, each) for plural, each in inputs if each is not None]
         return meta["uid"], meta.get("generation"), rendered, states
@@ -199,7 +200,8 @@ class RemoteInstanceStore:
             before = current
             return {**current, "status": self._build_status(current, instance, conditions, fields, now)}
 
-        namespace, name = metadata(instance)["namespace"], name_of(instance)
+        namespace = metadata(instance)["namespace"]
+        name = name_of(instance)
         entry = self._resource.get_cached(namespace, name)
         if entry is None or edit(current := decode(entry)) == current:
             return

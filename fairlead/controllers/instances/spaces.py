@@ -147,7 +147,8 @@ class SpaceController:
         ref: Object = get_path(space, "spec.clusterRef")
         if ref.get("namespace"):
             return ref
-        pattern, name = get_path(project, "spec.namespacePattern.space"), name_of(space)
+        pattern = get_path(project, "spec.namespacePattern.space")
+        name = name_of(space)
         values = {"project": name_of(project), "name": name}
         namespace = (
             namespace_from_pattern(pattern, values)
@@ -157,12 +158,14 @@ class SpaceController:
         return {**ref, "namespace": namespace}
 
     def _remote_namespace(self, space: Object) -> RemoteNamespace:
-        ref, meta = get_path(space, "spec.clusterRef"), metadata(space)
+        ref = get_path(space, "spec.clusterRef")
+        meta = metadata(space)
         labels = ownership_labels(SPACE_LABEL, self._instances.project_name(space), meta["name"], meta["uid"])
         return RemoteNamespace(ref["cluster"], ref.get("namespace") or "", labels)
 
     async def _apply_template(self, space: Object, project: Object) -> None:
-        target, rendered = self._remote_namespace(space), get_path(space, "status.space") or {}
+        target = self._remote_namespace(space)
+        rendered = get_path(space, "status.space") or {}
         plan = plan_template(self._config.confinement, space, rendered, target.namespace)
         before = parse_objects(get_path(space, "status.spaceObjects.lastAppliedObjects") or "", MAX_TRACKED_OBJECTS)
         objects = before if plan.skips_contents else parse_objects(rendered.get("objects") or "")
@@ -221,7 +224,8 @@ class SpaceController:
     def _pending_releases(self, space: Object) -> Sequence[Object]:
         """The condition while charts and apps are not deployed yet, so that the space is not ready before. One that is
         False already stays until the result is known: it would be written twice in each pass, and trigger the next."""
-        rendered, recorded = get_path(space, "status.space") or {}, get_path(space, "status.spaceObjects") or {}
+        rendered = get_path(space, "status.space") or {}
+        recorded = get_path(space, "status.spaceObjects") or {}
         known = find_condition(space.get("status"), APPS_SYNCED) or {}
         if not has_releases(rendered, recorded) or known.get("status") == FALSE or template_trust(space) == UNMARKED:
             return ()
@@ -246,7 +250,8 @@ class SpaceController:
 
 def _applied_objects_status(space: Object, objects: Sequence[Object]) -> Object:
     """The status fields with the objects that may exist, so that a later reconcile can delete them."""
-    known, applied = get_path(space, "status.spaceObjects") or {}, encode_references(objects)
+    known = get_path(space, "status.spaceObjects") or {}
+    applied = encode_references(objects)
     if not applied and not known.get("lastAppliedObjects"):
         return {}
     return {"spaceObjects": {**known, "lastAppliedObjects": applied}}

@@ -210,7 +210,8 @@ def _evaluate_readiness(instance: Object, status: Object, blocker: InstanceError
     is_sleeping = status.get("phase") == SLEEPING
     problem = _worst_condition(status, blocker)
     if problem is not None:
-        reason, message = problem.get("reason") or problem["type"], problem.get("message") or ""
+        reason = problem.get("reason") or problem["type"]
+        message = problem.get("message") or ""
         severity = problem.get("severity") or ""
         if severity == ERROR:
             return Readiness(FALSE, FAILED, reason, message, STALLED, severity)

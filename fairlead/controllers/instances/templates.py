@@ -149,7 +149,8 @@ class InstanceTemplateController:
     def _build_status(self, key: Key, instance: Object) -> Object:
         """The desired status of the instance. Fields of other writers are kept."""
         status = instance.get("status") or {}
-        now, generation = timestamp(self._registry.clock.now()), metadata(instance).get("generation", 1)
+        now = timestamp(self._registry.clock.now())
+        generation = metadata(instance).get("generation", 1)
         definition, visible = self._find_definition(key[1], instance)
         blocker = self._find_blocker(key, instance)
         result = resolve_template(instance, definition, visible, blocker)

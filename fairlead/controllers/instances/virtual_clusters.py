@@ -286,17 +286,16 @@ class VirtualClusterController:
 
     def _remote_namespace(self, instance: Object) -> RemoteNamespace:
         """Labelled with `status.serviceUID`, which does not change when the instance moves to another project."""
-        ref, name = get_path(instance, "spec.clusterRef"), name_of(instance)
+        ref = get_path(instance, "spec.clusterRef")
+        name = name_of(instance)
         uid = get_path(instance, "status.serviceUID") or metadata(instance)["uid"]
         labels = ownership_labels(VIRTUAL_CLUSTER_LABEL, self._instances.project_name(instance), name, uid)
         return RemoteNamespace(ref["cluster"], ref.get("namespace") or "", labels)
 
     async def _apply_namespace(self, instance: Object, release: Release) -> tuple[Sequence[Object], bool]:
         """Applies the namespace. Returns its conditions, and whether it was just created."""
-        target, template = (
-            self._remote_namespace(instance),
-            get_path(instance, "status.virtualCluster.spaceTemplate") or {},
-        )
+        target = self._remote_namespace(instance)
+        template = get_path(instance, "status.virtualCluster.spaceTemplate") or {}
         plan = plan_template(self._config.confinement, instance, template, target.namespace)
         objects = () if plan.skips_contents else parse_objects(template.get("objects") or "")
         bindings = confinement_bindings(release, self._config.confinement.chart_role)

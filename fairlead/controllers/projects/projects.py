@@ -200,7 +200,8 @@ def quota_status(project: Object, objects: Iterable[tuple[str, Object]], plurals
     Only keys that this server counts are included: the usage of others is not known.
     """
     counted = tuple(plurals)
-    project_limits, user_limits = quota_limits(project, "project", counted), quota_limits(project, "user", counted)
+    project_limits = quota_limits(project, "project", counted)
+    user_limits = quota_limits(project, "user", counted)
     if not project_limits and not user_limits:
         return None
     used = count_usage(objects)

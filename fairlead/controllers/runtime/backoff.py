@@ -59,7 +59,8 @@ class Backoff:
 
     def shorten(self, key: InstanceKey, seconds: float) -> bool:
         """Brings the next try forward to at most so many seconds from now. Returns whether that changed anything."""
-        known, due = self._failures.get(key), self._clock.monotonic() + seconds
+        known = self._failures.get(key)
+        due = self._clock.monotonic() + seconds
         if known is None or known.due <= due:
             return False
         self._failures[key] = replace(known, due=due)

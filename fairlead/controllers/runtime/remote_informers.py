@@ -212,10 +212,8 @@ class RemoteInformers:
         instance = self._instances.get(key) if key is not None else None
         if key is None or instance is None:
             return
-        path, state = (
-            object_path(collection, namespace, meta["name"]),
-            STATE_DELETED if is_deleted else state_digest(meta),
-        )
+        path = object_path(collection, namespace, meta["name"])
+        state = STATE_DELETED if is_deleted else state_digest(meta)
         known = instance.states.get(path)
         if known is not None and state not in (STATE_DELETED, known) and (manager := last_field_manager(meta)):
             instance.changed_by[path] = manager

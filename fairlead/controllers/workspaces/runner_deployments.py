@@ -164,14 +164,16 @@ class RunnerDeploymentController:
         return decode(entry) if entry is not None else None
 
     def _find_target(self, runner: Object) -> RemoteNamespace:
-        ref, name = get_path(runner, "spec.clusterRef") or {}, name_of(runner)
+        ref = get_path(runner, "spec.clusterRef") or {}
+        name = name_of(runner)
         labels = ownership_labels(RUNNER_LABEL, "", name, metadata(runner)["uid"])
         return RemoteNamespace(ref.get("cluster") or "", ref.get("namespace") or deployed_runner_name(name), labels)
 
     # --- deployment ---------------------------------------------------------------------------------------------------
 
     async def _deploy(self, runner: Object, cluster: Object, attempt: object) -> float | None:
-        target, backoff_key = self._find_target(runner), ("", name_of(runner))
+        target = self._find_target(runner)
+        backoff_key = ("", name_of(runner))
         try:
             if blocker := find_cluster_blocker(runner, cluster):
                 raise blocker
@@ -248,7 +250,8 @@ class RunnerDeploymentController:
         return False
 
     async def _find_problem(self, api: RecordingApi, target: RemoteNamespace, runner: Object) -> InstanceError | None:
-        namespace, name = url_segment(target.namespace), deployed_runner_name(name_of(runner))
+        namespace = url_segment(target.namespace)
+        name = deployed_runner_name(name_of(runner))
         deployment = await api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
         location = f'Deployment "{name}" in namespace "{target.namespace}" of cluster "{target.cluster}"'
         problem = find_rollout_problem(deployment, (), location)
@@ -319,7 +322,8 @@ class RunnerDeploymentController:
     async def _report(self, runner: Object, problem: InstanceError | None) -> None:
         """Writes the condition `Deployed`. A new reason that needs attention is an Event, too."""
         target = self._find_target(runner)
-        name, now = deployed_runner_name(name_of(runner)), timestamp(self._registry.clock.now())
+        name = deployed_runner_name(name_of(runner))
+        now = timestamp(self._registry.clock.now())
         message = f'Deployment "{name}" runs in namespace "{target.namespace}" of cluster "{target.cluster}"'
         message += self._drift.watch_caveat(runner)
         found = condition(DEPLOYED, TRUE, AVAILABLE, message) if problem is None else problem.as_condition(DEPLOYED)

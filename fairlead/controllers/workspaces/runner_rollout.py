@@ -34,7 +34,8 @@ def find_rollout_problem(deployment: Object, pods: Sequence[Object], location: s
 
 def _is_available(deployment: Object) -> bool:
     """Whether the Pod of the current definition, and not of an earlier one, is available."""
-    status, generation = deployment.get("status"), get_path(deployment, "metadata.generation")
+    status = deployment.get("status")
+    generation = get_path(deployment, "metadata.generation")
     observed = get_path(status, "observedGeneration")
     if not isinstance(observed, int) or not isinstance(generation, int) or observed < generation:
         return False
@@ -60,5 +61,6 @@ def _container_problems(pod: Object) -> Iterator[str]:
         for each in statuses if isinstance(statuses, list) else ():
             reason = get_path(each, "state.waiting.reason") or ""
             if isinstance(reason, str) and reason not in _starting_reasons:
-                name, message = get_path(each, "name"), get_path(each, "state.waiting.message") or ""
+                name = get_path(each, "name")
+                message = get_path(each, "state.waiting.message") or ""
                 yield f"container {quote_remote(name)}: {quote_remote(reason)}: {quote_remote(message)}"

@@ -105,7 +105,8 @@ class RunnerController:
             self._heartbeats.forget(key[3])
             self._reasons.pop(key[3], None)
             return None
-        runner, now = decode(entry), timestamp(self._registry.clock.now())
+        runner = decode(entry)
+        now = timestamp(self._registry.clock.now())
         await self._record_warnings(runner)
         silence, recheck_after = self._check_heartbeat(runner)
 
@@ -205,7 +206,8 @@ def _deployed_conditions(runner: Object, status: Object, cluster_missing: bool) 
 
 
 def _ready_conditions(status: Object, silence: str) -> Iterator[Object]:
-    phase, message = status.get("phase"), status.get("message") or ""
+    phase = status.get("phase")
+    message = status.get("message") or ""
     reason = status.get("reason") or phase or NOT_REPORTED
     if silence:
         yield condition(READY, UNKNOWN, SILENT, silence)

@@ -184,7 +184,8 @@ def _phase_fields(workspace: Object, placement: Placement) -> Object:
 
 def _is_set_by_runner(status: Object) -> bool:
     """Whether the runner set the phase. The server sets Pending, and Failed if the runner does not exist."""
-    phase, reason = status.get("phase"), current_reason(status.get("reason"))
+    phase = status.get("phase")
+    reason = current_reason(status.get("reason"))
     is_server_reason = reason in SERVER_REASONS and (
         phase == "Pending" or (phase, reason) == ("Failed", RUNNER_NOT_FOUND)
     )

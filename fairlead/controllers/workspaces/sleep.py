@@ -97,7 +97,8 @@ class SleepController:
 
     async def _delete_unused(self, workspace: Object, decision: SleepDecision) -> float | None:
         """Deletes the workspace when that has been due for a while. Returns the seconds after which to check again."""
-        meta, monotonic = metadata(workspace), self._registry.clock.monotonic()
+        meta = metadata(workspace)
+        monotonic = self._registry.clock.monotonic()
         uid, at = meta["uid"], decision.deletes_at
         if not at or self._now() < at:
             self._deletions.pop(uid, None)

@@ -69,7 +69,8 @@ def decide(workspace: Object, is_silent: bool, now: int) -> SleepDecision:
 def _decide_forced(workspace: Object, now: int) -> SleepDecision:
     """A user has requested the sleep; with a duration, it ends by itself."""
     notes = annotations_of(workspace)
-    duration, since = parse_seconds(notes.get(FORCE_DURATION)), parse_seconds(notes.get(SLEEPING_SINCE))
+    duration = parse_seconds(notes.get(FORCE_DURATION))
+    since = parse_seconds(notes.get(SLEEPING_SINCE))
     sleep_type = FORCED_DURATION_SLEEP if duration else FORCED_SLEEP
     if not notes.get(SLEEP_TYPE, "").startswith("forced") or not 0 < since <= now + CLOCK_TOLERANCE:
         since = now
@@ -134,7 +135,8 @@ def _idle_sleep(workspace: Object, now: int) -> Iterator[tuple[int, str, str]]:
     after = min((each for each in (policy.sleep_after, policy.delete_after) if each), default=0)
     if not after or get_path(workspace, "status.activity.state") != IDLE:
         return
-    last, held = last_activity(workspace, now), read_hold(workspace, now)
+    last = last_activity(workspace, now)
+    held = read_hold(workspace, now)
     what = get_path(workspace, "status.activity.reason") or "unknown"
     why = f"no activity since {format_time(last)} ({what})"
     if held > last:
@@ -144,7 +146,8 @@ def _idle_sleep(workspace: Object, now: int) -> Iterator[tuple[int, str, str]]:
 
 def _scheduled_sleep(workspace: Object) -> Iterator[tuple[int, str, str]]:
     """When the workspace sleeps because it has run for so long as it may."""
-    started, longest = _parse_time(get_path(workspace, "status.activity.startTime")), read_policy(workspace).max_run
+    started = _parse_time(get_path(workspace, "status.activity.startTime"))
+    longest = read_policy(workspace).max_run
     if started and longest:
         why = f"it runs since {format_time(started)}, and may run for {longest} seconds at a time"
         yield started + longest, SCHEDULED_TYPE, why
@@ -178,7 +181,8 @@ def _measured_activity(workspace: Object) -> int:
 
 def build_sleep_mode(workspace: Object, decision: SleepDecision, now: int) -> Object:
     """`status.sleepModeConfig`: the policy and the state, for people and for the runner. Empty fields are left out."""
-    policy, notes = read_policy(workspace), annotations_of(workspace)
+    policy = read_policy(workspace)
+    notes = annotations_of(workspace)
     forced = is_forced(workspace)
     sleep_type = notes.get(SLEEP_TYPE) or ""
     spec = {
@@ -189,7 +193,8 @@ def build_sleep_mode(workspace: Object, decision: SleepDecision, now: int) -> Ob
         "maxRun": policy.max_run,
         "holdUntil": read_hold(workspace, now),
     }
-    measured, noted = _measured_activity(workspace), parse_seconds(notes.get(LAST_ACTIVITY))
+    measured = _measured_activity(workspace)
+    noted = parse_seconds(notes.get(LAST_ACTIVITY))
     reason = get_path(workspace, "status.activity.reason")
     state = {
         "lastActivity": last_activity(workspace, now) if measured or noted else 0,

@@ -67,7 +67,8 @@ class WorkspaceController:
         entry = self._workspaces.get_cached(key[2], key[3])
         if entry is None:
             return None
-        workspace, project = decode(entry), self._project(key[2])
+        workspace = decode(entry)
+        project = self._project(key[2])
         if get_path(workspace, "status.ignoreReconciliation"):
             return None
         if project is None and get_path(workspace, RUNNER_FIELD):
@@ -118,7 +119,8 @@ class WorkspaceController:
 
     def _describe_left_behind(self, workspace: Object) -> str:
         """What a workspace that is deleted leaves on a silent runner; empty if it is not deleted without its runner."""
-        meta, runner = metadata(workspace), self._runner(workspace)
+        meta = metadata(workspace)
+        runner = self._runner(workspace)
         is_waiting = "deletionTimestamp" in meta and FINALIZER in (meta.get("finalizers") or ())
         if not is_waiting or runner is None or not (silence := silence_message(runner)):
             return ""

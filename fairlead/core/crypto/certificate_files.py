@@ -33,7 +33,8 @@ class CertificateFiles:
 
 def read_certificate_files(cert_file: Path, key_file: Path) -> CertificateFiles:
     """Reads both files. Raises FileProblem if they do not belong together, or if the HTTP server cannot use them."""
-    cert, key = read_file(cert_file), read_file(key_file)
+    cert = read_file(cert_file)
+    key = read_file(key_file)
     for path, content in ((cert_file, cert), (key_file, key)):
         if content is None:
             raise FileProblem(f"{path}: no such file")

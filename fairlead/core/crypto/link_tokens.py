@@ -65,7 +65,8 @@ def verify_link_token(token: str, keys: Sequence[str], runner_uid: str, fingerpr
     """Returns the ID of the token. `keys` are PEM texts. Raises InvalidLinkToken."""
     if len(token) > MAX_TOKEN_LENGTH:
         raise InvalidLinkToken("the token is too long")
-    claims, moment = _decode(token, keys), now.timestamp()
+    claims = _decode(token, keys)
+    moment = now.timestamp()
     if claims.aud != _audience(runner_uid):
         raise InvalidLinkToken("the token is for another runner")
     if claims.cnf.fingerprint != fingerprint:

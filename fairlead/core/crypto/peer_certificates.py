@@ -61,7 +61,8 @@ def build_peer_contexts(
     """Contexts with a new certificate for this process. Its key is in `folder` for the moment of loading it, because
     Python loads keys from files only. Raises InvalidPeerAuthority."""
     chain = _issue_leaf(authority, identity, now, lifetime)
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".replica-", suffix=".pem") as file:  # mode 0600
         file.write(chain.encode())
         file.flush()

@@ -58,7 +58,8 @@ def build_pinning_context() -> ssl.SSLContext:
 
 
 def _create() -> bytes:
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead runner")])
     certificate = (
         x509.CertificateBuilder()

@@ -196,7 +196,8 @@ def key_expiry(key: Object) -> str:
     """When the key expires or has expired, for tables. The first key expires only if there is no other way in."""
     if expired := get_path(key, "status.expired"):
         return str(expired)
-    end, temporary = expires_at(key), temporary_until(key)
+    end = expires_at(key)
+    temporary = temporary_until(key)
     if temporary is not None and (end is None or temporary < end):
         return f"{format_timestamp(temporary)}, unless replaced"
     return "never" if end is None else format_timestamp(end)

@@ -71,7 +71,9 @@ def usage_category(key_type: object) -> str:
 
 def read_key_usage(entry: Entry) -> Sequence[UsageEntry]:
     key = _decode(entry.body)
-    spec, status, meta = key.spec or _Spec(), key.status or _Status(), key.metadata
+    spec = key.spec or _Spec()
+    status = key.status or _Status()
+    meta = key.metadata
     owner = next(((field, name) for field in OWNER_FIELDS if (name := getattr(spec, field))), None)
     if owner is None:
         return ()

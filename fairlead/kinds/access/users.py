@@ -96,7 +96,8 @@ PROFILE = Kind(
 def check_user(change: Change) -> Iterable[Problem]:
     yield from owner_problems(change.spec)
     yield from username_problems(change.spec)
-    before, after = get_path(change.old or {}, "spec.tokenGeneration") or 0, change.spec.get("tokenGeneration") or 0
+    before = get_path(change.old or {}, "spec.tokenGeneration") or 0
+    after = change.spec.get("tokenGeneration") or 0
     if after < before:
         reason = f"must not be lower than {before}: invalidated direct tokens would become valid again"
         yield Problem.invalid("spec.tokenGeneration", after, reason)

@@ -102,7 +102,8 @@ def default_config_map(change: Change) -> None:
 
 
 def check_config_map(change: Change) -> Iterable[Problem]:
-    data, binary = change.obj.get("data") or {}, change.obj.get("binaryData") or {}
+    data = change.obj.get("data") or {}
+    binary = change.obj.get("binaryData") or {}
     yield from key_problems("data", data)
     yield from key_problems("binaryData", binary)
     for key in sorted(data.keys() & binary.keys()):

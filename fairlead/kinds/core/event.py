@@ -144,7 +144,8 @@ def _count(event: Object) -> int:
 
 
 def _target(event: Object) -> str:
-    kind, name = get_path(event, "involvedObject.kind") or "", get_path(event, "involvedObject.name") or ""
+    kind = get_path(event, "involvedObject.kind") or ""
+    name = get_path(event, "involvedObject.name") or ""
     return f"{kind.lower()}/{name}" if name else kind.lower()
 
 

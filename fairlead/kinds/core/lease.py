@@ -32,8 +32,10 @@ def set_defaults(change: Change) -> None:
 
 def check(change: Change) -> Iterable[Problem]:
     spec = change.spec
-    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
-    strategy, preferred = spec.get("strategy"), spec.get("preferredHolder")
+    duration = spec.get("leaseDurationSeconds")
+    transitions = spec.get("leaseTransitions")
+    strategy = spec.get("strategy")
+    preferred = spec.get("preferredHolder")
     if duration is not None and duration <= 0:
         yield Problem.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
     if transitions is not None and transitions < 0:

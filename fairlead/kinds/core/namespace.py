@@ -84,7 +84,8 @@ def check(change: Change) -> Iterable[Problem]:
         yield from (Problem.invalid(path, name, fault) for fault in qualified_name_errors(name))
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             yield Problem.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
-    phase, expected = (change.obj.get("status") or {}).get("phase"), _expected_phase(metadata(change.obj))
+    phase = (change.obj.get("status") or {}).get("phase")
+    expected = _expected_phase(metadata(change.obj))
     if phase != expected:
         reason = f"must be {expected}: the phase follows metadata.deletionTimestamp"
         yield Problem.invalid("status.phase", phase, reason)

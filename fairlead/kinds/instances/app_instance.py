@@ -151,7 +151,8 @@ def default_app_instance(change: Change) -> None:
         before = get_path(change.old, "spec.releaseName")
         change.obj["spec"] = spec = {**spec, "releaseName": before or release_name(meta["name"])}
     for field in TARGETS:
-        namespace, place = get_path(change.old, f"spec.target.{field}.namespace"), get_path(spec, f"target.{field}")
+        namespace = get_path(change.old, f"spec.target.{field}.namespace")
+        place = get_path(spec, f"target.{field}")
         if namespace and place and not place.get("namespace"):
             target = {**spec["target"], field: {**place, "namespace": namespace}}
             change.obj["spec"] = spec = {**spec, "target": target}
@@ -160,7 +161,8 @@ def default_app_instance(change: Change) -> None:
 def check_app_instance(change: Change) -> Iterable[Problem]:
     spec = change.spec
     yield from owner_problems(spec)
-    name, version = get_path(spec, "appRef.name") or "", get_path(spec, "appRef.version") or ""
+    name = get_path(spec, "appRef.name") or ""
+    version = get_path(spec, "appRef.version") or ""
     if not name:
         yield Problem.required("spec.appRef.name", "name the App to deploy")
     else:

@@ -130,7 +130,8 @@ def instance_problems(change: Change) -> Iterable[Problem]:
     if name := get_path(spec, "templateRef.name"):
         yield from (Problem.invalid("spec.templateRef.name", name, fault) for fault in dns_subdomain_errors(name))
     for part in _CLUSTER_REF_FIELDS:
-        before, after = get_path(change.old, f"spec.clusterRef.{part}"), get_path(spec, f"clusterRef.{part}")
+        before = get_path(change.old, f"spec.clusterRef.{part}")
+        after = get_path(spec, f"clusterRef.{part}")
         if before and before != after:
             yield Problem.invalid(f"spec.clusterRef.{part}", after, f"field is immutable once set; it is {before}")
     yield from _release_name_problems(change)

@@ -73,7 +73,8 @@ def default_virtual_cluster(change: Change) -> None:
 
 def check_virtual_cluster(change: Change) -> Iterable[Problem]:
     yield from instance_problems(change)
-    before, after = get_path(change.old, "status.serviceUID"), get_path(change.obj, "status.serviceUID")
+    before = get_path(change.old, "status.serviceUID")
+    after = get_path(change.obj, "status.serviceUID")
     if before and before != after:
         yield Problem.invalid("status.serviceUID", after, "field is immutable")
     yield from _confinement_problems(change)

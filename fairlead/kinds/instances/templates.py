@@ -214,7 +214,10 @@ WORKSPACE_TEMPLATE_SPEC = obj(
     gitCloneStrategy=enum(
         "Which part of the history of a Git repository is cloned. `blobless`: all commits, files when they are needed. "
         "`treeless`: also folders when they are needed. `shallow`: one commit. Empty means a full clone.",
-        *("", "blobless", "treeless", "shallow"),
+        "",
+        "blobless",
+        "treeless",
+        "shallow",
     ),
     credentialForwarding=without_effect(
         obj(

@@ -101,7 +101,8 @@ PROJECT_TEMPLATES = _subresource_kind(
 
 
 def _stored(description: str, user: Schema | None = None) -> Schema:
-    objects, size = integer("Number of objects, of all kinds."), integer("Their total size, as stored.")
+    objects = integer("Number of objects, of all kinds.")
+    size = integer("Their total size, as stored.")
     if user is None:
         return obj(description, objects=objects, bytes=size)
     return obj(description, user=user, objects=objects, bytes=size)

@@ -195,7 +195,8 @@ def check_explained(change: Change) -> Iterable[Problem]:
 
 def check_local(change: Change) -> Iterable[Problem]:
     yield from check_subject(change)
-    resource, path = change.spec.get("resourceAttributes"), change.spec.get("nonResourceAttributes")
+    resource = change.spec.get("resourceAttributes")
+    path = change.spec.get("nonResourceAttributes")
     if path is not None:
         yield Problem.invalid(
             "spec.nonResourceAttributes", _format_attributes(path), "disallowed on this kind of request"
@@ -206,7 +207,8 @@ def check_local(change: Change) -> Iterable[Problem]:
 
 
 def _attribute_problems(spec: Object, path_of_spec: str = "spec") -> Iterable[Problem]:
-    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    resource = spec.get("resourceAttributes")
+    path = spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
         reason = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         yield Problem.invalid(path_of_spec, _format_attributes(path), reason)

@@ -83,7 +83,9 @@ def _role_ref_problems(reference: Object, kinds: tuple[str, ...]) -> Iterator[Pr
 
 
 def _subject_problems(subject: Object, path: str, *, namespaced: bool) -> Iterator[Problem]:
-    kind, name, group = subject.get("kind", ""), subject.get("name", ""), subject.get("apiGroup", "")
+    kind = subject.get("kind", "")
+    name = subject.get("name", "")
+    group = subject.get("apiGroup", "")
     if not name:
         yield Problem.required(f"{path}.name")
     if kind in ("User", "Group"):

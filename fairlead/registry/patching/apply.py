@@ -69,7 +69,8 @@ class ApplyEngine:
 
     @staticmethod
     def for_kind(kind: Kind) -> ApplyEngine:
-        schema, merge_schemas = kind.schema(), kind.derive(build_merge_schemas)
+        schema = kind.schema()
+        merge_schemas = kind.derive(build_merge_schemas)
         whole = {**schema, "properties": {**schema["properties"], "metadata": object_metadata.METADATA}}
         return ApplyEngine(kind, merge_schemas, whole, FastTypeCheck(whole))
 
@@ -143,7 +144,8 @@ class ApplyEngine:
 
 def _format_gvk(obj: Object) -> str:
     """Group, version and kind in Kubernetes' format for messages."""
-    version, kind = obj.get("apiVersion"), obj.get("kind")
+    version = obj.get("apiVersion")
+    kind = obj.get("kind")
     text = version if isinstance(version, str) and version.count("/") <= 1 else ""
     group_version = text if "/" in text else f"/{text}"
     return f"{group_version}, Kind={kind if isinstance(kind, str) else ''}"
@@ -184,7 +186,8 @@ def _prune(obj: Object, last: FieldSet, managed: FieldSet, schema: MergeSchema) 
     Removing a field removes everything below it, so this takes three steps: remove what was applied last, restore what
     is managed, and of the rest remove only what was applied, directly or through its parent.
     """
-    last, managed = add_parents(last, schema), add_parents(managed, schema)
+    last = add_parents(last, schema)
+    managed = add_parents(managed, schema)
     everything = _present_fields(obj, schema)
     dropped = difference(everything, union(_present_fields(remove_fields(obj, last, schema), schema), managed))
     missing = difference(everything, _present_fields(remove_fields(obj, dropped, schema), schema))

@@ -110,7 +110,8 @@ def compare_objects(old: Object, new: Object, schema: MergeSchema) -> tuple[Fiel
 
 def _compare_maps(old: Object, new: Object, schema: MergeSchema, level: int) -> tuple[FieldSet, FieldSet]:
     """`level` counts enclosing objects without declared fields, which may be nested as deep as a body may be."""
-    before, after = schema.field_plan(old), schema.field_plan(new)
+    before = schema.field_plan(old)
+    after = schema.field_plan(new)
     if before is not None and after is not None and before.owned == after.owned:
         return _compare_declared(old, new, after, level)
     return _compare_names(old, new, schema, level)
@@ -195,7 +196,8 @@ def _compare_lists(
         elif len(before) == len(after) == 1:
             _add_outcome(step, _compare_values(before[0], after[0], schema.entries or DEDUCED, level), changed, removed)
         elif len(before) == 1 or len(after) == 1:
-            changed[step], removed[step] = _entry_fields(after, schema), _entry_fields(before, schema)
+            changed[step] = _entry_fields(after, schema)
+            removed[step] = _entry_fields(before, schema)
         elif not is_equal_json(before, after):
             changed[step] = {}
     return changed, removed

@@ -123,7 +123,8 @@ def _merge_object(live: Object, patch: Object, schema: MergeSchema) -> Object:
     if directive != _MERGE:
         return patch if directive == _REPLACE else {}
     _apply_retain_keys(live, patch)
-    orders, deletions = _pop_list_directives(patch, _ORDER), _pop_list_directives(patch, _DELETE)
+    orders = _pop_list_directives(patch, _ORDER)
+    deletions = _pop_list_directives(patch, _DELETE)
     for name, values in deletions.items():
         if isinstance(live.get(name), list):
             deleted = set(map(canonical_json, values))

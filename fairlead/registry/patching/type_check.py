@@ -103,7 +103,8 @@ def _value_errors(value: Any, schema: Schema, path: PathNode) -> Iterator[str]:
 
 
 def _object_errors(value: Object, schema: Schema, path: PathNode) -> Iterator[str]:
-    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    properties = schema.get("properties", {})
+    others = schema.get("additionalProperties")
     for name, each in value.items():
         expected = properties.get(name, others)
         if expected is not None:

@@ -50,7 +50,8 @@ class ActivityLedger:
         return wanted if is_confirmed else replace(wanted, is_asleep=False)
 
     def _is_idle(self, uid: str, workspace: Object) -> bool:
-        decision, now = sleeping_since(workspace), self._clock.monotonic()
+        decision = sleeping_since(workspace)
+        now = self._clock.monotonic()
         if self._requested.get(uid, ("", 0.0))[0] != decision:
             self._requested[uid] = (decision, now)
         tracker = self._trackers.get(uid)

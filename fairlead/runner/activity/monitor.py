@@ -58,7 +58,8 @@ class ActivityMonitor:
             report = _describe_end(workspace, ledger.get(uid), clock.now(), clock.monotonic())
             ledger.forget(uid)
         elif runs:
-            tracker, now = ledger.track(uid), clock.monotonic()
+            tracker = ledger.track(uid)
+            now = clock.monotonic()
             tracker.observe(sample, ledger.traffic.collect(uid), reconciler.is_busy, now)
             started = sample.started_at if sample is not None else None
             report = describe_activity(tracker, clock.now(), now, started)
@@ -122,7 +123,8 @@ def differs(report: Object, before: Object) -> bool:
         return False
     if any((report.get(name) or "") != (before.get(name) or "") for name in ("state", "startTime")):
         return True
-    last, known = parse_rfc3339(report.get("lastActivityTime")), parse_rfc3339(before.get("lastActivityTime"))
+    last = parse_rfc3339(report.get("lastActivityTime"))
+    known = parse_rfc3339(before.get("lastActivityTime"))
     if report["state"] != IDLE or last is None:
         return False
     return known is None or abs((last - known).total_seconds()) > SAMPLE_SECONDS

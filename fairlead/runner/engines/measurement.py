@@ -166,7 +166,8 @@ class WriteScanner:
 
     async def find_newest(self, uid: str, root: Path) -> float:
         """When writes were last noticed; 0 if they never were."""
-        now, scan = time.monotonic(), self._scans.get(uid)
+        now = time.monotonic()
+        scan = self._scans.get(uid)
         if scan is not None and now < scan.next_at:
             return scan.newest
         began = time.time()

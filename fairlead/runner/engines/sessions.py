@@ -160,7 +160,10 @@ async def _start_terminal(
     try:
         terminal.resize(*size)
         process = await asyncio.create_subprocess_exec(
-            *("/usr/bin/setsid", "--ctty", "--wait", *command),
+            "/usr/bin/setsid",
+            "--ctty",
+            "--wait",
+            *command,
             env=dict(environment),
             pass_fds=descriptors,
             stdin=guest,

@@ -187,7 +187,8 @@ class CallerExecutor(ThreadPoolExecutor):
 def main() -> None:
     configure_logging("info", "json")
     asyncssh.set_log_level("WARNING")  # with more, it prints environments
-    descriptor, owner = int(sys.argv[1]), int(sys.argv[2])
+    descriptor = int(sys.argv[1])
+    owner = int(sys.argv[2])
     os.set_inheritable(descriptor, False)
     confine(owner)
     loop = asyncio.new_event_loop()

@@ -164,6 +164,7 @@ async def _build_reply(call: Call, answer: Object | bytes | Reply) -> Reply:
     media_type = negotiate(call.headers.get("accept", "")).media_type
     body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
     status = 201 if call.target.verb == "create" else 200
-    size, arguments = len(body), (body, media_type, wants_pretty(call))
+    size = len(body)
+    arguments = (body, media_type, wants_pretty(call))
     body = render(*arguments) if size <= LARGE_YAML_BYTES else await COMPUTE_POOL.run(size, render, *arguments)
     return Reply(status, body, media_type)

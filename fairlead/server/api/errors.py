@@ -24,7 +24,8 @@ log = structlog.get_logger(__name__)
 
 def render_error(call: Call, failure: Exception) -> Reply:
     """The response to a request that failed. Streams handle their own errors."""
-    error, accept = _to_api_error(call, failure), call.headers.get("accept", "")
+    error = _to_api_error(call, failure)
+    accept = call.headers.get("accept", "")
     note_refusal(call, error)
     headers = [("retry-after", str(error.details.retry_after))] if error.details.retry_after else []
     if AGGREGATED_DISCOVERY in accept and _is_discovery_request(call):

@@ -69,7 +69,8 @@ def render_list(bodies: Sequence[bytes], metadata: Object, presentation: Present
     kind, as_kind = presentation.kind, presentation.representation.as_kind
     objects = map(decode_stored, bodies)
     if as_kind == "Table":
-        head, columns = empty_table(kind, metadata), table_columns(kind)
+        head = empty_table(kind, metadata)
+        columns = table_columns(kind)
         return _write_list(
             head,
             "rows",

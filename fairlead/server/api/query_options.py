@@ -70,8 +70,10 @@ def list_query(call: Call, kind: Kind) -> ListQuery:
     if not call.query:
         return ListQuery()
     limit, labels = check_list_options(call)
-    selector, version = _build_selector(call, kind, labels), call.parameter("resourceVersion")
-    match, number = call.parameter("resourceVersionMatch"), parse_resource_version(version) if version else None
+    selector = _build_selector(call, kind, labels)
+    version = call.parameter("resourceVersion")
+    match = call.parameter("resourceVersionMatch")
+    number = parse_resource_version(version) if version else None
     exact = match == "Exact" or (not match and limit > 0 and bool(number))
     return ListQuery(selector, limit, call.parameter("continue"), number, exact)
 
@@ -114,7 +116,8 @@ def _match_problems(version: str, match: str, token: str) -> list[Problem]:
 
 
 def watch_query(call: Call, kind: Kind) -> WatchQuery:
-    version, match = call.parameter("resourceVersion"), call.parameter("resourceVersionMatch")
+    version = call.parameter("resourceVersion")
+    match = call.parameter("resourceVersionMatch")
     is_set = "sendInitialEvents" in call.query
     marked = parse_bool_param(call.parameter("sendInitialEvents"), present=is_set)
     _, labels = _parse_list_options(call)
@@ -181,7 +184,9 @@ def delete_options(call: Call, body: Any, user: User) -> tuple[DeleteOptions, Wr
         _check_delete_body(body)
     sent: Object = body if body is not None else _delete_query(call)
     preconditions = sent.get("preconditions") or {}
-    policy, orphan, dry_run = sent.get("propagationPolicy"), sent.get("orphanDependents"), sent.get("dryRun") or []
+    policy = sent.get("propagationPolicy")
+    orphan = sent.get("orphanDependents")
+    dry_run = sent.get("dryRun") or []
     problems = list(_dry_run_problems(dry_run))
     if orphan is not None and policy is not None:
         reason = "orphanDependents and deletionPropagation cannot be both set"
@@ -191,7 +196,8 @@ def delete_options(call: Call, body: Any, user: User) -> tuple[DeleteOptions, Wr
     _raise_if_invalid(DELETE_OPTIONS, problems)
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"
-    uid, version = preconditions.get("uid"), preconditions.get("resourceVersion")
+    uid = preconditions.get("uid")
+    version = preconditions.get("resourceVersion")
     options = DeleteOptions(uid, version, policy or "", sent.get("gracePeriodSeconds"), orphan is False)
     return options, WriteOptions(user, dry_run=_note_dry_run(call, dry_run), warnings=call.warnings)
 

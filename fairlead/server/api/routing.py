@@ -171,7 +171,9 @@ def _parse_resource_path(group: str, segments: list[str]) -> tuple[str, str, str
             is_invalid = bool(group)
         if is_invalid:
             return None
-    resource, name, subresource = segments[0], segments[1] if len(segments) > 1 else "", "/".join(segments[2:])
+    resource = segments[0]
+    name = segments[1] if len(segments) > 1 else ""
+    subresource = "/".join(segments[2:])
     _check_segment(namespace)
     _check_segment(name)
     return resource, subresource, namespace, name

@@ -65,7 +65,8 @@ def extend_body(body: bytes, call: Call, user: User, authorize: Authorize) -> by
 
 
 def add_permissions(obj: Object, target: RequestInfo, user: User, authorize: Authorize) -> Object:
-    meta, status = metadata(obj), obj.get("status") or {}
+    meta = metadata(obj)
+    status = obj.get("status") or {}
     item = replace(target, path="", subresource="", namespace=meta.get("namespace", ""), name=meta["name"])
     permissions = {field: authorize(user, replace(item, verb=verb)).allowed for field, verb in PERMISSION_VERBS.items()}
     return {**obj, "status": {**status, **permissions}}
@@ -169,7 +170,7 @@ class Verbs:
         representation = negotiate(call.headers.get("accept", ""))
         query = query_options.watch_query(call, resource.kind)
         request = WatchRequest(
-            *(resource, namespace, query, representation.as_kind, call.object_filter, call.recheck, call.hides_owners)
+            resource, namespace, query, representation.as_kind, call.object_filter, call.recheck, call.hides_owners
         )
         stream = await self._watches.open(request, _require_user(call))
         return Reply(200, stream=stream)
@@ -231,14 +232,16 @@ class Verbs:
         return await self._list_reply(call, kind, page)
 
     def _object_reply(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
-        accept, is_pretty = call.headers.get("accept"), wants_pretty(call)
+        accept = call.headers.get("accept")
+        is_pretty = wants_pretty(call)
         if accept in PLAIN_JSON and not is_pretty:
             return Reply(status, body)
         representation = negotiate(accept)
         if not representation.as_kind and representation.media_type == JSON and not is_pretty:
             return Reply(status, body)
         _check_shape(representation, kind, is_list=False)
-        presentation, size = self._presentation(call, kind), len(body)
+        presentation = self._presentation(call, kind)
+        size = len(body)
         if presentation.is_large(size):
             return self._large_object_reply(body, presentation, status)
         return Reply(status, render_object(body, presentation), representation.media_type)
@@ -256,7 +259,8 @@ class Verbs:
         if presentation.is_raw_json:
             return Reply(200, await encode_list(kind, page), JSON)
         bodies = [entry.body for entry in page.entries]
-        size, metadata = sum(map(len, bodies)), list_metadata(page)
+        size = sum(map(len, bodies))
+        metadata = list_metadata(page)
         if presentation.is_large(size):
             body = await COMPUTE_POOL.run(size, render_list, bodies, metadata, presentation)
         else:

@@ -149,7 +149,8 @@ class AgentReports:
 
     async def record(self, cluster: str, spec: Object) -> int:
         """Writes all events to the log, or raises if there is no space. Returns the number of events recorded."""
-        events, activity = spec.get("events") or (), spec.get("activity") or ()
+        events = spec.get("events") or ()
+        activity = spec.get("activity") or ()
         if self._writer is not None and (self._writer.is_full or self._writer.failure):
             raise self._writer.unavailable_error()
         await self._charge_events(cluster, 1 + len(events) + min(len(activity), MAX_LOGGED_USES))

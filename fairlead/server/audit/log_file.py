@@ -218,7 +218,8 @@ class RotatingFile:
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         # A device such as /dev/null can be written to, but cannot be rotated.
         mode = os.fstat(self._descriptor).st_mode
-        self._is_regular_file, self._is_pipe = stat.S_ISREG(mode), stat.S_ISFIFO(mode)
+        self._is_regular_file = stat.S_ISREG(mode)
+        self._is_pipe = stat.S_ISFIFO(mode)
         self._size = 0
 
     def _lock_current_file(self) -> None:
@@ -260,7 +261,8 @@ class RotatingFile:
 
     def _is_current_file(self) -> bool:
         try:
-            opened, current = os.fstat(self._descriptor), os.stat(self._path)
+            opened = os.fstat(self._descriptor)
+            current = os.stat(self._path)
         except OSError:  # opening the file again raises the actual error
             return False
         return (opened.st_dev, opened.st_ino) == (current.st_dev, current.st_ino)

@@ -91,7 +91,8 @@ def refused_by(event: LoggedEvent) -> str:
     return UNKNOWN_REFUSAL if code in REFUSED_CODES else ""
 
 
-_NO_USER, _NO_REFERENCE = LoggedUser(), LoggedReference()
+_NO_USER = LoggedUser()
+_NO_REFERENCE = LoggedReference()
 
 FIELDS: Mapping[str, Callable[[LoggedEvent], str]] = {
     "metadata.name": lambda event: event.auditID,

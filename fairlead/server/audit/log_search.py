@@ -191,7 +191,8 @@ class _Search:
         self._start = start
         self._carried = dict(start.open_requests)
         self._received: dict[str, str] = {}
-        self._since, self._until = parse_rfc3339(query.since), parse_rfc3339(query.until)
+        self._since = parse_rfc3339(query.since)
+        self._until = parse_rfc3339(query.until)
         self._stop_before = micro_timestamp(self._since - ORDER_TOLERANCE) if self._since is not None else ""
 
     def is_before_range(self, event: LoggedEvent, log: int) -> bool:

@@ -252,7 +252,8 @@ class _GzipWindow:
                 if not chunk:
                     break
                 chunks.append(chunk)
-                buffered, total = buffered + len(chunk), total + len(chunk)
+                buffered = buffered + len(chunk)
+                total = total + len(chunk)
                 while buffered - len(chunks[0]) >= WINDOW_BYTES:
                     buffered -= len(chunks.popleft())
         self._budget.spend(total // DECOMPRESSION_DISCOUNT)

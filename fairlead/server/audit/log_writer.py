@@ -75,8 +75,10 @@ class AuditLogWriter:
         self._pending_events = self._total_events = self._pending_bytes = self._waiters = 0
         # Reentrant: a finalizer may add an event in any thread, even while that thread holds the lock.
         self._lock = threading.RLock()
-        self._wake, self._stopping = threading.Event(), threading.Event()
-        self._loop, self._has_space = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._has_space = asyncio.Event()
         self._loop_thread_id = get_ident()
         self.failure = ""
         """Why the last write failed; empty if it succeeded. Set in the writer thread, read on the event loop."""

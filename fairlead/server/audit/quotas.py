@@ -54,7 +54,8 @@ class SourceCounter(Struct, eq=False):
         moments = [
             each for each in (self.first_time, self.last_time, other.first_time, other.last_time) if each is not None
         ]
-        self.first_time, self.last_time = min(moments, default=None), max(moments, default=None)
+        self.first_time = min(moments, default=None)
+        self.last_time = max(moments, default=None)
         self.samples = dict((Counter(self.samples) + Counter(other.samples)).most_common(MAX_SAMPLES))
 
 

@@ -115,7 +115,8 @@ def redact_outside_schema(value: Any, schema: Schema) -> Any:
 def _redact_object_outside_schema(value: Object, schema: Schema) -> Any:
     if schema.get("type") != "object":
         return REDACTED
-    fields, others = schema.get("properties", {}), schema.get("additionalProperties")
+    fields = schema.get("properties", {})
+    others = schema.get("additionalProperties")
     if not fields and not isinstance(others, dict):
         return REDACTED  # a free-form object
     unknown = others if isinstance(others, dict) else any_value()
@@ -150,7 +151,8 @@ def redact_undeclared_fields(value: Any, schema: Schema) -> Any:
         return [redact_undeclared_fields(each, schema["items"]) for each in value] if "items" in schema else value
     if not isinstance(value, dict):
         return value
-    fields, others = schema.get("properties", {}), schema.get("additionalProperties")
+    fields = schema.get("properties", {})
+    others = schema.get("additionalProperties")
     if not fields:
         return (
             {name: redact_undeclared_fields(each, others) for name, each in value.items()}

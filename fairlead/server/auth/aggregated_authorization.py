@@ -168,8 +168,10 @@ class _ReviewGuard:
             raise _denied_by_host(call.user, target, decision)
 
     def recheck(self, call: Call) -> None:
-        user, target = self._own.recheck_identity(call), self._own.find_target(call)
-        decision, reviewed = self._reviews.cached(user, target), self._clock.monotonic()
+        user = self._own.recheck_identity(call)
+        target = self._own.find_target(call)
+        decision = self._reviews.cached(user, target)
+        reviewed = self._clock.monotonic()
         if decision is None:
             decision, reviewed = self._find_result(), self._started
             self._start(user, target)

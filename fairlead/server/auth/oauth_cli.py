@@ -117,7 +117,8 @@ class CliLoginHandlers:
 
     async def decide(self, call: Call) -> Reply:
         """Allows or denies a login. The response has the address with the code, for the browser to go to."""
-        user, body = require_approver(call, self.logins), await read_decision(call)
+        user = require_approver(call, self.logins)
+        body = await read_decision(call)
         values = body.get("request")
         request = parse_authorization_request(values if isinstance(values, dict) else {})
         if not body["approve"]:
@@ -182,7 +183,8 @@ def _read_redemption(form: Form) -> tuple[str, str]:
     """The verifier and the redirect URI that come with a code."""
     require_client(form)
     require_field(form, "code", MAX_TOKEN_LENGTH)
-    verifier, uri = require_field(form, "code_verifier", 128), require_field(form, "redirect_uri", 512)
+    verifier = require_field(form, "code_verifier", 128)
+    uri = require_field(form, "redirect_uri", 512)
     if not is_verifier(verifier):
         raise rejected(GrantRejected("code_unknown"))
     return verifier, uri

@@ -87,7 +87,8 @@ class DeviceLoginHandlers:
 
     async def describe(self, call: Call) -> Reply:
         """The login that a code stands for."""
-        user, body = require_approver(call, self._logins), await read_json(call)
+        user = require_approver(call, self._logins)
+        body = await read_json(call)
         request = (await self._find(call, user, body.get("userCode"))).request
         left = int((request.expires_at - self._clock.now()).total_seconds())
         details = {"address": request.address, "requestedAt": timestamp(request.requested_at)}
@@ -96,7 +97,8 @@ class DeviceLoginHandlers:
 
     async def decide(self, call: Call) -> Reply:
         """Allows or denies it."""
-        user, body = require_approver(call, self._logins), await read_decision(call)
+        user = require_approver(call, self._logins)
+        body = await read_decision(call)
         stored = await self._find(call, user, body.get("userCode"))
         if not body["approve"]:
             await self._requests.decide(stored, DENIED)

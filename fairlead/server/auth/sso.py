@@ -110,7 +110,8 @@ class SignOnHandlers:
 
     async def begin(self, call: Call) -> Reply:
         """Sends the browser to the provider."""
-        connector, cookies = endpoint_name(call.target.path), call.headers.get_all("cookie")
+        connector = endpoint_name(call.target.path)
+        cookies = call.headers.get_all("cookie")
         try:
             self._check_throttle(call)
             path = check_return_path(_single(call, "return") or DEFAULT_RETURN_PATH)
@@ -124,7 +125,8 @@ class SignOnHandlers:
         """Takes the response of the provider, and signs the browser in."""
         if call.method != "GET":  # HEAD is routed like GET, and must not use up the code
             raise MethodNotAllowed(f"{call.method} is not supported here; use GET")
-        connector, cookies = endpoint_name(call.target.path), call.headers.get_all("cookie")
+        connector = endpoint_name(call.target.path)
+        cookies = call.headers.get_all("cookie")
         state = ""
         try:
             self._check_throttle(call)

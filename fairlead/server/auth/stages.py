@@ -158,7 +158,8 @@ class AuthorizeStage:
             raise forbidden_error(user, target, decision)
 
     def recheck(self, call: Call) -> None:
-        user, target = self.recheck_identity(call), self.find_target(call)
+        user = self.recheck_identity(call)
+        target = self.find_target(call)
         decision = self.authorizer.authorize(user, target)
         if decision.allowed:
             return

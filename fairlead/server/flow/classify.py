@@ -83,11 +83,9 @@ class FlowMetrics:
         self.executing = 0
         self.waiting = 0
         self.rejected = dict.fromkeys(REJECT_REASONS, 0)
-        self.wait_seconds, self.rejected_wait_seconds, self.execution_seconds = (
-            Histogram(DURATION_BUCKETS),
-            Histogram(DURATION_BUCKETS),
-            Histogram(DURATION_BUCKETS),
-        )
+        self.wait_seconds = Histogram(DURATION_BUCKETS)
+        self.rejected_wait_seconds = Histogram(DURATION_BUCKETS)
+        self.execution_seconds = Histogram(DURATION_BUCKETS)
 
 
 class Lane:

@@ -189,7 +189,9 @@ async def _read_no_body() -> bytes:
 
 async def _send_stream(receive: Receive, send: Send, call: Call, reply: Reply, limiter: ClientMemoryLimiter) -> None:
     """Sends chunks until the stream ends, the client disconnects, or it stops reading."""
-    sender, detector, stalled = _StreamSender(send, reply, call, limiter), StallDetector(call.client), 0.0
+    sender = _StreamSender(send, reply, call, limiter)
+    detector = StallDetector(call.client)
+    stalled = 0.0
     sending = asyncio.ensure_future(sender.run())
     disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:

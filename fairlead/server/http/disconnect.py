@@ -104,7 +104,8 @@ def _dup_connections(clients: Collection[str]) -> list[socket.socket]:
         descriptors = os.listdir(DESCRIPTOR_DIRECTORY)
     except OSError:  # no /proc on this system, or out of file descriptors
         return []
-    peers, found = frozenset(clients), dict[int, socket.socket]()
+    peers = frozenset(clients)
+    found = dict[int, socket.socket]()
     for descriptor in map(int, descriptors):
         # The descriptor that listdir used is in the list, and one of our duplicates may have reused its number.
         if descriptor not in found and (connection := _dup_if_client(peers, descriptor)) is not None:

@@ -128,7 +128,8 @@ class Watchdog:
 
     def tick(self) -> float:
         """Measures the time since the last tick. Returns the delay in seconds until the next one."""
-        now, used = self._clock(), self._cpu_clock()
+        now = self._clock()
+        used = self._cpu_clock()
         lag, worked = max(0.0, now - self._next_tick), used - self._cpu_at_last_tick
         self.lags.observe(lag)
         self._observe(now, max(self._longest_step, min(lag, worked)))
@@ -236,10 +237,13 @@ class _StuckLoopMonitor:
 
     def _run(self) -> None:
         loop_clock = time.pthread_getcpuclockid(self._loop_thread)
-        now, used, silent_until = time.perf_counter(), time.clock_gettime(loop_clock), 0.0
+        now = time.perf_counter()
+        used = time.clock_gettime(loop_clock)
+        silent_until = 0.0
         while not self._stop.wait(POLL_SECONDS):
             before, used_before = now, used
-            now, used = time.perf_counter(), time.clock_gettime(loop_clock)
+            now = time.perf_counter()
+            used = time.clock_gettime(loop_clock)
             stuck = now - self._watchdog.last_tick
             # If this thread woke late, either the loop's thread held the GIL, or the whole process was suspended.
             was_suspended = now - before > 2 * POLL_SECONDS and used - used_before < (now - before) / 2

@@ -146,7 +146,8 @@ def read_peer(certificate: bytes, purpose: str) -> TlsPeer | None:
     texts = (*names, *organizations)
     if len(names) != 1 or len(organizations) > MAX_NAMES or not all(map(_is_usable, texts)):
         return None
-    expires, digest = parsed.not_valid_after_utc.timestamp(), hashlib.sha256(certificate).hexdigest()
+    expires = parsed.not_valid_after_utc.timestamp()
+    digest = hashlib.sha256(certificate).hexdigest()
     return TlsPeer(purpose, names[0], tuple(organizations), expires, digest)
 
 

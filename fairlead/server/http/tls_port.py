@@ -80,7 +80,8 @@ class UnixBackend:
 
     async def connect(self, side: RelaySide, connection: ClientConnection) -> str:
         """Connects to the HTTP server. Returns the address under which it knows the connection."""
-        loop, address = asyncio.get_running_loop(), f"{self._prefix}/{next(self._names)}"
+        loop = asyncio.get_running_loop()
+        address = f"{self._prefix}/{next(self._names)}"
         backend = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         backend.setblocking(False)
         self.connections[address] = connection
@@ -200,7 +201,8 @@ class TlsPort:
         self, task: "asyncio.Task[None]", connection: socket.socket, host: str, port: int
     ) -> tuple[RelaySide, str] | None:
         """The TLS handshake, and the connection to the HTTP server. None if the client is refused."""
-        front, back = RelaySide(), RelaySide()
+        front = RelaySide()
+        back = RelaySide()
         try:
             async with asyncio.timeout(2 * HANDSHAKE_SECONDS):
                 source = await self._read_source(task, connection, host)

@@ -103,7 +103,8 @@ class MessageIntake:
     def check(self) -> None:
         """Disconnects the clients that exceed a limit."""
         sizes = sorted(((each.size, each) for each in self._incoming), key=lambda item: item[0], reverse=True)
-        total, by_user = sum(size for size, _ in sizes), Counter[str]()
+        total = sum(size for size, _ in sizes)
+        by_user = Counter[str]()
         for size, each in sizes:
             by_user[each.user] += size
         for size, each in sizes:

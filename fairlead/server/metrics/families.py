@@ -221,7 +221,10 @@ def process_families(proc: Path = PROC_PATH) -> Iterator[Family]:
         return
     ticks = os.sysconf("SC_CLK_TCK")
     # Field numbers in proc(5): utime 14, stime 15, starttime 22, vsize 23, rss 24. `stat[0]` is field 3.
-    cpu, start, virtual, resident = int(stat[11]) + int(stat[12]), int(stat[19]), int(stat[20]), int(stat[21])
+    cpu = int(stat[11]) + int(stat[12])
+    start = int(stat[19])
+    virtual = int(stat[20])
+    resident = int(stat[21])
     max_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     for name, type, help, value in (
         ("process_cpu_seconds_total", COUNTER, "User and system CPU time in seconds.", cpu / ticks),

@@ -65,7 +65,8 @@ class LabelResolver:
         """The labels of a request; None if its resource, path or verb is unknown."""
         target = call.target
         if not target.resource:
-            verb_label, path = METHODS.get(call.method), labelled_path(target)
+            verb_label = METHODS.get(call.method)
+            path = labelled_path(target)
             return RequestLabels(verb_label, subresource=path) if verb_label and path in self._paths else None
         verb = "apply" if is_apply else target.verb
         scope = "resource" if target.name or verb == "create" else "namespace" if target.namespace else "cluster"
@@ -202,7 +203,8 @@ class RequestMetrics:
     def _resolve_counter(self, key: CounterKey, call: Call) -> RequestCounter:
         """The counter of a key that is not in the cache. Adds it to the cache if its labels are known."""
         _, is_apply, dry_run, status = key
-        labels, code = self._labels.resolve(call, is_apply), code_label(status)
+        labels = self._labels.resolve(call, is_apply)
+        code = code_label(status)
         if labels is None:
             return self._counter_for(fallback_labels(call, is_apply), dry_run, code)
         counter = self._counter_for(labels, dry_run, code)

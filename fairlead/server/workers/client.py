@@ -61,7 +61,9 @@ class CoordinatorClient:
     @asynccontextmanager
     async def attempt(self, user: str, client: str) -> AsyncIterator[Attempt]:
         """Throttles password checks, as in `LoginThrottle`."""
-        number, attempt, outcome = next(self._numbers), Attempt(), WITHDRAWN
+        number = next(self._numbers)
+        attempt = Attempt()
+        outcome = WITHDRAWN
         try:
             await self._channel.call("begin_login", number, user[:MAX_NAME_LENGTH], client_network(client))
             yield attempt
@@ -117,7 +119,8 @@ class SharedStreamLimiter:
 
     @asynccontextmanager
     async def admit(self, user: User) -> AsyncIterator[None]:
-        stream, owner = next(self._numbers), StreamOwner.of(user, self._is_component)
+        stream = next(self._numbers)
+        owner = StreamOwner.of(user, self._is_component)
         try:
             await self._channel.call("open_stream", stream, owner.flow, owner.is_privileged)
             yield

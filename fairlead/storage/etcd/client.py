@@ -118,7 +118,8 @@ class EtcdClient:
                 if now() + pause >= end:
                     raise StoreUnavailable(str(lost)) from lost
             await asyncio.sleep(pause)
-            pause, patience = min(2 * pause, MAX_BACKOFF_SECONDS), min(2 * patience, CALL_TIMEOUT)
+            pause = min(2 * pause, MAX_BACKOFF_SECONDS)
+            patience = min(2 * patience, CALL_TIMEOUT)
 
     async def call_each_member(self, method: str, request: bytes, seconds: float) -> None:
         """Send the same request to every member in the URL."""

@@ -99,7 +99,8 @@ def encode_result(id: int, number: int) -> bytes:
 
 
 def encode_scan(prefix: Key, after: Key | None, limit: int, at: int | None) -> bytes:
-    packed, packed_after = pack_key(prefix), b"" if after is None else pack_key(after)
+    packed = pack_key(prefix)
+    packed_after = b"" if after is None else pack_key(after)
     moment = NOW if at is None else clamp_number(at)
     fields = SCAN_FIELDS.pack(moment, min(limit, MAX_LIMIT), -1 if after is None else len(packed_after), len(packed))
     return b"".join((fields, packed_after, packed))

@@ -76,7 +76,8 @@ class Index:
         before = self._read(previous) if previous is not None else {}
         after = self._read(current) if current is not None else {}
         for name, found in (*self._by_name.items(), *self._building.items()):
-            old, new = before.get(name), after.get(name)
+            old = before.get(name)
+            new = after.get(name)
             if old == new:
                 continue
             if old is not None and old in found:  # an index that is being built may not contain it yet

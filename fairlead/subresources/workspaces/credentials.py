@@ -68,7 +68,8 @@ class CredentialsHandler:
         entry = await self._registry.resource(self._group, WORKSPACES).get(request.namespace, request.name)
         workspace = decode(entry)
         self._check_runner(request, workspace)
-        found, owner = _Found(), self._access.find_owner(workspace)
+        found = _Found()
+        owner = self._access.find_owner(workspace)
         self._resolve_values(workspace, owner, found)
         call = request.call
         git = self._find_git_credentials(
@@ -109,7 +110,8 @@ class CredentialsHandler:
     # --- values of the template -----------------------------------------------------------------------------------
 
     def _resolve_values(self, workspace: Object, owner: User | None, found: _Found) -> None:
-        served, check = deep_copy(workspace), self._reference_check(workspace)
+        served = deep_copy(workspace)
+        check = self._reference_check(workspace)
         redact_instance(served)
         is_trusted = get_path(workspace, "status.templateTrust") == TRUSTED
         refused = find_trust_problems(get_path(workspace, "status.instance"), None, is_trusted=is_trusted)

@@ -115,10 +115,12 @@ class WorkspaceServices:
 def workspace_handlers(api_group: str, services: WorkspaceServices) -> dict[ActionPath, ActionHandler]:
     registry, hub, streams, authority = services.registry, services.hub, services.streams, services.authority
     requests = RunnerRequests(hub, registry, api_group)
-    waking, exchanges = Waking(requests, registry, api_group), ExchangeHandlers(requests, registry.clock)
+    waking = Waking(requests, registry, api_group)
+    exchanges = ExchangeHandlers(requests, registry.clock)
     sessions = SessionHandler(requests, waking, streams, authority)
     access = AccessHandlers(requests, exchanges, authority)
-    downloads, starts = DownloadHandlers(requests, streams), TaskOrSessionHandler(sessions, exchanges, waking)
+    downloads = DownloadHandlers(requests, streams)
+    starts = TaskOrSessionHandler(sessions, exchanges, waking)
     handlers: dict[str, ActionHandler] = {
         **dict.fromkeys(SESSION_ACTIONS, sessions),
         "up": starts,

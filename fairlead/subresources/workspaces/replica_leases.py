@@ -92,7 +92,8 @@ class ReplicaLeases:
         return [(name, leases[name], self._age(name, leases[name])) for name in sorted(leases)]
 
     def _age(self, name: str, lease: Object) -> float:
-        renewed, now = str(get_path(lease, "spec.renewTime") or ""), self._clock.monotonic()
+        renewed = str(get_path(lease, "spec.renewTime") or "")
+        now = self._clock.monotonic()
         known = self._renewals.get(name)
         if known is None or known[0] != renewed:
             moment = parse_rfc3339(renewed) if known is None else None

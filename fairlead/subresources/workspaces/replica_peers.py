@@ -171,7 +171,8 @@ class ReplicaPeers:
             return peer.link
 
     async def _dial(self, replica: Replica) -> Link:
-        context, name = (await self._authority.contexts()).client, peer_name(replica.identity)
+        context = (await self._authority.contexts()).client
+        name = peer_name(replica.identity)
         transport, _ = await connect_tls((replica.host, replica.port), context, name, CONNECT_SECONDS)
         link = self._run(transport, is_dialer=True)
         # With TLS 1.3, the other end may still reject our certificate: only its first frame shows that it has not.

@@ -52,7 +52,8 @@ class DialTarget:
 
 def find_target(runner: Object) -> DialTarget | None:
     """None if the server does not connect to this runner."""
-    endpoint, fingerprint = get_path(runner, "spec.endpoint"), get_path(runner, "spec.endpointFingerprint")
+    endpoint = get_path(runner, "spec.endpoint")
+    fingerprint = get_path(runner, "spec.endpointFingerprint")
     meta = metadata(runner)
     if not endpoint or not fingerprint or meta.get("deletionTimestamp"):
         return None
@@ -111,7 +112,8 @@ class RunnerDialer:
 
     async def _keep(self, target: DialTarget) -> None:
         """Keeps a connection for ever."""
-        backoff, loop = Backoff(), asyncio.get_running_loop()
+        backoff = Backoff()
+        loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
             reason, message = await self._connect_once(target)

@@ -256,7 +256,8 @@ class Creation:
 
     async def _follow(self, turn: BuildTurn | None) -> None:
         secrets: dict[str, str] = read_json(self.folder.task / "secrets.json") or {}
-        masker, progress = Masker(secrets.values()), Progress()
+        masker = Masker(secrets.values())
+        progress = Progress()
         follower = asyncio.create_task(self.command.follow(self._log_lines(masker, progress)))
         seconds = {BUILD: self.deadlines.build, START: self.deadlines.start, COMMANDS: self.deadlines.commands}
         try:

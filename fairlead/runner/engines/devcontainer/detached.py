@@ -89,7 +89,8 @@ class DetachedCommand:
         offset = self._read_offset(offset_file)
         started, freed = False, 0
         while True:
-            code, leader = self.read_exit_code(), self.find_leader()
+            code = self.read_exit_code()
+            leader = self.find_leader()
             started = started or leader is not None or code is not None
             before, offset = offset, self._pass_lines(offset, on_line)
             write_file(offset_file, b"%d" % offset)

@@ -144,7 +144,8 @@ class DevcontainerEngine:
 
     async def _stop_container(self, uid: str) -> None:
         folder = self._folder(uid)
-        container, holder = await self.observer.find_container(uid), self.observer.find_holder(uid)
+        container = await self.observer.find_container(uid)
+        holder = self.observer.find_holder(uid)
         if container is not None:
             folder.stopped.touch()
         if container is not None and holder is not None:

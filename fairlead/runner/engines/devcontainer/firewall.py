@@ -120,7 +120,10 @@ def _has_ipv6() -> bool:
 async def _iptables(*arguments: str, program: str = IPTABLES, table: str = "mangle") -> int:
     process = await asyncio.create_subprocess_exec(
         program,
-        *("--wait", "-t", table, *arguments),
+        "--wait",
+        "-t",
+        table,
+        *arguments,
         env={"PATH": PATH},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,

@@ -257,7 +257,7 @@ def bind(source: str, target: str, attributes: int) -> None:
 def set_attributes(descriptor: int, path: str, flags: int, attributes: int, user_namespace: int = 0) -> None:
     value = MountAttributes(attributes, 0, 0, user_namespace)
     result = _libc.syscall(
-        *(SYS_MOUNT_SETATTR, descriptor, path.encode(), flags, ctypes.byref(value), ctypes.sizeof(value))
+        SYS_MOUNT_SETATTR, descriptor, path.encode(), flags, ctypes.byref(value), ctypes.sizeof(value)
     )
     check(result, f"mount_setattr {path}")
 

@@ -38,7 +38,8 @@ BUILD_PROPERTIES = frozenset({"dockerfile", "context", "target", "args", "cacheF
 
 def check_configuration(result: Mapping[str, Any], grant: Grant) -> list[str]:
     """Sentences on everything in the result of `read-configuration` that is refused."""
-    own, merged = result.get("configuration") or {}, result.get("mergedConfiguration") or {}
+    own = result.get("configuration") or {}
+    merged = result.get("mergedConfiguration") or {}
     found = [*_check_properties(own, grant), *_check_properties(merged, grant)]
     return list(dict.fromkeys(found))  # once, although most properties are in both
 

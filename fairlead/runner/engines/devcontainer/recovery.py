@@ -28,12 +28,18 @@ async def start_recovery(holder: Holder, grant: Grant) -> Result:
     if built.code != 0:
         return built
     return await holder.run(
-        *(grant.podman, "run", "--detach", "--replace"),
+        grant.podman,
+        "run",
+        "--detach",
+        "--replace",
         *grant.confinement,
         *grant.labels,
         f"--label={RECOVERY_LABEL}=true",
         *(f"--volume={each}:{each}:ro" for each in MACHINE_FOLDERS),
         f"--volume={grant.work_folder}:{grant.work_folder}",
-        *("--rootfs", "/ws/recovery"),
-        *("/bin/sh", "-c", KEEP_RUNNING),
+        "--rootfs",
+        "/ws/recovery",
+        "/bin/sh",
+        "-c",
+        KEEP_RUNNING,
     )

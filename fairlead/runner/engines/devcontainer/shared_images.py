@@ -147,7 +147,8 @@ async def _copy_output(command: list[str], target: Path, max_bytes: int) -> bool
             )
             processes.push_async_callback(_kill, podman)
             copy = await asyncio.create_subprocess_exec(
-                *("/usr/bin/head", f"--bytes={max_bytes}"),
+                "/usr/bin/head",
+                f"--bytes={max_bytes}",
                 stdin=source,
                 stdout=file,
                 stderr=asyncio.subprocess.DEVNULL,

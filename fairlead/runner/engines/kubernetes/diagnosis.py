@@ -37,7 +37,8 @@ async def diagnose(contexts: Contexts) -> Sequence[Finding]:
 async def _check_context(contexts: Contexts, name: str) -> Finding:
     subject = f"cluster {name}"
     try:
-        cluster, namespace = contexts.open(name), contexts.find_namespace(name)
+        cluster = contexts.open(name)
+        namespace = contexts.find_namespace(name)
         missing = await _find_missing(cluster, namespace) if namespace else []
         if not namespace:
             await KubeClient(cluster.upstream).get("/version")

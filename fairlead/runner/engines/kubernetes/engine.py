@@ -108,7 +108,8 @@ class KubernetesEngine:
         known = self._observed.get(uid)
         if known is not None and now - known[0] < self.settings.status_seconds:
             return known[1]
-        place, record = await self._locate(uid), self.records.find(uid)
+        place = await self._locate(uid)
+        record = self.records.find(uid)
         if place is None:
             return EngineStatus(ContainerState.NOT_FOUND)
         status = await self._observe(place, record)
@@ -217,7 +218,8 @@ class KubernetesEngine:
 
     async def _enter(self, uid: str) -> Inside:
         """The inside of a running workspace. Sessions that an earlier process of the runner left there are ended."""
-        place, status = await self._locate(uid), await self.status(uid)
+        place = await self._locate(uid)
+        status = await self.status(uid)
         if place is None or status.state is not ContainerState.RUNNING:
             raise EngineError(Reason.NOT_RUNNING, "the workspace is not running")
         inside = Inside(place, self.settings.folders)
@@ -254,7 +256,8 @@ class KubernetesEngine:
             record = self.records.find(uid)
             if record is None and installation is None:
                 continue  # made by an earlier version, and not known here: it may be of another installation
-            pod, claim = by_name.get((PODS, object_name(uid))), by_name.get((CLAIMS, object_name(uid)))
+            pod = by_name.get((PODS, object_name(uid)))
+            claim = by_name.get((CLAIMS, object_name(uid)))
             source_pod = by_name.get((PODS, source_pod_name(uid)))
             status = build_status(pod, source_pod, claim, record.session if record else NO_SESSION)
             if record is None:

@@ -65,7 +65,8 @@ class ExecConnection:
     """One exec: its streams, and how it ended."""
 
     def __init__(self, websocket: UpstreamWebSocket) -> None:
-        self.stdout, self.stderr = Pipe(), Pipe()
+        self.stdout = Pipe()
+        self.stderr = Pipe()
         self.exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._websocket = websocket
         self._has_reported = False

@@ -68,7 +68,8 @@ def find_obstacle(pod: Object) -> Obstacle | None:
     """None while everything takes its course."""
     for each in list_statuses(pod):
         waiting = get_path(each, "state.waiting") or {}
-        word, text = str(waiting.get("reason") or ""), str(waiting.get("message") or "")
+        word = str(waiting.get("reason") or "")
+        text = str(waiting.get("message") or "")
         message = f"{each.get('name')}: {word}: {text}" if text else f"{each.get('name')}: {word}"
         if MISSING_PLATFORM in text:
             return Obstacle(Reason.PLATFORM_MISMATCH, message, is_final=True)
@@ -94,7 +95,8 @@ def find_end(pod: Object, name: str) -> Object | None:
 
 def describe_end(pod: Object) -> str:
     """Why a Pod ended, as one word and an explanation."""
-    word, message = str(get_path(pod, "status.reason") or ""), str(get_path(pod, "status.message") or "")
+    word = str(get_path(pod, "status.reason") or "")
+    message = str(get_path(pod, "status.message") or "")
     if word:
         return f"{word}: {message}" if message else word
     for each in list_statuses(pod):

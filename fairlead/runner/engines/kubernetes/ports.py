@@ -128,7 +128,10 @@ async def open_port(place: Place, port: int) -> PortConnection:
 
 def parse_ports(output: str) -> list[ListeningPort]:
     """The ports in the output of `scripts.LIST_PORTS`, which the workspace controls: other lines are ignored."""
-    lines, names, owners, pid = output.splitlines(), dict[str, str](), dict[str, str](), ""
+    lines = output.splitlines()
+    names = dict[str, str]()
+    owners = dict[str, str]()
+    pid = ""
     for line in lines:
         if line.startswith("process /proc/"):
             path, _, name = line.removeprefix("process ").partition(" ")

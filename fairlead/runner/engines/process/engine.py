@@ -266,7 +266,10 @@ async def _run_git(arguments: Sequence[str], task: TaskContext) -> None:
         "GIT_ALLOW_PROTOCOL": "https:ssh:file",
     }
     process = await asyncio.create_subprocess_exec(
-        *("git", "-c", "core.hooksPath=/dev/null", *arguments),
+        "git",
+        "-c",
+        "core.hooksPath=/dev/null",
+        *arguments,
         env=environment,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,

@@ -101,7 +101,8 @@ def split_instructions(text: str) -> Iterator[str]:
 
 def _parse_instruction(line: str) -> Instruction | None:
     word, _, rest = line.replace("\t", " ").replace("\r", " ").partition(" ")
-    word, rest = word.upper(), rest.lstrip()
+    word = word.upper()
+    rest = rest.lstrip()
     if word not in INSTRUCTIONS or _HERE_DOCUMENT.search(line):
         return None
     flags: list[tuple[str, str]] = []

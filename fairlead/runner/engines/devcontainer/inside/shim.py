@@ -79,7 +79,8 @@ def give_ownership(arguments: Sequence[str], settings: Mapping[str, Any]) -> Non
     The names of users are those of the container, so a process there looks them up. The container cannot change the
     folder with the secrets, so no link can be in it.
     """
-    user, container = find_user(arguments), read_text(CONTAINER_ID)
+    user = find_user(arguments)
+    container = read_text(CONTAINER_ID)
     if not user or not container or read_text(OWNED) == container:
         return
     script = 'chown -R "$1": "$2"; id -u "$1"; id -g "$1"'
