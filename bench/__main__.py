@@ -22,7 +22,8 @@ from bench.table import build_tables
 WIDTH = 240
 """The width of the output without a terminal, so that rows stay on one line."""
 
-RESULT, CHART = Path("build/bench.json"), Path("build/bench.svg")
+RESULT = Path("build/bench.json")
+CHART = Path("build/bench.svg")
 
 
 def command(

@@ -86,7 +86,14 @@ async def serve(tls: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     files = ensure_certificates(tls)
-    bind_options = BindOptions(ADDRESS, free_port(ADDRESS, 0), files.cert_file, files.key_file, GRACE_SECONDS, tls)
+    bind_options = BindOptions(
+        address=ADDRESS,
+        port=free_port(ADDRESS, 0),
+        cert_file=files.cert_file,
+        key_file=files.key_file,
+        grace_seconds=GRACE_SECONDS,
+        folder=tls,
+    )
     # Granian only uses its one method.
     async with run_http_server(cast(AsgiApp, BareApp()), bind_options, Interfaces.RSGI) as port:
         print(json.dumps({"url": f"https://{ADDRESS}:{port}"}), flush=True)

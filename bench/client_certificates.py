@@ -64,7 +64,8 @@ def _receive(connection: ssl.SSLSocket) -> bytes:
 
 def measure(server: Server, work: Callable[[], None], count: int) -> tuple[float, float]:
     """Operations a second, and CPU milliseconds of the server for each."""
-    cpu, start = server.cpu_seconds(), time.monotonic()
+    cpu = server.cpu_seconds()
+    start = time.monotonic()
     work()
     return count / (time.monotonic() - start), (server.cpu_seconds() - cpu) * 1000 / count
 
@@ -99,7 +100,8 @@ def measure_connections(server: Server, way: Way, count: int) -> tuple[float, fl
 def running_ports() -> Iterator[tuple[Server, list[Way]]]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        users, proxies = create_authority(folder / "users", "Users"), create_authority(folder / "proxies", "Proxies")
+        users = create_authority(folder / "users", "Users")
+        proxies = create_authority(folder / "proxies", "Proxies")
         settings: dict[str, str | int] = {
             **{"client_ca": str(users.file), "client_cert_port": USER_PORT},
             **{"requestheader_client_ca": str(proxies.file), "requestheader_port": PROXY_PORT},

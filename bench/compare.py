@@ -65,4 +65,13 @@ async def compare(row: Row, server_set: ServerSet, report_progress: Callable[[st
                 except Failure as failure:
                     report_progress(f"  {peer.name} is left out of this row: {failure}")
                     del peers[peer.name]
-    return Compared(row.name, row.unit, row.falling, ours, ceiling, row.aim, peers, row.peer_aim)
+    return Compared(
+        name=row.name,
+        unit=row.unit,
+        falling=row.falling,
+        ours=ours,
+        ceiling=ceiling,
+        aim=row.aim,
+        peers=peers,
+        peer_aim=row.peer_aim,
+    )

@@ -114,7 +114,9 @@ class Stage:
     async def measure_throughput(self, seconds: int) -> Reading:
         server, before = self._watch_group.server, self._expected_events
         async with _open_writers(server) as writers:
-            cpu, busy, start = server.cpu_seconds(), time.process_time(), time.monotonic()
+            cpu = server.cpu_seconds()
+            busy = time.process_time()
+            start = time.monotonic()
             await run_together(self._write_until(writer, start + seconds) for writer in writers)
             await self._wait_until_delivered()
         events, seconds_taken = self._expected_events - before, time.monotonic() - start
@@ -132,14 +134,23 @@ class Stage:
         server, before = self._watch_group.server, self._expected_events
         self._watch_group.delays_ms.clear()
         async with _open_writers(server) as writers:
-            cpu, busy, start = server.cpu_seconds(), time.process_time(), time.monotonic_ns()
+            cpu = server.cpu_seconds()
+            busy = time.process_time()
+            start = time.monotonic_ns()
             scheduled_times = iter([start + turn * 1_000_000_000 // pace for turn in range(seconds * pace)])
             await run_together(self._write_at(writer, scheduled_times) for writer in writers)
             await self._wait_until_delivered()
         seconds_taken = (time.monotonic_ns() - start) / 1e9
         p50, p99, longest = (percentile(self._watch_group.delays_ms, percent) for percent in (50, 99, 100))
         cpu_us = server.cpu_us_since(cpu, self._expected_events - before)
-        return Reading(p99, p99, cpu_us, (time.process_time() - busy) / seconds_taken, p50, longest)
+        return Reading(
+            figure=p99,
+            p99_ms=p99,
+            cpu_us=cpu_us,
+            load_busy=(time.process_time() - busy) / seconds_taken,
+            p50_ms=p50,
+            max_ms=longest,
+        )
 
     async def _write_at(self, writer: Connection, scheduled_times: Iterator[int]) -> None:
         for scheduled_time in scheduled_times:

@@ -72,7 +72,8 @@ def list_missed_fairness(result: Result, result_lines: Sequence[Line]) -> list[s
 
 
 def _build_compared_line(row: Compared, get_ceiling: float | None) -> Line:
-    ours, ceiling = compute_median(row.ours), compute_median(row.ceiling) if row.ceiling else None
+    ours = compute_median(row.ours)
+    ceiling = compute_median(row.ceiling) if row.ceiling else None
     ceiling_figure = ceiling.figure if ceiling else None
     target = row.aim.target(ceiling_figure, get_ceiling) if row.aim else None
     return Line(
@@ -98,10 +99,20 @@ def _build_compared_line(row: Compared, get_ceiling: float | None) -> Line:
 
 
 def _build_peer_figures(row: Compared, readings: Sequence[Reading]) -> PeerFigures:
-    peer, times = compute_median(readings), median(compute_shares(row.ours, readings, row.falling))
+    peer = compute_median(readings)
+    times = median(compute_shares(row.ours, readings, row.falling))
     cpu_times = compute_cpu_share(row.ours, readings)
     met = row.peer_aim.met(times, cpu_times) if row.peer_aim else None
-    return PeerFigures(peer.figure, times, met, peer.p50_ms, peer.p99_ms, peer.max_ms, peer.cpu_us, cpu_times)
+    return PeerFigures(
+        figure=peer.figure,
+        times=times,
+        met=met,
+        p50_ms=peer.p50_ms,
+        p99_ms=peer.p99_ms,
+        max_ms=peer.max_ms,
+        cpu_us=peer.cpu_us,
+        cpu_times=cpu_times,
+    )
 
 
 def _build_single_line(single: Single) -> Line:

@@ -58,7 +58,14 @@ async def measure_gets(server: Server, gets: Requests, seconds: int, objects: in
     load = replace(gets.load(seconds, objects, b""), connections=1, pause_ms=PAUSE_MS)
     summary = await wrk.run(server, gets.request, load)
     p99_ms = summary.p99_us / 1e3
-    return Reading(p99_ms, p99_ms, None, None, summary.p50_us / 1e3, summary.max_us / 1e3)
+    return Reading(
+        figure=p99_ms,
+        p99_ms=p99_ms,
+        cpu_us=None,
+        load_busy=None,
+        p50_ms=summary.p50_us / 1e3,
+        max_ms=summary.max_us / 1e3,
+    )
 
 
 @asynccontextmanager

@@ -81,14 +81,22 @@ class Requests:
         is_checked = self.request.writes and server.name != CEILING
         async with prepare_load(server, self.request, load) as prepared:
             before = await read_revision(server) if is_checked else 0
-            cpu_before, load_before = server.cpu_seconds(), _children_seconds()
+            cpu_before = server.cpu_seconds()
+            load_before = _children_seconds()
             summary = await wrk.run(server, self.request, prepared)
             busy = (_children_seconds() - load_before) / (summary.duration_us / 1e6) / load.threads
             cpu_us = server.cpu_us_since(cpu_before, summary.requests)
             if is_checked:
                 self._check_written(summary, await read_revision(server) - before)
         rate = summary.requests / summary.duration_us * 1e6
-        return Reading(rate, summary.p99_us / 1e3, cpu_us, busy, summary.p50_us / 1e3, summary.max_us / 1e3)
+        return Reading(
+            figure=rate,
+            p99_ms=summary.p99_us / 1e3,
+            cpu_us=cpu_us,
+            load_busy=busy,
+            p50_ms=summary.p50_us / 1e3,
+            max_ms=summary.max_us / 1e3,
+        )
 
     def _check_written(self, summary: Summary, revisions: int) -> None:
         """Checks that no write is lost. Writes in progress when wrk stops may add a few revisions."""

@@ -84,7 +84,17 @@ async def measure(options: RunOptions, report_progress: ReportProgress) -> Resul
         beside = await measure_fairness(folder, options.scale, attacks, report_progress) if attacks else []
     singles += [*workers.singles, *grown.singles]
     machine, scale = describe_machine(), options.scale
-    return Result(when, machine, scale, main.object_bytes, main.rows, grown.rows, singles, beside, workers.rows)
+    return Result(
+        when=when,
+        machine=machine,
+        scale=scale,
+        object_bytes=main.object_bytes,
+        rows=main.rows,
+        grown=grown.rows,
+        singles=singles,
+        beside=beside,
+        workers=workers.rows,
+    )
 
 
 async def _measure_rows(folder: Path, options: RunOptions, report_progress: ReportProgress) -> MainResult:

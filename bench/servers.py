@@ -86,7 +86,8 @@ def parse_peer(text: str) -> Server:
     if name in (OURS, CEILING):
         raise ValueError(f"{name} is the name of a server of the benchmark; choose another")
     headers = {"authorization": f"Bearer {token}"}
-    root, pid_numbers = parts.path.rstrip("/"), tuple(map(_parse_pid, pids.split("+") if pids else ()))
+    root = parts.path.rstrip("/")
+    pid_numbers = tuple(map(_parse_pid, pids.split("+") if pids else ()))
     return Server(name, parts.hostname, parts.port or 443, headers, root=root, pids=pid_numbers)
 
 

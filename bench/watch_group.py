@@ -54,7 +54,8 @@ class WatchGroup:
     async def at(cls, server: Server, path: str, topics: Sequence[str], timed: bool) -> AsyncIterator["WatchGroup"]:
         """Opens a watch for each topic, which is the end of its path, and waits until all are open."""
         watch_group = cls(server, timed)
-        tls, remaining_topics = server.tls_context(), iter(topics)
+        tls = server.tls_context()
+        remaining_topics = iter(topics)
 
         async def open_some() -> None:
             for topic in remaining_topics:
@@ -149,7 +150,8 @@ class Reader(asyncio.Protocol):
             self._read_head(data)
             return
         buffer = self._rest + data
-        events, end = buffer.count(_EVENT_END), buffer.rfind(_EVENT_END) + len(_EVENT_END)
+        events = buffer.count(_EVENT_END)
+        end = buffer.rfind(_EVENT_END) + len(_EVENT_END)
         if not events:
             self._rest = buffer
             return

@@ -80,7 +80,12 @@ async def _measure_rows(requests: Requests, servers: Mapping[int, Server], scale
         Compared(_name_row(requests, first), requests.unit, False, readings[first], ()),
         *(
             Compared(
-                _name_row(requests, count), requests.unit, False, readings[count], readings[first], times_cpu(MAX_CPU)
+                name=_name_row(requests, count),
+                unit=requests.unit,
+                falling=False,
+                ours=readings[count],
+                ceiling=readings[first],
+                aim=times_cpu(MAX_CPU),
             )
             for count in others
         ),
@@ -97,10 +102,10 @@ def format_workers(count: int) -> str:
 
 def _measure_memory(server: Server, count: int, objects: int, peer_memory: Mapping[str, int]) -> Single:
     return Single(
-        f"memory with {objects:,} objects, {format_workers(count)}",
-        "MiB",
-        (server.memory() or 0) / MIB,
-        at_most(MEMORY_MIB) if count == 1 else None,
-        {name: memory / MIB for name, memory in peer_memory.items()},
-        PEER_MEMORY if count == WORKERS_BESIDE_PEERS else None,
+        name=f"memory with {objects:,} objects, {format_workers(count)}",
+        unit="MiB",
+        figure=(server.memory() or 0) / MIB,
+        aim=at_most(MEMORY_MIB) if count == 1 else None,
+        peers={name: memory / MIB for name, memory in peer_memory.items()},
+        peer_aim=PEER_MEMORY if count == WORKERS_BESIDE_PEERS else None,
     )

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes a virtual machine with version 2 of cgroups alone, for `make test-cgroup2`: `build-vm.sh FOLDER` writes vmlinuz,
 # initrd.img and root.img there, from Debian's packages of the release that this machine has, so that .venv works in it.
-# It boots with systemd, as a real machine does, or with a small script, and has podman with runc and crun. Needs root. Nothing is installed on
-# this machine, and nothing is done if the files are there and this script has not changed.
+# It boots with systemd, as a real machine does, or with a small script, and has podman with runc and crun. Needs root.
+# Nothing is installed on this machine, and nothing is done if the files are there and this script has not changed.
 set -euo pipefail
 if [[ $# != 1 ]]; then echo "usage: $0 FOLDER" >&2; exit 2; fi
 mkdir -p "$1"
@@ -41,7 +41,7 @@ mount --make-rshared /
 echo '+memory +pids' >/sys/fs/cgroup/cgroup.subtree_control
 mkdir -p /sys/fs/cgroup/system.slice/task.service
 echo $$ >/sys/fs/cgroup/system.slice/task.service/cgroup.procs
-modprobe -a virtio_net virtio_console overlay veth
+modprobe -a virtio_net virtio_console overlay veth loop
 ip link set lo up
 for name in eth0 enp0s1; do
     ip link set "$name" up && ip address add 10.0.2.15/24 dev "$name" && ip route add default via 10.0.2.2

@@ -50,7 +50,12 @@ def main() -> None:
     options = orjson.loads(sys.stdin.readline())
     tls_contexts = {protocol: _build_tls_context(options["ca_file"], protocol) for protocol in ("http/1.1", "h2")}
     target = AttackTarget(
-        options["host"], options["port"], options["root"], tls_contexts, options["key"], options["powerless_key"]
+        host=options["host"],
+        port=options["port"],
+        root=options["root"],
+        tls_contexts=tls_contexts,
+        key=options["key"],
+        powerless_key=options["powerless_key"],
     )
     uvloop.run(attack(options["attack"], options["share"], options["seconds"], target))
 

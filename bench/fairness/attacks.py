@@ -188,7 +188,8 @@ async def _open_no_window(target: AttackTarget) -> None:
 
 def _encode_get(target: AttackTarget) -> bytes:
     """Encodes a GET in HPACK, using only the static table."""
-    path, authority = f"{target.root}{LARGE}".encode(), f"{target.host}:{target.port}".encode()
+    path = f"{target.root}{LARGE}".encode()
+    authority = f"{target.host}:{target.port}".encode()
     key = f"Bearer {target.key}".encode()
     return b"\x82\x87\x04" + _encode_text(path) + b"\x01" + _encode_text(authority) + b"\x0f\x08" + _encode_text(key)
 

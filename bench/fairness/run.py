@@ -94,20 +94,20 @@ def _build_rows(attack: str, pairs: Sequence[tuple[Latencies, Latencies]]) -> li
     alone, attacked = [each for each, _ in pairs], [each for _, each in pairs]
     return [
         Compared(
-            get,
-            "ms, p99",
-            True,
-            _build_readings(f.get for f in attacked),
-            _build_readings(f.get for f in alone),
-            times_alone(),
+            name=get,
+            unit="ms, p99",
+            falling=True,
+            ours=_build_readings(f.get for f in attacked),
+            ceiling=_build_readings(f.get for f in alone),
+            aim=times_alone(),
         ),
         Compared(
-            create,
-            "ms, p99",
-            True,
-            _build_readings(f.create for f in attacked),
-            _build_readings(f.create for f in alone),
-            times_alone(),
+            name=create,
+            unit="ms, p99",
+            falling=True,
+            ours=_build_readings(f.create for f in attacked),
+            ceiling=_build_readings(f.create for f in alone),
+            aim=times_alone(),
         ),
     ]
 

@@ -41,7 +41,8 @@ class Load:
 def run_wrk(url: str, key: str, seconds: int, connections: int) -> Load:
     command = ("wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-H", f"Authorization: Bearer {key}", url)
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rate, p99 = RATE.search(output), P99.search(output)
+    rate = RATE.search(output)
+    p99 = P99.search(output)
     if FAILED.search(output) or rate is None or p99 is None:
         raise Failure(f"not every response from {url} was a success:\n{output}")
     return Load(float(rate[1]), float(p99[1]) * UNITS[p99[2]])
@@ -53,7 +54,8 @@ def compare_rounds(name: str, direct: tuple[str, str], through: tuple[str, str],
         (run_wrk(*direct, seconds, connections).rate, run_wrk(*through, seconds, connections).rate)
         for _ in range(ROUNDS)
     ]
-    direct_load, gateway_load = median(a for a, _ in rounds), median(b for _, b in rounds)
+    direct_load = median(a for a, _ in rounds)
+    gateway_load = median(b for _, b in rounds)
     share = median(b / a for a, b in rounds)
     return Row(name, f"{gateway_load:,.0f}/s through, {direct_load:,.0f}/s directly: {share:.0%}")
 
@@ -87,7 +89,8 @@ def measure_throughput(folder: Path, seconds: int) -> Iterator[Row]:
 
 
 def _measure_added_latency(direct: tuple[str, str], through: tuple[str, str], seconds: int) -> Row:
-    direct_load, gateway_load = run_wrk(*direct, seconds, 1), run_wrk(*through, seconds, 1)
+    direct_load = run_wrk(*direct, seconds, 1)
+    gateway_load = run_wrk(*through, seconds, 1)
     added = 1000 / gateway_load.rate - 1000 / direct_load.rate
     return Row(
         "added latency, one connection",

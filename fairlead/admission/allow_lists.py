@@ -86,7 +86,7 @@ class ClusterUseCheck:
 
     def may_use(self, user: User, cluster: str) -> bool:
         """Whether the user has the verb `use` on the cluster; an empty name stands for all clusters."""
-        target = RequestInfo("use", "", "", self.api_group, "v1", "clusters", "", "", cluster)
+        target = RequestInfo(verb="use", group=self.api_group, version="v1", resource="clusters", name=cluster)
         return user == CONTROLLER_USER or self.authorize(user, target).allowed
 
     def denial_reason(self, change: Change, registry: Registry, project: str, cluster: str) -> str:

@@ -79,7 +79,7 @@ def _set_default_namespace(change: Change, app: Object | None) -> None:
 def _require_app_use(change: Change, authorize: Authorize, api_group: str) -> None:
     """The scope of a key restricts where to deploy, which the request itself is checked for, and not what."""
     name = get_path(change.spec, "appRef.name") or ""
-    right = RequestInfo(USE, "", "", api_group, "v1", APPS, "", "", name)
+    right = RequestInfo(verb=USE, group=api_group, version="v1", resource=APPS, name=name)
     if name and not authorize(replace(change.user, scope=None), right).allowed:
         why = (
             f'User "{change.user.name}" may not use the app "{name}", or it does not exist; ask its owner for an entry '
@@ -94,7 +94,7 @@ def _require_target_update(change: Change, authorize: Authorize, api_group: str)
         if not name:
             continue
         namespace = "" if field == "cluster" else str(metadata(change.obj).get("namespace") or "")
-        right = RequestInfo(UPDATE, "", "", api_group, "v1", plural, "", namespace, name)
+        right = RequestInfo(verb=UPDATE, group=api_group, version="v1", resource=plural, namespace=namespace, name=name)
         if authorize(change.user, right).allowed:
             continue
         advice = (

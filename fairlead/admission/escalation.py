@@ -98,7 +98,7 @@ def _check_binding(change: Change, registry: Registry, authorize: Authorize, rba
 
 
 def _authorization_target(verb: str, plural: str, change: Change, name: str) -> RequestInfo:
-    return RequestInfo(verb, "", group=GROUP, version="v1", resource=plural, namespace=_namespace_of(change), name=name)
+    return RequestInfo(verb, group=GROUP, version="v1", resource=plural, namespace=_namespace_of(change), name=name)
 
 
 def _namespace_of(change: Change) -> str:
@@ -220,7 +220,15 @@ def _granted_permissions(change: Change, naming: ResourceNaming) -> Iterator[Req
 
     def target(verb: str, subresource: str = "") -> RequestInfo:
         namespace = meta.get("namespace", "") if kind.namespaced else ""
-        return RequestInfo(verb, "", "", kind.group, kind.version, kind.plural, subresource, namespace, name)
+        return RequestInfo(
+            verb=verb,
+            group=kind.group,
+            version=kind.version,
+            resource=kind.plural,
+            subresource=subresource,
+            namespace=namespace,
+            name=name,
+        )
 
     owner = change.spec.get("owner")
     if owner and owner != get_path(change.old or {}, "spec.owner") and not _is_own_account(owner, change.user):
@@ -297,12 +305,12 @@ def _strings(value: Any) -> list[str]:
 def _project_role_target(role: str, namespace: str, api_group: str) -> RequestInfo:
     """The request for which the requester must be authorized to grant a project role."""
     if role == "admin":
-        return RequestInfo(ANY, "", "", ANY, ANY, ANY, "", namespace)
+        return RequestInfo(verb=ANY, group=ANY, version=ANY, resource=ANY, namespace=namespace)
     if role == "user":
-        return RequestInfo("create", "", "", api_group, "v1", WORKSPACES, "", namespace)
+        return RequestInfo(verb="create", group=api_group, version="v1", resource=WORKSPACES, namespace=namespace)
     if role == "viewer":
-        return RequestInfo("list", "", "", api_group, "v1", WORKSPACES, "", namespace)
-    return RequestInfo("bind", "", "", GROUP, "v1", "clusterroles", "", namespace, role)
+        return RequestInfo(verb="list", group=api_group, version="v1", resource=WORKSPACES, namespace=namespace)
+    return RequestInfo(verb="bind", group=GROUP, version="v1", resource="clusterroles", namespace=namespace, name=role)
 
 
 def _grant_denied_error(change: Change, permission: RequestInfo) -> Forbidden:

@@ -103,7 +103,7 @@ def _text(obj: Object, field: str) -> str | None:
 
 def _may_act_as(user: User, owner: str, authorize: Authorize) -> bool:
     resource = "groups" if owner.startswith(TEAM_GROUP_PREFIX) else "users"
-    return authorize(user, RequestInfo("impersonate", "", version="v1", resource=resource, name=owner)).allowed
+    return authorize(user, RequestInfo("impersonate", version="v1", resource=resource, name=owner)).allowed
 
 
 def _describe(owner: str) -> str:

@@ -97,7 +97,14 @@ def _project_allows(change: Change, registry: Registry, api_group: str, prefix: 
 def _require_restricted(change: Change, authorize: Authorize) -> None:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
     # Without a name: owners have every permission on their own object, and must not get this one from that.
-    right = RequestInfo("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED_SUBRESOURCE, namespace)
+    right = RequestInfo(
+        verb="create",
+        group=kind.group,
+        version=kind.version,
+        resource=kind.plural,
+        subresource=RESTRICTED_SUBRESOURCE,
+        namespace=namespace,
+    )
     if not authorize(change.user, right).allowed:
         rest = " and leave spec.template out" if get_path(change.obj, "spec.template") else ""
         why = (
@@ -179,7 +186,14 @@ def _role_denied_error(change: Change, role: str, roles: Collection[str]) -> For
 def _may_create_restricted(change: Change, authorize: Authorize) -> bool:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
     # Without a name: owners have every permission on their own object, and must not get this one from that.
-    right = RequestInfo("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED_SUBRESOURCE, namespace)
+    right = RequestInfo(
+        verb="create",
+        group=kind.group,
+        version=kind.version,
+        resource=kind.plural,
+        subresource=RESTRICTED_SUBRESOURCE,
+        namespace=namespace,
+    )
     return authorize(change.user, right).allowed
 
 
@@ -210,7 +224,7 @@ def check_abandon(authorize: Authorize, api_group: str) -> Rule:
         if (not isinstance(cluster, str) or not cluster) and get_path(change.obj, "spec.config.secretName"):
             return  # imported: it runs in no cluster of this server
         cluster = cluster if isinstance(cluster, str) else ""
-        target = RequestInfo("update", "", "", api_group, "v1", "clusters", "", "", cluster)
+        target = RequestInfo(verb="update", group=api_group, version="v1", resource="clusters", name=cluster)
         if not authorize(change.user, target).allowed:
             where = f'the cluster "{cluster}"' if cluster else "clusters"
             why = (

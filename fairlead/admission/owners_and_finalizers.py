@@ -74,11 +74,11 @@ def _deletion_target(reference: Object, change: Change, kinds: tuple[Kind, ...])
     group, _, version = api_version.rpartition("/")
     kind = next((each for each in kinds if (each.api_version, each.name) == (api_version, reference.get("kind"))), None)
     if kind is None:
-        return RequestInfo("delete", "", group=group, version=version, resource="*", name="*")
+        return RequestInfo("delete", group=group, version=version, resource="*", name="*")
     namespace = metadata(change.obj).get("namespace", "") if kind.namespaced else ""
     if (kind.group, kind.plural) == NAMESPACE_RESOURCE:
         namespace = name  # as in the path of a request for a namespace
-    return RequestInfo("delete", "", group=group, version=version, resource=kind.plural, namespace=namespace, name=name)
+    return RequestInfo("delete", group=group, version=version, resource=kind.plural, namespace=namespace, name=name)
 
 
 def _block_denied_problem(reference: Object, user: User, decision: Decision) -> Problem:
@@ -196,7 +196,9 @@ def _check_owners(change: Change, authorize: Authorize, protected: ProtectedObje
     namespace = str(meta.get("namespace") or "")
     if (kind.group, kind.plural) == NAMESPACE_RESOURCE:
         namespace = name  # as in the path of a request for a namespace
-    target = RequestInfo("delete", "", "", kind.group, kind.version, kind.plural, "", namespace, name)
+    target = RequestInfo(
+        verb="delete", group=kind.group, version=kind.version, resource=kind.plural, namespace=namespace, name=name
+    )
     if not authorize(change.user, target).allowed:
         why = (
             f'User "{change.user.name}" may not delete it, and changing its ownerReferences needs that permission; '

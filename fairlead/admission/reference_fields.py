@@ -92,12 +92,12 @@ def project_references(change: Change, subject: Subject) -> Iterator[Reference]:
         if isinstance(role, str) and role and role not in roles:
             effect = "the member has no permissions until it exists"
             yield Reference(
-                f"{path}.clusterRole",
-                RBAC_GROUP,
-                "clusterroles",
-                "project role or ClusterRole",
-                role,
-                effect,
+                path=f"{path}.clusterRole",
+                group=RBAC_GROUP,
+                plural="clusterroles",
+                noun="project role or ClusterRole",
+                name=role,
+                effect=effect,
                 builtin=PROJECT_ROLES,
             )
     yield from _allow_list_references(change, subject)
@@ -111,12 +111,12 @@ def _allow_list_references(change: Change, subject: Subject) -> Iterator[Referen
             if _is_name(name) and name not in before:
                 effect = "the entry allows nothing until it exists"
                 yield Reference(
-                    f"spec.{field}[{index}].name",
-                    subject.api_group,
-                    plural,
-                    noun,
-                    name,
-                    effect,
+                    path=f"spec.{field}[{index}].name",
+                    group=subject.api_group,
+                    plural=plural,
+                    noun=noun,
+                    name=name,
+                    effect=effect,
                     verbs=("get", "use"),
                 )
     known = {
@@ -127,7 +127,9 @@ def _allow_list_references(change: Change, subject: Subject) -> Iterator[Referen
         name = entry.get("name")
         if _is_name(name) and kind in _TEMPLATE_KINDS and (kind, name) not in known:
             path, effect = f"spec.allowedTemplates[{index}].name", "the entry allows nothing until it exists"
-            yield Reference(path, subject.api_group, _TEMPLATE_KINDS[kind], kind, name, effect)
+            yield Reference(
+                path=path, group=subject.api_group, plural=_TEMPLATE_KINDS[kind], noun=kind, name=name, effect=effect
+            )
 
 
 def team_references(change: Change, subject: Subject) -> Iterator[Reference]:
@@ -146,7 +148,9 @@ def instance_cluster_references(change: Change, subject: Subject) -> Iterator[Re
     else:
         effect = "nothing is deployed until it is connected"
     path, verbs = "spec.clusterRef.cluster", ("get", "use")
-    yield Reference(path, subject.api_group, "clusters", "cluster", name, effect, verbs=verbs)
+    yield Reference(
+        path=path, group=subject.api_group, plural="clusters", noun="cluster", name=name, effect=effect, verbs=verbs
+    )
 
 
 def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference]:
@@ -159,12 +163,12 @@ def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference
         for index, entry in _entries(scope, field):
             if _is_name(name := entry.get("cluster")):
                 yield Reference(
-                    f"spec.scope.{field}[{index}].cluster",
-                    subject.api_group,
-                    "clusters",
-                    "cluster",
-                    name,
-                    _SCOPE_EFFECT,
+                    path=f"spec.scope.{field}[{index}].cluster",
+                    group=subject.api_group,
+                    plural="clusters",
+                    noun="cluster",
+                    name=name,
+                    effect=_SCOPE_EFFECT,
                     must_be_readable=True,
                     verbs=("get", "use"),
                 )
@@ -173,7 +177,15 @@ def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference
 
 def _scope_project(path: str, name: Any, subject: Subject) -> Iterator[Reference]:
     if _is_name(name):
-        yield Reference(path, subject.api_group, "projects", "project", name, _SCOPE_EFFECT, must_be_readable=True)
+        yield Reference(
+            path=path,
+            group=subject.api_group,
+            plural="projects",
+            noun="project",
+            name=name,
+            effect=_SCOPE_EFFECT,
+            must_be_readable=True,
+        )
 
 
 def _scope_instances(scope: Any, subject: Subject) -> Iterator[Reference]:
@@ -190,12 +202,12 @@ def _scope_instances(scope: Any, subject: Subject) -> Iterator[Reference]:
                 yield from _scope_project(f"spec.scope.{field}[{index}].project", project, subject)
             elif _is_name(project) and _is_name(name):
                 yield Reference(
-                    f"spec.scope.{field}[{index}].{name_field}",
-                    subject.api_group,
-                    plural,
-                    f'{noun} in the project "{project}" called',
-                    name,
-                    _SCOPE_EFFECT,
+                    path=f"spec.scope.{field}[{index}].{name_field}",
+                    group=subject.api_group,
+                    plural=plural,
+                    noun=f'{noun} in the project "{project}" called',
+                    name=name,
+                    effect=_SCOPE_EFFECT,
                     namespace=f"{subject.namespace_prefix}{project}",
                     must_be_readable=True,
                     verbs=("get", "use"),
@@ -206,7 +218,9 @@ def _principals(path: str, kind: str, names: Iterable[Any], subject: Subject, ef
     """References to users or teams. A name with a colon is that of a service account or component, not of an object."""
     for name in names:
         if _is_name(name) and ":" not in name and kind in _PRINCIPALS:
-            yield Reference(path, subject.api_group, _PRINCIPALS[kind], kind, name, effect)
+            yield Reference(
+                path=path, group=subject.api_group, plural=_PRINCIPALS[kind], noun=kind, name=name, effect=effect
+            )
 
 
 def _is_name(value: Any) -> TypeGuard[str]:

@@ -79,7 +79,12 @@ def _may_read(reference: Reference, name: str, user: User, authorize: Authorize)
         authorize(
             user,
             RequestInfo(
-                verb, "", "", reference.group, "v1", reference.plural, namespace=reference.namespace, name=name
+                verb=verb,
+                group=reference.group,
+                version="v1",
+                resource=reference.plural,
+                namespace=reference.namespace,
+                name=name,
             ),
         ).allowed
         for verb in reference.verbs

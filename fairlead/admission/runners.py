@@ -42,7 +42,7 @@ def protect_runner_endpoint(authorize: Authorize, api_group: str) -> Rule:
         wanted = _target(change.new)
         if not wanted[1] or wanted == _target(change.old):
             return
-        right = RequestInfo("create", "", "", api_group, "v1", "clusters", "", "", "")
+        right = RequestInfo(verb="create", group=api_group, version="v1", resource="clusters")
         if not authorize(change.user, right).allowed:
             why = (
                 f'User "{change.user.name}" may not create clusters, and spec.endpoint with spec.endpointFingerprint '

@@ -210,7 +210,14 @@ def _writer_name(user: User) -> str:
 def _use_target(change: Change, reference: SecretReference) -> RequestInfo:
     own = str(metadata(change.obj).get("namespace") or "")
     namespace = reference.namespace if reference.plural == SHARED_SECRETS else own
-    return RequestInfo("use", "", "", change.kind.group, "v1", reference.plural, "", namespace, reference.name)
+    return RequestInfo(
+        verb="use",
+        group=change.kind.group,
+        version="v1",
+        resource=reference.plural,
+        namespace=namespace,
+        name=reference.name,
+    )
 
 
 def _describe(target: RequestInfo) -> str:

@@ -57,7 +57,7 @@ def _require_secret(change: Change, namespace: str, authorize: Authorize) -> str
     is_unchanged = config == get_path(change.old or {}, "spec.config")
     if change.user == CONTROLLER_USER or not isinstance(name, str) or not name or is_unchanged:
         return ""
-    target = RequestInfo("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
+    target = RequestInfo("get", group="", version="v1", resource="secrets", namespace=namespace, name=name)
     if not authorize(change.user, target).allowed:
         why = (
             f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '

@@ -69,7 +69,7 @@ def _check(change: Change, authorize: Authorize, app: str) -> None:
             "parameter for the whole name"
         )
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-    right = RequestInfo(USE, "", "", change.kind.group, "v1", APPS, "", "", app)
+    right = RequestInfo(verb=USE, group=change.kind.group, version="v1", resource=APPS, name=app)
     if app and not authorize(replace(change.user, scope=None), right).allowed:
         why = (
             f'User "{change.user.name}" may not use the app "{app}", or it does not exist, and adding or changing it '

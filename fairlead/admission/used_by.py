@@ -14,7 +14,10 @@ def describe_users(keys: list[Key], user: User, authorize: Authorize) -> str:
     for group, plural, namespace, name in keys:
         if len(named) == MAX_NAMED_INSTANCES:
             break
-        if authorize(user, RequestInfo("get", "", "", group, "v1", plural, "", namespace, name)).allowed:
+        if authorize(
+            user,
+            RequestInfo(verb="get", group=group, version="v1", resource=plural, namespace=namespace, name=name),
+        ).allowed:
             named.append(f"{namespace}/{name}")
     others = len(keys) - len(named)
     plural = keys[0][1]

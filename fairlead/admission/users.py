@@ -109,14 +109,12 @@ def _is_self(change: Change) -> bool:
 
 def _impersonation_target(change: Change) -> RequestInfo:
     """As in Kubernetes, the permission is on `users` in the core group, although no such objects exist there."""
-    return RequestInfo("impersonate", "", version="v1", resource="users", name=name_of(change.obj))
+    return RequestInfo("impersonate", version="v1", resource="users", name=name_of(change.obj))
 
 
 def _bind_target(change: Change) -> RequestInfo:
     kind = change.kind
-    return RequestInfo(
-        "bind", "", group=kind.group, version=kind.version, resource=kind.plural, name=name_of(change.obj)
-    )
+    return RequestInfo("bind", group=kind.group, version=kind.version, resource=kind.plural, name=name_of(change.obj))
 
 
 def _require_remaining_admin(change: Change, registry: Registry) -> None:
@@ -222,7 +220,7 @@ def protect_password_secret(authorize: Authorize, is_admin_user: Callable[[str],
         owner = name_of(change.obj).removesuffix(PASSWORD_SECRET_SUFFIX)
         if change.user.is_unscoped_admin:
             return
-        acting = RequestInfo("impersonate", "", version="v1", resource="users", name=owner)
+        acting = RequestInfo("impersonate", version="v1", resource="users", name=owner)
         if is_admin_user(owner) or not authorize(change.user, acting).allowed:
             raise _password_secret_error(change, owner)
 

@@ -133,16 +133,21 @@ class AgentConfig:
             raise InvalidAgentConfig(f"clusterIdentityPrefix {wrong}")
         identities = config.identities
         return AgentConfig(
-            config.cluster,
-            config.clusterUID,
-            config.issuer,
-            config.jwks,
-            _scope_names(config.apiGroup, config.projectNamespacePrefix),
-            frozenset(config.allowed),
-            {(each.project, each.name): SpaceState(each.namespace, frozenset(each.allowed)) for each in config.spaces},
-            {each.uid: UserState(each.generation, frozenset(cluster_groups(each.groups))) for each in identities.users},
-            frozenset(each.uid for each in identities.teams),
-            ClusterIdentityMapper(config.clusterIdentityPrefix),
+            cluster=config.cluster,
+            cluster_uid=config.clusterUID,
+            issuer=config.issuer,
+            jwks=config.jwks,
+            scope_names=_scope_names(config.apiGroup, config.projectNamespacePrefix),
+            allowed_uids=frozenset(config.allowed),
+            spaces={
+                (each.project, each.name): SpaceState(each.namespace, frozenset(each.allowed)) for each in config.spaces
+            },
+            users={
+                each.uid: UserState(each.generation, frozenset(cluster_groups(each.groups)))
+                for each in identities.users
+            },
+            teams=frozenset(each.uid for each in identities.teams),
+            cluster_names=ClusterIdentityMapper(config.clusterIdentityPrefix),
         )
 
 

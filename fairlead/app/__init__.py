@@ -205,19 +205,19 @@ async def run(
         cluster_services = build_cluster_services(settings, registry, port, hub)
         limiter = build_memory_limiter(settings, worker_count)
         deps = HandlerDependencies(
-            audit,
-            store,
-            cluster_services,
-            hub,
-            base_url,
-            commits,
-            Watchdog(),
-            limiter,
-            coordinator,
-            ServedCertificate(),
-            lambda: election.is_leader,
-            host.reviews,
-            drain,
+            audit=audit,
+            store=store,
+            clusters=cluster_services,
+            hub=hub,
+            base_url=base_url,
+            commit_seconds=commits,
+            watchdog=Watchdog(),
+            memory_limiter=limiter,
+            coordinator=coordinator,
+            certificate=ServedCertificate(),
+            is_leader=lambda: election.is_leader,
+            host_reviews=host.reviews,
+            drain=drain,
         )
         app = AsgiApp(build_handler(settings, registry, auth, deps), settings.body_limit, limiter, tls_ports.origins())
         async with (

@@ -96,12 +96,12 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
         await config_cache.refresh()
         endpoint = DirectEndpoint(
             EndpointDependencies(
-                config_cache,
-                DirectTokenAuthenticator(clock),
-                reports,
-                local_cluster,
-                parse_api_path,
-                audit.require_auditable,
+                config_cache=config_cache,
+                authenticator=DirectTokenAuthenticator(clock),
+                reports=reports,
+                cluster=local_cluster,
+                route=parse_api_path,
+                require_auditable=audit.require_auditable,
             )
         )
         async with (

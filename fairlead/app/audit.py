@@ -45,7 +45,14 @@ async def open_audit_log(
     logs, disk = _open_logs(settings, clock, workers)
     audit = AuditStage(policy, logs, catalog, clock, MANAGEMENT_PATH)
     try:
-        yield AuditLog(audit, logs, AgentReports(logs.agents, clock), disk, clock, _build_reader(disk))
+        yield AuditLog(
+            stage=audit,
+            logs=logs,
+            reports=AgentReports(logs.agents, clock),
+            disk_budget=disk,
+            clock=clock,
+            reader=_build_reader(disk),
+        )
     finally:
         audit.finish()
         for writer in logs.writers:

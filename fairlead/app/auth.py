@@ -114,20 +114,20 @@ def build_auth(
     admin_users = AdminUserCheck(group, view, sign_on)
     dynamic_config = DynamicConfig(settings, view)
     return Auth(
-        pepper,
-        principals,
-        keys,
-        last_used,
-        rbac,
-        members,
-        authorizer,
-        admin_users,
-        entry,
-        authenticators,
-        dynamic_config,
-        ownership,
-        sign_on,
-        OtherAdminAccess(view, group, principals, dynamic_config.is_password_login_enabled),
+        pepper=pepper,
+        principals=principals,
+        access_keys=keys,
+        last_used=last_used,
+        rbac=rbac,
+        project_members=members,
+        authorizer=authorizer,
+        is_admin_user=admin_users,
+        matching_entry=entry,
+        authenticators=authenticators,
+        dynamic_config=dynamic_config,
+        ownership=ownership,
+        sign_on=sign_on,
+        other_admin_access=OtherAdminAccess(view, group, principals, dynamic_config.is_password_login_enabled),
     )
 
 

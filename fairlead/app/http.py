@@ -132,8 +132,23 @@ class PasswordLoginServices:
         passwords = PasswordStore(registry, group, hasher, logins)
         is_enabled, console = run_time.is_password_login_enabled, settings.console == ON
         self.sign_on = build_sign_on(settings, registry, auth, logins, base_url)
-        self.login = LoginHandlers(passwords, logins, throttle, is_enabled, settings.public_url, console, self.sign_on)
-        self.profiles = ProfileHandler(registry, group, passwords, throttle, auth.authorize, auth.is_admin_user)
+        self.login = LoginHandlers(
+            passwords=passwords,
+            sessions=logins,
+            throttle=throttle,
+            is_enabled=is_enabled,
+            public_url=settings.public_url,
+            cli_login=console,
+            sign_on=self.sign_on,
+        )
+        self.profiles = ProfileHandler(
+            registry=registry,
+            api_group=group,
+            passwords=passwords,
+            throttle=throttle,
+            authorize=auth.authorize,
+            is_admin_user=auth.is_admin_user,
+        )
 
     def endpoints(self) -> Mapping[tuple[str, str], Handler]:
         return {**self.login.endpoints(), **self.sign_on.endpoints()}
@@ -238,7 +253,12 @@ def _build_workspace_handlers(
 ) -> Mapping[ActionPath, ActionHandler]:
     authority = SshAuthority(registry, SYSTEM_NAMESPACE)
     services = WorkspaceServices(
-        registry, deps.hub, flow.streams, auth.secret_access, authority, settings.namespace_prefix
+        registry=registry,
+        hub=deps.hub,
+        streams=flow.streams,
+        secret_access=auth.secret_access,
+        authority=authority,
+        namespace_prefix=settings.namespace_prefix,
     )
     return workspace_handlers(settings.api_group, services)
 
@@ -316,14 +336,14 @@ def _build_action_handlers(
     whoami = WhoAmI(registry, group, auth.access_keys.user_of_key, InstallationInfo(_installation_id(registry), prefix))
     rbac, principals, keys = auth.rbac, auth.principals, auth.access_keys
     sources = ReviewSources(
-        registry.catalog,
-        auth.authorizer,
-        rbac.list_rules,
-        principals.find_user,
-        keys.user_of_key,
-        whoami.get_visible_key,
-        auth.matching_entry,
-        auth.project_members.is_member,
+        catalog=registry.catalog,
+        authorizer=auth.authorizer,
+        list_rules=rbac.list_rules,
+        find_user=principals.find_user,
+        user_for_key=keys.user_of_key,
+        check_key_visible=whoami.get_visible_key,
+        matching_entry=auth.matching_entry,
+        is_project_member=auth.project_members.is_member,
     )
     return {
         **whoami_handlers(group, whoami, TokenReviewer(auth.authenticators)),

@@ -10,7 +10,7 @@ from fairlead.registry.storage_usage import StorageUsage, StoredUsage
 from fairlead.settings import Settings
 from fairlead.storage.view.view import View
 
-_EVERYTHING = RequestInfo("*", "", group="*", version="*", resource="*")
+_EVERYTHING = RequestInfo("*", group="*", version="*", resource="*")
 _COMPONENT_GROUPS = frozenset({RUNNER_COMPONENT.group, AGENT.group})
 
 

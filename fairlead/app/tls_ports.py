@@ -44,12 +44,12 @@ def request_header_config(settings: Settings) -> RequestHeaderConfig | None:
     if settings.requestheader_client_ca is None:
         return None
     return RequestHeaderConfig(
-        frozenset(settings.requestheader_allowed_names),
-        _lower(settings.requestheader_username_headers),
-        _lower(settings.requestheader_group_headers),
-        _lower(settings.requestheader_extra_headers_prefix),
-        _lower(settings.requestheader_uid_headers),
-        settings.requestheader_link_users == ON,
+        allowed_names=frozenset(settings.requestheader_allowed_names),
+        username_headers=_lower(settings.requestheader_username_headers),
+        group_headers=_lower(settings.requestheader_group_headers),
+        extra_prefixes=_lower(settings.requestheader_extra_headers_prefix),
+        uid_headers=_lower(settings.requestheader_uid_headers),
+        links_users=settings.requestheader_link_users == ON,
     )
 
 
@@ -91,7 +91,14 @@ class TlsPorts:
             openers: list[PortOpener] = []
             for number, source, options in configured_ports(settings, self.host):
                 counters = PortCounters(options.purpose.replace(" ", "-"), served)
-                opener = PortOpener(options, backend, certificates, source, openers, counters)
+                opener = PortOpener(
+                    options=options,
+                    backend=backend,
+                    certificates=certificates,
+                    source=source,
+                    openers=openers,
+                    counters=counters,
+                )
                 openers.append(opener)
                 await stack.enter_async_context(self._run(opener, number))
             # Stopped first: it closes idle connections, and the relays end with those of the HTTP server.

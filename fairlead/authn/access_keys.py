@@ -112,7 +112,16 @@ class Credential:
         value = get_path(key, "spec.key") or ""
         previous = tuple(_previous_digests(key, clock))
         parent = get_path(key, "spec.parent") if get_path(key, "spec.type") in SERVER_ISSUED_TYPES else None
-        return Credential(key, value, previous, end, expired, off, is_sso_login(key), parent or "")
+        return Credential(
+            key=key,
+            current_digest=value,
+            previous_digests=previous,
+            expiry=end,
+            is_expired=expired,
+            is_disabled=off,
+            is_sso_login=is_sso_login(key),
+            parent=parent or "",
+        )
 
     @property
     def is_cli_login(self) -> bool:

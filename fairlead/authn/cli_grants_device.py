@@ -81,12 +81,12 @@ class DeviceRequests:
         secret = new_secret()
         code = new_user_code()
         request = DeviceRequest(
-            self._values.device_name(code),
-            self._values.device_secret_digest(secret),
-            machine,
-            client_network(client),
-            now,
-            now + timedelta(seconds=REQUEST_SECONDS),
+            name=self._values.device_name(code),
+            secret_digest=self._values.device_secret_digest(secret),
+            machine=machine,
+            address=client_network(client),
+            requested_at=now,
+            expires_at=now + timedelta(seconds=REQUEST_SECONDS),
         )
         for _ in range(MAX_ATTEMPTS):
             with translate_storage_errors():

@@ -54,12 +54,12 @@ def parse_host_config(
             "--requestheader-username-headers=X-Remote-User"
         )
     config = RequestHeaderConfig(
-        frozenset(names),
-        users,
-        _read_headers(data, "requestheader-group-headers"),
-        _read_headers(data, "requestheader-extra-headers-prefix"),
-        _read_headers(data, "requestheader-uid-headers"),
-        links_users,
+        allowed_names=frozenset(names),
+        username_headers=users,
+        group_headers=_read_headers(data, "requestheader-group-headers"),
+        extra_prefixes=_read_headers(data, "requestheader-extra-headers-prefix"),
+        uid_headers=_read_headers(data, "requestheader-uid-headers"),
+        links_users=links_users,
     )
     return HostRequestHeaders(authorities, config)
 

@@ -94,7 +94,9 @@ class ServiceAccountTokenIssuer:
             return AccountToken(account, key, seconds, requested, now)
         created = await self._keys.create(self._build_key(key, account, seconds, delegator), "", server_write_options())
         value = get_path(orjson.loads(created), "spec.key")
-        return AccountToken(account, key, seconds, requested, now, value)
+        return AccountToken(
+            account=account, key=key, seconds=seconds, requested_seconds=requested, issued_at=now, value=value
+        )
 
     def _validate_request(self, name: str, request: Object, spec: Object) -> None:
         reference = spec.get("boundObjectRef")

@@ -74,7 +74,15 @@ async def reachable_clusters(
 
 
 def _use_target(kind: Kind, namespace: str, name: str) -> RequestInfo:
-    return RequestInfo("use", "", MANAGEMENT, kind.group, kind.version, kind.plural, namespace=namespace, name=name)
+    return RequestInfo(
+        verb="use",
+        root=MANAGEMENT,
+        group=kind.group,
+        version=kind.version,
+        resource=kind.plural,
+        namespace=namespace,
+        name=name,
+    )
 
 
 TOKEN_ID_BYTES = 16

@@ -197,7 +197,14 @@ class WorkloadIdentity:
             if not rule.matches(claims):
                 continue
             if rule.allows_pull_requests or not is_pull_request_run(claims):
-                return Grant(rule, url, claims.subject, claims.token_id, claims.expires_at, _run_id(claims))
+                return Grant(
+                    rule=rule,
+                    source=url,
+                    subject=claims.subject,
+                    token_id=claims.token_id,
+                    expires_at=claims.expires_at,
+                    run=_run_id(claims),
+                )
             is_pull_request = True
         if failure is not None and not verified:
             raise failure
@@ -222,7 +229,14 @@ class WorkloadIdentity:
                 bound = claims.get("kubernetes.io")
                 pod = get_path(bound, "pod.name") if isinstance(bound, dict) else ""
                 source = f"cluster:{uid}"
-                return Grant(rule, source, claims.subject, claims.token_id, claims.expires_at, _clip(pod))
+                return Grant(
+                    rule=rule,
+                    source=source,
+                    subject=claims.subject,
+                    token_id=claims.token_id,
+                    expires_at=claims.expires_at,
+                    run=_clip(pod),
+                )
         raise ExchangeRejected(ExchangeReason.NO_RULE, "the service account was recreated since it was trusted")
 
     async def _review(self, cluster: str, token: str, audience: str, subject: str) -> str:

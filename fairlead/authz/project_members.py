@@ -64,7 +64,7 @@ class ProjectMemberAuthorizer:
 
     def is_member(self, user: User, namespace: str) -> bool:
         """Whether the user has a role in the project of the namespace."""
-        project = self._project_of(RequestInfo("get", "", namespace=namespace))
+        project = self._project_of(RequestInfo("get", namespace=namespace))
         return project is not None and bool(self._roles(project, user))
 
     def _roles(self, project: Object, user: User) -> list[str]:

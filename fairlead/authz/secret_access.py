@@ -73,7 +73,7 @@ class SecretAccess:
         user = self.find_principal(principal)
         if user is None:
             return False
-        target = RequestInfo("create", "", "", api_group, "v1", plural, "", namespace)
+        target = RequestInfo(verb="create", group=api_group, version="v1", resource=plural, namespace=namespace)
         return self.is_member(user, namespace) or self.authorize(user, target).allowed
 
 

@@ -60,7 +60,7 @@ class RequestInfo:
     """
 
     verb: str
-    path: str
+    path: str = ""
     root: str = ""
     group: str = ""
     version: str = ""

@@ -93,7 +93,9 @@ class UsePermissionCache:
 def _use_target(kind: Kind, obj: Object) -> RequestInfo:
     meta = metadata(obj)
     object_name = {"namespace": meta.get("namespace", ""), "name": meta["name"]}
-    return RequestInfo("use", "", MANAGEMENT, kind.group, kind.version, kind.plural, **object_name)
+    return RequestInfo(
+        verb="use", root=MANAGEMENT, group=kind.group, version=kind.version, resource=kind.plural, **object_name
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,13 +105,13 @@ class MigrationHandler:
             _adapt_to_project(obj, plan)
 
         return MoveRequest(
-            self._instances,
-            plan.instance,
-            plan.source_namespace,
-            plan.target_namespace,
-            must_be_active,
-            rights.require_all,
-            adapt,
+            resource=self._instances,
+            name=plan.instance,
+            source=plan.source_namespace,
+            target=plan.target_namespace,
+            required_active=must_be_active,
+            check_access=rights.require_all,
+            adapt=adapt,
         )
 
     async def _record_events(self, moved: MoveResult, plan: MigrationPlan, request: ActionRequest) -> None:

@@ -119,7 +119,7 @@ class ProjectSubresources:
     def _is_visible(self, user: User, kind: Kind, name: str, names: list[str] | None) -> bool:
         if names is not None:
             return is_allowed(names, name)
-        target = RequestInfo("get", "", "", kind.group, kind.version, kind.plural, "", "", name)
+        target = RequestInfo(verb="get", group=kind.group, version=kind.version, resource=kind.plural, name=name)
         return self._authorize(user, target).allowed
 
     def _member_names(self, project: Object, kind: str, plural: str) -> Iterator[str]:

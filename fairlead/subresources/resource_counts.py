@@ -70,7 +70,14 @@ class ResourceCounter:
 
     async def _count(self, user: User, kind: Kind, namespace: str) -> tuple[int, bool] | None:
         """The number of objects, and whether it is that of a filtered list. None if the user may not list them."""
-        target = RequestInfo("list", "", MANAGEMENT, kind.group, kind.version, kind.plural, "", namespace)
+        target = RequestInfo(
+            verb="list",
+            root=MANAGEMENT,
+            group=kind.group,
+            version=kind.version,
+            resource=kind.plural,
+            namespace=namespace,
+        )
         if self._authorizer.authorize(user, target).allowed:
             return self._registry.view.count(*kind.stored_resource, namespace), False
         found = self._authorizer.filter_for(user, target)

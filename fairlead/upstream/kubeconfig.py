@@ -223,14 +223,14 @@ def _build_endpoint(cluster: Object, user: Object, collector: _ProblemCollector)
     url: ServerUrl = collector.collect(*parse_server_url(cluster.get("server")))
     certificate, key = collector.collect(*parse_client_certificate(user))
     endpoint = ClusterEndpoint(
-        url.host,
-        url.port,
-        url.path,
-        _tls_server_name(cluster, collector) or url.host,
-        collector.collect(*parse_ca_data(cluster)),
-        collector.collect(*parse_token(user)),
-        certificate,
-        key,
+        host=url.host,
+        port=url.port,
+        base_path=url.path,
+        tls_server_name=_tls_server_name(cluster, collector) or url.host,
+        ca_data=collector.collect(*parse_ca_data(cluster)),
+        token=collector.collect(*parse_token(user)),
+        client_certificate=certificate,
+        client_key=key,
     )
     # A problem with a credential field already has its own advice.
     if not endpoint.token and not endpoint.client_certificate and not collector.problems:

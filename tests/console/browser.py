@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from urllib.parse import urljoin
 
 from tests.console.devtools import DevTools, DevToolsError, Params, running_chromium
-from tests.console.elements import SELECT_OPTION, Elements, JavaScriptError, Role, Target
+from tests.console.elements import SELECT_OPTION, CoveredError, Elements, JavaScriptError, Role, Target
 from tests.console.keys import describe_key
 from tests.console.page_events import PageEvents, Request, load_observer
 
@@ -34,7 +34,8 @@ WAIT_SECONDS = 30.0
 MAX_LOADS, NETWORK_CHANGED = 5, "net::ERR_NETWORK_CHANGED"
 """Chromium fails all requests when a network interface appears, and other tests start containers."""
 POLL_SECONDS = 0.03
-REPLACED_ATTEMPTS = 5
+SETTLING_SECONDS = 5.0
+"""How long a page may take until an element that is there can be clicked on."""
 DEFAULT_SIZE = (1280, 800)
 SET_VISIBILITY = """(() => {
   Object.defineProperty(document, "visibilityState", { configurable: true, value: %s });
@@ -238,16 +239,19 @@ class Page:
     # --- mouse and keyboard
 
     def click(self, target: Target) -> None:
-        """Scrolls to the element and clicks on its centre. Fails if something else covers it. A page may replace the
-        element in between: then it is found again."""
-        for _ in range(REPLACED_ATTEMPTS):
+        """Scrolls to the element and clicks on its centre. A page may replace the element in between, or move it while it
+        loads: then it is found again. Fails if something else covers it for longer."""
+        deadline = time.monotonic() + SETTLING_SECONDS
+        while True:
             try:
                 self._click(self._find(target), str(target))
                 return
-            except DevToolsError as error:
-                if "detached" not in str(error):
+            except CoveredError:
+                if time.monotonic() > deadline:
                     raise
-        self._click(self._find(target), str(target))
+            except DevToolsError as error:
+                if "detached" not in str(error) or time.monotonic() > deadline:
+                    raise
 
     def _click(self, element: str, description: str) -> None:
         x, y = self.elements.centre(element, description)

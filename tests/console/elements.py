@@ -29,6 +29,10 @@ IS_REACHED = """function (x, y) {
 }"""
 
 
+class CoveredError(AssertionError):
+    """Another element is in front of the one to click on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Role:
     """An element by its ARIA role, and by its accessible name or a part of it."""
@@ -119,7 +123,8 @@ class Elements:
         assert quads, f"{description} is not visible"
         x, y = sum(quads[0][0::2]) / 4, sum(quads[0][1::2]) / 4
         cover = self.call(element, IS_REACHED, x, y)
-        assert not cover, f"{description} is covered by {cover}"
+        if cover:
+            raise CoveredError(f"{description} is covered by {cover}")
         return x, y
 
     def _find_by_selector(self, selector: str) -> Iterator[str]:

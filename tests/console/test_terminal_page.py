@@ -71,6 +71,11 @@ def wait_for_line(page: Page, text: str) -> None:
     page.wait_until(lambda: text in "\n".join(page.texts(".terminal-line")), f"the terminal shows {text!r}")
 
 
+def is_prompt_last(page: Page) -> bool:
+    lines = [line.strip() for line in page.texts(".terminal-line")]
+    return [line for line in lines if line][-1] == "ready>"
+
+
 def test_a_shell_in_a_workspace_gets_keys_and_the_size_and_says_how_it_ended(page: Page) -> None:
     page.eval(shell("PS1='ready> ' exec sh"))
     wait_for_line(page, "ready>")
@@ -83,9 +88,13 @@ def test_a_shell_in_a_workspace_gets_keys_and_the_size_and_says_how_it_ended(pag
     page.type(f"until stty size | grep '{smaller}'; do sleep 0.1; done; echo and$((1+1))\n")
     wait_for_line(page, "and2")
     page.type("cat\n")
-    page.type("abc")
+    page.type("abc\n")
+    # Echoed by the terminal, and then written by cat: before that, the signal could reach the shell instead.
+    page.wait_until(lambda: "\n".join(page.texts(".terminal-line")).count("abc") == 2, "cat runs")
     page.press("Control+c")
-    page.type("echo interrupted$((1+1))\n")  # what is typed before the signal has arrived is discarded
+    # What is typed before the signal has arrived is discarded.
+    page.wait_until(lambda: is_prompt_last(page), "the shell asks again")
+    page.type("echo interrupted$((1+1))\n")
     wait_for_line(page, "interrupted2")
     page.type("exit 5\n")
     page.wait_for_text("The session has ended with exit code 5.")

@@ -224,7 +224,7 @@ def test_a_stopped_server_ends_its_watches_and_leaves_no_process(server: Server,
 
 def test_a_worker_whose_event_loop_is_stuck_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     patched = (
-        "import fairlead.app.workers.slots as slots; slots.STUCK_CHECKS = 3; from fairlead.cli import main; main()"
+        "import fairlead.app.workers.slots as slots; slots.STUCK_CHECKS = 8; from fairlead.cli import main; main()"
     )
 
     def command(folder: Path, *arguments: str, module: str) -> list[str]:

@@ -115,12 +115,12 @@ def read_sign_on(settings: Object) -> SignOnConfig:
     for index, rule in enumerate(sent, start=1):
         claim = rule.get("claim") or ""
         read = MappingRule(
-            rule.get("id") or f"rule-{index}",
-            rule["connector"],
-            "" if claim == groups_claims.get(rule["connector"]) else claim,
-            rule["value"],
-            tuple(rule.get("teams") or ()),
-            tuple(rule.get("groups") or ()),
+            id=rule.get("id") or f"rule-{index}",
+            connector=rule["connector"],
+            claim="" if claim == groups_claims.get(rule["connector"]) else claim,
+            value=rule["value"],
+            teams=tuple(rule.get("teams") or ()),
+            groups=tuple(rule.get("groups") or ()),
         )
         rules.setdefault(read.connector, []).append(read)
     connectors = {

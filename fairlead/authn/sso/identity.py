@@ -70,14 +70,14 @@ def read_identity(connector: Connector, claims: Claims, userinfo: Claims | None,
     names = connector.claims
     email, is_verified = _read_email(documents, names.email)
     return Identity(
-        connector.issuer,
-        _read_subject(claims),
-        _read_text(documents, names.username),
-        _read_text(documents, names.name),
-        email,
-        is_verified,
-        _read_groups(documents, names.groups),
-        {name: values for name in compared if (values := _read_values(documents, name))},
+        issuer=connector.issuer,
+        subject=_read_subject(claims),
+        username=_read_text(documents, names.username),
+        display_name=_read_text(documents, names.name),
+        email=email,
+        is_email_verified=is_verified,
+        groups=_read_groups(documents, names.groups),
+        claims={name: values for name in compared if (values := _read_values(documents, name))},
     )
 
 

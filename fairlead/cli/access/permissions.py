@@ -117,12 +117,12 @@ def who_can(options: WhoCanOptions) -> None:
     """
     is_path = options.resource.startswith("/")
     query = PermissionQuery(
-        options.verb,
-        None if is_path else options.resource,
-        options.name,
-        options.namespace,
-        options.project,
-        options.resource if is_path else None,
+        verb=options.verb,
+        resource=None if is_path else options.resource,
+        name=options.name,
+        namespace=options.namespace,
+        project=options.project,
+        path=options.resource if is_path else None,
     )
     with open_session(options.context) as session:
         resolved = resolve_query(session, query)
@@ -211,7 +211,14 @@ def explain(options: ExplainOptions) -> None:
     Exits with 0 for yes and 1 for no, like `kubectl auth can-i`.
     """
     target = options.target
-    query = PermissionQuery(options.verb, options.resource, target.name, target.namespace, target.project, options.path)
+    query = PermissionQuery(
+        verb=options.verb,
+        resource=options.resource,
+        name=target.name,
+        namespace=target.namespace,
+        project=target.project,
+        path=options.path,
+    )
     with open_session(options.context) as session:
         resolved = resolve_query(session, query)
         status = review_access(session, options.key, resolved)

@@ -48,12 +48,12 @@ def _members_cell(team: Object) -> str:
 
 
 RESOURCE = Resource(
-    TEAMS,
-    "Team",
-    "team",
-    ("NAME", "DISPLAY NAME", "STATE", "AGE", "MEMBERS"),
-    _table_row,
-    "no teams; create one with `fairlead team create`",
+    plural=TEAMS,
+    kind="Team",
+    noun="team",
+    columns=("NAME", "DISPLAY NAME", "STATE", "AGE", "MEMBERS"),
+    row=_table_row,
+    empty_message="no teams; create one with `fairlead team create`",
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the team.", autocompletion=complete_names(TEAMS))]

@@ -46,12 +46,12 @@ def _table_row(user: Object, now: datetime) -> Sequence[str]:
 
 
 RESOURCE = Resource(
-    USERS,
-    "User",
-    "user",
-    ("NAME", "DISPLAY NAME", "EMAIL", "TEAMS", "GROUPS", "STATE", "AGE"),
-    _table_row,
-    "no users",
+    plural=USERS,
+    kind="User",
+    noun="user",
+    columns=("NAME", "DISPLAY NAME", "EMAIL", "TEAMS", "GROUPS", "STATE", "AGE"),
+    row=_table_row,
+    empty_message="no users",
 )
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=complete_names(USERS))]

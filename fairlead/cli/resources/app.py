@@ -77,7 +77,14 @@ def _parameter_rows(app: Object) -> Iterator[tuple[str, str]]:
         yield "" if number else "parameters", f"{each.get('variable')}: {each.get('type') or 'string'}{required}{label}"
 
 
-APPS = Resource("apps", "App", "app", COLUMNS, table_row, "no apps; create one with `fairlead app create`")
+APPS = Resource(
+    plural="apps",
+    kind="App",
+    noun="app",
+    columns=COLUMNS,
+    row=table_row,
+    empty_message="no apps; create one with `fairlead app create`",
+)
 
 group = create_group("Create, list, show and delete apps; install, upgrade, roll back and uninstall them.")
 

@@ -64,12 +64,12 @@ def describe_target(instance: Object) -> str:
 
 
 APP_INSTANCES = Resource(
-    "appinstances",
-    "AppInstance",
-    "app instance",
-    COLUMNS,
-    table_row,
-    "no app instances; create one with `fairlead app install`",
+    plural="appinstances",
+    kind="AppInstance",
+    noun="app instance",
+    columns=COLUMNS,
+    row=table_row,
+    empty_message="no app instances; create one with `fairlead app install`",
     in_project=True,
 )
 

@@ -37,12 +37,12 @@ group.command("role")(cluster_role.command)
 group.command("remove")(cluster_remove.command)
 
 RESOURCE = Resource(
-    CLUSTERS,
-    "Cluster",
-    "cluster",
-    COLUMNS,
-    table_row,
-    "no clusters; connect one with `fairlead cluster add`",
+    plural=CLUSTERS,
+    kind="Cluster",
+    noun="cluster",
+    columns=COLUMNS,
+    row=table_row,
+    empty_message="no clusters; connect one with `fairlead cluster add`",
     details=(
         *COMMON_DETAILS,
         ("nodes", "status.nodes"),

@@ -80,7 +80,16 @@ def instance_resource(
         )
 
     columns = ("NAME", "PHASE", "OWNER", "TEMPLATE", header, "AGE")
-    return Resource(plural, kind, noun, columns, row, empty_message, in_project=True, details=INSTANCE_DETAILS)
+    return Resource(
+        plural=plural,
+        kind=kind,
+        noun=noun,
+        columns=columns,
+        row=row,
+        empty_message=empty_message,
+        in_project=True,
+        details=INSTANCE_DETAILS,
+    )
 
 
 def phase_of(instance: Object) -> str:

@@ -105,7 +105,12 @@ def _quota_rows(project: Object) -> Iterator[tuple[str, str]]:
 
 
 PROJECTS = Resource(
-    "projects", "Project", "project", COLUMNS, table_row, "no projects; create one with `fairlead project create`"
+    plural="projects",
+    kind="Project",
+    noun="project",
+    columns=COLUMNS,
+    row=table_row,
+    empty_message="no projects; create one with `fairlead project create`",
 )
 MEMBER_KINDS = ("User", "Team")
 DEFAULT_ROLE = "viewer"

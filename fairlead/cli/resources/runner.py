@@ -41,12 +41,12 @@ def _table_row(runner: Object, now: datetime) -> Sequence[str]:
 
 
 RUNNERS = Resource(
-    "runners",
-    "Runner",
-    "runner",
-    ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE"),
-    _table_row,
-    "no runners; create one with `fairlead runner create`",
+    plural="runners",
+    kind="Runner",
+    noun="runner",
+    columns=("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE"),
+    row=_table_row,
+    empty_message="no runners; create one with `fairlead runner create`",
     details=(
         *COMMON_DETAILS,
         ("owner", "spec.owner.user"),

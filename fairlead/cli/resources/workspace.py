@@ -66,12 +66,12 @@ def _table_row(workspace: Object, now: datetime) -> Sequence[str]:
 
 
 WORKSPACES = Resource(
-    PLURAL,
-    "DevPodWorkspaceInstance",
-    "workspace",
-    ("NAME", "STATUS", "REASON", "OWNER", "TEMPLATE", "RUNNER", "AGE"),
-    _table_row,
-    "no workspaces; create one with `fairlead workspace create`",
+    plural=PLURAL,
+    kind="DevPodWorkspaceInstance",
+    noun="workspace",
+    columns=("NAME", "STATUS", "REASON", "OWNER", "TEMPLATE", "RUNNER", "AGE"),
+    row=_table_row,
+    empty_message="no workspaces; create one with `fairlead workspace create`",
     in_project=True,
     details=tuple(each for each in INSTANCE_DETAILS if each[0] not in ("namespace", "workspace")),
 )

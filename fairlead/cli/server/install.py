@@ -111,7 +111,12 @@ def install_agent(options: AgentInstallOptions) -> None:
         _require_file(file)
     ca_file = options.ca_file.absolute() if options.ca_file else None
     unit_options = AgentUnitOptions(
-        options.cluster, server, options.key_file.absolute(), options.kubeconfig.absolute(), ca_file, options.listen
+        cluster=options.cluster,
+        server=server,
+        key_file=options.key_file.absolute(),
+        kubeconfig=options.kubeconfig.absolute(),
+        ca_file=ca_file,
+        listen=options.listen,
     )
     unit = build_agent_unit(_find_executable(options.root, options.dry_run), unit_options)
     if options.dry_run:

@@ -182,7 +182,14 @@ class AppInstanceController:
         user = deploying_user(instance, app, target)
         name = get_path(instance, "spec.releaseName")
         values = resolved.config.get("values") or ""
-        return Release(name, target.namespace, chart, values, user, bool(get_path(app, "spec.wait")))
+        return Release(
+            name=name,
+            namespace=target.namespace,
+            chart=chart,
+            values=values,
+            impersonate_user=user,
+            waits=bool(get_path(app, "spec.wait")),
+        )
 
     async def _claim(self, instance: Object, target: AppTarget, release: Release) -> Object:
         """Adds the finalizer and records the release before anything is created. Returns the updated instance."""

@@ -104,7 +104,14 @@ def _parse_record(secret: Object) -> ReleaseRecord:
     digest = hashlib.sha256(orjson.dumps(parts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
     notes = get_path(content, "info.notes")
     shown = _printable(notes)[:MAX_NOTES_LENGTH] if isinstance(notes, str) else ""
-    return ReleaseRecord(revision, name, version, _text(chart, "appVersion"), shown, digest)
+    return ReleaseRecord(
+        revision=revision,
+        chart=name,
+        version=version,
+        app_version=_text(chart, "appVersion"),
+        notes=shown,
+        digest=digest,
+    )
 
 
 def _decompress(content: bytes) -> bytes:

@@ -145,19 +145,24 @@ class AppTargets:
             namespace = get_path(instance, f"spec.target.{field}.namespace") or "default"
             cluster = get_path(found, "spec.clusterRef.cluster") or ""
             return AppTarget(
-                field, target, cluster, namespace, lambda user: clusters.virtual_cluster_api(*key), meta["uid"]
+                field=field,
+                release_target=target,
+                cluster=cluster,
+                namespace=namespace,
+                confined_api=lambda user: clusters.virtual_cluster_api(*key),
+                uid=meta["uid"],
             )
         if field == "cluster":
             cluster, namespace = meta["name"], get_path(instance, "spec.target.cluster.namespace") or ""
         else:
             cluster, namespace = (get_path(found, f"spec.clusterRef.{part}") or "" for part in ("cluster", "namespace"))
         return AppTarget(
-            field,
-            cluster_target(clusters, cluster),
-            cluster,
-            namespace,
-            lambda user: clusters.cluster_api(cluster, user),
-            meta["uid"],
+            field=field,
+            release_target=cluster_target(clusters, cluster),
+            cluster=cluster,
+            namespace=namespace,
+            confined_api=lambda user: clusters.cluster_api(cluster, user),
+            uid=meta["uid"],
         )
 
 

@@ -224,7 +224,12 @@ async def _finish_probe(
     except (UpstreamError, TimeoutError):
         message = "the cluster answers /version, but other requests time out; check its API server"
         return ProbeResult(
-            (*probes, Probe("readyz", False, message)), None, message, version, known or ClusterDetails(), True
+            probes=(*probes, Probe("readyz", False, message)),
+            failure=None,
+            not_ready=message,
+            version=version,
+            details=known or ClusterDetails(),
+            is_incomplete=True,
         )
     return ProbeResult((*probes, health), None, "" if health.ok else health.message, version, details)
 

@@ -81,7 +81,12 @@ def _build_applied_object(body: Object, response: Object) -> AppliedObject:
     kind = str(body.get("kind"))[:_MAX_NAME_LENGTH]
     name = name_of(body)[:_MAX_NAME_LENGTH]
     return AppliedObject(
-        kind, name, _digest(body), str(meta.get("uid") or ""), max(times, default=""), state_digest(meta)
+        kind=kind,
+        name=name,
+        desired_digest=_digest(body),
+        uid=str(meta.get("uid") or ""),
+        applied_at=max(times, default=""),
+        state=state_digest(meta),
     )
 
 
@@ -100,7 +105,12 @@ class RecordingApi:
     def with_api(self, api: KubeApi) -> "RecordingApi":
         """Shares the records, but sends requests through another KubeApi."""
         return RecordingApi(
-            api, self.namespace_path, self.on_namespace_owned, self.applied, self.removed, self.has_created_namespace
+            api=api,
+            namespace_path=self.namespace_path,
+            on_namespace_owned=self.on_namespace_owned,
+            applied=self.applied,
+            removed=self.removed,
+            has_created_namespace=self.has_created_namespace,
         )
 
     async def get(self, path: str, /) -> Object:

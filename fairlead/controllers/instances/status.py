@@ -214,8 +214,17 @@ def _evaluate_readiness(instance: Object, status: Object, blocker: InstanceError
         message = problem.get("message") or ""
         severity = problem.get("severity") or ""
         if severity == ERROR:
-            return Readiness(FALSE, FAILED, reason, message, STALLED, severity)
-        return Readiness(FALSE, SLEEPING if is_sleeping else PENDING, reason, message, RECONCILING, severity)
+            return Readiness(
+                ready=FALSE, phase=FAILED, reason=reason, message=message, progress=STALLED, severity=severity
+            )
+        return Readiness(
+            ready=FALSE,
+            phase=SLEEPING if is_sleeping else PENDING,
+            reason=reason,
+            message=message,
+            progress=RECONCILING,
+            severity=severity,
+        )
     if missing := _first_missing(instance, status):
         reason, message = missing
         return Readiness(UNKNOWN, SLEEPING if is_sleeping else PENDING, reason, message, RECONCILING)

@@ -209,7 +209,14 @@ class RunnerDeploymentController:
         except ApiError as error:
             raise InstanceError(KEY_UNAVAILABLE, f"the key of the runner is unknown: {error.message}", ERROR) from error
         authority, group = self._config.read_authority(), self._config.api_group
-        return RunnerInputs(namespace, image, self._config.public_url, authority, group, key)
+        return RunnerInputs(
+            namespace=namespace,
+            image=image,
+            server=self._config.public_url,
+            authority=authority,
+            api_group=group,
+            key=key,
+        )
 
     async def _apply(self, runner: Object, target: RemoteNamespace, inputs: RunnerInputs) -> InstanceError | None:
         """Applies everything. Returns why the Pod does not run yet, if so. Raises InstanceError."""

@@ -80,7 +80,13 @@ def read_key_usage(entry: Entry) -> Sequence[UsageEntry]:
     created, ended = meta.creationTimestamp or "", status.expired or ""
     return (
         UsageEntry(
-            owner, usage_category(spec.type), entry_size(entry), created, ended, entry.revision, bool(meta.finalizers)
+            owner=owner,
+            category=usage_category(spec.type),
+            size=entry_size(entry),
+            created_at=created,
+            ended_at=ended,
+            revision=entry.revision,
+            has_finalizers=bool(meta.finalizers),
         ),
     )
 

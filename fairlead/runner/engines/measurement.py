@@ -63,7 +63,15 @@ def read_process(pid: int) -> ProcessSample | None:
         return None
     group, session, terminal, foreground = (int(each) for each in fields[2:6])
     cpu_seconds = sum(int(each) for each in fields[11:15]) / CLOCK_TICKS
-    return ProcessSample(pid, head.partition("(")[2], group, session, terminal, foreground, cpu_seconds)
+    return ProcessSample(
+        pid=pid,
+        name=head.partition("(")[2],
+        group=group,
+        session=session,
+        terminal=terminal,
+        foreground=foreground,
+        cpu_seconds=cpu_seconds,
+    )
 
 
 def read_start_ticks(pid: int) -> int:

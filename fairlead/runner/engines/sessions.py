@@ -175,7 +175,7 @@ async def _start_terminal(
         raise
     finally:
         os.close(guest)
-    return Session(process, mark, terminal, terminal, Pipe(-1), terminal)
+    return Session(podman=process, mark=mark, stdin=terminal, stdout=terminal, stderr=Pipe(-1), terminal=terminal)
 
 
 def new_mark(uid: str) -> str:

@@ -65,7 +65,14 @@ def parse_probe(output: bytes) -> Inside:
     pairs = (each.partition("=") for each in variables)
     environment = {name: value for name, separator, value in pairs if name and separator}
     valid_user = user if USER_NAME.fullmatch(user) else ""
-    return Inside(valid_user, home, shell or DEFAULT_SHELL, sshd, sftp_server, environment)
+    return Inside(
+        user=valid_user,
+        home=home,
+        shell=shell or DEFAULT_SHELL,
+        sshd=sshd,
+        sftp_server=sftp_server,
+        environment=environment,
+    )
 
 
 async def _read(reader: ByteReader) -> bytes:

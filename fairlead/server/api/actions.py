@@ -117,10 +117,28 @@ async def _build_request(call: Call, route: _ActionRoute) -> ActionRequest:
     if user is None:
         raise Unauthorized
     if target.verb in _READ_VERBS:
-        return ActionRequest(user, kind, target.verb, target.namespace, target.name, {}, False, call)
+        return ActionRequest(
+            user=user,
+            kind=kind,
+            verb=target.verb,
+            namespace=target.namespace,
+            name=target.name,
+            body={},
+            dry_run=False,
+            call=call,
+        )
     options = query_options.write_options(call, user)
     body = await _read_body(call, kind, kind.derive(build_validator), options)
-    return ActionRequest(user, kind, target.verb, target.namespace, target.name, body, options.dry_run, call)
+    return ActionRequest(
+        user=user,
+        kind=kind,
+        verb=target.verb,
+        namespace=target.namespace,
+        name=target.name,
+        body=body,
+        dry_run=options.dry_run,
+        call=call,
+    )
 
 
 async def _read_body(call: Call, kind: Kind, validator: Validator, options: WriteOptions) -> Object:

@@ -65,15 +65,14 @@ class Router:
             known = self._targets.get((method, parent)) or self._parse_collection(method, parent)
             if known is not None:
                 target = RequestInfo(
-                    known.verb,
-                    path[self._mount_length :],
-                    MANAGEMENT,
-                    known.group,
-                    known.version,
-                    known.resource,
-                    "",
-                    known.namespace,
-                    name,
+                    verb=known.verb,
+                    path=path[self._mount_length :],
+                    root=MANAGEMENT,
+                    group=known.group,
+                    version=known.version,
+                    resource=known.resource,
+                    namespace=known.namespace,
+                    name=name,
                 )
                 target.cached_shape = known.cached_shape
                 return target

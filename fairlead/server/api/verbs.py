@@ -170,7 +170,13 @@ class Verbs:
         representation = negotiate(call.headers.get("accept", ""))
         query = query_options.watch_query(call, resource.kind)
         request = WatchRequest(
-            resource, namespace, query, representation.as_kind, call.object_filter, call.recheck, call.hides_owners
+            resource=resource,
+            namespace=namespace,
+            query=query,
+            as_kind=representation.as_kind,
+            object_filter=call.object_filter,
+            recheck=call.recheck,
+            hides_owners=call.hides_owners,
         )
         stream = await self._watches.open(request, _require_user(call))
         return Reply(200, stream=stream)
@@ -271,7 +277,14 @@ class Verbs:
         representation = negotiate(call.headers.get("accept", ""))
         include = query_options.include_object(call) if representation.as_kind == "Table" else ""
         now = self._registry.clock.now()
-        return Presentation(kind, representation, wants_pretty(call), include, now, call.hides_owners)
+        return Presentation(
+            kind=kind,
+            representation=representation,
+            pretty=wants_pretty(call),
+            include_object=include,
+            now=now,
+            hides_owners=call.hides_owners,
+        )
 
 
 def _check_representation(call: Call, kind: Kind) -> None:

@@ -172,4 +172,13 @@ def _required_permissions(user: User, headers: Headers) -> Iterator[RequestInfo]
 def _impersonate_target(
     resource: str, name: str, group: str = "", *, namespace: str = "", subresource: str = ""
 ) -> RequestInfo:
-    return RequestInfo("impersonate", "", MANAGEMENT, group, "v1", resource, subresource, namespace, name)
+    return RequestInfo(
+        verb="impersonate",
+        root=MANAGEMENT,
+        group=group,
+        version="v1",
+        resource=resource,
+        subresource=subresource,
+        namespace=namespace,
+        name=name,
+    )

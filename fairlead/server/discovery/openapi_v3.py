@@ -225,7 +225,12 @@ def build_paths(resource: ResourceInfo, name_of: SchemaName, types: PatchTypes) 
     for sub in resource.subresources:
         after = sub.name.capitalize() if sub.kind == kind else f"For{kind.name}{sub.name.capitalize()}"
         specs[f"{collection}/{{name}}/{sub.name}"] = _PathSpec(
-            sub.kind, sub.verbs, _SUBRESOURCE_VERBS, before, after, sub.returns_list
+            kind=sub.kind,
+            verbs=sub.verbs,
+            verbs_by_method=_SUBRESOURCE_VERBS,
+            id_prefix=before,
+            id_suffix=after,
+            returns_list=sub.returns_list,
         )
     if kind.namespaced:
         specs[f"{root}/{kind.plural}"] = _PathSpec(

@@ -96,7 +96,9 @@ def _action_subresources(kind: Kind) -> Iterable[Subresource]:
     for action in kind.actions:
         other = action.kind or kind
         lists = other.persisted and other.plural != kind.plural
-        yield Subresource(kind.group, kind.plural, action.name, other, action.verbs, lists)
+        yield Subresource(
+            group=kind.group, plural=kind.plural, name=action.name, kind=other, verbs=action.verbs, returns_list=lists
+        )
 
 
 def _extra_subresources(kind: Kind, extra: Sequence[Subresource]) -> Iterable[Subresource]:

@@ -169,7 +169,13 @@ class ClientMemoryLimiter:
         now = asyncio.get_running_loop().time()
         due = now + GRACE_SECONDS + len(content) / MIN_SEND_RATE
         return Reservation(
-            _requester_name(call), call.client, REQUEST_OVERHEAD_BYTES + cost, content, now, due, last_progress=now
+            user=_requester_name(call),
+            client=call.client,
+            cost=REQUEST_OVERHEAD_BYTES + cost,
+            content=content,
+            created_at=now,
+            deadline=due,
+            last_progress=now,
         )
 
     def _check_progress(self) -> None:

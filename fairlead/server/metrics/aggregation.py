@@ -84,7 +84,14 @@ class _MergedFamily:
         if self.type == HISTOGRAM:
             return HistogramFamily(self.name, self.help, self.labels, self.histograms.items())
         labels = (WORKER_LABEL, *self.labels) if self.aggregation == PER_WORKER else self.labels
-        return Family(self.name, self.type, self.help, labels, self.values.items(), self.aggregation)
+        return Family(
+            name=self.name,
+            type=self.type,
+            help=self.help,
+            labels=labels,
+            series=self.values.items(),
+            aggregation=self.aggregation,
+        )
 
 
 def merge_pages(pages: Iterable[bytes], ended: Iterable[bytes]) -> list[MetricFamily]:

@@ -100,7 +100,7 @@ MetricFamily = Family | HistogramFamily
 
 def single_value(name: str, type: str, help: str, value: float, aggregation: str = SUM) -> Family:
     """A counter or gauge without labels."""
-    return Family(name, type, help, (), [((), value)], aggregation)
+    return Family(name=name, type=type, help=help, labels=(), series=[((), value)], aggregation=aggregation)
 
 
 def single_histogram(name: str, help: str, histogram: Histogram) -> HistogramFamily:

@@ -106,12 +106,12 @@ def _open_requests(requests: RequestMetrics) -> Iterator[MetricFamily]:
         list(events.items()),
     )
     yield Family(
-        "apiserver_requested_deprecated_apis",
-        GAUGE,
-        "1 for each deprecated API that was requested. This server has none so far.",
-        (),
-        (),
-        MAXIMUM,
+        name="apiserver_requested_deprecated_apis",
+        type=GAUGE,
+        help="1 for each deprecated API that was requested. This server has none so far.",
+        labels=(),
+        series=(),
+        aggregation=MAXIMUM,
     )
 
 
@@ -182,12 +182,12 @@ class PlatformMetrics:
     def families(self) -> Iterator[MetricFamily]:
         counted = Counter(CLUSTER_PHASES.get(phase, "Other") for phase in self.phases())
         yield Family(
-            "fairlead_clusters",
-            GAUGE,
-            "Connected clusters by phase.",
-            ("phase",),
-            [((phase,), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
-            MAXIMUM,  # each worker sees all clusters
+            name="fairlead_clusters",
+            type=GAUGE,
+            help="Connected clusters by phase.",
+            labels=("phase",),
+            series=[((phase,), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
+            aggregation=MAXIMUM,  # each worker sees all clusters
         )
         yield single_histogram(
             "fairlead_store_commit_seconds",

@@ -48,20 +48,20 @@ class InstallationMetrics:
     def families(self) -> Iterator[MetricFamily]:
         counted = Counter(each if each in RUNNER_STATUSES else NOT_READY for each in self.runner_statuses())
         yield Family(
-            "fairlead_runners",
-            GAUGE,
-            "Runners by status.",
-            ("status",),
-            [((status,), counted[status]) for status in RUNNER_STATUSES],
-            MAXIMUM,  # each worker sees all runners
+            name="fairlead_runners",
+            type=GAUGE,
+            help="Runners by status.",
+            labels=("status",),
+            series=[((status,), counted[status]) for status in RUNNER_STATUSES],
+            aggregation=MAXIMUM,  # each worker sees all runners
         )
         yield Family(
-            "leader_election_master_status",
-            GAUGE,
-            "1 if this replica holds the lease and runs the controllers, else 0.",
-            ("name",),
-            [((self.lease,), int(self.is_leader()))],
-            MAXIMUM,
+            name="leader_election_master_status",
+            type=GAUGE,
+            help="1 if this replica holds the lease and runs the controllers, else 0.",
+            labels=("name",),
+            series=[((self.lease,), int(self.is_leader()))],
+            aggregation=MAXIMUM,
         )
         yield Family(
             "fairlead_tls_handshakes_evicted_total",

@@ -187,7 +187,13 @@ def _load_database(name: str, lock: int, first: int) -> Database:
             connection.execute(SET_COMPACTED, (first,))
             revision = meta["compacted"] = first
         return Database(
-            name, lock, connection, _load_newest_ids(connection), revision, meta["compacted"], meta["swept"]
+            path=name,
+            lock=lock,
+            connection=connection,
+            newest_ids=_load_newest_ids(connection),
+            revision=revision,
+            compacted=meta["compacted"],
+            swept=meta["swept"],
         )
     except BaseException:
         connection.close()

@@ -188,7 +188,7 @@ class CredentialsHandler:
         return found.secrets[identity]
 
     def _use_target(self, plural: str, namespace: str, name: str) -> RequestInfo:
-        return RequestInfo("use", "", "", self._group, "v1", plural, "", namespace, name)
+        return RequestInfo(verb="use", group=self._group, version="v1", resource=plural, namespace=namespace, name=name)
 
     # --- git --------------------------------------------------------------------------------------------------------
 

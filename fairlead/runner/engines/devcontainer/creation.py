@@ -396,4 +396,12 @@ def plan_creation(
     images: SharedImages, pulled: PulledImages, folder: WorkspaceFolder, spec: WorkspaceSpec, task: TaskContext
 ) -> Creation:
     settings = images.settings
-    return Creation(settings, images, pulled, folder, spec, task, build_grant(settings, spec, folder, task.task_id))
+    return Creation(
+        settings=settings,
+        images=images,
+        pulled=pulled,
+        folder=folder,
+        spec=spec,
+        task=task,
+        grant=build_grant(settings, spec, folder, task.task_id),
+    )

@@ -101,7 +101,8 @@ class Grant:
                 "permissions": self.permissions,
                 "work_folder": self.work_folder,
                 "is_shared": bool(self.repository),
-                "build": ["--network=host", f"--cgroup-parent=/{BOX}", "--force-rm"],
+                # A group of its own, because the runtime removes the one in which a step of a build has run.
+                "build": ["--network=host", f"--cgroup-parent=/{BOX}/build", "--force-rm"],
                 "run": [
                     *self.confinement,
                     *self.labels,

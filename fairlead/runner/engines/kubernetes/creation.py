@@ -216,12 +216,12 @@ class Creation:
         inside = Inside(self.waiter.place, self.plan.folders)
         process = await inside.start(
             SessionScript(
-                new_mark(spec.uid),
-                ("/bin/sh", "-c", script),
-                session.folder,
-                choose_user("", session.user, session.container_user),
-                {name: spec.secrets[name] for name in list_secrets(spec) if is_variable_name(name)},
-                session.environment,
+                mark=new_mark(spec.uid),
+                command=("/bin/sh", "-c", script),
+                folder=session.folder,
+                user=choose_user("", session.user, session.container_user),
+                environment={name: spec.secrets[name] for name in list_secrets(spec) if is_variable_name(name)},
+                expressions=session.environment,
             ),
             ExecOptions(),
         )

@@ -135,12 +135,12 @@ class KubernetesEngine:
         record = self.records.find(uid)
         session = record.session if record is not None else NO_SESSION
         script = SessionScript(
-            new_mark(uid),
-            tuple(command),
-            options.folder or session.folder or "/",
-            choose_user(options.user, session.user, session.container_user),
-            options.environment,
-            session.environment,
+            mark=new_mark(uid),
+            command=tuple(command),
+            folder=options.folder or session.folder or "/",
+            user=choose_user(options.user, session.user, session.container_user),
+            environment=options.environment,
+            expressions=session.environment,
         )
         return await inside.start(script, options)
 
