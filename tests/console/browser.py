@@ -239,8 +239,8 @@ class Page:
     # --- mouse and keyboard
 
     def click(self, target: Target) -> None:
-        """Scrolls to the element and clicks on its centre. A page may replace the element in between, or move it while it
-        loads: then it is found again. Fails if something else covers it for longer."""
+        """Scrolls to the element and clicks on its centre. A page may replace the element in between, or move it while
+        it loads: then it is found again. Fails if something else covers it for longer."""
         deadline = time.monotonic() + SETTLING_SECONDS
         while True:
             try:

@@ -16,11 +16,13 @@ OWNER, WORKER_1, WORKER_2 = "owner", "worker-1", "worker-2"
 
 
 @contextmanager
-def running_workers(folder: Path, store: str = "sqlite", count: int = 2, **variables: str | int) -> Iterator[Server]:
+def running_workers(
+    folder: Path, store: str = "sqlite", count: int = 2, program: str = "fairlead", **variables: str | int
+) -> Iterator[Server]:
     """A server all of whose workers are ready."""
     if store != "sqlite":
         variables["store"] = store_address(store, folder) if store in ("postgres", "etcd") else store
-    with running_server(folder, workers=count, log_level="info", log_format="json", **variables) as server:
+    with running_server(folder, program, workers=count, log_level="info", log_format="json", **variables) as server:
         wait_until(lambda: count_events(server, "a process is ready") > count)
         yield server
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,7 +12,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.harness import server_process
 from tests.harness.eventually import wait_until
 from tests.harness.replicas import BECAME_LEADER, LEASE, NAMESPACES, read_log
 from tests.harness.server_process import (
@@ -24,7 +22,6 @@ from tests.harness.server_process import (
     configmap,
     expect_startup_error,
     running_server,
-    server_command,
 )
 from tests.harness.worker_processes import (
     OWNER,
@@ -222,16 +219,8 @@ def test_a_stopped_server_ends_its_watches_and_leaves_no_process(server: Server,
     assert count_events(server, "a process does not stop in time; killing it") == 0
 
 
-def test_a_worker_whose_event_loop_is_stuck_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patched = (
-        "import fairlead.app.workers.slots as slots; slots.STUCK_CHECKS = 8; from fairlead.cli import main; main()"
-    )
-
-    def command(folder: Path, *arguments: str, module: str) -> list[str]:
-        return [sys.executable, "-c", patched, *server_command(folder, *arguments, module=module)[3:]]
-
-    monkeypatch.setattr(server_process, "server_command", command)
-    with running_workers(tmp_path / "data") as server:
+def test_a_worker_whose_event_loop_is_stuck_is_replaced(tmp_path: Path) -> None:
+    with running_workers(tmp_path / "data", program="tests.live.impatient_supervisor") as server:
         pid = find_pids(server)[WORKER_2]
         suspend(pid)
         wait_until(lambda: find_pids(server)[WORKER_2] != pid)
