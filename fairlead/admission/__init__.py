@@ -1,7 +1,7 @@
 """Admission: checks a write against other objects before it is committed, and fills in defaults.
 
-`app/admission.py` puts the rules in order. What can be checked on the object alone is validation
-(`registry/validate.py`), not admission.
+Each feature adds its rules to the phases of `Phase` (`fairlead/features/`). What can be checked on the object alone is
+validation (`registry/validate.py`), not admission.
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
     storage_locks                               locks of the quotas on stored objects, which the registry enforces
@@ -24,6 +24,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from fairlead.core.errors import ADMISSION, ApiError, Invalid
 from fairlead.core.objects import name_of
@@ -32,6 +33,18 @@ from fairlead.registry.registry import Registry
 
 Rule = Callable[[Change, Registry], Awaitable[None]]
 """Raises to reject the write. May change the new object and add writes and preconditions to the commit."""
+
+
+class Phase(Enum):
+    """When a rule runs. Within a phase, the order is that of the features, then that in the feature."""
+
+    PLACE = "the namespace and the project accept writes"
+    PROTECT = "what only the server or an administrator may write, before any rule sets such fields itself"
+    COMPLETE = "what the server sets or removes in the object, such as keys and owners, and who may ask for it"
+    AUTHORIZE = "whether the requester may grant, refer to or use what the complete object names"
+    CHECK = "the complete object against its owners, its project and its template"
+    FINISH = "what depends on the results of all other rules, such as quotas, which count for the owner"
+
 
 RuleFilter = Callable[[Kind, str], bool]
 """Whether a rule applies to a verb (create, update, delete) on a kind. Must be deterministic: the result is cached."""
@@ -72,20 +85,22 @@ class AdmissionChain:
     """Runs the admission rules in order.
 
     Which rules apply is computed once per kind and verb, so rules that do not apply cost a write nothing. The registry
-    itself needs the chain, so it is set after construction with `bind_registry`.
+    itself needs the chain, and features need the registry to build their rules. So both are set after construction
+    with `bind`.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._rules = rules
+    def __init__(self) -> None:
+        self._rules: Sequence[Rule] = ()
         self._rules_by_kind: dict[tuple[str, str, str], Sequence[Rule]] = {}
         self._registry: Registry | None = None
 
-    def bind_registry(self, registry: Registry) -> None:
+    def bind(self, registry: Registry, rules: Sequence[Rule]) -> None:
         self._registry = registry
+        self._rules = rules
 
     async def __call__(self, change: Change) -> None:
         if self._registry is None:
-            raise RuntimeError("admission was called before bind_registry")
+            raise RuntimeError("admission was called before bind")
         key = change.kind.group, change.kind.plural, change.verb
         chosen = self._rules_by_kind.get(key)
         if chosen is None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import structlog
 
-from fairlead.app.auth import Auth
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.bootstrap import ADMIN_KEY, ensure_admin, reset_admin
 from fairlead.core.admin_kubeconfig import KUBECONFIG_NAME, read_key, write_admin_kubeconfig
@@ -18,9 +17,9 @@ from fairlead.core.errors import Unauthorized
 from fairlead.core.files import FileProblem
 from fairlead.core.objects import get_path
 from fairlead.domain.key_lifetime import temporary_until
+from fairlead.features.auth import Auth
+from fairlead.features.contract import Services
 from fairlead.registry.codec import decode
-from fairlead.registry.registry import Registry
-from fairlead.settings import Settings
 from fairlead.storage.contract import StorageError, Store
 from fairlead.storage.view.view import View
 
@@ -45,11 +44,18 @@ class AdminAccess:
     ca_file: Path | None
 
     @staticmethod
-    def build(
-        settings: Settings, store: Store, registry: Registry, auth: Auth, address: tuple[str, Path | None]
-    ) -> "AdminAccess":
-        """`address` is the URL of the server, and the file with its CA."""
-        return AdminAccess(store, registry.view, auth, registry.clock, settings.api_group, settings.data, *address)
+    def build(services: Services, ca_file: Path | None) -> "AdminAccess":
+        """`ca_file` is the file with the CA of the server."""
+        return AdminAccess(
+            store=services.store,
+            view=services.registry.view,
+            auth=services.auth,
+            clock=services.registry.clock,
+            api_group=services.api_group,
+            folder=services.settings.data,
+            url=services.base_url,
+            ca_file=ca_file,
+        )
 
     async def start(self, is_first: bool) -> tuple[str | None, bool]:
         """Creates the first key, or replaces it if that was requested. Returns the new key, and whether it replaces an

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from fairlead.app.http import MANAGEMENT_PATH
 from fairlead.app.worker_limits import audit_quotas, build_audit_writer
+from fairlead.core.admin_kubeconfig import MANAGEMENT_PATH
 from fairlead.core.clock import Clock
 from fairlead.registry.kind import Catalog
 from fairlead.server.audit.agent_reports import AgentReports

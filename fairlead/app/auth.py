@@ -1,11 +1,9 @@
 """Builds the authenticators and the authorizers, in order, on top of the view."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 
-from fairlead.app.dynamic_config import DynamicConfig
 from fairlead.app.host_cluster import HostAuthentication
 from fairlead.app.tls_ports import request_header_config
 from fairlead.authn import Authenticator
@@ -24,51 +22,23 @@ from fairlead.authz.ownership import OwnerAuthorizer
 from fairlead.authz.project_members import PROJECTS, ProjectMemberAuthorizer
 from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks, matching_entry
-from fairlead.authz.secret_access import SecretAccess
 from fairlead.authz.self_access import SelfAuthorizer
-from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.clock import Clock
+from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.user import User
+from fairlead.features.auth import Auth
+from fairlead.features.dynamic_config import DynamicConfig
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
-from fairlead.registry.informer import Informer
+from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.kind import Catalog
+from fairlead.server.auth.impersonation import Impersonation, new_impersonation_cache
+from fairlead.server.auth.stages import build_identify
 from fairlead.settings import Settings
 from fairlead.storage import fingerprints
 from fairlead.storage.view.view import View
 
 PEPPER_FILE = "pepper.key"
-
-
-@dataclass(frozen=True, slots=True)
-class Auth:
-    """Authentication and authorization. Built before the registry, because admission rules depend on it."""
-
-    pepper: Pepper
-    principals: PrincipalDirectory
-    access_keys: AccessKeyAuthenticator
-    last_used: LastUsedTracker
-    rbac: RbacAuthorizer
-    project_members: ProjectMemberAuthorizer
-    authorizer: AuthorizerChain
-    is_admin_user: AdminUserCheck
-    matching_entry: Callable[[User, RequestInfo], str]
-    authenticators: Sequence[Authenticator]
-    dynamic_config: DynamicConfig
-    ownership: OwnerAuthorizer
-    sign_on: SignOnPolicy
-    other_admin_access: OtherAdminAccess
-
-    @property
-    def secret_access(self) -> SecretAccess:
-        return SecretAccess(self.principals.find_user, self.authorize, self.project_members.is_member)
-
-    def authorize(self, user: User, target: RequestInfo) -> Decision:
-        """For admission rules: decides as if the user had sent this request to the management API."""
-        return self.authorizer.authorize(user, replace(target, root=MANAGEMENT))
-
-    def is_within_scope(self, user: User, target: RequestInfo) -> bool:
-        """Whether the scope of the user's access key covers such a request, regardless of the user's permissions."""
-        return self.authorizer.is_within_scope(user, replace(target, root=MANAGEMENT))
 
 
 def build_auth(
@@ -113,6 +83,8 @@ def build_auth(
     entry = matching_entry(names)
     admin_users = AdminUserCheck(group, view, sign_on)
     dynamic_config = DynamicConfig(settings, view)
+    impersonated = Derived(view, (authorizer.generation,), new_impersonation_cache)
+    impersonation = Impersonation(authorizer.authorize, principals.find_user, admin_users, impersonated.get)
     return Auth(
         pepper=pepper,
         principals=principals,
@@ -128,6 +100,7 @@ def build_auth(
         ownership=ownership,
         sign_on=sign_on,
         other_admin_access=OtherAdminAccess(view, group, principals, dynamic_config.is_password_login_enabled),
+        identify=build_identify(authenticators, impersonation, ClusterIdentityMapper(settings.identity_prefix)),
     )
 
 

@@ -12,9 +12,9 @@ the server neither changes them nor creates them again. Installations that are o
 from collections.abc import Iterator
 from contextlib import suppress
 
-from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, metadata
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.kinds.instances.templates import (
     FALSE,
     SPACE_TEMPLATE,

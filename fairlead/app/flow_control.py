@@ -1,7 +1,5 @@
 """Builds flow control: component classification, cost estimates and limits."""
 
-from dataclasses import dataclass
-
 from fairlead.app.worker_limits import queued_body_bytes
 from fairlead.core.call import Call, RequestInfo
 from fairlead.core.errors import NotAcceptable
@@ -13,7 +11,7 @@ from fairlead.server.api.content import YAML, negotiate
 from fairlead.server.auth.stages import Identify
 from fairlead.server.flow.classify import AGENTS, RUNNERS, ClientCache, CostEstimator
 from fairlead.server.flow.control import MAX_WAIT_SECONDS, FlowControl
-from fairlead.server.flow.stage import FlowDependencies, FlowStage
+from fairlead.server.flow.stage import FlowDependencies, FlowServices, FlowStage
 from fairlead.server.flow.streams import Pacer, StreamLimiter, StreamLimits
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.server.workers.coordinator import SharedLimits
@@ -25,22 +23,12 @@ PERSISTED_SUBRESOURCES = frozenset({"", "status", "finalize"})
 """Subresources that are stored with the object (empty for the object itself). Others are actions."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlowServices:
-    """The stage of the pipeline, and its parts for metrics and watches."""
-
-    stage: FlowStage
-    control: FlowControl
-    clients: ClientCache
-    streams: StreamLimits
-    pacer: Pacer
-
-
 def build_flow_control(
     settings: Settings, registry: Registry, identify: Identify, coordinator: CoordinatorClient | None
 ) -> FlowServices:
     """`coordinator` counts the streams of all workers; None in a server with one process."""
-    view, catalog = registry.view, registry.catalog
+    view = registry.view
+    catalog = registry.catalog
 
     def size(group: str, resource: str, namespace: str, name: str) -> int:
         entry = view.get((group, resource, namespace, name))
@@ -65,7 +53,13 @@ def build_flow_control(
     else:
         streams = StreamLimiter(settings.watches_max, settings.watches_per_user, _is_component)
     dependencies = FlowDependencies(CostEstimator(view.count, size, _read_accept), changes_store, renew, streams)
-    return FlowServices(FlowStage(control, clients, dependencies), control, clients, streams, Pacer(control, clients))
+    return FlowServices(
+        stage=FlowStage(control, clients, dependencies),
+        control=control,
+        clients=clients,
+        streams=streams,
+        pacer=Pacer(control, clients),
+    )
 
 
 def shared_limits(settings: Settings) -> SharedLimits:

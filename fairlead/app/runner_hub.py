@@ -8,11 +8,11 @@ from uuid import uuid4
 
 import structlog
 
-from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.replica_authority import ReplicaAuthority
 from fairlead.core.clock import Clock
 from fairlead.core.validators import format_host
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings, StartError
 from fairlead.subresources.workspaces.hub import RunnerHub

@@ -1,8 +1,8 @@
 """Builds the quota on stored objects from the settings, and says who is an administrator or a component for it."""
 
-from fairlead.app.auth import Auth
 from fairlead.core.call import RequestInfo
 from fairlead.core.user import User
+from fairlead.features.auth import Auth
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.storage_quota import StorageLimits, StorageQuota, WriterRules

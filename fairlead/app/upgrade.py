@@ -18,16 +18,16 @@ from msgspec.structs import replace
 
 from fairlead import __version__
 from fairlead.app import data_migrations
-from fairlead.app.admission import SYSTEM_NAMESPACE
 from fairlead.app.auth import PEPPER_FILE
-from fairlead.app.controllers import StoreStack
 from fairlead.app.maintenance import atomic_write
+from fairlead.app.stores import StoreStack
 from fairlead.authn.bootstrap import PEPPER_FINGERPRINT, PEPPER_VARIABLE, load_pepper, verify_pepper
 from fairlead.controllers.runtime.leader import LEASE_NAME, LeaseTiming, new_identity
 from fairlead.core.clock import SystemClock, timestamp
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.core.objects import get_path
 from fairlead.kinds.core.lease import LEASE
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.settings import Settings, StartError
 from fairlead.storage.backup import write_backup
 from fairlead.storage.contract import Record, Store, StoreUnavailable

@@ -10,5 +10,6 @@
 - `workspaces/`: workspaces and the runners that they are scheduled to
 - `former_reasons.py`: reasons of earlier versions, which stored objects may contain
 
-A controller has `watches`, `keys_for` and `reconcile` (`runtime/loop.py`). `app/controllers.py` starts all of them.
+A controller has `watches`, `keys_for` and `reconcile` (`runtime/loop.py`). `app/background.py` runs those that
+the features add.
 """

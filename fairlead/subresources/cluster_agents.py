@@ -103,7 +103,7 @@ class AgentBootstrapInfo:
     """What agents need to know about this server. `url` is also the issuer of tokens."""
 
     url: str
-    instance_id: str
+    instance_id: Callable[[], str]
     api_group: str
     namespace_prefix: str
     identity_prefix: str
@@ -163,7 +163,7 @@ class AgentConfigBuilder:
             "projectNamespacePrefix": installation.namespace_prefix,
             "clusterIdentityPrefix": installation.identity_prefix,
             "serviceHost": installation.url,
-            "serviceInstanceID": installation.instance_id,
+            "serviceInstanceID": installation.instance_id(),
             "allowed": await self._use_permissions.allowed_uids(self._clusters.kind, cluster),
             "spaces": sorted(spaces, key=lambda each: (each["project"], each["name"])),
         }

@@ -23,9 +23,9 @@ def runner_handlers(
     registry: Registry,
     keys: ComponentKeys,
     token_keys: Callable[[], Awaitable[Sequence[Object]]],
-    config_fields: Mapping[str, str],
+    config_fields: Callable[[], Mapping[str, str]],
 ) -> dict[ActionPath, ActionHandler]:
-    """`token_keys` returns the public keys of direct tokens as JWKs; `config_fields` is the rest of a RunnerConfig."""
+    """`token_keys` returns the public keys of direct tokens as JWKs; `config_fields` the rest of a RunnerConfig."""
     runners = registry.resource(api_group, RUNNERS)
 
     async def access_key(request: ActionRequest) -> Object:
@@ -39,7 +39,7 @@ def runner_handlers(
 
     async def configuration(request: ActionRequest) -> Object:
         await runners.get("", request.name)  # raises NotFound
-        return _build_response(request, tokenCaCert=_encode_pem(await token_keys()), **config_fields)
+        return _build_response(request, tokenCaCert=_encode_pem(await token_keys()), **config_fields())
 
     return {
         (api_group, RUNNERS, "accesskey"): access_key,

@@ -34,7 +34,7 @@ _SCOPED_TOKEN_ERROR = (
 class InstallationInfo:
     """What Self returns about the server: the id of this installation, and the prefix of project namespaces."""
 
-    id: str
+    id: Callable[[], str]
     namespace_prefix: str
 
 
@@ -121,7 +121,7 @@ class WhoAmI:
     def _identity_fields(self, user: User) -> Object:
         fields = {"subject": user.name, "uid": user.uid, "groups": list(user.groups)}
         fields["impersonator"] = user.impersonator.name if user.impersonator else ""
-        fields["instanceID"] = self._installation.id
+        fields["instanceID"] = self._installation.id()
         non_empty: Object = {name: value for name, value in fields.items() if value}
         return {**non_empty, "projectNamespacePrefix": self._installation.namespace_prefix}
 

@@ -28,32 +28,32 @@ def reject() -> None:
 
 async def test_the_rules_run_in_order(api: RegistryFixture) -> None:
     calls: list[str] = []
-    chain = AdmissionChain((recording_rule("first", calls), recording_rule("second", calls)))
-    chain.bind_registry(api.registry)
+    chain = AdmissionChain()
+    chain.bind(api.registry, (recording_rule("first", calls), recording_rule("second", calls)))
     await chain(CHANGE)
     assert calls == ["first", "second"]
 
 
 async def test_no_rule_runs_after_a_rejection(api: RegistryFixture) -> None:
     calls: list[str] = []
-    chain = AdmissionChain((recording_rule("first", calls, reject), recording_rule("second", calls)))
-    chain.bind_registry(api.registry)
+    chain = AdmissionChain()
+    chain.bind(api.registry, (recording_rule("first", calls, reject), recording_rule("second", calls)))
     with pytest.raises(Forbidden, match="not here"):
         await chain(CHANGE)
     assert calls == ["first"]
 
 
 async def test_a_chain_without_a_registry_raises() -> None:
-    with pytest.raises(RuntimeError, match="before bind_registry"):
-        await AdmissionChain(())(CHANGE)
+    with pytest.raises(RuntimeError, match="before bind"):
+        await AdmissionChain()(CHANGE)
 
 
 async def test_a_rule_runs_only_for_the_kinds_and_verbs_that_it_applies_to(api: RegistryFixture) -> None:
     calls: list[str] = []
     deletes = applies_to(lambda kind, verb: verb == "delete")(recording_rule("deletes", calls))
     gadgets = applies_to(lambda kind, verb: kind.plural == GADGET.plural)(recording_rule("gadgets", calls))
-    chain = AdmissionChain((deletes, recording_rule("everything", calls), gadgets))
-    chain.bind_registry(api.registry)
+    chain = AdmissionChain()
+    chain.bind(api.registry, (deletes, recording_rule("everything", calls), gadgets))
     await chain(CHANGE)
     await chain(Change("delete", GADGET, ADA, {}, None))
     await chain(Change("create", PROJECT, ADA, None, {}))
@@ -74,8 +74,8 @@ def raise_type_error() -> None:
 
 
 async def test_a_rule_that_fails_on_an_invalid_object_yields_to_the_schema_errors(api: RegistryFixture) -> None:
-    chain = AdmissionChain((recording_rule("fails", [], raise_type_error),))
-    chain.bind_registry(api.registry)
+    chain = AdmissionChain()
+    chain.bind(api.registry, (recording_rule("fails", [], raise_type_error),))
     problem = Problem.invalid("spec.name", {}, "must be a string")
     with pytest.raises(Invalid) as error:
         await chain(Change("create", GADGET, ADA, None, {}, problems=[problem]))
@@ -85,7 +85,7 @@ async def test_a_rule_that_fails_on_an_invalid_object_yields_to_the_schema_error
 
 
 async def test_a_rejection_takes_precedence_over_schema_errors(api: RegistryFixture) -> None:
-    chain = AdmissionChain((recording_rule("rejects", [], reject),))
-    chain.bind_registry(api.registry)
+    chain = AdmissionChain()
+    chain.bind(api.registry, (recording_rule("rejects", [], reject),))
     with pytest.raises(Forbidden):
         await chain(Change("create", GADGET, ADA, None, {}, problems=[Problem.invalid("spec", 1, "must be an object")]))

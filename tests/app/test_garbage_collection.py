@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.app import FULL_COLLECTION_THRESHOLD, LONG_COLLECTION_SECONDS, FullCollectionHook, freeze_heap, frozen_gc
+from fairlead.app.garbage_collection import (
+    FULL_COLLECTION_THRESHOLD,
+    LONG_COLLECTION_SECONDS,
+    FullCollectionHook,
+    freeze_heap,
+    frozen_gc,
+)
 
 
 @pytest.fixture(autouse=True)

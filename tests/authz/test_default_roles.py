@@ -265,9 +265,9 @@ async def test_the_sensitivity_of_a_kind_decides_which_roles_read_it(
     api: RegistryFixture, sensitivity: Sensitivity, roles: list[str]
 ) -> None:
     kind = replace(GADGET, name="Credential", plural="credentials", namespaced=True, sensitivity=sensitivity)
-    admission = AdmissionChain(())
+    admission = AdmissionChain()
     registry = Registry(Catalog((*KINDS, kind)), api.store, api.view, admission, api.clock)
-    admission.bind_registry(registry)
+    admission.bind(registry, ())
     await ensure_default_roles(registry, MANAGEMENT_GROUP)
     rbac = RbacAuthorizer.from_view(api.view)
     assert [

@@ -17,9 +17,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.app.metrics import LABELLED_PATHS
 from fairlead.authn.oidc.reasons import Reason
 from fairlead.authn.sso.reasons import EndReason, SignOnReason
+from fairlead.features.metrics import LABELLED_PATHS
 from fairlead.server.http.event_loop_watchdog import Watchdog
 from tests.harness.server_process import running_server
 

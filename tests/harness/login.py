@@ -164,11 +164,11 @@ async def open_login() -> AsyncIterator[LoginFixture]:
     catalog = Catalog((USER, TEAM, OWNED_ACCESS_KEY, SECRET, NAMESPACE, EVENT, CONFIG))
     view = View(store, entry_builder(catalog))
     await view.start()
-    chain = AdmissionChain(
-        (require_active_namespace, issue_access_key(KeyIssuer(pepper, generate_key, is_superset), GROUP))
-    )
+    chain = AdmissionChain()
     registry = Registry(catalog, store, view, chain, clock)
-    chain.bind_registry(registry)
+    chain.bind(
+        registry, (require_active_namespace, issue_access_key(KeyIssuer(pepper, generate_key, is_superset), GROUP))
+    )
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "service-system"}}
     await registry.resource("", "namespaces").create(namespace, "", WriteOptions(CONTROLLER_USER, "tests"))
     try:

@@ -96,19 +96,20 @@ class RegistryFixture:
 
     def with_rules(self, *rules: Rule) -> "RegistryFixture":
         """The same objects behind a registry with these admission rules only."""
-        chain = AdmissionChain(rules)
+        chain = AdmissionChain()
         registry = Registry(self.registry.catalog, self.store, self.view, chain, self.clock)
-        chain.bind_registry(registry)
+        chain.bind(registry, rules)
         return RegistryFixture(self.store, self.view, registry, self.clock)
 
     def with_quota(self, limits: StorageLimits | None = None, *rules: Rule) -> "RegistryFixture":
         """The same objects behind a registry that limits what is stored."""
-        usage, chain = StorageUsage(), AdmissionChain((require_active_namespace, *rules))
+        usage = StorageUsage()
+        chain = AdmissionChain()
         self.view.observe(usage)
         writers = WriterRules(is_component=lambda user: "service:runners" in user.groups)
         quota = StorageQuota(self.view, usage, MANAGEMENT_GROUP, limits, writers)
         registry = Registry(self.registry.catalog, self.store, self.view, chain, self.clock, quota)
-        chain.bind_registry(registry)
+        chain.bind(registry, (require_active_namespace, *rules))
         return RegistryFixture(self.store, self.view, registry, self.clock)
 
     def resource(self, name: str) -> Resource:
@@ -194,11 +195,11 @@ async def open_registry(store: Store | None = None, rules: Sequence[Rule] = ()) 
     catalog = Catalog((*KINDS, GADGET))
     view = View(racing_store, entry_builder(catalog))
     await view.start()
-    chain = AdmissionChain(
-        (require_active_namespace, manage_project_namespace(NAMESPACE_PREFIX, MANAGEMENT_GROUP), *rules)
-    )
+    chain = AdmissionChain()
     registry = Registry(catalog, racing_store, view, chain, clock)
-    chain.bind_registry(registry)
+    chain.bind(
+        registry, (require_active_namespace, manage_project_namespace(NAMESPACE_PREFIX, MANAGEMENT_GROUP), *rules)
+    )
     api = RegistryFixture(racing_store, view, registry, clock)
     if store is None:
         await api.create("Namespace", "default")

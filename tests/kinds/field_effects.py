@@ -81,7 +81,7 @@ READERS = {
     "fairlead/controllers/workspaces/scheduling.py": """
         Runner.spec.endpoint Runner.spec.endpointFingerprint DevPodWorkspaceInstance.spec.runnerRef.runner
     """,
-    "fairlead/app/dynamic_config.py": "Config.spec.raw",
+    "fairlead/features/dynamic_config.py": "Config.spec.raw",
     # Templates, their parameters and versions
     "fairlead/domain/parameters.py": """
         *.parameters[].variable *.parameters[].type *.parameters[].options *.parameters[].min *.parameters[].max

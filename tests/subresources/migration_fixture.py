@@ -11,15 +11,13 @@ from typing import Any
 
 import orjson
 
-from fairlead.app.admission import build_admission
-from fairlead.app.auth import build_auth
 from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.kinds import KINDS
-from fairlead.registry.codec import decode, entry_builder
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.kind import Catalog, Kind
+from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import WriteOptions
@@ -31,11 +29,10 @@ from fairlead.server.auth.stages import AuthorizeStage
 from fairlead.settings import Settings
 from fairlead.storage.contract import Record
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view.view import View
 from fairlead.subresources.migration import MIGRATE_SUBRESOURCE, migration_handlers
 from tests.harness.audit import BASICS, MOUNT, MemoryLog, build_audited_pipeline
 from tests.harness.calls import ADMIN, call
-from tests.harness.virtual_time import LoopClock
+from tests.harness.services import open_services
 
 PREFIX = "service-p-"
 INSTANCE = "VirtualClusterInstance"
@@ -116,35 +113,30 @@ def status_and_message(reply: Reply) -> tuple[int, str]:
 
 @asynccontextmanager
 async def open_migration(data_directory: Path) -> AsyncIterator[MigrationFixture]:
-    settings, clock, store, audit_log = Settings(data=data_directory), LoopClock(), MemoryStore(), MemoryLog()
-    catalog = Catalog(migration_kinds())
-    view = View(store, entry_builder(catalog))
-    await view.start()
-    auth = build_auth(settings, catalog, view, clock)
-    chain = build_admission(settings, auth)
-    registry = Registry(catalog, store, view, chain, clock)
-    chain.bind_registry(registry)
-    actions = Actions(catalog, migration_handlers(GROUP, registry, PREFIX))
-    log_writer = AuditLogWriter(audit_log, 1_000)
-    audit = AuditStage(BASICS, AuditLogs.single(log_writer), catalog, clock, MOUNT)
+    audit_log = MemoryLog()
+    async with open_services(Settings(data=data_directory), migration_kinds()) as server:
+        registry = server.services.registry
+        catalog = registry.catalog
+        actions = Actions(catalog, migration_handlers(GROUP, registry, PREFIX))
+        log_writer = AuditLogWriter(audit_log, 1_000)
+        audit = AuditStage(BASICS, AuditLogs.single(log_writer), catalog, registry.clock, MOUNT)
 
-    async def serve(call: Call) -> Reply:
-        kind = catalog.find(call.target.group, call.target.version, call.target.resource)
-        assert kind is not None
-        return await actions(call, kind)
+        async def serve(call: Call) -> Reply:
+            kind = catalog.find(call.target.group, call.target.version, call.target.resource)
+            assert kind is not None
+            return await actions(call, kind)
 
-    authorize = AuthorizeStage(auth.authorizer, lambda call: call.user or ADMIN)
-    fixture = MigrationFixture(registry, store, build_audited_pipeline(audit, authorize, serve), audit_log)
-    try:
-        for project in ("a", *TARGETS):
-            await fixture.create("Project", project, spec={"requireTemplate": {"disabled": True}})
-        await fixture.create(INSTANCE, "v", "a", spec={"template": {}, "displayName": "V"})
-        yield fixture
-    finally:
-        audit.finish()
-        await log_writer.close()
-        await view.stop()
-        await store.close()
+        authorize = AuthorizeStage(server.services.auth.authorizer, lambda call: call.user or ADMIN)
+        pipeline = build_audited_pipeline(audit, authorize, serve)
+        fixture = MigrationFixture(registry, server.store, pipeline, audit_log)
+        try:
+            for project in ("a", *TARGETS):
+                await fixture.create("Project", project, spec={"requireTemplate": {"disabled": True}})
+            await fixture.create(INSTANCE, "v", "a", spec={"template": {}, "displayName": "V"})
+            yield fixture
+        finally:
+            audit.finish()
+            await log_writer.close()
 
 
 def migration_kinds() -> list[Kind]:

@@ -90,7 +90,7 @@ def build_handler(
 
     rotator = KeyRotator(api.registry, GROUP, PEPPER, lambda outer, inner: True)
     keys = ComponentKeys(api.registry, GROUP, AGENT, "demo", PEPPER, rotator)
-    installation = AgentBootstrapInfo(URL, "instance", GROUP, "service-p-", "fairlead:", lambda: "PEM")
+    installation = AgentBootstrapInfo(URL, lambda: "instance", GROUP, "service-p-", "fairlead:", lambda: "PEM")
     principals = PrincipalDirectory(Informer(api.view, GROUP, "users"), Informer(api.view, GROUP, "teams"))
     configs = AgentConfigBuilder(api.registry, principals, token_keys, installation, authorizer or UseAuthorizer())
     audit_log: AuditLogWriter | None = log_writer

@@ -31,7 +31,7 @@ def build_handler(api: RegistryFixture, action: str, *jwks: Object) -> ActionHan
     rotator = KeyRotator(api.registry, GROUP, PEPPER, lambda outer, inner: True)
     keys = ComponentKeys(api.registry, GROUP, RUNNER_COMPONENT, "demo", PEPPER, rotator)
     config_fields = {"serviceHost": "https://fairlead.example.com"}
-    return runner_handlers(GROUP, api.registry, keys, token_keys, config_fields)[GROUP, "runners", action]
+    return runner_handlers(GROUP, api.registry, keys, token_keys, lambda: config_fields)[GROUP, "runners", action]
 
 
 def action_request(action: str, name: str = "r", *, dry_run: bool = False) -> ActionRequest:

@@ -85,7 +85,7 @@ def ignore_credentials(call: Call) -> User | None:
 
 class WhoAmIApi:
     def __init__(self, registry: Registry, authenticators: tuple[Authenticator, ...]) -> None:
-        whoami = WhoAmI(registry, MANAGEMENT_GROUP, USERS_BY_KEY.get, InstallationInfo("here", "service-p-"))
+        whoami = WhoAmI(registry, MANAGEMENT_GROUP, USERS_BY_KEY.get, InstallationInfo(lambda: "here", "service-p-"))
         handlers = whoami_handlers(MANAGEMENT_GROUP, whoami, TokenReviewer(authenticators))
         self._actions = Actions(registry.catalog, handlers)
         self._catalog = registry.catalog

@@ -25,7 +25,8 @@ from types import FrameType
 
 import structlog
 
-from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer, check_before_start
+from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer
+from fairlead.app.start_checks import check_before_start
 from fairlead.app.workers.child_process import STOP_SIGNALS, Message, Serve, fork_child
 from fairlead.app.workers.context import WorkerContext, WorkerSockets
 from fairlead.app.workers.folder_lock import locked_folder

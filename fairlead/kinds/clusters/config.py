@@ -1,7 +1,7 @@
 """Config: the settings that administrators can change at run time. A singleton that always exists.
 
 `spec.raw` contains the settings as YAML text; the status shows the parsed values. Settings that it omits keep their
-startup values. `app/dynamic_config.py` reads it on each use, so a change takes effect with the next request.
+startup values. `features/dynamic_config.py` reads it on each use, so a change takes effect with the next request.
 """
 
 import difflib

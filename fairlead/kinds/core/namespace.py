@@ -18,6 +18,10 @@ FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 """Label with the name of the namespace, for label selectors."""
 
+SYSTEM_NAMESPACE = "service-system"
+BUILTIN_NAMESPACES = ("default", SYSTEM_NAMESPACE)
+"""Namespaces that always exist: the default one, and the one for the server's own objects."""
+
 _STANDARD_FINALIZERS = {FINALIZER, "orphan", "foregroundDeletion"}
 
 SPEC = obj(

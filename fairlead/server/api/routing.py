@@ -236,7 +236,7 @@ class Dispatcher:
     """The end of the pipeline: dispatches to the verbs, gateways, endpoints, documents or health checks.
 
     `roots` has the documents of the management API and of the platform, `endpoints` the handlers of other paths of
-    each, by verb and path. `gateways` forwards requests to clusters. `console` serves the web console, if enabled.
+    each, by verb and path. `mounts` has the handlers of the other roots: gateways to clusters, and the web console.
     """
 
     def __init__(
@@ -245,24 +245,21 @@ class Dispatcher:
         health: Handler,
         roots: Mapping[str, Mapping[str, Document]],
         endpoints: Mapping[str, Mapping[tuple[str, str], Handler]],
-        gateways: Handler,
-        console: Handler | None = None,
+        mounts: Mapping[str, Handler],
     ) -> None:
         self._verbs = verbs
         self._health = health
         self._roots = roots
         self._endpoints = endpoints
-        self._gateways = gateways
-        self._console = console
+        self._mounts = mounts
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
         if call.deferred_error is not None:
             raise call.pop_deferred_error()
-        if target.gateway is not None:
-            return self._gateways(call)
-        if target.root == CONSOLE and self._console is not None:
-            return self._console(call)
+        mounted = self._mounts.get(target.root)
+        if mounted is not None:
+            return mounted(call)
         if call.is_websocket and target.verb == "watch":
             raise BadRequest("watch over WebSocket is not supported; send the request without the Upgrade header")
         if target.resource:

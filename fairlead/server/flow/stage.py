@@ -32,7 +32,7 @@ from fairlead.server.flow.classify import (
 from fairlead.server.flow.control import REQUEST_OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, build_rejection
 from fairlead.server.flow.fair_queue import Ticket
 from fairlead.server.flow.levels import EXEMPT, seats_for_cost
-from fairlead.server.flow.streams import StreamLimits
+from fairlead.server.flow.streams import Pacer, StreamLimits
 
 READ_VERBS = frozenset({"get", "list", "watch"})
 MIN_CHARGED_COST = 10.0
@@ -263,3 +263,14 @@ class _WriteAdmission:
             return 0.0
         self._stage.release_seats(self._lane, ticket)
         return ticket.cost
+
+
+@dataclass(frozen=True, slots=True)
+class FlowServices:
+    """The stage of the pipeline, and its parts for metrics and watches."""
+
+    stage: FlowStage
+    control: FlowControl
+    clients: ClientCache
+    streams: StreamLimits
+    pacer: Pacer

@@ -5,6 +5,7 @@ import threading
 import orjson
 import pytest
 
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, Handler, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound
 from fairlead.registry import limits
@@ -23,7 +24,8 @@ ENDPOINTS = {
     MANAGEMENT: {("get", "/numbers"): always_reply(Reply(200, b"42"))},
 }
 FROM_GATEWAY = Reply(200, b"from a cluster")
-DISPATCHER = Dispatcher(always_reply(VERBS), always_reply(HEALTH), ROOTS, ENDPOINTS, always_reply(FROM_GATEWAY))
+MOUNTS = dict.fromkeys((CLUSTER, SPACE, VIRTUAL_CLUSTER), always_reply(FROM_GATEWAY))
+DISPATCHER = Dispatcher(always_reply(VERBS), always_reply(HEALTH), ROOTS, ENDPOINTS, MOUNTS)
 SERVE: Handler = Pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], DISPATCHER)
 
 
@@ -125,7 +127,7 @@ async def test_a_slow_document_is_built_once_and_in_another_thread() -> None:
         return (build_variant(b"{}"),)
 
     roots = {MANAGEMENT: {"/openapi/v2": Document(build_variants)}, "": platform_documents("1.2.3", MOUNT)}
-    dispatcher = Dispatcher(always_reply(VERBS), always_reply(HEALTH), roots, ENDPOINTS, always_reply(FROM_GATEWAY))
+    dispatcher = Dispatcher(always_reply(VERBS), always_reply(HEALTH), roots, ENDPOINTS, MOUNTS)
     serve = Pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], dispatcher)
     for _ in range(3):
         assert (await serve(call(f"{MOUNT}/openapi/v2"))).body == b"{}"

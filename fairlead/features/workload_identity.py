@@ -1,16 +1,16 @@
-"""Builds the token exchange, and connects it with the API servers of connected clusters."""
+"""Workload identity: the exchange of tokens of connected clusters and other providers for access keys."""
 
-from fairlead.app.admission import SYSTEM_NAMESPACE
-from fairlead.app.auth import Auth
+from fairlead.admission import Phase
+from fairlead.admission.trusted_clusters import protect_trusted_clusters
 from fairlead.authn.oidc.discovery import ProviderClient
 from fairlead.authn.workload_identity import TOKEN_REVIEW_PATH, ReviewUnavailable, WorkloadIdentity
 from fairlead.authn.workload_keys import WorkloadKeys
 from fairlead.core.objects import Object, metadata
+from fairlead.features.contract import Feature, Services
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.codec import decode
-from fairlead.registry.registry import Registry
-from fairlead.server.auth.token_exchange import TokenExchange
-from fairlead.settings import Settings
-from fairlead.upstream.clusters import CLUSTERS, UpstreamRegistry
+from fairlead.server.auth.token_exchange import TOKEN_EXCHANGE, TokenExchange
+from fairlead.upstream.clusters import CLUSTERS
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
 
@@ -18,10 +18,19 @@ REVIEW_SECONDS = 5.0
 MAX_REVIEW_BYTES = 256 * 1024
 
 
-def build_token_exchange(
-    settings: Settings, registry: Registry, auth: Auth, upstreams: UpstreamRegistry, base_url: str
-) -> TokenExchange:
-    group = settings.api_group
+def build_workload_identity_feature(services: Services) -> Feature:
+    config = services.auth.dynamic_config.workload_identity
+    return Feature(
+        name="workload identity",
+        grants={TOKEN_EXCHANGE: _build_token_exchange(services)},
+        admission={Phase.AUTHORIZE: (protect_trusted_clusters(services.api_group, SYSTEM_NAMESPACE, config),)},
+    )
+
+
+def _build_token_exchange(services: Services) -> TokenExchange:
+    auth = services.auth
+    registry = services.registry
+    group = services.api_group
 
     def cluster_uid(name: str) -> str:
         entry = registry.view.get((group, CLUSTERS, "", name))
@@ -30,7 +39,7 @@ def build_token_exchange(
 
     async def review_token(cluster: str, body: Object) -> Object:
         try:
-            client = KubeClient(upstreams.system_upstream(cluster), REVIEW_SECONDS, MAX_REVIEW_BYTES)
+            client = KubeClient(services.upstreams.system_upstream(cluster), REVIEW_SECONDS, MAX_REVIEW_BYTES)
             return await client.create(TOKEN_REVIEW_PATH, body)
         except RemoteApiError as error:
             if error.status == 403:
@@ -41,7 +50,7 @@ def build_token_exchange(
             raise ReviewUnavailable("the cluster cannot be reached to review the token; try again later") from None
 
     client = ProviderClient(clock=registry.clock)
-    own_issuers = frozenset({base_url, settings.public_url})
+    own_issuers = frozenset({services.base_url, services.settings.public_url})
     identity = WorkloadIdentity(auth.dynamic_config.workload_identity, client, review_token, cluster_uid, own_issuers)
     keys = WorkloadKeys(registry, group, SYSTEM_NAMESPACE, auth.principals)
     return TokenExchange(identity, keys, registry.clock)

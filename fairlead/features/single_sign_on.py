@@ -1,7 +1,9 @@
-"""Builds single sign-on: the endpoints for browsers and providers, and the controllers of sessions."""
+"""Single sign-on: the endpoints for browsers and providers, and the controllers of sessions."""
 
-from fairlead.app.admission import SYSTEM_NAMESPACE
-from fairlead.app.auth import Auth
+from functools import partial
+
+from fairlead.admission import Phase
+from fairlead.admission.sign_in_settings import protect_sign_in_settings
 from fairlead.authn.login_sessions import LoginSessions
 from fairlead.authn.oidc.discovery import ProviderClient
 from fairlead.authn.sso.consumed import ConsumedValues
@@ -16,15 +18,21 @@ from fairlead.authn.sso.users import SignOnUsers
 from fairlead.controllers.access.sso_consumed import ConsumedValueController
 from fairlead.controllers.access.sso_sessions import SignOnSessionController
 from fairlead.controllers.runtime.loop import Controller
+from fairlead.features.auth import Auth
+from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
 from fairlead.server.auth.sso import SignOnHandlers
+from fairlead.server.metrics.sign_on import sign_on_families
 from fairlead.settings import Settings
 from fairlead.settings.values import ON
+from fairlead.subresources.sign_on_review import SignOnReviews, sign_on_review_handlers
 
 
 def build_sign_on(
     settings: Settings, registry: Registry, auth: Auth, logins: LoginSessions, base_url: str
 ) -> SignOnHandlers:
+    """The handlers of the endpoints. A part of `Services`, because the logout of other logins uses them as well."""
     encryption = SignOnEncryption(registry, SYSTEM_NAMESPACE)
     services = SignOnServices(
         settings=auth.sign_on.settings,
@@ -42,9 +50,25 @@ def build_sign_on(
     return SignOnHandlers(SignOnService(services), logins, throttle, settings.console == ON, results)
 
 
-def build_sign_on_controllers(settings: Settings, registry: Registry, auth: Auth) -> tuple[Controller, ...]:
-    group = settings.api_group
-    services = RefreshServices(
+def build_single_sign_on_feature(services: Services) -> Feature:
+    auth = services.auth
+    group = services.api_group
+    reviews = SignOnReviews(auth.sign_on.settings, SignOnUsers(services.registry, group), auth.principals)
+    return Feature(
+        name="single sign-on",
+        handlers=sign_on_review_handlers(group, reviews),
+        endpoints=services.sign_on.endpoints(),
+        admission={Phase.AUTHORIZE: (protect_sign_in_settings(group),)},
+        controllers=lambda leader: _build_controllers(services, leader),
+        metrics=(partial(sign_on_families, auth.sign_on.counters),),
+    )
+
+
+def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Controller, ...]:
+    auth = services.auth
+    registry = leader.registry
+    group = services.api_group
+    refresh = RefreshServices(
         settings=auth.sign_on.settings,
         provider=ProviderAccess(ProviderClient(clock=registry.clock), registry),
         sessions=SessionStore(SignOnEncryption(registry, SYSTEM_NAMESPACE)),
@@ -53,6 +77,6 @@ def build_sign_on_controllers(settings: Settings, registry: Registry, auth: Auth
         counters=auth.sign_on.counters,
     )
     return (
-        SignOnSessionController(registry, group, SessionRefresher(registry, group, services)),
+        SignOnSessionController(registry, group, SessionRefresher(registry, group, refresh)),
         ConsumedValueController(registry, SYSTEM_NAMESPACE),
     )

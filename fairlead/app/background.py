@@ -1,0 +1,112 @@
+"""Runs the background work: the tasks and controllers of the features, compaction, re-encryption.
+
+If several replicas share a store, only the elected leader runs controllers and store maintenance. The other replicas
+follow its compactions and encryption keys.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from fairlead.app.leader import LeaderElection
+from fairlead.app.stores import StoreStack
+from fairlead.controllers.helm.deploy import ReleaseRunner
+from fairlead.controllers.helm.fetch import ChartFetcher
+from fairlead.controllers.helm.helm import Helm
+from fairlead.controllers.instances.cluster_access import RegistryClusterAccess
+from fairlead.controllers.runtime.leader import LeaderElector
+from fairlead.controllers.runtime.loop import run_controllers
+from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.registry.registry import Registry
+from fairlead.settings import Settings
+from fairlead.storage.compaction import follow_compaction, run_compaction
+from fairlead.storage.fenced import FencedStore
+from fairlead.storage.reencrypt import run_reencryption, watch_keys
+from fairlead.storage.view.view import View
+
+COMPACTION_INTERVAL_SECONDS = 5.0
+
+
+def build_leader_services(services: Services, registry: Registry) -> LeaderServices:
+    resolve = services.addresses.resolve
+    group = services.api_group
+    return LeaderServices(
+        registry=registry,
+        clusters=RegistryClusterAccess(registry, group, SYSTEM_NAMESPACE, services.upstreams, resolve),
+        charts=ReleaseRunner(registry.clock, Helm(ChartFetcher(resolve))),
+    )
+
+
+@asynccontextmanager
+async def run_background(
+    services: Services, features: Feature, stores: StoreStack, election: LeaderElection
+) -> AsyncIterator[Callable[[], "asyncio.Task[None]"]]:
+    """Yields a function that starts all background work, which is cancelled on exit. Start it once the server accepts
+    requests: with a large store, the first pass takes a while."""
+    leader = election.leader
+    registry = services.registry
+
+    async def leader_work() -> None:
+        async with asyncio.TaskGroup() as group:
+            shared = build_leader_services(services, election.registry)
+            controllers = features.controllers(shared)
+            group.create_task(run_controllers(controllers, registry.view, registry.clock))
+            for task in features.leader_tasks:
+                group.create_task(task(shared))
+            _start_store_maintenance(group, services.settings, stores, election)
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            for task in features.tasks:
+                group.create_task(task())
+            if leader is None:
+                group.create_task(leader_work())
+            else:
+                group.create_task(leader.run(leader_work))
+                _follow_leader(group, stores, registry.view, leader)
+
+    started: list[asyncio.Task[None]] = []
+
+    def start() -> "asyncio.Task[None]":
+        started.append(asyncio.create_task(work(), name="background"))
+        return started[0]
+
+    try:
+        yield start
+    finally:
+        for task in started:
+            task.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
+
+
+def _start_store_maintenance(
+    group: asyncio.TaskGroup, settings: Settings, stores: StoreStack, election: LeaderElection
+) -> None:
+    """Starts compaction and re-encryption, in the task group of the leader."""
+    store = stores.raw if election.leader is None else FencedStore(stores.raw, election.leader.fence)
+    discard = election.registry.view.discard_before
+    reencryption = run_reencryption(
+        store,
+        stores.encrypted,
+        stores.key_file,
+        history_seconds=settings.history_seconds,
+        on_compacted=discard,
+    )
+    compaction = run_compaction(
+        store,
+        min_seconds=settings.history_seconds,
+        min_revisions=settings.history_revisions,
+        interval_seconds=COMPACTION_INTERVAL_SECONDS,
+        on_compacted=discard,
+    )
+    group.create_task(reencryption)
+    group.create_task(compaction)
+
+
+def _follow_leader(group: asyncio.TaskGroup, stores: StoreStack, view: View, leader: LeaderElector) -> None:
+    """Follows the encryption keys and compactions of other replicas."""
+    group.create_task(watch_keys(stores.encrypted, stores.key_file, is_leader=lambda: leader.is_leader))
+    group.create_task(
+        follow_compaction(stores.raw, interval_seconds=COMPACTION_INTERVAL_SECONDS, on_compacted=view.discard_before)
+    )

@@ -1,0 +1,55 @@
+"""Access keys: creation, limits, rotation, expiry and last use."""
+
+from fairlead.admission import Phase
+from fairlead.admission.access_key_limits import KeyLimits, enforce_key_limits
+from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_component_key
+from fairlead.authn.access_keys import ACCESS_KEYS, generate_key
+from fairlead.authn.key_rotation import KeyRotator
+from fairlead.authz.scope import is_superset
+from fairlead.controllers.access.access_keys import AccessKeyController
+from fairlead.controllers.runtime.loop import Controller
+from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.features.core_objects import COMPONENTS
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.subresources.credentials import key_list_handlers, rotation_handlers
+
+
+def build_access_keys_feature(services: Services) -> Feature:
+    settings = services.settings
+    auth = services.auth
+    registry = services.registry
+    group = services.api_group
+    issuer = KeyIssuer(auth.pepper, generate_key, is_superset, auth.dynamic_config.access_key_max_ttl)
+    limits = KeyLimits(settings.access_keys_per_owner, settings.access_key_bytes_per_owner)
+    if services.coordinator is not None:
+        services.coordinator.exchange_key_uses(auth.last_used)
+
+    async def record_last_uses() -> None:
+        await auth.last_used.run(registry.resource(group, ACCESS_KEYS))
+
+    def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
+        controller = AccessKeyController(
+            leader.registry,
+            group,
+            settings.access_key_retention,
+            auth.last_used.last_use,
+            auth.other_admin_access,
+        )
+        return (controller,)
+
+    return Feature(
+        name="access keys",
+        handlers={
+            **key_list_handlers(group, registry),
+            **rotation_handlers(group, KeyRotator(registry, group, auth.pepper, is_superset)),
+        },
+        admission={
+            Phase.COMPLETE: (
+                issue_access_key(issuer, group),
+                enforce_key_limits(group, limits),
+                store_component_key(group, SYSTEM_NAMESPACE, COMPONENTS),
+            ),
+        },
+        controllers=build_controllers,
+        tasks=(record_last_uses,),
+    )

@@ -1,0 +1,36 @@
+"""Apps, which administrators publish, and their instances in clusters, spaces and virtual clusters."""
+
+from fairlead.admission import Phase
+from fairlead.admission.apps import check_app_instances
+from fairlead.admission.template_apps import require_app_use
+from fairlead.controllers.apps.app_instances import AppInstanceController
+from fairlead.controllers.runtime.loop import Controller
+from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.features.instances import instance_config
+
+
+def build_apps_feature(services: Services) -> Feature:
+    settings = services.settings
+    authorize = services.auth.authorize
+    group = services.api_group
+
+    def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
+        controller = AppInstanceController(
+            leader.registry,
+            instance_config(settings),
+            leader.clusters,
+            leader.charts,
+            settings.chart_repositories,
+        )
+        return (controller,)
+
+    return Feature(
+        name="apps",
+        admission={
+            Phase.CHECK: (
+                check_app_instances(authorize, group),
+                require_app_use(authorize, group),
+            ),
+        },
+        controllers=build_controllers,
+    )

@@ -1,0 +1,62 @@
+"""Connected clusters and the gateways to them, and the cluster that the server itself runs in."""
+
+import structlog
+
+from fairlead.admission import Phase
+from fairlead.admission.secret_refs import check_cluster_secret
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.controllers.clusters.clusters import ClusterController
+from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
+from fairlead.controllers.runtime.loop import Controller
+from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.gateway.routes import GatewayHandler
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.subresources.cluster_health import health_handlers
+from fairlead.upstream.in_cluster import in_cluster_source
+from fairlead.upstream.kubeconfig import kubeconfig_problems
+
+log = structlog.get_logger(__name__)
+
+
+def build_clusters_feature(services: Services) -> Feature:
+    settings = services.settings
+    registry = services.registry
+    upstreams = services.upstreams
+    group = services.api_group
+    names = ClusterIdentityMapper(settings.identity_prefix)
+    if not names.prefix:
+        log.warning(
+            "cluster_identity_prefix is off",
+            consequence="users and groups act in clusters as the users and groups of the same name there",
+            advice="set a prefix, unless users and groups are meant to be identical on this server and on all clusters",
+        )
+    gateways = GatewayHandler(registry, group, settings.namespace_prefix, upstreams, names)
+
+    def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
+        return (ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names),)
+
+    return Feature(
+        name="clusters",
+        handlers=health_handlers(group, registry),
+        mounts={CLUSTER: gateways, SPACE: gateways, VIRTUAL_CLUSTER: gateways},
+        admission={
+            Phase.AUTHORIZE: (
+                check_cluster_secret(services.auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig_problems),
+            ),
+        },
+        controllers=build_controllers,
+    )
+
+
+def build_local_cluster_feature(services: Services) -> Feature:
+    """Keeps the cluster that the server runs in connected. Only with the setting `local_cluster`."""
+
+    async def connect(leader: LeaderServices) -> None:
+        source = in_cluster_source(
+            "run the server in a pod with a service account, or remove the setting local_cluster"
+        )
+        name = services.settings.local_cluster
+        await LocalClusterConnector(leader.registry, services.api_group, name, SYSTEM_NAMESPACE, source).run()
+
+    return Feature(name="local cluster", leader_tasks=(connect,))

@@ -1,0 +1,77 @@
+"""Instances: spaces and virtual clusters in connected clusters. Some of the rules are about workspaces and app
+instances as well."""
+
+from fairlead.admission import Phase
+from fairlead.admission.instance_owners import OwnerChecks, keep_instance_owner, require_owner_consent
+from fairlead.admission.instances import (
+    check_abandon,
+    default_instance_owner,
+    restrict_remote_access,
+    warn_outside_of_projects,
+)
+from fairlead.admission.secret_refs import check_virtual_cluster_secret
+from fairlead.admission.templates import check_parameters
+from fairlead.authz.name_index import owns
+from fairlead.controllers.apps.template_releases import TemplateReleases
+from fairlead.controllers.helm.deploy import ReleaseManager
+from fairlead.controllers.instances.confinement import Confinement
+from fairlead.controllers.instances.prerequisites import InstanceConfig
+from fairlead.controllers.instances.spaces import SpaceController
+from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
+from fairlead.controllers.runtime.loop import Controller
+from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.settings import Settings
+from fairlead.upstream.kubeconfig import kubeconfig_problems
+
+
+def pod_security(settings: Settings) -> str:
+    """The pod security level of namespaces that the server creates in clusters; empty for none."""
+    return "" if settings.space_pod_security == "none" else settings.space_pod_security
+
+
+def instance_config(settings: Settings) -> InstanceConfig:
+    names = ClusterIdentityMapper(settings.identity_prefix)
+    confinement = Confinement(
+        settings.space_roles, settings.space_metadata, pod_security(settings), settings.chart_role
+    )
+    return InstanceConfig(settings.api_group, settings.namespace_prefix, names, confinement)
+
+
+def build_instances_feature(services: Services) -> Feature:
+    settings = services.settings
+    auth = services.auth
+    group = services.api_group
+    prefix = settings.namespace_prefix
+    owners = OwnerChecks(auth.authorize, owns, auth.secret_access.may_own)
+
+    def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
+        registry = leader.registry
+        config = instance_config(settings)
+        charts = ReleaseManager(registry, leader.clusters, leader.charts, settings.chart_repositories)
+        releases = TemplateReleases(registry, group, leader.charts, settings.chart_repositories)
+        return (
+            SpaceController(registry, config, leader.clusters, releases),
+            VirtualClusterController(registry, config, leader.clusters, charts, releases),
+        )
+
+    return Feature(
+        name="instances",
+        admission={
+            Phase.PROTECT: (check_abandon(auth.authorize, group),),
+            Phase.COMPLETE: (
+                keep_instance_owner(group),
+                default_instance_owner(auth.authorize, group, prefix),
+            ),
+            Phase.AUTHORIZE: (
+                require_owner_consent(owners, group),
+                check_virtual_cluster_secret(auth.authorize, group, kubeconfig_problems),
+                restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
+            ),
+            Phase.CHECK: (
+                warn_outside_of_projects(group, prefix),
+                check_parameters(group),
+            ),
+        },
+        controllers=build_controllers,
+    )

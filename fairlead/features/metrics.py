@@ -1,0 +1,65 @@
+"""The metrics of the server itself: requests, the store, the event loop, flow control, certificates, runners.
+
+Other features have metrics of their own. `app/http.py` builds the endpoint for all of them.
+"""
+
+from functools import partial
+
+from fairlead.console.build import ASSETS_PATH, PAGES_PATH
+from fairlead.controllers.runtime.leader import LEASE_NAME
+from fairlead.features.contract import Feature, Services
+from fairlead.kinds.clusters.runner import RUNNERS, describe_status
+from fairlead.registry.codec import decode
+from fairlead.server.auth.login import LOGIN_ENDPOINT
+from fairlead.server.auth.oauth import TOKEN_ENDPOINT
+from fairlead.server.discovery.health import HEALTH_PATHS
+from fairlead.server.metrics.certificates import reload_families
+from fairlead.server.metrics.endpoint import METRICS_PATH
+from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
+from fairlead.server.metrics.installation import InstallationMetrics
+
+LABELLED_PATHS = (
+    *HEALTH_PATHS,
+    "/",
+    "/version",
+    METRICS_PATH,
+    "/api",
+    "/apis",
+    "/openapi/v2",
+    "/openapi/v3",
+    LOGIN_ENDPOINT[1],
+    TOKEN_ENDPOINT[1],
+    PAGES_PATH,
+    ASSETS_PATH,
+)
+"""Non-resource paths with a label value of their own in the request metrics."""
+
+
+def build_metrics_feature(services: Services) -> Feature:
+    view = services.registry.view
+    audit = services.audit
+    group = services.api_group
+    platform = PlatformMetrics(
+        phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(group, "clusters")],
+        revision=lambda: view.revision,
+        audit_events=lambda: audit.event_count if audit is not None else 0,
+        commits=services.commit_seconds,
+    )
+    installation = InstallationMetrics(
+        runner_statuses=lambda: [describe_status(decode(entry)) for entry in view.entries(group, RUNNERS)],
+        is_leader=services.is_leader,
+        lease=LEASE_NAME,
+        certificate=services.certificate,
+        data=services.settings.data,
+    )
+    return Feature(
+        name="metrics",
+        metrics=(
+            partial(request_families, services.requests),
+            platform.families,
+            partial(event_loop_families, services.watchdog),
+            partial(flow_families, services.flow.control, services.flow.clients.metrics),
+            partial(reload_families, services.certificate.reloads),
+            installation.families,
+        ),
+    )

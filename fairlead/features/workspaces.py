@@ -1,0 +1,104 @@
+"""Workspaces, and the runners on which they run."""
+
+from fairlead.admission import Phase
+from fairlead.admission.runners import (
+    prevent_runner_deletion_while_used,
+    protect_cluster_ref,
+    protect_runner_endpoint,
+)
+from fairlead.admission.secret_references import WriterChecks, record_secret_writers
+from fairlead.admission.workspace_templates import restrict_workspace_templates, warn_about_workspace_templates
+from fairlead.authn.component_keys import ComponentKeys
+from fairlead.authn.key_rotation import KeyRotator
+from fairlead.authn.link_tokens import LinkTokenIssuer
+from fairlead.authn.signing_keys import SigningKeyStore
+from fairlead.authn.ssh_authority import SshAuthority
+from fairlead.authz.name_index import owns
+from fairlead.authz.scope import is_superset
+from fairlead.controllers.runtime.loop import Controller
+from fairlead.controllers.workspaces.runner_deployments import RunnerDeploymentConfig, RunnerDeploymentController
+from fairlead.controllers.workspaces.runners import RunnerController
+from fairlead.controllers.workspaces.sleep import SleepController
+from fairlead.controllers.workspaces.workspaces import WorkspaceController
+from fairlead.features.contract import Feature, LeaderServices, Services
+from fairlead.features.instances import pod_security
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.registry.registry import Registry
+from fairlead.subresources.runners import runner_handlers
+from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
+from fairlead.subresources.workspaces.runner_dialer import RunnerDialer
+
+
+def build_workspaces_feature(services: Services) -> Feature:
+    auth = services.auth
+    registry = services.registry
+    group = services.api_group
+    signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
+    workspace_services = WorkspaceServices(
+        registry=registry,
+        hub=services.hub,
+        streams=services.flow.streams,
+        secret_access=auth.secret_access,
+        authority=SshAuthority(registry, SYSTEM_NAMESPACE),
+        namespace_prefix=services.settings.namespace_prefix,
+    )
+    writers = WriterChecks(auth.authorize, auth.is_within_scope, owns, auth.secret_access.writer_may_use)
+
+    def describe_server() -> dict[str, str]:
+        return {
+            "serviceHost": services.settings.public_url,
+            "projectNamespacePrefix": services.settings.namespace_prefix,
+            "serviceInstanceID": services.installation_id(),
+        }
+
+    return Feature(
+        name="workspaces",
+        handlers={
+            **workspace_handlers(group, workspace_services),
+            **runner_handlers(group, registry, _build_keys(services, registry), signing.jwks, describe_server),
+        },
+        admission={
+            Phase.AUTHORIZE: (
+                record_secret_writers(writers, group),
+                protect_runner_endpoint(auth.authorize, group),
+                protect_cluster_ref(group),
+            ),
+            Phase.CHECK: (
+                restrict_workspace_templates(group),
+                warn_about_workspace_templates(group),
+                prevent_runner_deletion_while_used(auth.authorize, group),
+            ),
+        },
+        controllers=lambda leader: _build_controllers(services, leader),
+    )
+
+
+def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Controller, ...]:
+    settings = services.settings
+    registry = leader.registry
+    group = services.api_group
+    deployments = RunnerDeploymentConfig(
+        api_group=group,
+        system_namespace=SYSTEM_NAMESPACE,
+        public_url=settings.public_url,
+        image=settings.runner_image,
+        pod_security=pod_security(settings),
+        read_authority=services.read_authority,
+        get_key=_build_keys(services, registry).get_or_create,
+    )
+    tokens = LinkTokenIssuer(SigningKeyStore(registry, SYSTEM_NAMESPACE), registry.clock)
+    return (
+        RunnerDeploymentController(registry, deployments, leader.clusters),
+        RunnerDialer(registry, group, services.hub, services.addresses.resolve, tokens),
+        RunnerController(registry, group),
+        WorkspaceController(registry, group, settings.namespace_prefix),
+        SleepController(registry, group),
+    )
+
+
+def _build_keys(services: Services, registry: Registry) -> ComponentKeys:
+    """The access keys of runners, for the API and for the controller that deploys runners."""
+    pepper = services.auth.pepper
+    rotation = KeyRotator(registry, services.api_group, pepper, is_superset)
+    return ComponentKeys(registry, services.api_group, RUNNER_COMPONENT, SYSTEM_NAMESPACE, pepper, rotation)

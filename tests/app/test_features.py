@@ -1,0 +1,163 @@
+"""app.features: what the features add to the server, and in which order."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fairlead.admission import FilteredRule, Phase, Rule, rule_name
+from fairlead.app.background import build_leader_services
+from fairlead.app.features import enabled_features, join_features
+from fairlead.core.call import CONSOLE, Call, Reply
+from fairlead.features.contract import Feature, Services
+from fairlead.settings import Settings
+from fairlead.settings.values import OFF
+from tests.harness.services import open_services
+
+ADMISSION_ORDER = {
+    Phase.PLACE: [
+        "require-active-namespace",
+        "require-active-project",
+    ],
+    Phase.PROTECT: [
+        "protect-server-secrets",
+        "protect-server-leases",
+        "protect-status",
+        "protect-system-namespaces",
+        "protect-metadata",
+        "check-abandon",
+    ],
+    Phase.COMPLETE: [
+        "manage-project-namespace",
+        "protect-ownership-labels",
+        "check-users-and-teams",
+        "issue-access-key",
+        "enforce-key-limits",
+        "store-component-key",
+        "keep-instance-owner",
+        "default-instance-owner",
+    ],
+    Phase.AUTHORIZE: [
+        "protect-sign-in-settings",
+        "protect-trusted-clusters",
+        "protect-password-secret",
+        "prevent-escalation",
+        "check-grants",
+        "check-cluster-secret",
+        "require-owner-consent",
+        "check-virtual-cluster-secret",
+        "restrict-remote-access",
+        "record-secret-writers",
+        "protect-runner-endpoint",
+        "protect-cluster-ref",
+    ],
+    Phase.CHECK: [
+        "check-block-owner-deletion",
+        "touch-movable-owner",
+        "check-listed-clusters",
+        "check-project-fields",
+        "enforce-allow-lists",
+        "warn-outside-of-projects",
+        "check-parameters",
+        "check-app-instances",
+        "require-app-use",
+        "mark-trusted-templates",
+        "prevent-deletion-while-used",
+        "restrict-workspace-templates",
+        "warn-about-workspace-templates",
+        "prevent-runner-deletion-while-used",
+    ],
+    Phase.FINISH: [
+        "warn-missing-references",
+        "release-storage-locks",
+        "enforce-quotas",
+    ],
+}
+
+ADDED = {
+    "metrics": "metrics",
+    "core objects": "admission, controllers, tasks",
+    "projects": "handlers, admission, controllers",
+    "users": "admission, controllers",
+    "access keys": "handlers, admission, controllers, tasks",
+    "single sign-on": "handlers, endpoints, admission, controllers, metrics",
+    "workload identity": "grants, admission",
+    "passwords": "handlers, endpoints, admission",
+    "logins of the command line": "endpoints, grants",
+    "permissions": "handlers, admission, controllers, tasks",
+    "direct tokens": "handlers, endpoints",
+    "service accounts": "handlers",
+    "clusters": "handlers, mounts, admission, controllers",
+    "local cluster": "leader_tasks",
+    "agents": "handlers",
+    "instances": "admission, controllers",
+    "apps": "admission, controllers",
+    "templates": "admission, controllers",
+    "workspaces": "handlers, admission, controllers",
+    "migration": "handlers",
+    "audit": "handlers",
+    "console": "mounts, public_stages",
+}
+"""What each feature adds, in the order of the features, without an audit log."""
+
+FIELDS = (
+    "handlers",
+    "endpoints",
+    "grants",
+    "mounts",
+    "public_stages",
+    "admission",
+    "controllers",
+    "leader_tasks",
+    "tasks",
+    "metrics",
+    "health_checks",
+)
+
+
+def name_of_rule(rule: Rule) -> str:
+    return rule_name(rule.rule if isinstance(rule, FilteredRule) else rule)
+
+
+def added_fields(feature: Feature, services: Services) -> str:
+    values = {field: getattr(feature, field) for field in FIELDS}
+    values["controllers"] = feature.controllers(build_leader_services(services, services.registry))
+    return ", ".join(field for field in FIELDS if values[field])
+
+
+async def test_each_feature_adds_what_it_declares(tmp_path: Path) -> None:
+    async with open_services(Settings(data=tmp_path, local_cluster="here")) as server:
+        built = [build(server.services) for build in enabled_features(server.services.settings)]
+        assert {each.name: added_fields(each, server.services) for each in built} == ADDED
+    assert [each.name for each in built] == list(ADDED)
+
+
+async def test_admission_rules_run_in_the_order_of_phases_then_of_features(tmp_path: Path) -> None:
+    async with open_services(Settings(data=tmp_path)) as server:
+        by_phase = {phase: [name_of_rule(rule) for rule in rules] for phase, rules in server.features.admission.items()}
+        in_order = [name_of_rule(rule) for rule in server.features.admission_rules()]
+    assert by_phase == ADMISSION_ORDER
+    assert in_order == [name for names in ADMISSION_ORDER.values() for name in names]
+
+
+async def test_a_feature_that_is_switched_off_adds_nothing(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path)
+    async with open_services(settings) as server:
+        assert CONSOLE in server.features.mounts
+        assert not server.features.leader_tasks
+    async with open_services(replace(settings, console=OFF, local_cluster="here")) as server:
+        assert CONSOLE not in server.features.mounts
+        assert not server.features.public_stages
+        assert len(server.features.leader_tasks) == 1
+
+
+async def reply(call: Call) -> Reply:
+    return Reply(200, b"")
+
+
+def test_two_features_cannot_add_the_same_path() -> None:
+    first = Feature(name="first", endpoints={("get", "/x"): reply})
+    second = Feature(name="second", endpoints={("get", "/y"): reply, ("get", "/x"): reply})
+    assert join_features((first,)).endpoints == first.endpoints
+    with pytest.raises(ValueError, match=r"the feature second adds .*/x.*, which another feature has added already"):
+        join_features((first, second))

@@ -1,0 +1,22 @@
+"""features.clusters: the warning about a missing prefix for cluster identities."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from fairlead.settings import Settings
+from fairlead.settings.values import OFF
+from tests.harness.services import open_services
+
+
+@pytest.mark.parametrize(("prefix", "warning_count"), [("fairlead:", 0), ("", 1), (OFF, 1)])
+async def test_a_server_without_a_cluster_identity_prefix_logs_a_warning(
+    tmp_path: Path, prefix: str, warning_count: int
+) -> None:
+    with capture_logs() as lines:
+        async with open_services(replace(Settings(data=tmp_path), cluster_identity_prefix=prefix)):
+            pass
+    warnings = [line for line in lines if line["log_level"] == "warning" and "cluster_identity_prefix" in line["event"]]
+    assert len(warnings) == warning_count
