@@ -202,7 +202,7 @@ async def run(
         election = _build_leader_election(settings, worker, store, registry, chain)
         await _ensure_default_objects(registry, settings.api_group, update_roles=is_newest)
         port, base_url = _choose_port(settings, worker)
-        cluster_services = build_cluster_services(settings, registry, port, hub)
+        cluster_services = build_cluster_services(settings, registry, port)
         limiter = build_memory_limiter(settings, worker_count)
         deps = HandlerDependencies(
             audit=audit,

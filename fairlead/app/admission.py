@@ -28,7 +28,6 @@ from fairlead.admission.references import warn_missing_references
 from fairlead.admission.runners import (
     prevent_runner_deletion_while_used,
     protect_cluster_ref,
-    protect_runner_endpoint,
 )
 from fairlead.admission.secret_references import WriterChecks, record_secret_writers
 from fairlead.admission.secret_refs import check_cluster_secret, check_virtual_cluster_secret
@@ -93,7 +92,6 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             check_cluster_secret(auth.authorize, group, SYSTEM_NAMESPACE, kubeconfig.kubeconfig_problems),
             check_virtual_cluster_secret(auth.authorize, group, kubeconfig.kubeconfig_problems),
             restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
-            protect_runner_endpoint(auth.authorize, group),
             protect_cluster_ref(group),  # after `protect_metadata`, too: it sets a finalizer
             check_block_owner_deletion(auth.authorize),
             touch_movable_owner(group),

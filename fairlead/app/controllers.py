@@ -17,8 +17,6 @@ from fairlead.app.https import read_ca_certificate
 from fairlead.app.runner_keys import build_runner_keys
 from fairlead.app.sso import build_sign_on_controllers
 from fairlead.authn.access_keys import ACCESS_KEYS
-from fairlead.authn.link_tokens import LinkTokenIssuer
-from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.controllers.access.access_keys import AccessKeyController
 from fairlead.controllers.access.team_membership import TeamMembershipController
 from fairlead.controllers.apps.app_instances import AppInstanceController
@@ -56,8 +54,6 @@ from fairlead.storage.encrypted import EncryptedStore
 from fairlead.storage.fenced import FencedStore
 from fairlead.storage.reencrypt import run_reencryption, watch_keys
 from fairlead.storage.view.view import View
-from fairlead.subresources.workspaces.hub import RunnerHub
-from fairlead.subresources.workspaces.runner_dialer import RunnerDialer
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
@@ -76,7 +72,7 @@ class ClusterServices:
     """Builds new controllers that write through the given registry."""
 
 
-def build_cluster_services(settings: Settings, registry: Registry, port: int, hub: RunnerHub) -> ClusterServices:
+def build_cluster_services(settings: Settings, registry: Registry, port: int) -> ClusterServices:
     """`port` is the server's own port, which the address policy blocks as the address of a cluster or runner."""
     ports = (port, settings.replica_port) if settings.replica_address else (port,)
     policy = AddressPolicy(_allowed_networks(settings), lambda: [(settings.listen, each) for each in ports])
@@ -94,13 +90,10 @@ def build_cluster_services(settings: Settings, registry: Registry, port: int, hu
     gateways = GatewayHandler(registry, settings.api_group, settings.namespace_prefix, connected, names)
 
     def controllers(working: Registry, auth: Auth) -> tuple[Controller, ...]:
-        tokens = LinkTokenIssuer(SigningKeyStore(working, SYSTEM_NAMESPACE), working.clock)
-        dialer = RunnerDialer(working, settings.api_group, hub, policy.resolve, tokens)
         access = RegistryClusterAccess(working, settings.api_group, SYSTEM_NAMESPACE, connected, policy.resolve)
         return (
             *_build_cluster_controllers(settings, working, connected, policy, access),
             RunnerDeploymentController(working, _build_runner_config(settings, working, auth), access),
-            dialer,
         )
 
     return ClusterServices(connected, gateways, controllers)

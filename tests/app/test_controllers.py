@@ -8,7 +8,6 @@ from structlog.testing import capture_logs
 from fairlead.app.controllers import build_cluster_services
 from fairlead.settings import Settings
 from fairlead.settings.values import OFF
-from fairlead.subresources.workspaces.hub import RunnerHub
 from tests.harness.registry import open_registry
 
 
@@ -20,7 +19,6 @@ async def test_a_server_without_a_cluster_identity_prefix_logs_a_warning(prefix:
                 replace(Settings(), cluster_identity_prefix=prefix),
                 api.registry,
                 8443,
-                RunnerHub(api.registry.clock, "server"),
             )
     warnings = [line for line in lines if line["log_level"] == "warning" and "cluster_identity_prefix" in line["event"]]
     assert len(warnings) == warning_count

@@ -132,12 +132,10 @@ def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner:
 
 def _build_placement(name: str, runner: Object) -> Placement:
     scheduled = condition(SCHEDULED, TRUE, SCHEDULED, f'scheduled to runner "{name}"')
-    # An endpoint with a fingerprint is for the server, not for clients.
-    endpoint = "" if get_path(runner, "spec.endpointFingerprint") else get_path(runner, "spec.endpoint") or ""
     return Placement(
         scheduled=scheduled,
         runner=name,
-        endpoint=endpoint,
+        endpoint=get_path(runner, "spec.endpoint") or "",
         silence=silence_message(runner),
         is_unreported=not get_path(runner, "status.phase"),
     )
