@@ -74,7 +74,7 @@ class RunnerOptions:
         list[str] | None,
         typer.Option(
             "--engine",
-            help="How workspaces run: devcontainer, kubernetes or process. Repeatable; the first is the default.",
+            help="How workspaces run: devcontainer or kubernetes. Repeatable; the first is the default.",
             metavar="NAME",
             show_default=DEFAULT_ENGINE,
         ),

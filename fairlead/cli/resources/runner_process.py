@@ -84,8 +84,7 @@ def require_root(options: RunnerOptions) -> None:
     script = shutil.which("fairlead") or str(Path(sys.executable).with_name("fairlead"))
     command = f"sudo env HOME={shlex.quote(str(Path.home()))} {shlex.quote(script)} {shlex.join(sys.argv[1:])}"
     typer.echo(
-        f"fairlead: containers of workspaces need root, and you are {getpass.getuser()}; run\n  {command}\n"
-        "  or run workspaces as plain processes, without any isolation, with --engine process",
+        f"fairlead: containers of workspaces need root, and you are {getpass.getuser()}; run\n  {command}",
         err=True,
     )
     raise typer.Exit(1)
