@@ -1,6 +1,6 @@
 """The command line. `main` is the console script `fairlead`; `COMMANDS` maps each command to its function or group.
 
-- `server`: commands that start or install a server (`up`, `serve`, `agent`, `install`), `doctor`, `completion`, `man`,
+- `server`: commands that start or install a server (`up`, `serve`, `agent`, `install`), `doctor`, `completion`,
   `version`
 - `access`: login and contexts, access keys, tokens, users, teams, permissions
 - `resources`: clusters, projects, instances, apps, runners, kubeconfigs
@@ -82,7 +82,6 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("export", "fairlead.cli.storage.export:group", "Export the kinds for other API servers."),
     CommandEntry("demo", "fairlead.cli.resources.demo:command", "Fill a server with a small fleet to look around."),
     CommandEntry("completion", "fairlead.cli.server.completion:command", "Print a script for shell completion."),
-    CommandEntry("man", "fairlead.cli.server.man:command", "Write the manual pages."),
     CommandEntry("version", "fairlead.cli.server.version:command", "Show the version."),
 )
 """The commands in the order of `--help`."""
