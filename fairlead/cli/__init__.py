@@ -86,9 +86,6 @@ COMMANDS: tuple[CommandEntry, ...] = (
 )
 """The commands in the order of `--help`."""
 
-FORMER_NAMES = {"seal": "encryption-key"}
-"""Former names of commands, with the current ones. They work, but are hidden in `--help`."""
-
 KIND_NAMES = {"virtualcluster": "vcluster", "virtualclusters": "vcluster", "accesskey": "key", "accesskeys": "key"}
 """Kinds whose commands have another name."""
 
@@ -159,8 +156,6 @@ def make_app() -> typer.Typer:
     app = _new_app(LazyGroup)
     for entry in COMMANDS:
         app.command(entry.name, help=entry.summary)(_run_placeholder)
-    for former in FORMER_NAMES:
-        app.command(former, hidden=True)(_run_placeholder)
     return app
 
 
@@ -185,14 +180,14 @@ def _run_placeholder() -> None:
 @functools.cache
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """Imports a command, and completes its help."""
-    target = next(each.target for each in COMMANDS if each.name == FORMER_NAMES.get(name, name))
+    target = next(each.target for each in COMMANDS if each.name == name)
     module, _, attribute = target.partition(":")
     command = getattr(import_module(module), attribute)
     app = _new_app(TyperGroup)
     if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name, hidden=name in FORMER_NAMES)
+        app.add_typer(command, name=name)
     else:
-        app.command(name, cls=SectionedCommand, hidden=name in FORMER_NAMES)(command)
+        app.command(name, cls=SectionedCommand)(command)
     loaded = get_command(app)
     assert isinstance(loaded, TyperGroup)
     found: Any = loaded.commands[name]
