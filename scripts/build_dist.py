@@ -30,8 +30,6 @@ def main() -> None:
         names = list_sources()
         report(f"copying {len(names)} files")
         copy_sources(names, sources)
-        report("writing the manual pages")
-        write_manual(sources)
         report("building the sdist")
         sdist = build("sdist", sources, built)
         report("building the wheel from the sdist")
@@ -67,15 +65,6 @@ def copy_sources(names: list[str], target: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, copy)
         copy.chmod(0o755 if os.access(ROOT / name, os.X_OK) and not name.endswith(".py") else 0o644)
-
-
-def write_manual(sources: Path) -> None:
-    """Writes the manual pages, which scripts/hatch_build.py adds to the wheel."""
-    command = [sys.executable, "-m", "fairlead", "man", str(sources / "build" / "man1")]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    result = subprocess.run(command, cwd=sources, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode:
-        sys.exit(f"error: the manual pages could not be written:\n{result.stdout}{result.stderr}")
 
 
 def build(target: str, sources: Path, out: Path) -> Path:

@@ -18,7 +18,6 @@
 #   oidc          the OpenID provider `oidc-provider` for tests of single sign-on, in .tools/oidc-provider
 #   promtool      the tool of Prometheus that tests its rules, in .tools/bin
 #   zsh, fish     shells, for tests of the completion
-#   groff         checks the manual pages
 #   python-3.14   the newest Python that is supported, of Debian unstable, with the locked dependencies, in .tools/python3.14
 #   workspace     the image that tests of workspaces use, in .tools/images
 #
@@ -183,7 +182,6 @@ for tool in "$@"; do
         promtool) fetch_promtool ;;
         zsh) install_package zsh zsh ;;
         fish) install_package fish fish ;;
-        groff) install_package groff groff-base ;;
         python-3.14) scripts/setup-python.sh 3.14 sid || missing "could not set up Python 3.14; its tests are skipped" ;;
         podman) install_podman ;;
         qemu) install_package qemu-aarch64-static qemu-user-static ;;

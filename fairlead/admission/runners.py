@@ -1,9 +1,4 @@
-"""Admission of Runners: who may have this server connect to an address, or deploy a runner into a cluster, and when a
-Runner may be deleted.
-
-With `spec.endpointFingerprint`, the server connects to `spec.endpoint`. That is what connecting a cluster does as well,
-so changing either needs the same permission: to create Clusters. Owners of a Runner alone do not have it, and neither
-has the runner itself, which may write nothing but its status. Turning it off needs no more than updating the Runner.
+"""Admission of Runners: who may have this server deploy a runner into a cluster, and when a Runner may be deleted.
 
 With `spec.clusterRef`, the server deploys the runner with the stored credential of the cluster, and the Pod can mount
 whatever its template names. So only administrators set it, with a key without a scope, and their write marks the Runner
@@ -18,9 +13,9 @@ says that they are left behind.
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.instances import ABANDON_ANNOTATION
 from fairlead.admission.used_by import describe_users
-from fairlead.core.call import Authorize, RequestInfo
+from fairlead.core.call import Authorize
 from fairlead.core.errors import Conflict, Forbidden
-from fairlead.core.objects import Object, add_finalizer, get_path, metadata, name_of
+from fairlead.core.objects import add_finalizer, get_path, metadata, name_of
 from fairlead.core.runner_names import DEPLOYMENT_FINALIZER
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.clusters.runner import RUNNERS
@@ -29,33 +24,6 @@ from fairlead.registry.no_effect import is_set
 from fairlead.registry.registry import Registry
 
 WORKSPACES, RUNNER_FIELD = "devpodworkspaceinstances", "spec.runnerRef.runner"
-_FIELDS = ("spec.endpoint", "spec.endpointFingerprint")
-
-
-def protect_runner_endpoint(authorize: Authorize, api_group: str) -> Rule:
-    """Setting and changing the address that the server connects to needs the permission to create Clusters."""
-
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, RUNNERS))
-    async def rule(change: Change, registry: Registry) -> None:
-        if change.subresource or change.user == CONTROLLER_USER or change.new is None:
-            return
-        wanted = _target(change.new)
-        if not wanted[1] or wanted == _target(change.old):
-            return
-        right = RequestInfo(verb="create", group=api_group, version="v1", resource="clusters")
-        if not authorize(change.user, right).allowed:
-            why = (
-                f'User "{change.user.name}" may not create clusters, and spec.endpoint with spec.endpointFingerprint '
-                "needs that permission because this server connects there; leave out the fingerprint, and let the "
-                "runner connect to this server"
-            )
-            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-
-    return rule
-
-
-def _target(runner: Object | None) -> tuple[object, ...]:
-    return tuple(get_path(runner, path) or "" for path in _FIELDS) if runner else ("", "")
 
 
 def protect_cluster_ref(api_group: str) -> Rule:

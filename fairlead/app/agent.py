@@ -27,7 +27,7 @@ from fairlead.core.admin_kubeconfig import MANAGEMENT_PATH
 from fairlead.core.call import Handler
 from fairlead.core.clock import SystemClock
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates
-from fairlead.core.files import FileProblem, choose_path, ensure_private_folder, read_file
+from fairlead.core.files import FileProblem, ensure_private_folder, read_file
 from fairlead.core.folder_security import require_private
 from fairlead.core.validators import format_host
 from fairlead.core.waiting import wait_until_stopped
@@ -49,7 +49,7 @@ from fairlead.upstream.local_cluster import LocalCluster, kubeconfig_source
 
 BODY_LIMIT = 3 * 1024 * 1024
 SHUTDOWN_GRACE_SECONDS = 10.0
-CONFIG_CACHE_FILE, FORMER_CONFIG_CACHE_FILE = "agent-config.json", "knowledge.json"
+CONFIG_CACHE_FILE = "agent-config.json"
 AUDIT_FILE_BYTES, AUDIT_BACKUPS, AUDIT_MAX_DAYS = 100 * 1024 * 1024, 10, 30
 
 
@@ -89,7 +89,7 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
     local_cluster = LocalCluster(_access_source(settings))
     reports = ReportQueue(clock)
     async with _connect_control_plane(settings) as control_plane, _open_audit(settings, reports, clock) as audit:
-        cache_file = config_cache_file(settings.state_folder)
+        cache_file = settings.state_folder / CONFIG_CACHE_FILE
         cache_options = CacheOptions(settings.cluster, cache_file, settings.offline_hours * 3600)
         config_cache = ConfigCache(control_plane, cache_options, clock)
         config_cache.load()
@@ -114,15 +114,6 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
             await wait_until_stopped(stop, work)
         await local_cluster.close()
         await reports.flush(control_plane)
-
-
-def config_cache_file(folder: Path) -> Path:
-    """The file in which the agent caches its configuration: under its former name if only that file exists."""
-    path = choose_path(folder, CONFIG_CACHE_FILE, FORMER_CONFIG_CACHE_FILE)
-    if path.name == CONFIG_CACHE_FILE:
-        # A copy under the former name would survive when the server rejects the agent and the cache is cleared.
-        (folder / FORMER_CONFIG_CACHE_FILE).unlink(missing_ok=True)
-    return path
 
 
 def _build_pipeline(audit: AuditStage, endpoint: Handler) -> Handler:

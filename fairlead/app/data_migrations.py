@@ -16,12 +16,12 @@ not be used before all replicas enforce it, so it takes steps 1 and 2. So does a
 replicas return it to clients, because they do not know that it is one.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from fairlead.authz.role_updates import FIRST_RELEASE_ROLES, mark_first_release
-from fairlead.controllers.former_reasons import FORMER_REASONS
 from fairlead.core.objects import Object
 from fairlead.kinds.core.server_objects import PASSWORD_SECRET_TYPE
 from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
@@ -35,6 +35,31 @@ RECONCILED_PLURALS = frozenset(
     }
 )
 SYSTEM_NAMESPACE, PASSWORD_SUFFIX = "service-system", "-password"
+FORMER_REASONS: Mapping[str, str] = {
+    "AccessTaken": "AccessConflict",
+    "BadChart": "InvalidChart",
+    "BadKubeconfig": "InvalidKubeconfig",
+    "BadNamespace": "InvalidNamespace",
+    "BindingTaken": "BindingConflict",
+    "Blocked": "AddressNotAllowed",
+    "BoundOtherwise": "ForeignBinding",
+    "Broken": "ProtocolError",
+    "Busy": "ClusterLimitExceeded",
+    "LeftAlone": "ManagedExternally",
+    "NamespacePattern": "InvalidNamespacePattern",
+    "NamespaceTaken": "NamespaceConflict",
+    "NoChart": "ChartNotSet",
+    "NoConfig": "KubeconfigNotSet",
+    "OddAnswer": "UnexpectedResponse",
+    "Reached": "Reachable",
+    "Refused": "Rejected",
+    "SecretTaken": "SecretConflict",
+    "TargetNotServed": "TargetNotSupported",
+    "TemplateObjects": "InvalidTemplateObjects",
+    "Untrusted": "CertificateNotTrusted",
+    "WaitingForTurn": "WaitingForHelmSlot",
+}
+"""Reasons of conditions and phases in 0.1, with those of 0.2. docs/upgrades.md has the same table."""
 
 
 def rename_reasons(key: Key, value: bytes) -> bytes | None:

@@ -24,7 +24,7 @@ import yaml
 from fairlead import __version__
 from fairlead.app.doctor import CONNECT_TIMEOUT, STORE_TIMEOUT, count_objects
 from fairlead.core.files import FileProblem
-from fairlead.settings import OTHER_VARIABLE_ALIASES, Settings, variable
+from fairlead.settings import Settings, variable
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.open import scheme_of
 
@@ -35,7 +35,7 @@ MIN_SECRET_LENGTH = 6
 """Shorter texts would hide parts of ordinary words."""
 SECRET_FILES = ("*.keys", "*.key", "tls/*.key")
 KUBECONFIGS = "*.kubeconfig*"
-SECRET_VARIABLES = ("pepper", "encryption_keys", *OTHER_VARIABLE_ALIASES, "etcd_password", "key", "runner_key")
+SECRET_VARIABLES = ("pepper", "encryption_keys", "etcd_password", "key", "runner_key")
 
 _SECRET_NAMES = (
     r"(?:password|passwd|passphrase|secret|token|access[_-]?key|api[_-]?key|private[_-]?key|pepper|code[_-]?verifier)"

@@ -41,9 +41,6 @@ def bearer_token(call: Call, max_bytes: int = MAX_HEADER_BYTES) -> str | None:
 COOKIE = "__Host-service_access_key"
 """With the `__Host-` prefix, browsers accept the cookie only over TLS, for all paths, and from this exact host: neither
 another subdomain nor a server without TLS can set it."""
-LEGACY_COOKIE = "service_access_key"
-"""The name in earlier versions. It is cleared and no longer accepted, because other subdomains can set it. Users who
-signed in with an earlier version sign in again."""
 MAX_COOKIE_BYTES = 16 * 1024
 MAX_COOKIES = 100
 _INVALID_COOKIE = "invalid access key in the cookie; sign in again"
@@ -137,6 +134,6 @@ def set_cookie_header(key: str, ttl: int) -> str:
     return f"{COOKIE}={key}; Path=/{max_age}; HttpOnly; Secure; SameSite=Strict"
 
 
-def clear_cookie_header(name: str = COOKIE) -> str:
+def clear_cookie_header() -> str:
     """The Set-Cookie value that deletes the cookie."""
-    return f"{name}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Strict"
+    return f"{COOKIE}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Strict"

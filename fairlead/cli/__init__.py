@@ -1,6 +1,6 @@
 """The command line. `main` is the console script `fairlead`; `COMMANDS` maps each command to its function or group.
 
-- `server`: commands that start or install a server (`up`, `serve`, `agent`, `install`), `doctor`, `completion`, `man`,
+- `server`: commands that start or install a server (`up`, `serve`, `agent`, `install`), `doctor`, `completion`,
   `version`
 - `access`: login and contexts, access keys, tokens, users, teams, permissions
 - `resources`: clusters, projects, instances, apps, runners, kubeconfigs
@@ -82,13 +82,9 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("export", "fairlead.cli.storage.export:group", "Export the kinds for other API servers."),
     CommandEntry("demo", "fairlead.cli.resources.demo:command", "Fill a server with a small fleet to look around."),
     CommandEntry("completion", "fairlead.cli.server.completion:command", "Print a script for shell completion."),
-    CommandEntry("man", "fairlead.cli.server.man:command", "Write the manual pages."),
     CommandEntry("version", "fairlead.cli.server.version:command", "Show the version."),
 )
 """The commands in the order of `--help`."""
-
-FORMER_NAMES = {"seal": "encryption-key"}
-"""Former names of commands, with the current ones. They work, but are hidden in `--help`."""
 
 KIND_NAMES = {"virtualcluster": "vcluster", "virtualclusters": "vcluster", "accesskey": "key", "accesskeys": "key"}
 """Kinds whose commands have another name."""
@@ -160,8 +156,6 @@ def make_app() -> typer.Typer:
     app = _new_app(LazyGroup)
     for entry in COMMANDS:
         app.command(entry.name, help=entry.summary)(_run_placeholder)
-    for former in FORMER_NAMES:
-        app.command(former, hidden=True)(_run_placeholder)
     return app
 
 
@@ -186,14 +180,14 @@ def _run_placeholder() -> None:
 @functools.cache
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """Imports a command, and completes its help."""
-    target = next(each.target for each in COMMANDS if each.name == FORMER_NAMES.get(name, name))
+    target = next(each.target for each in COMMANDS if each.name == name)
     module, _, attribute = target.partition(":")
     command = getattr(import_module(module), attribute)
     app = _new_app(TyperGroup)
     if isinstance(command, typer.Typer):
-        app.add_typer(command, name=name, hidden=name in FORMER_NAMES)
+        app.add_typer(command, name=name)
     else:
-        app.command(name, cls=SectionedCommand, hidden=name in FORMER_NAMES)(command)
+        app.command(name, cls=SectionedCommand)(command)
     loaded = get_command(app)
     assert isinstance(loaded, TyperGroup)
     found: Any = loaded.commands[name]

@@ -251,6 +251,5 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "source <(fairlead completion bash)",
         "fairlead completion fish > ~/.config/fish/completions/fairlead.fish",
     ),
-    "man": ("fairlead man ~/.local/share/man/man1",),
     "version": ("fairlead version", "fairlead version --json"),
 }

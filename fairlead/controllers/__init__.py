@@ -8,7 +8,6 @@
 - `instances/`: templates, spaces and virtual clusters, which live in remote clusters
 - `helm/`: Helm releases of virtual clusters
 - `workspaces/`: workspaces and the runners that they are scheduled to
-- `former_reasons.py`: reasons of earlier versions, which stored objects may contain
 
 A controller has `watches`, `keys_for` and `reconcile` (`runtime/loop.py`). `app/background.py` runs those that
 the features add.

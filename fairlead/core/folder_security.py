@@ -31,7 +31,6 @@ SECRET_FILE_PATTERNS = (
     "*.db-*",
     "audit*.log*",
     "agent-config.json",
-    "knowledge.json",
 )
 """File name patterns of secrets, which other users must not be able to read either."""
 CHECKED_SUBFOLDERS = ("tls",)

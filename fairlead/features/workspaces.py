@@ -4,13 +4,11 @@ from fairlead.admission import Phase
 from fairlead.admission.runners import (
     prevent_runner_deletion_while_used,
     protect_cluster_ref,
-    protect_runner_endpoint,
 )
 from fairlead.admission.secret_references import WriterChecks, record_secret_writers
 from fairlead.admission.workspace_templates import restrict_workspace_templates, warn_about_workspace_templates
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.key_rotation import KeyRotator
-from fairlead.authn.link_tokens import LinkTokenIssuer
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authz.name_index import owns
@@ -27,7 +25,6 @@ from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
 from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
-from fairlead.subresources.workspaces.runner_dialer import RunnerDialer
 
 
 def build_workspaces_feature(services: Services) -> Feature:
@@ -61,7 +58,6 @@ def build_workspaces_feature(services: Services) -> Feature:
         admission={
             Phase.AUTHORIZE: (
                 record_secret_writers(writers, group),
-                protect_runner_endpoint(auth.authorize, group),
                 protect_cluster_ref(group),
             ),
             Phase.CHECK: (
@@ -87,10 +83,8 @@ def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Cont
         read_authority=services.read_authority,
         get_key=_build_keys(services, registry).get_or_create,
     )
-    tokens = LinkTokenIssuer(SigningKeyStore(registry, SYSTEM_NAMESPACE), registry.clock)
     return (
         RunnerDeploymentController(registry, deployments, leader.clusters),
-        RunnerDialer(registry, group, services.hub, services.addresses.resolve, tokens),
         RunnerController(registry, group),
         WorkspaceController(registry, group, settings.namespace_prefix),
         SleepController(registry, group),

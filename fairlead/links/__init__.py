@@ -10,8 +10,7 @@ contract.py    what users of a link see: transports and streams
 connection.py  runs a `Mux` on a transport, with asyncio
 dialing.py     the WebSocket of a runner to the server, and its renewal
 sockets.py     the same frames over a Unix socket, between the workers of one server
-tls_sockets.py the same frames over TLS, between replicas, and to runners that listen
-listening.py   the link to a runner that listens: both ends authenticate
+tls_sockets.py the same frames over TLS, between replicas
 
 Both ends use this package; `docs/runner-protocol.md` describes the protocol for other implementations.
 """

@@ -18,10 +18,8 @@ bounds what a correct peer has under way; this is for others."""
 class SocketTransport:
     """A `MessageTransport`. Its reader never waits for the writer of the link, so that both ends cannot be stuck."""
 
-    def __init__(self, connection: FramedConnection, max_queued: int = MAX_QUEUED_FRAMES) -> None:
-        """`max_queued` is lower for a peer that has not authenticated yet; see `trust`."""
+    def __init__(self, connection: FramedConnection) -> None:
         self._connection = connection
-        self._max_queued = max_queued
         self._received: deque[bytes] = deque()
         self._signal = Signal()
         self._is_closed = self._is_held = False
@@ -30,13 +28,9 @@ class SocketTransport:
         """Called by the connection."""
         self._received.extend(frames)
         self._signal.wake()
-        if len(self._received) > self._max_queued and not self._is_held:
+        if len(self._received) > MAX_QUEUED_FRAMES and not self._is_held:
             self._is_held = True
             self._connection.hold(True)
-
-    def trust(self) -> None:
-        """The peer has authenticated: the limit for links applies from now on."""
-        self._max_queued = MAX_QUEUED_FRAMES
 
     def on_closed(self) -> None:
         """Called by the connection."""
@@ -48,7 +42,7 @@ class SocketTransport:
             if self._is_closed:
                 return None
             await self._signal.wait()
-        if self._is_held and len(self._received) <= min(MIN_QUEUED_FRAMES, self._max_queued):
+        if self._is_held and len(self._received) <= MIN_QUEUED_FRAMES:
             self._is_held = False
             self._connection.hold(False)
         return self._received.popleft()

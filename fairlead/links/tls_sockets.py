@@ -1,4 +1,4 @@
-"""Links over TLS: a listener with bounded handshakes, and the other end. Between replicas, and to runners that listen.
+"""Links over TLS, between replicas: a listener with bounded handshakes, and the other end.
 
     async with serve_tls(listener, find_context, on_connect): ...
     transport = await connect_tls(("10.0.0.7", 8444), context, "name.in.the.certificate", seconds=2)
@@ -20,7 +20,7 @@ import structlog
 from fairlead.core.errors import ApiError
 from fairlead.core.framed_socket import FramedConnection
 from fairlead.links.frames import MAX_FRAME_BYTES
-from fairlead.links.sockets import MAX_QUEUED_FRAMES, SocketTransport
+from fairlead.links.sockets import SocketTransport
 
 HANDSHAKE_SECONDS = 3.0
 MAX_HANDSHAKES = 32
@@ -46,8 +46,6 @@ class TlsLimits:
     handshakes: int = MAX_HANDSHAKES
     connections: int = MAX_CONNECTIONS
     handshake_seconds: float = HANDSHAKE_SECONDS
-    queued_frames: int = MAX_QUEUED_FRAMES
-    """Frames of a connection that wait to be read. Low where TLS alone does not authenticate the other end."""
 
 
 async def connect_tls(
@@ -149,7 +147,7 @@ class _TlsServer:
             async with asyncio.timeout(self._limits.handshake_seconds):
                 context = await self._find_context()
                 raw, _ = await self._loop.connect_accepted_socket(
-                    lambda: _new_connection(transports, self._limits.queued_frames, is_accepted=True),
+                    lambda: _new_connection(transports, is_accepted=True),
                     accepted,
                     ssl=context,
                 )
@@ -166,11 +164,9 @@ class _TlsServer:
         self._on_connect(transports[0])
 
 
-def _new_connection(
-    transports: list[SocketTransport], queued_frames: int = MAX_QUEUED_FRAMES, *, is_accepted: bool
-) -> FramedConnection:
+def _new_connection(transports: list[SocketTransport], *, is_accepted: bool) -> FramedConnection:
     def build_handler(connection: FramedConnection) -> SocketTransport:
-        transports.append(SocketTransport(connection, queued_frames))
+        transports.append(SocketTransport(connection))
         return transports[0]
 
     return FramedConnection(build_handler, MAX_FRAME_BYTES, is_accepted=is_accepted, is_local=False)

@@ -9,7 +9,6 @@ api.py              requests to the server, and the watch of the runner's worksp
 answers.py          checks the types of what the server sends
 heartbeat.py        the Lease of the runner; fences processes that another one has replaced
 link.py             keeps a connection to the server open, over which the server opens streams
-listening.py        or listens for the server, and verifies that it is the server
 actions.py          what the server requests over these streams: up, stop, delete, status, log, tasks, exec
 sessions.py         connects a stream with a process or port inside a workspace
 workspaces.py       all workspaces of the runner; requests, events and resync end here

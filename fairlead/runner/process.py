@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,7 @@ from fairlead.client.client import read_ca_file
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 from fairlead.core.findings import Finding
-from fairlead.core.validators import format_host
 from fairlead.core.waiting import wait_until_stopped
-from fairlead.links.listening import Listening
 from fairlead.runner.actions import Action, RunnerActions
 from fairlead.runner.activity.ledger import ActivityLedger
 from fairlead.runner.activity.monitor import ActivityMonitor
@@ -33,7 +31,6 @@ from fairlead.runner.engines.contract import Engine, EngineError
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
 from fairlead.runner.link import LinkTarget, find_target, serve_link
-from fairlead.runner.listening import TokenVerifier, listen, load_certificate, serve_listener
 from fairlead.runner.orphans import report_orphans
 from fairlead.runner.queue import TaskSlots
 from fairlead.runner.registry import load_engines
@@ -58,17 +55,13 @@ class StartedRunner:
     name: str
     server: str
     boot: str
-    address: str = ""
-    """Where it listens, if it does."""
-    fingerprint: str = ""
-    """Of the certificate that it listens with."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSetup:
-    """Where the runner dials or listens, as whom, and which actions it serves besides its own."""
+    """Where the runner dials, as whom, and which actions it serves besides its own."""
 
-    target: LinkTarget | Listening
+    target: LinkTarget
     identity: RunnerIdentity
     actions: Mapping[str, Action]
 
@@ -121,8 +114,8 @@ async def _serve(
     stop: asyncio.Event,
     ready: Callable[[StartedRunner], None],
 ) -> None:
-    target = _listen(settings, services.api) if settings.listen else find_target(settings)
-    ready(_describe_start(settings, identity, target))
+    target = find_target(settings)
+    ready(StartedRunner(settings.name, settings.server, identity.boot))
     ssh = create_ssh_actions(services, settings)
     try:
         await _work(services, heartbeat, LinkSetup(target, identity, ssh.actions()), stop)
@@ -145,12 +138,7 @@ async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup,
                 report_orphans(services.api, services.journal, services.clock, services.orphan_retention),
                 name="orphans",
             )
-            serve = (
-                serve_listener(link.target, link.identity, actions.handle_open)
-                if isinstance(link.target, Listening)
-                else serve_link(link.target, link.identity, actions.handle_open)
-            )
-            group.create_task(serve, name="link")
+            group.create_task(serve_link(link.target, link.identity, actions.handle_open), name="link")
 
     work = asyncio.create_task(run_all(), name="runner")
     try:
@@ -162,22 +150,6 @@ async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup,
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
-
-
-def _listen(settings: RunnerSettings, api: RunnerApi) -> Listening:
-    certificate = load_certificate(settings.state_folder)
-    verifier = TokenVerifier(api, certificate.fingerprint, SystemClock())
-    return Listening(listen(settings.listen), certificate, verifier.verify)
-
-
-def _describe_start(
-    settings: RunnerSettings, identity: RunnerIdentity, target: LinkTarget | Listening
-) -> StartedRunner:
-    started = StartedRunner(settings.name, settings.server, identity.boot)
-    if not isinstance(target, Listening):
-        return started
-    host, port = target.listener.getsockname()[:2]
-    return replace(started, address=f"{format_host(host)}:{port}", fingerprint=target.certificate.fingerprint)
 
 
 def _first_message(error: BaseException) -> str:

@@ -69,11 +69,6 @@ def find_devcontainer_cli(tools: Path) -> tuple[str, ...]:
     return (str(node.resolve()) if node.exists() else "node", str(script.resolve()))
 
 
-def _create_process(settings: EngineSettings) -> Engine:
-    module: Any = import_module(f"{ENGINES_PACKAGE}.process.engine")
-    return cast(Engine, module.ProcessEngine(settings.state_folder, runner=settings.runner))
-
-
 def _create_kubernetes(settings: EngineSettings) -> Engine:
     package = f"{ENGINES_PACKAGE}.kubernetes"
     engine: Any = import_module(f"{package}.engine")
@@ -93,7 +88,6 @@ def _create_kubernetes(settings: EngineSettings) -> Engine:
 ENGINES: Mapping[str, CreateEngine] = {
     "devcontainer": _create_devcontainer,
     "kubernetes": _create_kubernetes,
-    "process": _create_process,
 }
 """The engines of this package."""
 

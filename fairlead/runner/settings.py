@@ -64,8 +64,6 @@ class RunnerSettings:
     disk: DiskSettings = DEFAULT_DISK
     orphan_retention: timedelta | None = None
     """How long the data of workspaces is kept that the server does not have. None: seven days."""
-    listen: str = ""
-    """`ADDRESS:PORT`: the server connects to this runner, which does not connect to the server."""
 
 
 def key_reader(settings: RunnerSettings, environment: Mapping[str, str] = os.environ) -> Callable[[], str]:

@@ -6,8 +6,6 @@ test compares the two.
 
 Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
 
-To rename a setting, add its former name to `aliases` of its annotation, and a row to docs/upgrades.md.
-
     credentials.py   secrets from the service manager
     declarations.py  declares the settings
     connections.py   the descriptions of those for certificates and proxies
@@ -27,13 +25,11 @@ from typing import Any, get_args
 from fairlead.settings.contradictions import find_connection_problems
 from fairlead.settings.credentials import read_credentials
 from fairlead.settings.declarations import Settings
-from fairlead.settings.sources import RawValues, SettingSources, StartError, flag, resolve_aliases
+from fairlead.settings.sources import RawValues, SettingSources, StartError, flag
 from fairlead.settings.values import PARSERS, SettingInfo, absolute_path
 
 __all__ = [
-    "ALIASES",
     "CONFIG",
-    "OTHER_VARIABLE_ALIASES",
     "SETTINGS",
     "Setting",
     "Settings",
@@ -70,8 +66,6 @@ def _parse_field(field_: Field[Any]) -> Setting:
 
 
 SETTINGS = {each.name: _parse_field(each) for each in fields(Settings)}
-ALIASES = {alias: name for name, each in SETTINGS.items() for alias in each.info.aliases}
-"""Former names of settings, with the current ones."""
 
 
 def variable(name: str) -> str:
@@ -87,7 +81,7 @@ def load(
     raw_values: RawValues = {
         **(SOURCES.read_config(absolute_path(config), problems) if config else {}),
         **SOURCES.read_environment(environment, problems),
-        **SOURCES.read_flags(flags, problems),
+        **SOURCES.read_flags(flags),
     }
     values = dict(defaults or {})
     for name, (origin, raw) in raw_values.items():
@@ -96,7 +90,6 @@ def load(
         except ValueError as error:
             problems.append(f"{origin}: {error}")
     settings = Settings(**values)
-    _read_other_variables(environment, problems)
     problems.extend(_find_contradictions(settings))
     if problems:
         raise StartError("\n".join(problems))
@@ -145,30 +138,16 @@ def _is_loopback(host: str) -> bool:
 
 
 def read_variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """The variable and value of one of OTHER_VARIABLES, given under its name or a former one; an empty value if it is
-    not set. Raises StartError."""
-    problems: list[str] = []
-    found = _read_other_variables(environment, problems)
-    if problems:
-        raise StartError("\n".join(problems))
-    return found.get(name, (variable(name), ""))
-
-
-def _read_other_variables(environment: Mapping[str, str], problems: list[str]) -> RawValues:
-    names = (*OTHER_VARIABLES, *OTHER_VARIABLE_ALIASES)
-    given = {name: value for name in names if (value := environment.get(variable(name), "").strip())}
-    return resolve_aliases(given, OTHER_VARIABLE_ALIASES, variable, problems)
+    """The variable and value of one of OTHER_VARIABLES; an empty value if it is not set."""
+    return variable(name), environment.get(variable(name), "").strip()
 
 
 OTHER_VARIABLES = (CONFIG, "encryption_keys", "pepper", "etcd_password", "url", "key", "ca_file", "context")
 """Variables that are not settings: the path of the file, secrets that no file should contain, and the CLI's login."""
-OTHER_VARIABLE_ALIASES = {"seal_keys": "encryption_keys"}
-"""Former names of these variables, with the current ones."""
 
 SOURCES = SettingSources(
     tuple(SETTINGS),
-    ALIASES,
     ENVIRONMENT_PREFIX,
     CONFIG,
-    frozenset(map(variable, (*OTHER_VARIABLES, *OTHER_VARIABLE_ALIASES))),
+    frozenset(map(variable, OTHER_VARIABLES)),
 )

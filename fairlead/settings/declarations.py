@@ -250,7 +250,6 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Maximum number of open WebSockets to one cluster: exec, attach, port-forward",
-            aliases=("cluster_sockets",),
         ),
     ] = 256
 
@@ -274,9 +273,7 @@ class Settings:
     ] = 10
     audit_max_days: Annotated[
         int,
-        SettingInfo(
-            "Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0, aliases=("audit_days",)
-        ),
+        SettingInfo("Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0),
     ] = 0
     audit_min_days: Annotated[
         int,
@@ -284,7 +281,6 @@ class Settings:
             "Audit",
             "Minimum age in days before audit_backups removes audit files; 0 for none",
             minimum=0,
-            aliases=("audit_days_min",),
         ),
     ] = 7
     audit_disk: Annotated[
@@ -296,7 +292,6 @@ class Settings:
             "Audit",
             "Rejected requests of one user or address that are audited per minute; 0 for all",
             minimum=0,
-            aliases=("audit_refused",),
         ),
     ] = 120
     audit_reads: Annotated[
@@ -338,7 +333,6 @@ class Settings:
         SettingInfo(
             "Limits",
             "Maximum number of open watches and other streams of one user, with all keys",
-            aliases=("watches_per_key",),
         ),
     ] = 2_000
     stored_objects_per_namespace: storage_limits.ObjectsPerNamespace = 10_000

@@ -1,12 +1,8 @@
-"""Reads settings from flags, the environment and the configuration file, for `load`.
-
-A setting can be given under its name or an alias, which is a former name. If one source has both, with different
-values, that is an error; between sources, precedence decides as usual.
-"""
+"""Reads settings from flags, the environment and the configuration file, for `load`."""
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,47 +26,32 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def resolve_aliases(
-    given: Mapping[str, Any], aliases: Mapping[str, str], label: Callable[[str], str], problems: list[str]
-) -> RawValues:
-    """The values by current name. `aliases` maps former names to current ones; `label` formats a name for messages."""
-    values: RawValues = {}
-    for name, raw in sorted(given.items(), key=lambda item: item[0] in aliases):  # current names first
-        current = aliases.get(name, name)
-        _, known = values.setdefault(current, (label(name), raw))
-        if known != raw:
-            problems.append(f"{label(name)} is a former name of {label(current)}, and their values differ; remove it")
-    return values
-
-
 @dataclass(frozen=True, slots=True)
 class SettingSources:
-    """`names` are all settings, `aliases` maps their former names to current ones, `config_name` names the file itself,
-    `other_variables` are variables with our prefix that are not settings."""
+    """`names` are all settings, `config_name` names the file itself, `other_variables` are variables with our prefix
+    that are not settings."""
 
     names: Sequence[str]
-    aliases: Mapping[str, str]
     prefix: str
     config_name: str
     other_variables: Collection[str]
 
-    def read_flags(self, flags: Mapping[str, str | None], problems: list[str]) -> RawValues:
-        given = {name: value for name, value in flags.items() if self._is_known(name) and value is not None}
-        return resolve_aliases(given, self.aliases, flag, problems)
+    def read_flags(self, flags: Mapping[str, str | None]) -> RawValues:
+        return {name: (flag(name), text) for name, text in flags.items() if name in self.names and text is not None}
 
     def read_environment(self, environment: Mapping[str, str], problems: list[str]) -> RawValues:
-        known = {self._variable(name): name for name in (*self.names, *self.aliases)}
-        given: dict[str, str] = {}
+        known = {self._variable(name): name for name in self.names}
+        given: RawValues = {}
         for key, value in environment.items():
             if not key.startswith(self.prefix) or _is_service_link(key, value):
                 continue
             if key in known:
-                # `FAIRLEAD_PORT=` means "not set" in compose files and shells.
-                given.update({known[key]: value} if value else {})
+                if value:  # `FAIRLEAD_PORT=` means "not set" in compose files and shells
+                    given[known[key]] = (key, value)
             elif key not in self.other_variables:
                 suggestions = [self._variable(name) for name in (*self.names, self.config_name)]
                 problems.append(_unknown_setting(key, suggestions, "unset it"))
-        return resolve_aliases(given, self.aliases, self._variable, problems)
+        return given
 
     def read_config(self, path: Path, problems: list[str]) -> RawValues:
         import yaml
@@ -87,13 +68,11 @@ class SettingSources:
             raise StartError(f"{path}: not valid UTF-8; save the file as UTF-8") from error
         if not isinstance(values, dict):
             raise StartError(f"{path}: must contain settings, one `name: value` per line")
-        unknown = [key for key in values if not self._is_known(key)]
+        unknown = [key for key in values if key not in self.names]
         problems.extend(f"{path}: {_unknown_setting(str(key), self.names, 'remove it')}" for key in unknown)
-        given = {key: value for key, value in values.items() if self._is_known(key) and value is not None}
-        return resolve_aliases(given, self.aliases, lambda name: f"{path}: {name}", problems)
-
-    def _is_known(self, name: str) -> bool:
-        return name in self.names or name in self.aliases
+        return {
+            key: (f"{path}: {key}", value) for key, value in values.items() if key in self.names and value is not None
+        }
 
     def _variable(self, name: str) -> str:
         return self.prefix + name.upper()

@@ -30,8 +30,6 @@ class SettingInfo:
     """Returns what is wrong with a string; None if it is valid."""
     computed_default: str = ""
     """A description of the default, if it is computed; the field's default is then a placeholder."""
-    aliases: tuple[str, ...] = ()
-    """Former names of the setting. They are accepted wherever the name is, but not in help texts and documentation."""
 
 
 def _parse_string(raw: Any, info: SettingInfo) -> str:

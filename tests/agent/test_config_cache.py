@@ -8,7 +8,6 @@ import pytest
 
 from fairlead.agent.config_cache import AgentConfig, CacheOptions, ConfigCache, InvalidAgentConfig, SpaceState
 from fairlead.agent.control_plane import AgentRejected, ControlPlaneError
-from fairlead.app.agent import config_cache_file
 from fairlead.core.errors import Unavailable
 from tests.harness.agent import FakeControlPlane, build_configuration
 from tests.harness.clock import ManualClock
@@ -135,13 +134,3 @@ async def test_the_identity_prefix_is_cached_while_the_server_is_down(tmp_path: 
     restarted.load()
     await restarted.refresh()
     assert restarted.config.cluster_names.admin_group == "corp:service:admins"
-
-
-def test_the_cache_of_an_earlier_version_is_used_in_place_until_there_is_a_current_one(tmp_path: Path) -> None:
-    former, current = tmp_path / "knowledge.json", tmp_path / "agent-config.json"
-    assert config_cache_file(tmp_path) == current
-    former.touch()
-    assert config_cache_file(tmp_path) == former and former.exists()
-    current.touch()
-    assert config_cache_file(tmp_path) == current
-    assert not former.exists(), "it would be read again after the current one was cleared"

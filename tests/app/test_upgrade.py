@@ -7,11 +7,10 @@ import orjson
 import pytest
 
 from fairlead.app import data_migrations, upgrade
-from fairlead.app.data_migrations import MIGRATIONS, mark_default_role, rename_reasons
+from fairlead.app.data_migrations import FORMER_REASONS, MIGRATIONS, mark_default_role, rename_reasons
 from fairlead.app.stores import StoreStack
 from fairlead.app.upgrade import stop_when_outdated, upgrade_data
 from fairlead.authn.bootstrap import PEPPER_FINGERPRINT
-from fairlead.controllers.former_reasons import FORMER_REASONS
 from fairlead.controllers.runtime.leader import LeaseTiming
 from fairlead.core.crypto.encryption import EncryptionKey, Keyring
 from fairlead.core.crypto.key_file import EncryptionKeyFile

@@ -1,4 +1,4 @@
-"""Public names that have changed appear only where the alias is declared, and in docs/upgrades.md."""
+"""Public names that have changed appear only where data of the first release is read, and in docs/upgrades.md."""
 
 import ast
 import re
@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli import FORMER_NAMES as FORMER_COMMANDS
-from fairlead.controllers.former_reasons import FORMER_REASONS
-from fairlead.settings import ALIASES, OTHER_VARIABLE_ALIASES, flag, variable
+from fairlead.app.data_migrations import FORMER_REASONS
 
 ROOT = Path(__file__).resolve().parents[2]
 UPGRADING = ROOT / "docs" / "upgrades.md"
@@ -19,18 +17,19 @@ DOCUMENTS = [
 ]
 SOURCES = sorted((ROOT / "fairlead").rglob("*.py"))
 
-SETTING_NAMES = {*ALIASES, *OTHER_VARIABLE_ALIASES}
+SETTINGS = {"cluster_sockets", "audit_days", "audit_days_min", "audit_refused", "watches_per_key", "seal_keys"}
 REASONS = {reason for reason in FORMER_REASONS if re.fullmatch(r"([A-Z][a-z]+){2,}", reason)}
 """Without single words such as Busy, which mean other things elsewhere."""
+COMMANDS = {"fairlead seal"}
 FILES = {"seal.keys", "seal.done", "knowledge.json"}
 METRICS = {"fairlead_event_loop_hold_seconds", "fairlead_event_loop_hold_max_seconds"}
 ANNOTATIONS = {"service.sh/cut-off", "service.sh/cut", "service.sh/token-refused"}
 FORMER_NAMES = frozenset(
     {
-        *SETTING_NAMES,
-        *map(flag, SETTING_NAMES),
-        *map(variable, SETTING_NAMES),
-        *(f"fairlead {command}" for command in FORMER_COMMANDS),
+        *SETTINGS,
+        *(f"--{name.replace('_', '-')}" for name in SETTINGS),
+        *(f"FAIRLEAD_{name.upper()}" for name in SETTINGS),
+        *COMMANDS,
         *REASONS,
         *FILES,
         *METRICS,
@@ -42,14 +41,11 @@ PATTERN = re.compile(
 )
 
 DECLARED_IN = {
-    "fairlead/app/agent.py": {"knowledge.json"},
-    "fairlead/controllers/former_reasons.py": REASONS,
+    "fairlead/app/data_migrations.py": REASONS,
     "fairlead/core/crypto/key_file.py": {"seal.keys", "seal.done"},
-    "fairlead/core/folder_security.py": {"seal.keys", "knowledge.json"},
-    "fairlead/settings/__init__.py": set(OTHER_VARIABLE_ALIASES),
-    "fairlead/settings/declarations.py": set(ALIASES),
+    "fairlead/core/folder_security.py": {"seal.keys"},
 }
-"""The modules that declare former names, and which."""
+"""The modules that read data of the first release, and its names in them."""
 
 
 def strings(source: str) -> Iterator[tuple[int, str]]:
@@ -76,8 +72,13 @@ def test_documents_use_the_current_names(path: Path) -> None:
 
 def test_every_former_name_is_listed_for_upgrades() -> None:
     page = UPGRADING.read_text()
-    derived = {*map(flag, SETTING_NAMES), *map(variable, ALIASES), *OTHER_VARIABLE_ALIASES}
-    assert [name for name in sorted(FORMER_NAMES - derived) if f"`{name}`" not in page] == []
+    listed = {*COMMANDS, *REASONS, *FILES, *METRICS, *ANNOTATIONS, *SETTINGS - {"seal_keys"}, "FAIRLEAD_SEAL_KEYS"}
+    assert [name for name in sorted(listed) if f"`{name}`" not in page] == []
+
+
+def test_the_page_about_upgrades_has_the_table_of_reasons() -> None:
+    section = UPGRADING.read_text().partition("### Reasons of conditions and Events")[2].partition("\n### ")[0]
+    assert dict(re.findall(r"^\| `(\w+)` \| `(\w+)` \|$", section, re.MULTILINE)) == FORMER_REASONS
 
 
 @pytest.mark.parametrize(

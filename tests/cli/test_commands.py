@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from fairlead import __version__
 from fairlead.cli import COMMANDS, make_app
-from fairlead.settings import ALIASES, SETTINGS, flag
+from fairlead.settings import SETTINGS, flag
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
@@ -38,13 +38,6 @@ def test_serve_has_a_flag_for_every_setting_with_its_default() -> None:
     for name, setting in SETTINGS.items():
         assert f"{flag(name)} " in text
         assert f"{setting.info.help}. Default: {setting.default_text}".replace("- ", "-") in text
-
-
-def test_former_names_of_settings_are_hidden_flags() -> None:
-    output = run_fairlead("serve", "--help")[1]
-    assert [alias for alias in ALIASES if f"{flag(alias)} " in output] == []
-    for alias in ALIASES:
-        assert run_fairlead("serve", flag(alias), "many") == (1, f"fairlead: {flag(alias)}: 'many' is not an integer\n")
 
 
 def test_the_version_is_printed_in_three_ways() -> None:

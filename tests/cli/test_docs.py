@@ -6,15 +6,14 @@ from collections.abc import Iterator
 import pytest
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from fairlead.cli import COMMANDS, FORMER_NAMES, load_command
+from fairlead.cli import COMMANDS, load_command
 from tests.cli.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
 UNDOCUMENTED = {
     *("up", "serve", "agent", "install", "uninstall", "doctor", "support-bundle", "encryption-key", "demo"),
-    *FORMER_NAMES,
 }
-"""Commands that have pages of their own, and former names; this page does not mention them."""
+"""Commands that have pages of their own; this page does not mention them."""
 
 
 def iterate_commands(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:

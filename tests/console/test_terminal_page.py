@@ -11,7 +11,7 @@ import pytest
 from fairlead.core.crypto.certificates import Certificates
 from tests.console.browser import Browser, Page
 from tests.console.servers import LOGIN_COOKIE, ConsoleServer, running_console
-from tests.live.runner_process import running_runner
+from tests.live.runner_process import PROCESS_ENGINE, running_runner
 from tests.live.test_workspace_exec import start_workspace
 from tests.live.workspace_setup import WORKSPACE
 
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates)
     source.mkdir()
     with running_console(folder / "data", certificates) as console, console.server.client() as admin:
         flags = ("--allow-folder", str(source))
-        with running_runner(console.server, admin, folder / "runner", "process", flags=flags):
+        with running_runner(console.server, admin, folder / "runner", PROCESS_ENGINE, flags=flags):
             start_workspace(admin, f"local:{source}")
             yield console
 

@@ -12,7 +12,7 @@ from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
 from tests.console.servers import ADMIN, GROUP, VIEWER, ConsoleServer
 from tests.harness.eventually import wait_until
-from tests.live.runner_process import RunnerProcess, running_runner
+from tests.live.runner_process import PROCESS_ENGINE, RunnerProcess, running_runner
 
 WORKSPACES = f"{GROUP}/namespaces/service-p-web/devpodworkspaceinstances"
 PAGES = "devpodworkspaceinstances/service-p-web"
@@ -58,7 +58,7 @@ def runner(
     folder, flags = tmp_path_factory.mktemp("runner"), ("--allow-folder", str(repository))
     with (
         server.server.client() as admin,
-        running_runner(server.server, admin, folder / "runner", "process", flags=flags) as process,
+        running_runner(server.server, admin, folder / "runner", PROCESS_ENGINE, flags=flags) as process,
     ):
         server.create(f"{GROUP}/devpodworkspacetemplates", TEMPLATE)
         members = [{"kind": "User", "name": VIEWER, "clusterRole": "viewer"}]

@@ -9,7 +9,6 @@ from fairlead.core.workspace_status import WorkspaceState
 from fairlead.runner.disk import AVAILABLE, FULL, LOW
 from fairlead.runner.orphans import KNOWN, ORPHANED
 from fairlead.runner.status import APPLIED, APPLIED_AT_NEXT_UP
-from fairlead.subresources.workspaces import runner_dialer
 from tests.controllers.condition_reasons import iter_constants, iter_reasons
 
 PAGE = Path(__file__).parents[2] / "docs" / "conditions.md"
@@ -35,13 +34,6 @@ OTHER_REASONS = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "Mig
 """Reasons of Kubernetes itself, and of Events that no controller writes."""
 RUNNER_REASONS = frozenset({APPLIED, APPLIED_AT_NEXT_UP, AVAILABLE, LOW, FULL, KNOWN, ORPHANED})
 """Reasons that runners set."""
-DIALER_REASONS = frozenset(
-    {
-        *(runner_dialer.CONNECTED, runner_dialer.DISCONNECTED, runner_dialer.ADDRESS_BLOCKED),
-        *(runner_dialer.CONNECTION_FAILED, runner_dialer.FINGERPRINT_MISMATCH),
-    }
-)
-"""Reasons that the server sets when it connects to runners."""
 COMMON_SECTIONS = ("", "Events")
 """Sections for all kinds; the top of the page has no title."""
 
@@ -67,7 +59,7 @@ def test_a_state_of_workspaces_is_on_the_page(state: WorkspaceState) -> None:
 
 def test_every_reason_on_the_page_is_used_by_the_code() -> None:
     used = {reason for _, reason in (*iter_reasons(), *iter_constants())} | OTHER_REASONS
-    used |= RUNNER_REASONS | DIALER_REASONS | set(WorkspaceState)
+    used |= RUNNER_REASONS | set(WorkspaceState)
     documented = set()
     for section in (INSTANCES, "Apps", "Workspaces", "Runners", "Projects"):
         for row in page_sections()[section].splitlines():

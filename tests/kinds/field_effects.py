@@ -79,7 +79,7 @@ READERS = {
         Runner.spec.clusterRef.persistentVolumeClaimTemplate.* Runner.spec.clusterRef.podTemplate.*
     """,
     "fairlead/controllers/workspaces/scheduling.py": """
-        Runner.spec.endpoint Runner.spec.endpointFingerprint DevPodWorkspaceInstance.spec.runnerRef.runner
+        Runner.spec.endpoint DevPodWorkspaceInstance.spec.runnerRef.runner
     """,
     "fairlead/features/dynamic_config.py": "Config.spec.raw",
     # Templates, their parameters and versions

@@ -15,6 +15,7 @@ from tests.harness.server_process import ROOT, Server, server_environment
 from tests.live.workspace_setup import M, create_object
 
 FAKE_ENGINE = "tests.runner.fake_engine:create_engine"
+PROCESS_ENGINE = "tests.runner.process_engine:create_engine"
 
 
 @dataclass(slots=True)

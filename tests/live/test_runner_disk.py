@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import MANAGEMENT, running_server
-from tests.live.runner_process import running_runner
+from tests.live.runner_process import PROCESS_ENGINE, running_runner
 from tests.live.workspace_setup import WORKSPACE, M, create_object
 
 EVENTS = f"{MANAGEMENT}/api/v1/events"
@@ -14,7 +14,7 @@ def test_a_runner_without_free_disk_says_so_and_creates_nothing(tmp_path: Path) 
     with (
         running_server(tmp_path / "data") as server,
         server.client() as admin,
-        running_runner(server, admin, tmp_path / "runner", "process", flags=("--min-free-disk", "999999999")),
+        running_runner(server, admin, tmp_path / "runner", PROCESS_ENGINE, flags=("--min-free-disk", "999999999")),
     ):
 
         def find_conditions() -> dict[str, tuple[str, str]]:

@@ -9,7 +9,7 @@ import httpx
 
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import running_server
-from tests.live.runner_process import RunnerProcess, running_runner
+from tests.live.runner_process import PROCESS_ENGINE, RunnerProcess, running_runner
 from tests.live.workspace_setup import WORKSPACE, M, create_object
 
 CANARY = "canary-8f14e45f-not-to-be-stored"
@@ -54,7 +54,7 @@ def test_a_secret_of_the_template_reaches_the_workspace_and_nothing_else(tmp_pat
     with (
         running_server(tmp_path / "data") as server,
         server.client() as admin,
-        running_runner(server, admin, tmp_path / "runner", "process") as runner,
+        running_runner(server, admin, tmp_path / "runner", PROCESS_ENGINE) as runner,
     ):
         data = {"value": b64encode(CANARY.encode()).decode()}
         create_object(admin, f"{M}/namespaces/service-p-web/projectsecrets", "ProjectSecret", "token", data=data)

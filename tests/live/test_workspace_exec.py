@@ -13,7 +13,7 @@ import pytest
 
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import Server, running_server
-from tests.live.runner_process import running_runner
+from tests.live.runner_process import PROCESS_ENGINE, running_runner
 from tests.live.websocket_client import UpgradeRejected, WebSocket
 from tests.live.workspace_setup import WORKSPACE, M, create_object
 
@@ -68,7 +68,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with (
         running_server(folder / "data") as server,
         server.client() as admin,
-        running_runner(server, admin, folder / "runner", "process", flags=("--allow-folder", str(source))),
+        running_runner(server, admin, folder / "runner", PROCESS_ENGINE, flags=("--allow-folder", str(source))),
     ):
         start_workspace(admin, f"local:{source}")
         yield server

@@ -7,7 +7,7 @@ import httpx
 
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import running_server
-from tests.live.runner_process import running_runner
+from tests.live.runner_process import PROCESS_ENGINE, running_runner
 from tests.live.workspace_setup import M, create_object
 
 WORKSPACES = f"{M}/namespaces/service-p-web/devpodworkspaceinstances"
@@ -25,7 +25,7 @@ def test_a_project_admin_gets_neither_permissions_nor_a_place(tmp_path: Path) ->
     with (
         running_server(tmp_path / "data") as server,
         server.client() as admin,
-        running_runner(server, admin, tmp_path / "runner", "process"),
+        running_runner(server, admin, tmp_path / "runner", PROCESS_ENGINE),
     ):
         create_object(admin, f"{M}/users", "User", "mallory")
         members = [{"kind": "User", "name": "mallory", "clusterRole": "admin"}]

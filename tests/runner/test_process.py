@@ -162,7 +162,7 @@ def test_the_unit_keeps_what_runs_and_does_not_contain_the_key(tmp_path: Path) -
     key.write_text("canary")
     options = RunnerOptions(
         *("local", "https://example.com", key),
-        engine=["process"],
+        engine=["kubernetes"],
         allow=["mounts"],
         kubeconfig=tmp_path / "k",
         kube_context=["a", "b"],
@@ -175,7 +175,7 @@ def test_the_unit_keeps_what_runs_and_does_not_contain_the_key(tmp_path: Path) -
     assert "KillMode=process" in unit and "Restart=always" in unit
     assert "canary" not in unit
     assert f"--key-file '{tmp_path}/key 100%%'" in unit
-    assert "runner start local --server https://example.com" in unit and "--engine process" in unit
+    assert "runner start local --server https://example.com" in unit and "--engine kubernetes" in unit
 
 
 def test_a_limit_of_requests_holds_for_the_current_client_and_for_that_of_the_next_key() -> None:

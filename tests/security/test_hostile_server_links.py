@@ -15,6 +15,7 @@ import pytest
 from fairlead.links import frames
 from fairlead.links.frames import FrameType
 from fairlead.links.requests import OpenRequest
+from tests.live.runner_process import PROCESS_ENGINE
 from tests.security.attacked_runner import Streams, attacked, wait_for, wait_for_task, wait_served
 from tests.security.hostile_server import (
     LINK,
@@ -101,7 +102,7 @@ async def test_strange_options_of_a_stream_cost_neither_the_link_nor_descriptors
     workspace = build_workspace()
     workspace["status"]["instance"]["provider"]["name"] = "process"
     workspace["metadata"]["annotations"] = {"service.sh/workspace-source": f"local:{source}"}
-    async with attacked(tmp_path, workspace, engine="process") as (_, victim, link):
+    async with attacked(tmp_path, workspace, engine=PROCESS_ENGINE) as (_, victim, link):
         streams = Streams()
         await wait_served(link, streams)
         await link.converse(OpenRequest("up", uid=UID, detach=True), streams.next())

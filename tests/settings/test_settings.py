@@ -7,7 +7,6 @@ import pytest
 
 from fairlead.core.files import FileProblem
 from fairlead.settings import (
-    ALIASES,
     SETTINGS,
     Setting,
     Settings,
@@ -120,14 +119,10 @@ def test_variables_of_the_commands_are_not_settings() -> None:
     assert load({}, environment) == Settings()
 
 
-def test_a_former_name_of_a_variable_works_but_must_not_contradict_the_current_one() -> None:
-    former, current = {"FAIRLEAD_SEAL_KEYS": "a b"}, {"FAIRLEAD_ENCRYPTION_KEYS": "a c"}
-    assert load({}, former) == Settings()
-    assert read_variable("encryption_keys", former) == ("FAIRLEAD_SEAL_KEYS", "a b")
-    assert read_variable("encryption_keys", current) == ("FAIRLEAD_ENCRYPTION_KEYS", "a c")
+def test_the_keys_for_encryption_come_from_their_variable() -> None:
+    given = {"FAIRLEAD_ENCRYPTION_KEYS": " a c "}
+    assert read_variable("encryption_keys", given) == ("FAIRLEAD_ENCRYPTION_KEYS", "a c")
     assert read_variable("encryption_keys", {}) == ("FAIRLEAD_ENCRYPTION_KEYS", "")
-    expected = "FAIRLEAD_SEAL_KEYS is a former name of FAIRLEAD_ENCRYPTION_KEYS, and their values differ; remove it"
-    assert load_error({}, {**former, **current}) == expected
 
 
 def test_an_unknown_key_in_the_file_is_rejected_with_a_suggestion(tmp_path: Path) -> None:
@@ -156,41 +151,11 @@ def test_service_link_variables_of_kubernetes_are_not_settings() -> None:
     assert load({}, links) == Settings()
 
 
-def test_a_former_name_of_a_setting_is_accepted_everywhere(tmp_path: Path) -> None:
-    values = {alias: str(8000 - number) for number, alias in enumerate(ALIASES)}
-    expected = load({ALIASES[alias]: value for alias, value in values.items()}, {})
-    file = write_config(tmp_path, "".join(f"{alias}: {value}\n" for alias, value in values.items()))
-    assert load(values, {}) == load({}, {variable(alias): value for alias, value in values.items()}) == expected
-    assert load(file, {}) == expected != Settings()
-    assert not ALIASES.keys() & SETTINGS.keys()
-
-
-def test_both_names_of_a_setting_in_one_source_must_agree(tmp_path: Path) -> None:
-    advice = "and their values differ; remove it"
-    expected = f"--audit-refused is a former name of --audit-rejected, {advice}"
-    assert load_error({"audit_refused": "1", "audit_rejected": "2"}, {}) == expected
-    environment = {"FAIRLEAD_AUDIT_REFUSED": "1", "FAIRLEAD_AUDIT_REJECTED": "2"}
-    expected = f"FAIRLEAD_AUDIT_REFUSED is a former name of FAIRLEAD_AUDIT_REJECTED, {advice}"
-    assert load_error({}, environment) == expected
-    file = write_config(tmp_path, "audit_refused: 1\naudit_rejected: 2\n")
-    assert load_error(file, {}).endswith(f"fairlead.yaml: audit_rejected, {advice}")
-    assert load({"audit_refused": "3", "audit_rejected": "3"}, {}).audit_rejected == 3
-
-
-def test_precedence_does_not_depend_on_which_name_is_used(tmp_path: Path) -> None:
-    file = write_config(tmp_path, "audit_rejected: 1\n")
-    assert load(file, {"FAIRLEAD_AUDIT_REFUSED": "2"}).audit_rejected == 2
-    assert load({**file, "audit_refused": "3"}, {"FAIRLEAD_AUDIT_REJECTED": "2"}).audit_rejected == 3
-
-
-def test_problems_with_a_former_name_are_reported_under_that_name() -> None:
-    assert load_error({}, {"FAIRLEAD_CLUSTER_SOCKETS": "x"}) == "FAIRLEAD_CLUSTER_SOCKETS: 'x' is not an integer"
-    assert "did you mean FAIRLEAD_CLUSTER_WEBSOCKETS?" in load_error({}, {"FAIRLEAD_CLUSTER_SOCKET": "x"})
-
-
-def test_every_former_name_is_listed_for_upgrades() -> None:
-    page = PAGE.with_name("upgrades.md").read_text(encoding="utf-8")
-    assert [alias for alias, name in ALIASES.items() if f"| `{alias}` | `{name}` |" not in page] == []
+@pytest.mark.parametrize("former", ["audit_refused", "cluster_sockets", "seal_keys"])
+def test_a_former_name_is_an_error(tmp_path: Path, former: str) -> None:
+    """Also that of the encryption keys: a server without them must not start."""
+    assert f"unknown setting {former}" in load_error(write_config(tmp_path, f"{former}: 1\n"), {})
+    assert f"unknown setting {variable(former)}" in load_error({}, {variable(former): "1"})
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:

@@ -77,15 +77,6 @@ class RunnerCreateOptions:
             "--endpoint", help="Address for direct connections of clients.", metavar="HOST:PORT", show_default=False
         ),
     ] = None
-    endpoint_fingerprint: Annotated[
-        str | None,
-        typer.Option(
-            "--endpoint-fingerprint",
-            help="Fingerprint of the certificate at --endpoint: the server connects to the runner there.",
-            metavar="SHA256",
-            show_default=False,
-        ),
-    ] = None
     unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
@@ -98,7 +89,6 @@ def build_runner(session: Session, options: RunnerCreateOptions) -> NewObject:
         "displayName": options.display_name,
         "description": options.description,
         "endpoint": options.endpoint,
-        "endpointFingerprint": options.endpoint_fingerprint,
         "unusable": options.unusable or None,
     }
     message = (

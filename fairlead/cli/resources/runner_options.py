@@ -74,7 +74,7 @@ class RunnerOptions:
         list[str] | None,
         typer.Option(
             "--engine",
-            help="How workspaces run: devcontainer, kubernetes or process. Repeatable; the first is the default.",
+            help="How workspaces run: devcontainer or kubernetes. Repeatable; the first is the default.",
             metavar="NAME",
             show_default=DEFAULT_ENGINE,
         ),
@@ -177,15 +177,6 @@ class RunnerOptions:
             show_default="7d",
         ),
     ] = None
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen",
-            help="Let the server connect to this address, instead of connecting to the server.",
-            metavar="IP:PORT",
-            show_default=False,
-        ),
-    ] = None
     api_group: GroupFlag = None
     context: ContextFlag = None
 
@@ -208,7 +199,6 @@ def build_settings(options: RunnerOptions) -> "RunnerSettings":
         clusters=find_clusters(options),
         disk=find_disk_settings(options),
         orphan_retention=None if options.orphan_retention is None else timedelta(seconds=options.orphan_retention),
-        listen=check_listen(options.listen or ""),
     )
 
 
@@ -253,19 +243,6 @@ def find_clusters(options: RunnerOptions) -> "ClusterAccess":
         tuple(options.kube_namespace or ()),
         options.clone_image or "",
     )
-
-
-def check_listen(address: str) -> str:
-    """Raises BadParameter."""
-    from fairlead.core.files import FileProblem
-    from fairlead.runner.listening import split_address
-
-    try:
-        if address:
-            split_address(address)
-    except FileProblem as error:
-        raise typer.BadParameter(str(error)) from None
-    return address
 
 
 def find_connection(options: RunnerOptions, state: Path) -> Connection:

@@ -84,8 +84,7 @@ def require_root(options: RunnerOptions) -> None:
     script = shutil.which("fairlead") or str(Path(sys.executable).with_name("fairlead"))
     command = f"sudo env HOME={shlex.quote(str(Path.home()))} {shlex.quote(script)} {shlex.join(sys.argv[1:])}"
     typer.echo(
-        f"fairlead: containers of workspaces need root, and you are {getpass.getuser()}; run\n  {command}\n"
-        "  or run workspaces as plain processes, without any isolation, with --engine process",
+        f"fairlead: containers of workspaces need root, and you are {getpass.getuser()}; run\n  {command}",
         err=True,
     )
     raise typer.Exit(1)
@@ -144,17 +143,14 @@ def install(options: RunnerInstallOptions) -> None:
 def announce(started: "StartedRunner", settings: "RunnerSettings", as_json: bool) -> None:
     import structlog
 
-    listening = {"listen": started.address, "endpointFingerprint": started.fingerprint} if started.address else {}
     if as_json:
-        print(json.dumps({"runner": started.name, "bootId": started.boot, **listening}))
+        print(json.dumps({"runner": started.name, "bootId": started.boot}))
     elif sys.stderr.isatty():
         print_note(
             f"the runner {started.name} is ready for workspaces of {started.server}; it stores them in "
             f"{settings.state_folder}. Ctrl-C stops it; workspaces go on running."
         )
-        if started.address:
-            print_note(f"it listens on {started.address}; the fingerprint of its certificate is {started.fingerprint}")
-    structlog.get_logger().info("ready", runner=started.name, server=started.server, boot_id=started.boot, **listening)
+    structlog.get_logger().info("ready", runner=started.name, server=started.server, boot_id=started.boot)
 
 
 def build_unit(settings: "RunnerSettings", options: RunnerOptions) -> str:
@@ -191,7 +187,6 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
     authority = ("--ca-file", str(settings.ca_file.absolute())) if settings.ca_file else ()
     group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
     clusters = list(_cluster_flags(settings))
-    address = ("--listen", settings.listen) if settings.listen else ()
     disk = _disk_flags(options)
     retention = ("--orphan-retention", f"{options.orphan_retention}s") if options.orphan_retention is not None else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
@@ -201,7 +196,7 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
         *(sys.executable, "-m", "fairlead", "runner", "start", settings.name, "--server", settings.server),
         *("--key-file", str(settings.key_file.absolute()), *authority, *group),
         *("--state", str(settings.state_folder), *engines, *folders, *allowed),
-        *(*clusters, *address, *disk, *retention),
+        *(*clusters, *disk, *retention),
     )
 
 

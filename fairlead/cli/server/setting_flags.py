@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.settings import ALIASES, CONFIG, SETTINGS, flag, variable
+from fairlead.settings import CONFIG, SETTINGS, flag, variable
 
 
 def setting_option(name: str, panel: str | None = None) -> Any:
@@ -20,11 +20,6 @@ def setting_option(name: str, panel: str | None = None) -> Any:
     )
 
 
-def alias_option(alias: str) -> Any:
-    """The hidden Typer option of a setting's former name."""
-    return typer.Option(flag(alias), hidden=True)
-
-
 def config_option() -> Any:
     return typer.Option(
         flag(CONFIG),
@@ -35,11 +30,10 @@ def config_option() -> Any:
 
 
 def settings_signature() -> inspect.Signature:
-    """The signature of a command with a flag for each setting and each former name, and one for the settings file."""
+    """The signature of a command with a flag for each setting, and one for the settings file."""
     options = {
         CONFIG: config_option(),
         **{name: setting_option(name, each.info.group) for name, each in SETTINGS.items()},
-        **{alias: alias_option(alias) for alias in ALIASES},
     }
     return inspect.Signature(
         [

@@ -68,8 +68,7 @@ def status(
     with _report_errors():
         found = _read_status(data)
     if as_json:
-        # The last key is the former name of `reencrypted`.
-        print(json.dumps({**asdict(found), "sealed": found.reencrypted}))
+        print(json.dumps(asdict(found)))
         return
     typer.echo(f"{found.source}, mode {found.mode}" if found.mode else found.source)
     for id in (found.active, *found.older):

@@ -28,7 +28,6 @@ FLAGS = {
     "spec.displayName": "--display-name",
     "spec.email": "--email",
     "spec.endpoint": "--endpoint",
-    "spec.endpointFingerprint": "--endpoint-fingerprint",
     "spec.members": "--member",
     "spec.overlapSeconds": "--overlap",
     "spec.owner.team": "--owner",

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from fairlead.controllers.clusters.probe import PROBE_TIMEOUT, HttpResult, send_request
 from fairlead.controllers.clusters.status import ADMINISTRATORS_BOUND, ADMINISTRATORS_GROUP_FIELD, AdministratorsBinding
-from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.instances.remote_names import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.core.cluster_identity import ADMIN_GROUP, ClusterIdentityMapper
 from fairlead.core.objects import Object, get_path
@@ -78,7 +77,7 @@ async def rename_administrators(
 def is_binding_done(status: Object | None, names: ClusterIdentityMapper) -> bool:
     """Whether the administrators are bound under their current name, or the binding is managed by others."""
     found = find_condition(status, ADMINISTRATORS_BOUND) or {}
-    if current_reason(found.get("reason")) == MANAGED_EXTERNALLY:
+    if found.get("reason") == MANAGED_EXTERNALLY:
         return True
     return is_true(status, ADMINISTRATORS_BOUND) and bound_group(status) == names.admin_group
 

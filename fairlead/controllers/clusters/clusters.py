@@ -33,7 +33,6 @@ from fairlead.controllers.clusters.status import (
     next_status,
     with_history,
 )
-from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.clock import timestamp
 from fairlead.core.cluster_identity import ClusterIdentityMapper
@@ -245,7 +244,7 @@ class ClusterController:
 
     async def _record_transition(self, cluster: Object, before: Object, after: Object) -> None:
         """Records an Event if phase or reason has changed."""
-        if (before.get("phase", ""), current_reason(before.get("reason", ""))) == (after["phase"], after["reason"]):
+        if (before.get("phase", ""), before.get("reason", "")) == (after["phase"], after["reason"]):
             return
         is_healthy = after["phase"] == INITIALIZED and not after["reason"]
         reason = after["reason"] or "Connected"

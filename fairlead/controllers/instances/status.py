@@ -9,7 +9,6 @@ The latter two exist only while they are true.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.instances.prerequisites import BLOCKING_REASONS, CLUSTER_NOT_FOUND, NO_PROJECT, is_external
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
 from fairlead.core.objects import Object, get_path, has_finalizer, metadata
@@ -273,7 +272,7 @@ async def record_transition(registry: Registry, before: Object, after: Object) -
     Progress alone is not reported.
     """
     known = before.get("status") or {}
-    if current_reason(known.get("reason")) == after.get("reason") or after.get("reason") == PROGRESSING:
+    if known.get("reason") == after.get("reason") or after.get("reason") == PROGRESSING:
         return
     severity = (find_condition(after, READY) or {}).get("severity")
     # More users may read Events than the instance, and a cluster may quote the values that it was sent.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from fairlead.admission.allow_lists import RUNNERS as ALLOWED_RUNNERS
 from fairlead.admission.allow_lists import allowed_names, is_allowed
-from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.instances.prerequisites import NO_PROJECT
 from fairlead.controllers.workspaces.readiness import (
     READY,
@@ -132,12 +131,10 @@ def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner:
 
 def _build_placement(name: str, runner: Object) -> Placement:
     scheduled = condition(SCHEDULED, TRUE, SCHEDULED, f'scheduled to runner "{name}"')
-    # An endpoint with a fingerprint is for the server, not for clients.
-    endpoint = "" if get_path(runner, "spec.endpointFingerprint") else get_path(runner, "spec.endpoint") or ""
     return Placement(
         scheduled=scheduled,
         runner=name,
-        endpoint=endpoint,
+        endpoint=get_path(runner, "spec.endpoint") or "",
         silence=silence_message(runner),
         is_unreported=not get_path(runner, "status.phase"),
     )
@@ -171,7 +168,7 @@ def _phase_fields(workspace: Object, placement: Placement) -> Object:
         return _status_fields("Failed" if runner_missing else "Pending", placement.scheduled)
     if _is_set_by_runner(status):
         # The runner may have changed only the phase; then our reason for the previous phase is obsolete.
-        return {"reason": "", "message": ""} if current_reason(status.get("reason")) in SERVER_REASONS else {}
+        return {"reason": "", "message": ""} if status.get("reason") in SERVER_REASONS else {}
     template = find_condition(status, "TemplateResolved") or {}
     if template.get("status") == FALSE:
         return _status_fields("Pending", {"reason": TEMPLATE_NOT_RESOLVED, "message": template.get("message") or ""})
@@ -185,7 +182,7 @@ def _phase_fields(workspace: Object, placement: Placement) -> Object:
 def _is_set_by_runner(status: Object) -> bool:
     """Whether the runner set the phase. The server sets Pending, and Failed if the runner does not exist."""
     phase = status.get("phase")
-    reason = current_reason(status.get("reason"))
+    reason = status.get("reason")
     is_server_reason = reason in SERVER_REASONS and (
         phase == "Pending" or (phase, reason) == ("Failed", RUNNER_NOT_FOUND)
     )

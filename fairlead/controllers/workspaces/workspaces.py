@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 
-from fairlead.controllers.former_reasons import current_reason
 from fairlead.controllers.instances.prerequisites import remaining_grace
 from fairlead.controllers.workspaces.scheduling import (
     RUNNER_FIELD,
@@ -141,7 +140,7 @@ class WorkspaceController:
             nonlocal transition
             placement = self._compute_placement(current, project)
             before = find_condition(current.get("status"), SCHEDULED) or {}
-            changed = (before.get("status"), current_reason(before.get("reason"))) != (
+            changed = (before.get("status"), before.get("reason")) != (
                 placement.scheduled["status"],
                 placement.scheduled["reason"],
             )

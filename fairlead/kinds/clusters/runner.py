@@ -4,12 +4,10 @@ A runner authenticates as `service:runner:<name>` with a key that is owned by it
 `authn/component_keys.py` issues these keys, `authz/component_access.py` authorizes the runner.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from fairlead.core.crypto.pinned_certificates import FINGERPRINT_PATTERN
 from fairlead.core.objects import Object, get_path, has_finalizer, name_of
 from fairlead.core.runner_names import DEPLOYMENT_FINALIZER
 from fairlead.kinds.access.access_key import rotation_spec
@@ -46,8 +44,6 @@ RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "
 LEASES_GROUP, LEASES = "coordination.k8s.io", "leases"
 HEARTBEAT_NAMESPACE = "service-system"
 HEARTBEAT_PREFIX = "runner-"
-REACHABLE = "Reachable"
-"""Condition of a runner that the server connects to."""
 """A runner renews the Lease `runner-<name>` in this namespace while it runs."""
 
 MAX_DEPLOYED_NAME = 47
@@ -121,10 +117,6 @@ SPEC = owned_spec(
         "Address for direct connections of clients: `host`, `host:port` or `https://host:port`. "
         "It is copied to workspaces as the annotation `service.sh/runner-endpoint`."
     ),
-    endpointFingerprint=string(
-        "SHA-256 of the runner's certificate, as 64 hexadecimal digits in lower case. With it, the server connects to "
-        "the endpoint, instead of the runner to the server, and the annotation is not set."
-    ),
     unusable=boolean("No new workspaces are scheduled here; existing ones stay. Defaults to false."),
 )
 
@@ -185,12 +177,6 @@ def check(change: Change) -> Iterable[Problem]:
     if endpoint and not _is_endpoint(endpoint):
         reason = "must be a host with an optional port and an optional https://, such as runner.example.com:8443"
         yield Problem.invalid("spec.endpoint", endpoint, reason)
-    fingerprint = change.spec.get("endpointFingerprint")
-    if fingerprint and not re.fullmatch(FINGERPRINT_PATTERN, fingerprint):
-        reason = "must be 64 hexadecimal digits in lower case, as `fairlead runner start --listen` prints them"
-        yield Problem.invalid("spec.endpointFingerprint", fingerprint, reason)
-    elif fingerprint and not endpoint:
-        yield Problem.required("spec.endpoint", "is required with spec.endpointFingerprint")
 
 
 def _cluster_ref_problems(change: Change) -> Iterator[Problem]:

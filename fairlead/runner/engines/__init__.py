@@ -2,7 +2,6 @@
 
 contract.py     `Engine`, and the values that the runner and its engines exchange
 devcontainer/   dev containers, with podman
-process/        folders and processes, without any isolation
 clone_strategies.py   how much of the history of a repository is cloned
 sessions.py     processes with pipes or a terminal, which end as a whole
 masking.py      secrets in logs

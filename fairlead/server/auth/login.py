@@ -13,7 +13,7 @@ from typing import Protocol
 import orjson
 import structlog
 
-from fairlead.authn.credentials import LEGACY_COOKIE, check_same_origin, clear_cookie_header, set_cookie_header
+from fairlead.authn.credentials import check_same_origin, clear_cookie_header, set_cookie_header
 from fairlead.authn.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
 from fairlead.authn.login_throttle import PasswordThrottle
 from fairlead.authn.password_store import PasswordStore
@@ -34,7 +34,6 @@ LOGIN_ENDPOINT, METHODS_ENDPOINT = ("post", "/auth/password/login"), ("get", "/a
 MAX_BODY_BYTES = 64 * 1024
 WRONG_CREDENTIALS = "user name or password is wrong"
 _BODY_FORMAT = 'the body must be a JSON object {"username": "...", "password": "..."} with two non-empty strings'
-_CLEAR_FORMER_COOKIE = ("set-cookie", clear_cookie_header(LEGACY_COOKIE))
 
 log = structlog.get_logger(__name__)
 
@@ -100,9 +99,7 @@ class LoginHandlers:
         answer = {"user": name_of(user), "username": get_path(user, "spec.username") or name_of(user)}
         call.user = User(answer["user"], uid=metadata(user)["uid"], key=key.name)
         if as_cookie:
-            return _no_store_reply(
-                answer, ("set-cookie", set_cookie_header(key.value, self.sessions.ttl())), _CLEAR_FORMER_COOKIE
-            )
+            return _no_store_reply(answer, ("set-cookie", set_cookie_header(key.value, self.sessions.ttl())))
         return _no_store_reply({**answer, "accessKey": key.value})
 
     async def _log_in(self, call: Call, credentials: Credentials) -> tuple[Object, IssuedKey]:
@@ -144,7 +141,7 @@ class LoginHandlers:
         status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
         if provider_url:
             status["providerLogoutURL"] = provider_url
-        return _no_store_reply(status, ("set-cookie", clear_cookie_header()), _CLEAR_FORMER_COOKIE)
+        return _no_store_reply(status, ("set-cookie", clear_cookie_header()))
 
     async def _revoke_all(self, user: User | None) -> str:
         """Revokes all logins of a user, and returns a message. A key with a scope must not affect others."""

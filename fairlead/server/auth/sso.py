@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import structlog
 
-from fairlead.authn.credentials import LEGACY_COOKIE, clear_cookie_header, set_cookie_header
+from fairlead.authn.credentials import set_cookie_header
 from fairlead.authn.login_sessions import LoginSessions
 from fairlead.authn.oidc.reasons import ProviderError, TokenRejected
 from fairlead.authn.sso.reasons import SignOnReason, SignOnRefused
@@ -138,7 +138,6 @@ class SignOnHandlers:
         self._record_success(call, connector, result)
         headers = (
             ("set-cookie", set_cookie_header(result.key.value, result.ttl)),
-            ("set-cookie", clear_cookie_header(LEGACY_COOKIE)),
             ("set-cookie", await self.service.remaining_cookie(cookies, state)),
         )
         if not self.has_console:

@@ -1,7 +1,6 @@
 """Workspaces that run elsewhere: the connections of runners, and the subresources of workspaces that use them.
 
 link_endpoint.py  `runners/<name>/link`: accepts the connection of a runner
-runner_dialer.py  connects to runners that listen
 hub.py            the connections of all runners to this process, and the streams over them
 peers.py          how processes of this server use each other's connections: the contract, and serving it
 worker_peers.py   the other workers, over Unix sockets

@@ -61,14 +61,9 @@ class RunnerHub:
 
     # --- the connection of a runner ----------------------------------------------------------------------------------
 
-    async def serve(
-        self, runner: str, transport: MessageTransport, recheck: Callable[[], None], *, is_dialer: bool = False
-    ) -> None:
-        """Runs the connection of a runner until it ends, or `recheck` raises: then its key is not valid any more.
-
-        `is_dialer`: this server has opened it.
-        """
-        link = Link(transport, boot_id=self._process_id, is_dialer=is_dialer, limits=self._limits)
+    async def serve(self, runner: str, transport: MessageTransport, recheck: Callable[[], None]) -> None:
+        """Runs the connection of a runner until it ends, or `recheck` raises: then its key is not valid any more."""
+        link = Link(transport, boot_id=self._process_id, is_dialer=False, limits=self._limits)
         running = asyncio.create_task(link.run())
         connection = _Connection(link)
         try:

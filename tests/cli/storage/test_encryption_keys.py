@@ -70,7 +70,7 @@ def test_status_can_print_json(data: Path) -> None:
     (only,) = read_key_ids(data)
     code, output = run_encryption_key(data, "status", "--json")
     expected = {"source": f"{data}/encryption.keys", "mode": "0600", "active": only, "older": []}
-    assert (code, json.loads(output)) == (0, {**expected, "reencrypted": False, "sealed": False})
+    assert (code, json.loads(output)) == (0, {**expected, "reencrypted": False})
 
 
 def test_status_warns_about_a_file_that_others_may_read(data: Path) -> None:
@@ -126,22 +126,6 @@ def test_status_shows_the_ids_of_keys_in_the_environment(tmp_path: Path) -> None
     code, output = run_fairlead("encryption-key", "status", "--data", str(tmp_path), **{KEYS_VARIABLE: keys})
     summary = "Everything in the store is encrypted with mine; it needs no older key."
     assert (code, output) == (0, f"{KEYS_VARIABLE}\n  mine  active\n  former  older\n{summary}\n")
-
-
-def test_the_former_command_does_the_same_and_is_hidden(data: Path) -> None:
-    status = run_encryption_key(data, "status", "--json")
-    assert run_fairlead("seal", "status", "--json", "--data", str(data)) == status
-    assert CliRunner().invoke(make_app(), ["seal", "status", "--json", "--data", str(data)]).output == status[1]
-    assert " seal " not in run_fairlead("--help")[1]
-
-
-def test_the_former_variable_is_read_unless_it_differs_from_the_current_one(tmp_path: Path) -> None:
-    former, arguments = "FAIRLEAD_SEAL_KEYS", ["encryption-key", "status", "--data", str(tmp_path)]
-    assert run_fairlead(*arguments, **{former: f"mine {SECRET}"})[1].startswith(f"{former}\n  mine  active\n")
-    both = {former: f"mine {SECRET}", KEYS_VARIABLE: f"mine {SECRET}"}
-    assert run_fairlead(*arguments, **both)[1].startswith(f"{KEYS_VARIABLE}\n  mine  active\n")
-    expected = f"fairlead: {former} is a former name of {KEYS_VARIABLE}, and their values differ; remove it\n"
-    assert run_fairlead(*arguments, **{**both, former: f"other {SECRET}"}) == (1, expected)
 
 
 def test_help_lists_the_commands_of_the_group() -> None:

@@ -32,12 +32,12 @@ from fairlead.runner.engines.devcontainer.connections import ESTABLISHED, LISTEN
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.programs import PATH, run_program
 from fairlead.runner.engines.measurement import WriteScanner, has_writes_since
-from fairlead.runner.engines.process.engine import ProcessEngine
 from fairlead.runner.sleep_requests import ACTIVE, IDLE
 from tests.harness.eventually import eventually, poll_until_found
 from tests.runner.harness.podman import IMAGE, Containers, list_loop_devices
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
+from tests.runner.process_engine import ProcessEngine
 
 UID = "ac710174-0000-4000-8000-000000000001"
 LISTENER = """

@@ -17,11 +17,11 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.process.engine import ProcessEngine
 from fairlead.runner.engines.sessions import list_pids, read_mark
 from tests.harness.eventually import eventually
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
+from tests.runner.process_engine import ProcessEngine
 
 UID = "90ce5500-0000-4000-8000-000000000001"
 

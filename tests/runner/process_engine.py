@@ -1,4 +1,8 @@
-"""`ProcessEngine`: workspaces as folders and processes of the runner's own user.
+"""`ProcessEngine`: workspaces as folders and processes of the runner's own user, for tests that need a workspace with
+real processes and no container. Nothing separates it from the machine.
+
+`create_engine` makes it usable by a real `fairlead runner start --engine tests.runner.process_engine:create_engine`;
+providers of templates name it `process`.
 
 A workspace runs from `up` to `stop`, also while it has no process. Its processes carry its uid in their environment, by
 which `stop` finds them, also those that detached themselves, and those that an earlier runner started. They also carry
@@ -47,6 +51,7 @@ from fairlead.runner.engines.sessions import (
     request_end,
     start_session,
 )
+from fairlead.runner.registry import EngineSettings
 
 UID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -300,3 +305,7 @@ def _replace_file(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def create_engine(settings: EngineSettings) -> ProcessEngine:
+    return ProcessEngine(settings.state_folder, runner=settings.runner)
