@@ -48,7 +48,6 @@ ADMISSION_ORDER = {
         "check-virtual-cluster-secret",
         "restrict-remote-access",
         "record-secret-writers",
-        "protect-runner-endpoint",
         "protect-cluster-ref",
     ],
     Phase.CHECK: [
