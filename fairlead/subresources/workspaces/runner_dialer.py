@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 import structlog
 
 from fairlead.authn.link_tokens import LinkTokenIssuer
+from fairlead.core.backoff import Backoff
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.clusters.runner import REACHABLE, RUNNERS
-from fairlead.links.dialing import STABLE_SECONDS, Backoff, DialError
+from fairlead.links.dialing import REDIAL, STABLE_SECONDS, DialError
 from fairlead.links.listening import FingerprintMismatch, connect_runner
 from fairlead.links.sockets import SocketTransport
 from fairlead.registry.codec import decode
@@ -112,7 +113,7 @@ class RunnerDialer:
 
     async def _keep(self, target: DialTarget) -> None:
         """Keeps a connection for ever."""
-        backoff = Backoff()
+        backoff = Backoff(REDIAL)
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
