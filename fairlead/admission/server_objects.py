@@ -4,8 +4,8 @@
   and encrypts. Their data is in no response, so no client could send it back, and replacing it would allow signing in
   as another user. Administrators, with a key without a scope, may delete them: that is how all tokens that such a key
   has signed are revoked, and the server creates another one.
-- The names of these Secrets in the system namespace: a Secret of another type must not take the place of one that does
-  not exist yet, or was deleted. One that was stored before can still be changed and deleted; no reader uses it.
+- Secrets with the names of these in the system namespace, whatever their type says: another Secret must not take the
+  place of one that does not exist yet, or was deleted. No reader uses one of another type that was stored before.
 - Secrets with the label `service.sh/managed`: the kubeconfigs of virtual clusters, in their projects. The gateway sends
   the requests of all users there, and charts are deployed there with their values. Permissions on Secrets are not
   enough to redirect that: it needs `spec.config` of the virtual cluster. They may be deleted, and are created again.
@@ -29,30 +29,32 @@ def protect_server_secrets(namespace: str, components: Sequence[Component]) -> R
     """Rejects writes and deletes of the server's own Secrets. `namespace` is the system namespace."""
     reserved = frozenset(each.name for each in SERVER_SECRETS)
 
+    def has_reserved_name(secret: Object) -> bool:
+        name = name_of(secret)
+        is_reserved = name in reserved or any(each.is_key_secret_name(name) for each in components)
+        return is_reserved and metadata(secret).get("namespace") == namespace
+
     @applies_to(lambda kind, verb: is_resource(kind, "", "secrets"))
     async def rule(change: Change, registry: Registry) -> None:
         if change.user == CONTROLLER_USER:
             return
-        if any(is_server_owned(each) for each in (change.old, change.new) if each is not None):
-            _check_server_owned(change)
+        if has_reserved_name(change.obj):
+            _check_server_owned(change, f'choose another name in the namespace "{namespace}"')
+        elif any(is_server_owned(each) for each in (change.old, change.new) if each is not None):
+            _check_server_owned(change, "choose another type")
         elif change.old is not None and change.verb != "delete" and is_managed(change.old):
             _check_managed(change)
-        elif change.old is None and metadata(change.obj).get("namespace") == namespace:
-            name = name_of(change.obj)
-            if name in reserved or any(each.is_key_secret_name(name) for each in components):
-                why = f'this name is reserved for a key of the server in the namespace "{namespace}"; choose another'
-                raise _forbidden(change, why)
 
     return rule
 
 
-def _check_server_owned(change: Change) -> None:
+def _check_server_owned(change: Change, advice: str) -> None:
     if change.verb == "delete":
         if not change.user.is_unscoped_admin:
             why = "it is for the server's own use; only administrators, with a key without a scope, may delete it"
             raise _forbidden(change, why)
     elif change.old is None or not (change.user.is_unscoped_admin and _is_same(change.old, change.obj)):
-        why = "it is for the server's own use, and only the server writes it; choose another type for your own secrets"
+        why = f"it is for the server's own use, and only the server writes it; {advice} for your own secrets"
         raise _forbidden(change, why)
 
 

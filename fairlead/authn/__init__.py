@@ -10,6 +10,7 @@ direct_tokens   verifies JWTs for direct access to clusters
 login_sessions  keys issued by a login; login_throttle delays logins after failures
 oidc            OpenID providers: their metadata and keys, and verification of their tokens
 password_store  verifies and sets passwords; password_hash is the hash function
+server_keys     keys of the server in Secrets: signing_keys, ssh_authority, replica_authority, sso/encryption
 principals      users, teams and service accounts with their groups
 service_accounts  tokens of service accounts (`kubectl create token`)
 token_issuer    issues direct tokens; signing_keys stores their keys

@@ -19,6 +19,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import Clock
 from fairlead.core.errors import Details, TooManyRequests
 
@@ -34,21 +35,8 @@ CounterKey = tuple[str, str]
 """The key of a counter: user and client network. One of them may be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackoffPolicy:
-    """How many failures have no delay, and the maximum delay in seconds."""
-
-    free_failures: int
-    max_seconds: float
-
-    def delay_seconds(self, failures: int) -> float:
-        """The delay in seconds after the latest failure: none, then 1, 2, 4, and so on."""
-        beyond = failures - self.free_failures
-        return 0.0 if beyond < 0 else self.max_seconds if beyond > 30 else min(self.max_seconds, 2.0**beyond)
-
-
-USER_BACKOFF = BackoffPolicy(free_failures=5, max_seconds=60.0)
-NETWORK_BACKOFF = BackoffPolicy(free_failures=20, max_seconds=900.0)
+USER_BACKOFF = BackoffPolicy(first_seconds=1.0, max_seconds=60.0, free_attempts=5)
+NETWORK_BACKOFF = BackoffPolicy(first_seconds=1.0, max_seconds=900.0, free_attempts=20)
 """More failures have no delay, because many users may share one address behind a proxy."""
 
 
@@ -160,7 +148,7 @@ class LoginThrottle:
         if now - count.latest >= RESET_SECONDS:
             del self._counts[key]
             return 0.0
-        return count.latest + policy.delay_seconds(count.failures) - now
+        return count.latest + policy.delay(count.failures) - now
 
     def _count_failure(self, key: CounterKey) -> None:
         count = self._counts.setdefault(key, FailureCount(0, 0.0))

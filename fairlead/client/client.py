@@ -7,7 +7,6 @@ requests start fast.
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 import time
@@ -22,6 +21,7 @@ from fairlead.client.errors import ApiStatusError, ClientError, Unreachable, con
 from fairlead.client.tls import build_ssl_context
 from fairlead.client.watch import Event, split_lines, stream_events
 from fairlead.core import json
+from fairlead.core.addresses import is_loopback
 from fairlead.core.body_errors import Malformed
 from fairlead.core.files import read_file
 from fairlead.core.objects import Object
@@ -356,14 +356,6 @@ def _ssl_context(authority: str, insecure: bool) -> Any:
         return build_ssl_context(authority, insecure)
     except ValueError as error:
         raise ClientError(f"the CA data {error}; log in again with --ca-file") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is a loopback address or localhost."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def build_path(root: str, namespace: str, *names: str) -> str:

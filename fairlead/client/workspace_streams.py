@@ -20,10 +20,10 @@ from urllib.parse import quote, urlsplit
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
 
-from fairlead.client.client import is_loopback
 from fairlead.client.contexts import Login
 from fairlead.client.errors import ApiStatusError, ClientError, connection_error
 from fairlead.client.tls import build_ssl_context
+from fairlead.core.addresses import is_loopback
 
 STDOUT, STDOUT_END, STDERR, STDERR_END, STDIN, STDIN_END, EXIT = range(7)
 MAX_DATA_BYTES = 32 * 1024 - 2

@@ -7,7 +7,6 @@ A link that ends changes nothing on the runner: tasks, containers and logs are n
 """
 
 import asyncio
-import random
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,12 +15,14 @@ import structlog
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
 
+from fairlead.core.backoff import Backoff, BackoffPolicy
 from fairlead.links.connection import CLOSE_SECONDS, Link
 from fairlead.links.contract import SUPERSEDED, LinkEnd, OpenHandler
 from fairlead.links.frames import MAX_FRAME_BYTES, clean_text
 
 DIAL_SECONDS = 20.0
-MIN_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 30.0
+REDIAL = BackoffPolicy(first_seconds=1.0, max_seconds=30.0, jitter=0.5)
+"""With jitter: after a restart of the server, runners must not all dial at once."""
 STABLE_SECONDS = 60.0
 """After a link that lasted this long, the next one is dialed as after the first failure."""
 MAX_SHOWN_BODY_BYTES = 300
@@ -103,22 +104,6 @@ async def dial(address: LinkAddress) -> WebSocketTransport:
     return WebSocketTransport(connection)
 
 
-class Backoff:
-    """Delays between attempts, with jitter: after a restart of the server, runners must not all dial at once."""
-
-    def __init__(self, uniform: Callable[[float, float], float] = random.uniform) -> None:
-        self._uniform = uniform
-        self._failures = 0
-
-    def next_delay(self) -> float:
-        self._failures += 1
-        longest = min(MAX_DELAY_SECONDS, MIN_DELAY_SECONDS * 2 ** min(self._failures, 10))
-        return self._uniform(MIN_DELAY_SECONDS, longest)
-
-    def reset(self) -> None:
-        self._failures = 0
-
-
 @dataclass(frozen=True, slots=True)
 class LinkObserver:
     """What is called when a link is up (with the link), and when it is down or cannot be dialed (with the reason)."""
@@ -132,7 +117,7 @@ async def keep_link(
 ) -> None:
     """Keeps a link until it is cancelled. Raises Superseded. `address` is called for each attempt: keys may change."""
     observer = observer or LinkObserver()
-    backoff = Backoff()
+    backoff = Backoff(REDIAL)
     loop = asyncio.get_running_loop()
     while True:
         began = loop.time()

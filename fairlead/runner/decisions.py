@@ -6,6 +6,7 @@ What is wanted comes from the object of the API and from the journal; what is co
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import parse_rfc3339
 from fairlead.runner.engines.contract import ContainerState
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, WorkspaceRecord
@@ -14,7 +15,7 @@ ORPHAN_RETENTION = timedelta(days=7)
 """How long the data of a workspace is kept that the server does not have, and that was not deleted there."""
 RESTORE_RETENTION = timedelta(days=90)
 """The same if the server had been restored from a backup: the workspace may be one that the backup does not have."""
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 5.0, 300.0
+RETRY = BackoffPolicy(first_seconds=5.0, max_seconds=300.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def retry_delay(record: WorkspaceRecord, type: str) -> float:
         if (task.type, task.status) != (type, FAILED):
             break
         failures += 1
-    return min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2 ** (failures - 1)) if failures and type != UP else 0.0
+    return 0.0 if type == UP else RETRY.delay(failures)
 
 
 def _may_have_leftovers(record: WorkspaceRecord) -> bool:

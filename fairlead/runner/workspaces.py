@@ -6,7 +6,6 @@ raises its revisions by a billion, it is kept for three months. What belongs to 
 """
 
 import asyncio
-import random
 from collections.abc import Mapping
 
 import structlog
@@ -14,6 +13,7 @@ import structlog
 from fairlead.client import ClientError, Event
 from fairlead.client.watch import DELETED, SYNCED
 from fairlead.core import json
+from fairlead.core.backoff import Backoff, BackoffPolicy
 from fairlead.core.objects import Object, metadata
 from fairlead.runner.answers import check_workspace, parse_revision
 from fairlead.runner.engines.contract import EngineError, EngineStatus
@@ -25,7 +25,7 @@ from fairlead.runner.services import RunnerServices
 log = structlog.get_logger(__name__)
 
 RESYNC_SECONDS = 60.0
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 30.0
+RETRY = BackoffPolicy(first_seconds=0.5, max_seconds=30.0, jitter=0.5)
 FAULT_RETRY_SECONDS = 60.0
 MAX_WORKSPACES = 10_000
 MAX_TOTAL_BYTES = 64 * 1024 * 1024
@@ -68,13 +68,13 @@ class WorkspaceSet:
             group.create_task(self._resync(), name="resync")
 
     async def _watch(self) -> None:
-        delay = MIN_RETRY_SECONDS
+        backoff = Backoff(RETRY)
         while True:
             self._listed = set()
             is_listing = True
             try:
                 async for event in self._services.api.watch_workspaces():
-                    delay = MIN_RETRY_SECONDS
+                    backoff.reset()
                     if event.type == SYNCED:
                         is_listing = False
                         self._is_synced = True
@@ -85,8 +85,7 @@ class WorkspaceSet:
                 log.warning("the watch of workspaces broke off; what runs goes on running", error=str(error))
             if is_listing:
                 self._is_synced = False
-            await asyncio.sleep(random.uniform(MIN_RETRY_SECONDS, delay))
-            delay = min(MAX_RETRY_SECONDS, 2 * delay)
+            await asyncio.sleep(backoff.next_delay())
 
     def _handle(self, event: Event) -> None:
         uid = str(metadata(event.object).get("uid") or "")

@@ -17,11 +17,11 @@ Precedence: flag, environment, file, default. Unknown settings are errors: a mis
     values.py        parses values
 """
 
-import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, get_args
 
+from fairlead.core.addresses import is_loopback
 from fairlead.settings.contradictions import find_connection_problems
 from fairlead.settings.credentials import read_credentials
 from fairlead.settings.declarations import Settings
@@ -123,18 +123,11 @@ def _find_replica_problems(settings: Settings) -> Iterator[str]:
         yield "replica_port: 0 is for servers with one worker; choose a port, or set workers to 1"
     elif settings.replica_port and settings.replica_port == settings.port:
         yield "replica_port is the port that serves clients; choose another one"
-    if _is_loopback(settings.listen) and not _is_loopback(settings.replica_address):
+    if is_loopback(settings.listen) and not is_loopback(settings.replica_address):
         yield (
             f"replica_address: other replicas cannot reach this server, which listens on {settings.listen} only; "
             "set listen to 0.0.0.0, or to an address that they reach"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def read_variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:

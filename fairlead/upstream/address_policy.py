@@ -9,40 +9,26 @@ Errors contain neither host name nor address: users of a cluster see them, and m
 """
 
 import asyncio
-import ipaddress
 import socket
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 
+from fairlead.core.addresses import (
+    PROTECTED_NETWORKS,
+    Address,
+    Network,
+    all_forms,
+    is_no_host,
+    is_private,
+    is_protected,
+)
 from fairlead.upstream.errors import AddressBlocked, TimedOut, Unreachable, UpstreamError
-
-Address = IPv4Address | IPv6Address
-Network = ipaddress.IPv4Network | IPv6Network
 
 RESOLVE_SECONDS = 4.0
 RESOLVER_THREADS = 32
 """Threads for DNS lookups: enough that unanswered lookups do not delay the others for long."""
 HTTPS_PORT, MIN_UNPRIVILEGED_PORT = 443, 1024
-
-# In addition to the networks for which Python's `is_global` is false, which vary between Python versions.
-EXTRA_PRIVATE_NETWORKS = tuple(
-    map(ip_network, ("100.64.0.0/10", "192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10", "2001::/23"))
-)
-PROTECTED_NETWORKS = tuple(
-    map(
-        ip_network,
-        (
-            *("169.254.0.0/16", "fe80::/10"),
-            *("168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32", "fd00:ec2::254/128", "fd20:ce::254/128"),
-        ),
-    )
-)
-"""Link-local networks and cloud metadata services: allowed only by a listed network that is a subnet of these."""
-
-NAT64 = IPv6Network("64:ff9b::/96")
-SIX_TO_FOUR = IPv6Network("2002::/16")
-IPV4_COMPATIBLE = IPv6Network("::/96")
 
 ADVICE = "list its network in the setting cluster_networks, or give the cluster a public address"
 
@@ -61,7 +47,7 @@ class AddressPolicy:
         for address in await self._resolve_addresses(host, port):
             blocked = self.check_address(address, port)
             if blocked is None:
-                return str(unmap_ipv4(address))
+                return str(all_forms(address)[0])
             verdict = blocked
         raise verdict
 
@@ -82,8 +68,8 @@ class AddressPolicy:
 
     def check_address(self, address: Address, port: int) -> AddressBlocked | None:
         """Returns why the address is blocked, or None if it is allowed."""
-        faces = (unmap_ipv4(address), *embedded_ipv4(address))
-        if any(face.is_unspecified or face.is_multicast for face in faces):
+        faces = all_forms(address)
+        if any(map(is_no_host, faces)):
             return AddressBlocked(
                 "the cluster's address is unspecified or multicast; use the address of its API server"
             )
@@ -92,9 +78,9 @@ class AddressPolicy:
                 "the cluster's address is that of this server; use the address of the cluster's API server"
             )
         beyond = [face for face in faces if not self._is_allowed(face)]
-        if any(_is_protected(face) for face in beyond):
+        if any(map(is_protected, beyond)):
             return AddressBlocked(f"the cluster's address is link-local or a cloud's metadata service; {ADVICE}")
-        if any(_is_private(face) for face in beyond):
+        if any(map(is_private, beyond)):
             return AddressBlocked(f"the cluster's address is loopback or private, which is not allowed here; {ADVICE}")
         if beyond and port != HTTPS_PORT and port < MIN_UNPRIVILEGED_PORT:
             return AddressBlocked(
@@ -111,7 +97,9 @@ class AddressPolicy:
     def _is_own_listener(self, address: Address, port: int) -> bool:
         for host, own_port in self._own_addresses():
             own = ip_address(host)
-            if port == own_port and (unmap_ipv4(own) == address or (own.is_unspecified and _is_local_address(address))):
+            if port == own_port and (
+                all_forms(own)[0] == address or (own.is_unspecified and _is_local_address(address))
+            ):
                 return True
         return False
 
@@ -119,31 +107,6 @@ class AddressPolicy:
 def _getaddrinfo(host: str, port: int) -> list[str]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
-
-
-def unmap_ipv4(address: Address) -> Address:
-    """Returns the IPv4 address of an IPv4-mapped IPv6 address, and any other address unchanged."""
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
-
-
-def embedded_ipv4(address: Address) -> tuple[Address, ...]:
-    """The IPv4 address that a NAT64 or 6to4 gateway would translate an IPv6 address to, if any."""
-    if not isinstance(address, IPv6Address):
-        return ()
-    if address in NAT64 or (address in IPV4_COMPATIBLE and int(address) > 1):
-        return (IPv4Address(int(address) & 0xFFFFFFFF),)
-    return (address.sixtofour,) if address in SIX_TO_FOUR and address.sixtofour else ()
-
-
-def _is_private(address: Address) -> bool:
-    if isinstance(address, IPv6Address) and (address in NAT64 or address in SIX_TO_FOUR):
-        return False  # the embedded IPv4 address is checked separately
-    return not address.is_global or any(address in network for network in EXTRA_PRIVATE_NETWORKS)
-
-
-def _is_protected(address: Address) -> bool:
-    return any(address in guard for guard in PROTECTED_NETWORKS)
 
 
 def _is_subnet(network: Network, parent: Network) -> bool:

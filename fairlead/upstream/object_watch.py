@@ -5,12 +5,12 @@ cluster sends is bounded, as in `watch.py`.
 """
 
 import asyncio
-import random
 from collections.abc import Callable
 from urllib.parse import urlencode
 
 import structlog
 
+from fairlead.core.backoff import Backoff, BackoffPolicy, add_jitter
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.access import Request
 from fairlead.upstream.errors import ProtocolError, UpstreamError
@@ -18,7 +18,7 @@ from fairlead.upstream.kube_client import JSON, KubeClient, RemoteApiError, Requ
 from fairlead.upstream.watch import MAX_EVENT_BYTES, ResourceVersionExpired, decode_object, iter_lines
 
 LIST_SECONDS, WATCH_SECONDS = 10.0, 300.0
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.25, 10.0
+RETRY = BackoffPolicy(first_seconds=0.25, max_seconds=10.0, jitter=0.5)
 MIN_WATCH_SECONDS = 5.0
 """A watch that ends earlier counts as failed: the next one is delayed more."""
 
@@ -44,7 +44,7 @@ class ObjectWatch:
         self._name = name
         self._on_object = on_object
         self._on_error = on_error
-        self._failures = 0
+        self._backoff = Backoff(RETRY)
 
     async def run(self) -> None:
         """Lists and watches until cancelled."""
@@ -53,9 +53,7 @@ class ObjectWatch:
                 await self._attempt()
             except Exception:  # a bug of ours: the next attempt may succeed
                 log.exception("the watch of an object failed unexpectedly", path=self._path, name=self._name)
-            self._failures += 1
-            delay = min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2.0 ** min(self._failures - 1, 20))
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+            await asyncio.sleep(self._backoff.next_delay())
 
     async def _attempt(self) -> None:
         """Lists and watches until it fails."""
@@ -84,7 +82,7 @@ class ObjectWatch:
 
     async def _watch(self, sender: RequestSender, version: str) -> float:
         """Watches until the server closes the watch. Returns its duration in seconds."""
-        seconds = WATCH_SECONDS * random.uniform(0.8, 1.2)
+        seconds = add_jitter(WATCH_SECONDS)
         query = {
             "fieldSelector": f"metadata.name={self._name}",
             "watch": "true",
@@ -103,7 +101,7 @@ class ObjectWatch:
                 self._handle_event(decode_object(line))
         finally:
             if response.status == 200 and clock() - began >= MIN_WATCH_SECONDS:
-                self._failures = 0
+                self._backoff.reset()
             await response.close()
         return clock() - began
 

@@ -12,13 +12,13 @@ which short-lived watches are restarted.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
 import structlog
 
+from fairlead.core.backoff import Backoff, BackoffPolicy, add_jitter
 from fairlead.core.json import Malformed, decode
 from fairlead.core.objects import Object, get_path
 from fairlead.upstream.access import Request
@@ -42,8 +42,8 @@ MAX_SILENCE_SECONDS = 150.0
 """Bookmarks arrive every minute. A server that is silent for longer does not have the requested resourceVersion."""
 MIN_WATCH_SECONDS = 5.0
 """A watch that ends earlier counts as failed, whatever it sent. The next one is delayed by exponential backoff."""
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.25, 5.0
-"""Bounds of the backoff. Short, so that a recovered cluster is watched again soon."""
+RETRY = BackoffPolicy(first_seconds=0.25, max_seconds=5.0, jitter=0.5)
+"""Short, so that a recovered cluster is watched again soon."""
 REJECTED_RETRY_SECONDS = 60.0
 """Delay after the server rejected the request: permissions are rarely granted within seconds."""
 _GONE = 410
@@ -84,7 +84,7 @@ class RemoteWatch:
         self._listener = listener
         self._current_sender: RequestSender | None = None
         self._resource_version = ""
-        self._failures = 0
+        self._backoff = Backoff(RETRY)
         self._page_size = PAGE_SIZE
 
     async def run(self) -> None:
@@ -103,17 +103,18 @@ class RemoteWatch:
             self._resource_version = ""
             if error.status in _REJECTED_STATUSES:
                 self._listener.on_watch_state(False, error.message)
-                return REJECTED_RETRY_SECONDS * random.uniform(0.8, 1.2)
+                return add_jitter(REJECTED_RETRY_SECONDS)
         except UpstreamError as error:
             log.debug("remote watch interrupted", path=self._path, reason=error.message)
             if isinstance(error, TimedOut):
                 self._resource_version = ""
         except Exception:  # a bug of ours, perhaps triggered by the data of this one cluster
             log.exception("remote watch failed unexpectedly", path=self._path)
-            self._resource_version, self._failures = "", 20
+            self._resource_version = ""
+            self._listener.on_watch_state(False)
+            return add_jitter(RETRY.max_seconds)
         self._listener.on_watch_state(False)
-        self._failures += 1
-        return min(MAX_RETRY_SECONDS, MIN_RETRY_SECONDS * 2.0 ** min(self._failures - 1, 20)) * random.uniform(0.5, 1.0)
+        return self._backoff.next_delay()
 
     async def _list_and_watch(self) -> None:
         """Lists if needed, then watches, repeatedly."""
@@ -166,7 +167,7 @@ class RemoteWatch:
 
     async def _watch(self, sender: RequestSender) -> float:
         """Watches until the server closes the watch. Returns its duration in seconds."""
-        seconds = WATCH_SECONDS * random.uniform(0.8, 1.2)
+        seconds = add_jitter(WATCH_SECONDS)
         query = {
             "labelSelector": self._selector,
             "watch": "true",
@@ -187,7 +188,7 @@ class RemoteWatch:
                 has_events = True
         finally:
             if clock() - began >= MIN_WATCH_SECONDS:
-                self._failures = 0
+                self._backoff.reset()
             await response.close()
         duration = clock() - began
         if not has_events and duration > MAX_SILENCE_SECONDS / 2:

@@ -97,21 +97,36 @@ async def test_no_other_secret_takes_the_name_of_a_server_secret(
     api_with_rule: RegistryFixture, name: str, user: User
 ) -> None:
     body = api_with_rule.build_object("Secret", name, type="Opaque", data={"k": OTHER})
-    with pytest.raises(Forbidden, match="this name is reserved for a key of the server"):
+    with pytest.raises(Forbidden, match="only the server writes it; choose another name"):
         await api_with_rule.submit("Secret", body, WriteOptions(user))
     await api_with_rule.create("Namespace", "elsewhere")
     body = api_with_rule.build_object("Secret", name, "elsewhere", type="Opaque", data={"k": OTHER})
     await api_with_rule.submit("Secret", body, WriteOptions(user))
 
 
-async def test_a_secret_that_had_such_a_name_before_can_be_changed_and_deleted(api_with_rule: RegistryFixture) -> None:
-    body = api_with_rule.build_object("Secret", "signing-keys", type="Opaque", data={"k": OTHER})
+@pytest.mark.parametrize("type", ["Opaque", "example.com/x", "service.sh/password", "service.sh/signing-keys"])
+@pytest.mark.parametrize("user", [ADA, ADMIN, SCOPED])
+async def test_t45_a_secret_that_had_such_a_name_before_is_changed_by_no_one_and_deleted_by_administrators(
+    api_with_rule: RegistryFixture, type: str, user: User
+) -> None:
+    body = api_with_rule.build_object("Secret", "signing-keys", type=type, data={"k": OTHER})
     await api_with_rule.submit("Secret", body, WriteOptions(CONTROLLER_USER))
-    await api_with_rule.patch("Secret", "signing-keys", set_labels, WriteOptions(ADA))
-    deleted = await api_with_rule.resource("Secret").delete(
-        NAMESPACE, "signing-keys", DeleteOptions(), WriteOptions(ADA)
-    )
-    assert deleted.is_removed
+    for edit in (set_labels, lambda secret: secret.update(data={"k": CANARY})):
+        with pytest.raises(Forbidden, match="only the server writes it"):
+            await api_with_rule.patch("Secret", "signing-keys", edit, WriteOptions(user))
+    secrets = api_with_rule.resource("Secret")
+    if user is ADMIN:
+        assert (await secrets.delete(NAMESPACE, "signing-keys", DeleteOptions(), WriteOptions(user))).is_removed
+        return
+    with pytest.raises(Forbidden, match="only administrators"):
+        await secrets.delete(NAMESPACE, "signing-keys", DeleteOptions(), WriteOptions(user))
+
+
+async def test_t45_no_secret_moves_from_another_namespace_to_such_a_name(api_with_rule: RegistryFixture) -> None:
+    moved = api_with_rule.build_object("Secret", "signing-keys", type="Opaque", data={"k": OTHER})
+    for user in (ADA, ADMIN, SCOPED):
+        with pytest.raises(Forbidden, match="only the server writes it"):
+            await api_with_rule.resource("Secret").prepare_move_in(moved, WriteOptions(user))
 
 
 @pytest.mark.parametrize("name", ["consumed-state-1", "exchanged-1", "fairlead-replica-one", "fairlead-controllers"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.app.host_cluster import open_host_cluster
+from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Unavailable
 from fairlead.core.files import FileProblem
@@ -39,7 +40,7 @@ def cluster(kubernetes: FakeHost) -> Iterator[FakeCluster]:
 
 @pytest.fixture
 def settings(tmp_path: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    monkeypatch.setattr("fairlead.upstream.object_watch.MAX_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("fairlead.upstream.object_watch.RETRY", BackoffPolicy(first_seconds=0.05, max_seconds=0.05))
     file = tmp_path / "kubeconfig"
     file.write_bytes(cluster.build_kubeconfig())
     return Settings(data=tmp_path / "data", aggregated_api="host", host_kubeconfig=file)

@@ -58,7 +58,7 @@ async def wait_seconds(throttle: LoginThrottle, user: str = "alice", client: str
 async def test_after_some_free_failures_each_failure_doubles_the_wait(
     throttle: LoginThrottle, clock: FrozenClock
 ) -> None:
-    for _ in range(USER_BACKOFF.free_failures):
+    for _ in range(USER_BACKOFF.free_attempts):
         assert await wait_seconds(throttle) == 0
         await fail(throttle)
     waits = []
@@ -70,7 +70,7 @@ async def test_after_some_free_failures_each_failure_doubles_the_wait(
 
 
 async def test_the_wait_ends_exactly(throttle: LoginThrottle, clock: FrozenClock) -> None:
-    for _ in range(USER_BACKOFF.free_failures + 1):
+    for _ in range(USER_BACKOFF.free_attempts + 1):
         clock.seconds += 60
         await fail(throttle)
     clock.seconds += 1.5
@@ -80,7 +80,7 @@ async def test_the_wait_ends_exactly(throttle: LoginThrottle, clock: FrozenClock
 
 
 async def test_rejected_attempts_do_not_extend_the_wait(throttle: LoginThrottle, clock: FrozenClock) -> None:
-    for _ in range(USER_BACKOFF.free_failures):
+    for _ in range(USER_BACKOFF.free_attempts):
         await fail(throttle)
     for _ in range(100):
         with pytest.raises(TooManyRequests):
@@ -97,14 +97,14 @@ async def test_the_wait_of_a_user_is_at_most_a_minute(throttle: LoginThrottle, c
 
 
 async def test_failures_of_one_user_from_many_networks_count_together(throttle: LoginThrottle) -> None:
-    for number in range(USER_BACKOFF.free_failures):
+    for number in range(USER_BACKOFF.free_attempts):
         await fail(throttle, client=f"198.51.100.{number}:1")
     assert await wait_seconds(throttle, client=OTHER_CLIENT) == 1
     assert await wait_seconds(throttle, "bob", OTHER_CLIENT) == 0
 
 
 async def test_failures_of_many_users_from_one_network_count_together(throttle: LoginThrottle) -> None:
-    for number in range(NETWORK_BACKOFF.free_failures):
+    for number in range(NETWORK_BACKOFF.free_attempts):
         await fail(throttle, f"user{number}", f"192.0.2.1:{number}")
     assert await wait_seconds(throttle, "another") == 1
     assert await wait_seconds(throttle, "another", OTHER_CLIENT) == 0
@@ -118,24 +118,24 @@ async def test_the_wait_of_a_network_is_at_most_fifteen_minutes(throttle: LoginT
 
 
 async def test_a_success_resets_the_user(throttle: LoginThrottle) -> None:
-    for _ in range(USER_BACKOFF.free_failures - 1):
+    for _ in range(USER_BACKOFF.free_attempts - 1):
         await fail(throttle)
     await succeed(throttle)
-    for _ in range(USER_BACKOFF.free_failures):
+    for _ in range(USER_BACKOFF.free_attempts):
         assert await wait_seconds(throttle) == 0
         await fail(throttle)
     assert await wait_seconds(throttle) == 1
 
 
 async def test_own_successes_do_not_reset_failures_for_other_users(throttle: LoginThrottle) -> None:
-    for number in range(NETWORK_BACKOFF.free_failures):
+    for number in range(NETWORK_BACKOFF.free_attempts):
         await succeed(throttle, "mallory")
         await fail(throttle, f"victim{number}")
     assert await wait_seconds(throttle, "victim") == 1
 
 
 async def test_a_first_success_from_a_network_does_not_reset_its_failures(throttle: LoginThrottle) -> None:
-    for number in range(NETWORK_BACKOFF.free_failures - 1):
+    for number in range(NETWORK_BACKOFF.free_attempts - 1):
         await fail(throttle, f"victim{number}")
     await succeed(throttle, "mallory")
     await fail(throttle, "victim")
@@ -162,7 +162,7 @@ async def test_failures_from_elsewhere_do_not_lock_a_user_out_of_a_known_network
 
 async def test_failures_of_other_users_do_not_lock_a_user_out_of_a_known_network(throttle: LoginThrottle) -> None:
     await succeed(throttle)
-    for number in range(NETWORK_BACKOFF.free_failures):
+    for number in range(NETWORK_BACKOFF.free_attempts):
         await fail(throttle, f"user{number}")
     assert await wait_seconds(throttle, "bob") == 1
     assert await wait_seconds(throttle, "alice") == 0
@@ -170,7 +170,7 @@ async def test_failures_of_other_users_do_not_lock_a_user_out_of_a_known_network
 
 async def test_failures_from_a_known_network_count_too(throttle: LoginThrottle) -> None:
     await succeed(throttle)
-    for _ in range(USER_BACKOFF.free_failures):
+    for _ in range(USER_BACKOFF.free_attempts):
         await fail(throttle)
     assert await wait_seconds(throttle) == 1
     assert await wait_seconds(throttle, client=OTHER_CLIENT) == 0
@@ -178,7 +178,7 @@ async def test_failures_from_a_known_network_count_too(throttle: LoginThrottle) 
 
 async def test_concurrent_attempts_are_all_counted(throttle: LoginThrottle) -> None:
     """An attempt counts from its start: the last one is rejected before the first ones have a result."""
-    attempts = [throttle.attempt("alice", CLIENT) for _ in range(USER_BACKOFF.free_failures + 1)]
+    attempts = [throttle.attempt("alice", CLIENT) for _ in range(USER_BACKOFF.free_attempts + 1)]
     for attempt in attempts[:-1]:
         await attempt.__aenter__()
     with pytest.raises(TooManyRequests):
@@ -186,7 +186,7 @@ async def test_concurrent_attempts_are_all_counted(throttle: LoginThrottle) -> N
 
 
 async def test_an_attempt_that_ends_with_an_error_is_not_counted(throttle: LoginThrottle) -> None:
-    for _ in range(USER_BACKOFF.free_failures * 4):
+    for _ in range(USER_BACKOFF.free_attempts * 4):
         with pytest.raises(OSError):
             async with throttle.attempt("alice", CLIENT):
                 raise OSError("the disk is full")
@@ -194,11 +194,11 @@ async def test_an_attempt_that_ends_with_an_error_is_not_counted(throttle: Login
 
 
 async def test_failures_are_forgotten_after_an_hour(throttle: LoginThrottle, clock: FrozenClock) -> None:
-    for _ in range(USER_BACKOFF.free_failures + 20):
+    for _ in range(USER_BACKOFF.free_attempts + 20):
         clock.seconds += 60
         await fail(throttle)
     clock.seconds += RESET_SECONDS
-    for _ in range(USER_BACKOFF.free_failures):
+    for _ in range(USER_BACKOFF.free_attempts):
         assert await wait_seconds(throttle) == 0
         await fail(throttle)
     assert await wait_seconds(throttle) == 1
@@ -216,7 +216,7 @@ async def test_the_tables_are_bounded(clock: FrozenClock) -> None:
 
 async def test_the_least_recently_used_counter_is_dropped_first(clock: FrozenClock) -> None:
     small_throttle = LoginThrottle(clock, max_counters=10)
-    for _ in range(USER_BACKOFF.free_failures):
+    for _ in range(USER_BACKOFF.free_attempts):
         await fail(small_throttle, "alice", CLIENT)
     for number in range(20):
         clock.seconds += 0.1
@@ -244,4 +244,4 @@ def test_a_client_network_is_an_ipv4_address_or_an_ipv6_64_prefix(client: str, n
 
 
 def test_the_delay_is_limited_for_very_many_failures() -> None:
-    assert USER_BACKOFF.delay_seconds(10**9) == USER_BACKOFF.max_seconds
+    assert USER_BACKOFF.delay(10**9) == USER_BACKOFF.max_seconds

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.authn.replica_authority import RENEW_LEAF_AFTER, REPLACE_AFTER, SECRET_NAME, ReplicaAuthority
+from fairlead.authn.replica_authority import RENEW_LEAF_AFTER, REPLACE_AFTER, ReplicaAuthority
 from fairlead.core.crypto.peer_certificates import PeerContexts, peer_name
 from fairlead.core.errors import Unavailable
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.kinds.core.server_objects import REPLICA_AUTHORITY
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import NAMESPACE as SYSTEM
 from tests.harness.registry import RegistryFixture, open_registry
@@ -109,6 +110,6 @@ async def test_a_damaged_secret_is_reported_with_what_to_do(tmp_path: Path) -> N
         await authority.contexts()
         secrets, options = api.registry.resource("", "secrets"), WriteOptions(user=CONTROLLER_USER)
         damaged = {"authority.json": "eA=="}
-        await secrets.modify(SYSTEM, SECRET_NAME, lambda secret: {**secret, "data": damaged}, options)
+        await secrets.modify(SYSTEM, REPLICA_AUTHORITY.name, lambda secret: {**secret, "data": damaged}, options)
         with pytest.raises(Unavailable, match="delete it, and the server creates another one: demo/replica-authority"):
             await authority.contexts()

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from fairlead.authn import signing_keys
-from fairlead.authn.signing_keys import SECRET_FIELD, SECRET_NAME, SigningKeyStore
+from fairlead.authn.signing_keys import FORMAT, SigningKeyStore
 from fairlead.core.crypto import signing
 from fairlead.core.errors import TooManyRequests, Unavailable
 from fairlead.core.objects import Object
@@ -29,7 +29,7 @@ async def open_registry_with_prepared_keys(monkeypatch: pytest.MonkeyPatch) -> A
 
 
 def stored_secret(api: RegistryFixture) -> Object | None:
-    return api.get("Secret", SECRET_NAME)
+    return api.get("Secret", FORMAT.secret.name)
 
 
 async def key_ids(store: SigningKeyStore) -> list[str]:
@@ -92,7 +92,7 @@ async def test_deleting_the_secret_ends_all_keys_and_the_next_token_gets_a_new_o
     async with open_registry_with_prepared_keys(monkeypatch) as api:
         store = SigningKeyStore(api.registry, SYSTEM)
         first = (await store.active_key(MAXIMUM)).active.id
-        await api.resource("Secret").delete(SYSTEM, SECRET_NAME, DeleteOptions(), WriteOptions(CONTROLLER_USER))
+        await api.resource("Secret").delete(SYSTEM, FORMAT.secret.name, DeleteOptions(), WriteOptions(CONTROLLER_USER))
         assert await store.jwks() == []
         assert (await store.active_key(MAXIMUM)).active.id != first
 
@@ -103,9 +103,9 @@ async def test_a_secret_with_invalid_data_is_not_used(monkeypatch: pytest.Monkey
         await store.active_key(MAXIMUM)
 
         def overwrite_data(secret: Object) -> None:
-            secret["data"] = {SECRET_FIELD: "c3BvaWx0"}
+            secret["data"] = {FORMAT.field: "c3BvaWx0"}
 
-        await api.patch("Secret", SECRET_NAME, overwrite_data, WriteOptions(CONTROLLER_USER))
+        await api.patch("Secret", FORMAT.secret.name, overwrite_data, WriteOptions(CONTROLLER_USER))
         for operation in (store.jwks(), store.active_key(1), store.rotate(1)):
             with pytest.raises(Unavailable, match="restore it from a backup, or delete it"):
                 await operation
@@ -158,7 +158,7 @@ async def test_retired_keys_are_limited_and_none_with_valid_tokens_is_dropped(mo
             await store.rotate(MAXIMUM)
         before = await key_ids(store)
         with pytest.raises(
-            TooManyRequests, match=rf"2 retired keys are published.*delete the Secret {SYSTEM}/{SECRET_NAME}"
+            TooManyRequests, match=rf"2 retired keys are published.*delete the Secret {SYSTEM}/{FORMAT.secret.name}"
         ):
             await store.rotate(MAXIMUM)
         assert await key_ids(store) == before

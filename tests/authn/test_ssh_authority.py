@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography.hazmat.primitives.serialization import SSHCertificate, load_ssh_public_identity
 
-from fairlead.authn.ssh_authority import KEY_LIFETIME, RETIREMENT, SECRET_NAME, SshAuthority
+from fairlead.authn.ssh_authority import FORMAT, KEY_LIFETIME, RETIREMENT, SshAuthority
 from fairlead.core.crypto.ssh_certificates import (
     encode_public_key,
     find_public_key,
@@ -48,7 +48,7 @@ class ManualClock:
 async def test_replicas_that_need_the_first_key_concurrently_get_the_same() -> None:
     async with open_registry() as api:
         replicas = [SshAuthority(api.registry, SYSTEM) for _ in range(3)]
-        assert api.get("Secret", SECRET_NAME) is None
+        assert api.get("Secret", FORMAT.secret.name) is None
         signers = await asyncio.gather(*(find_signer(each) for each in replicas for _ in range(3)))
         assert len(set(signers)) == 1
         assert [await each.public_keys() for each in replicas] == [[signers[0]]] * 3
@@ -75,6 +75,8 @@ async def test_a_damaged_secret_is_reported_and_not_replaced() -> None:
         await find_signer(authority)
         secrets = api.registry.resource("", "secrets")
         options = WriteOptions(user=CONTROLLER_USER)
-        await secrets.modify(SYSTEM, SECRET_NAME, lambda secret: {**secret, "data": {"keys.json": "eA=="}}, options)
+        await secrets.modify(
+            SYSTEM, FORMAT.secret.name, lambda secret: {**secret, "data": {"keys.json": "eA=="}}, options
+        )
         with pytest.raises(Unavailable, match="ssh-authority"):
             await authority.public_keys()

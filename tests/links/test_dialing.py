@@ -7,7 +7,7 @@ import pytest
 from fairlead.links import dialing
 from fairlead.links.connection import Link
 from fairlead.links.contract import GOING_AWAY, SUPERSEDED, MessageTransport, Stream
-from fairlead.links.dialing import Backoff, DialError, LinkAddress, LinkObserver, Superseded, keep_link
+from fairlead.links.dialing import DialError, LinkAddress, LinkObserver, Superseded, keep_link
 from fairlead.links.requests import OpenRequest, Refused
 from tests.links.pipes import pipe_pair
 
@@ -56,22 +56,6 @@ async def test_a_runner_dials_again_until_it_is_superseded(monkeypatch: pytest.M
     assert len(ups) == 3
     waits = [later - earlier for earlier, later in zip(server.dialed_at, server.dialed_at[1:], strict=False)]
     assert all(0.5 <= wait <= 35 for wait in waits)
-
-
-def test_delays_grow_with_jitter_up_to_thirty_seconds() -> None:
-    bounds: list[tuple[float, float]] = []
-
-    def uniform(low: float, high: float) -> float:
-        bounds.append((low, high))
-        return high
-
-    backoff = Backoff(uniform)
-    delays = [backoff.next_delay() for _ in range(12)]
-    assert delays[:6] == [1, 2, 4, 8, 16, 30]
-    assert delays[-1] == 30
-    assert {low for low, _ in bounds} == {0.5}
-    backoff.reset()
-    assert backoff.next_delay() == 1
 
 
 def test_the_key_is_not_in_the_representation_of_an_address() -> None:

@@ -66,7 +66,7 @@ def test_logins_are_throttled_by_client(server: Server) -> None:
         return client.post("/auth/password/login", json=body, headers={"X-Forwarded-For": address}).status_code
 
     with server.client(None) as client:
-        codes = [sign_in(CLIENT, number) for number in range(NETWORK_BACKOFF.free_failures + 6)]
+        codes = [sign_in(CLIENT, number) for number in range(NETWORK_BACKOFF.free_attempts + 6)]
         assert codes[0] == 401 and 429 in codes
         assert sign_in(OTHER_CLIENT, 0) == 401
 

@@ -101,7 +101,7 @@ def test_failed_logins_are_throttled_across_workers(shared_clients: list[httpx.C
         body = {"username": "nobody", "password": "a wrong password"}
         return client.post("/auth/password/login", json=body).status_code
 
-    free = USER_BACKOFF.free_failures
+    free = USER_BACKOFF.free_attempts
     assert [guess(client) for client in shared_clients[:free]] == [401] * free
     with ThreadPoolExecutor(CLIENT_COUNT) as pool:
         statuses = Counter(pool.map(guess, shared_clients))

@@ -136,7 +136,7 @@ async def test_without_the_current_password_nothing_changes(login: LoginFixture)
 
 
 async def test_a_wrong_current_password_is_throttled_like_a_login(login: LoginFixture) -> None:
-    for _ in range(USER_BACKOFF.free_failures):
+    for _ in range(USER_BACKOFF.free_attempts):
         with pytest.raises(Forbidden):
             await update_profile(login, ALICE, "alice", password=NEW_PASSWORD, currentPassword="a wrong password")
     with pytest.raises(TooManyRequests):

@@ -10,7 +10,7 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
-from fairlead.upstream.object_watch import MAX_RETRY_SECONDS, ObjectWatch
+from fairlead.upstream.object_watch import RETRY, ObjectWatch
 from tests.fake_cluster.exchange import CannedResponse, build_status_response
 from tests.fake_cluster.kube_watch import EXPIRED
 from tests.fake_cluster.server import FakeCluster
@@ -108,7 +108,7 @@ async def test_watches_that_end_at_once_are_restarted_with_growing_delays() -> N
     await asyncio.sleep(600)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert 600 / MAX_RETRY_SECONDS / 2 < server.watches < 3 * 600 / MAX_RETRY_SECONDS
+    assert 600 / RETRY.max_seconds / 2 < server.watches < 3 * 600 / RETRY.max_seconds
 
 
 async def test_a_listener_that_fails_does_not_end_the_watch(fake_cluster: FakeCluster) -> None:

@@ -12,7 +12,7 @@ from fairlead.core.objects import Object
 from fairlead.upstream import watch
 from fairlead.upstream.access import Request
 from fairlead.upstream.messages import Response
-from fairlead.upstream.watch import MAX_NAME, MAX_RETRY_SECONDS, RemoteWatch
+from fairlead.upstream.watch import MAX_NAME, RETRY, RemoteWatch
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response, build_status_response
 from tests.fake_cluster.kube_watch import EXPIRED, build_bookmark, build_partial_metadata
 from tests.fake_cluster.server import FakeCluster
@@ -397,4 +397,4 @@ async def test_watches_that_end_at_once_are_restarted_with_growing_delays() -> N
     await asyncio.sleep(600)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert 600 / MAX_RETRY_SECONDS / 2 < server.watches < 3 * 600 / MAX_RETRY_SECONDS
+    assert 600 / RETRY.max_seconds / 2 < server.watches < 3 * 600 / RETRY.max_seconds

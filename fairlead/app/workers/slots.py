@@ -8,10 +8,11 @@ import socket
 from dataclasses import dataclass
 
 from fairlead.app.workers.child_process import ChildProcess
+from fairlead.core.backoff import BackoffPolicy
 
 STABLE_SECONDS = 10.0
 """A process that ran for so long was not in a crash loop."""
-FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.25, 10.0
+RESTART = BackoffPolicy(first_seconds=0.25, max_seconds=10.0, free_attempts=2)
 STUCK_CHECKS = 30
 """Consecutive checks, a second apart, without a heartbeat after which the event loop counts as stuck. Counted and not
 timed, so that a machine that was suspended does not matter. An overloaded loop is late by far less."""
@@ -49,7 +50,7 @@ class Slot:
         """Records that the process has ended. Returns the delay after which the next one is started."""
         was_ready = self.is_ready
         self._failures = 0 if was_ready and now - self._started_at >= STABLE_SECONDS else self._failures + 1
-        delay = 0.0 if self._failures <= 1 else min(FIRST_DELAY_SECONDS * 2 ** (self._failures - 2), MAX_DELAY_SECONDS)
+        delay = RESTART.delay(self._failures)
         self.clear(now + delay)
         if not was_ready or delay + self._start_seconds > MAX_QUEUE_SECONDS:
             self._stop_listening()

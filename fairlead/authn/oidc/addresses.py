@@ -5,26 +5,11 @@ the metadata services of clouds never are: no provider is there, and their respo
 addresses are allowed only for issuers with `allow_loopback`.
 """
 
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 
 from fairlead.authn.oidc.reasons import ProviderError, Reason
+from fairlead.core.addresses import all_forms, is_no_host, is_protected
 from fairlead.core.pinned_https import Target, parse_https_url
-
-METADATA_NETWORKS = tuple(
-    map(
-        ip_network,
-        (
-            *("169.254.0.0/16", "fe80::/10"),
-            *("168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32", "fd00:ec2::254/128", "fd20:ce::254/128"),
-        ),
-    )
-)
-"""Link-local networks and the metadata services of clouds."""
-NAT64 = IPv6Network("64:ff9b::/96")
-SIX_TO_FOUR = IPv6Network("2002::/16")
-IPV4_COMPATIBLE = IPv6Network("::/96")
-
-Address = IPv4Address | IPv6Address
 
 
 def parse_url(url: object) -> Target:
@@ -45,24 +30,8 @@ def check_issuer_url(url: str) -> None:
 
 def check_address(text: str, *, allow_loopback: bool) -> None:
     """Raises ProviderError if the address must not be fetched."""
-    for address in _all_forms(ip_address(text)):
-        if address.is_unspecified or address.is_multicast or _is_metadata(address):
+    for address in all_forms(ip_address(text)):
+        if is_no_host(address) or is_protected(address):
             raise ProviderError(Reason.ADDRESS_BLOCKED, "the provider's address is link-local or not that of a host")
         if address.is_loopback and not allow_loopback:
             raise ProviderError(Reason.ADDRESS_BLOCKED, "the provider's address is a loopback address")
-
-
-def _all_forms(address: Address) -> tuple[Address, ...]:
-    """The address, and the IPv4 address in it: IPv4-mapped, IPv4-compatible, NAT64 or 6to4."""
-    if isinstance(address, IPv4Address):
-        return (address,)
-    if address.ipv4_mapped is not None:
-        return (address.ipv4_mapped,)
-    if address in NAT64 or (address in IPV4_COMPATIBLE and int(address) > 1):
-        return (address, IPv4Address(int(address) & 0xFFFFFFFF))
-    embedded = address.sixtofour if address in SIX_TO_FOUR else None
-    return (address,) if embedded is None else (address, embedded)
-
-
-def _is_metadata(address: Address) -> bool:
-    return address.is_link_local or any(address in network for network in METADATA_NETWORKS)

@@ -6,10 +6,11 @@ Guessing is hopeless here: state and code are long and random. The delay protect
 import math
 from collections import OrderedDict
 
-from fairlead.authn.login_throttle import MAX_COUNTERS, RESET_SECONDS, BackoffPolicy, FailureCount, client_network
+from fairlead.authn.login_throttle import MAX_COUNTERS, RESET_SECONDS, FailureCount, client_network
+from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import Clock
 
-NETWORK_FAILURES = BackoffPolicy(free_failures=20, max_seconds=60.0)
+NETWORK_FAILURES = BackoffPolicy(first_seconds=1.0, max_seconds=60.0, free_attempts=20)
 """Many users may share an address behind a proxy, so the first failures have no delay."""
 
 
@@ -29,7 +30,7 @@ class SignOnThrottle:
         if now - count.latest >= RESET_SECONDS:
             del self._counts[network]
             return 0
-        return max(0, math.ceil(count.latest + NETWORK_FAILURES.delay_seconds(count.failures) - now))
+        return max(0, math.ceil(count.latest + NETWORK_FAILURES.delay(count.failures) - now))
 
     def record_failure(self, client: str, purpose: str = "") -> None:
         network = purpose + client_network(client)

@@ -33,7 +33,7 @@ from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.session import UsageError, exit_with_error, open_session
 from fairlead.cli.ui.wait import VerboseFlag, changed_conditions, object_ref, show_progress, watch_object
 from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded
-from fairlead.client.client import MERGE_PATCH, is_loopback
+from fairlead.client.client import MERGE_PATCH
 from fairlead.client.kubeconfig_export import (
     ExportedKubeconfig,
     NotExportable,
@@ -41,6 +41,7 @@ from fairlead.client.kubeconfig_export import (
     kubeconfig_paths,
     paths_with_context,
 )
+from fairlead.core.addresses import is_loopback
 from fairlead.core.objects import Object, get_path
 
 CLUSTERS = "clusters"

@@ -12,6 +12,7 @@ from fairlead.cli.ui.field_flags import name_project
 from fairlead.cli.ui.session import Session, project_namespace
 from fairlead.client import ApiStatusError, CertificateError, Client, ClientError, DeadlineExceeded, Unreachable
 from fairlead.core import json
+from fairlead.core.backoff import Backoff, BackoffPolicy
 from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object, get_path
 
@@ -23,7 +24,7 @@ TEMPORARY_CODES = (429, 502, 503, 504)
 """The runner or the server is not reachable at the moment."""
 SILENCE_SECONDS = 60.0
 """A log without a new line for so long is requested again: the connection may be dead."""
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 10.0
+RETRY = BackoffPolicy(first_seconds=0.5, max_seconds=10.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,9 @@ def follow_log(
 
     `on_lost` is called with the reason when it is, once for each reason. Raises DeadlineExceeded after `seconds`.
     """
-    deadline, delay, noted = time.monotonic() + seconds, MIN_RETRY_SECONDS, ""
+    deadline = time.monotonic() + seconds
+    backoff = Backoff(RETRY)
+    noted = ""
     while True:
         timeout = min(_remaining(deadline), SILENCE_SECONDS)
         began = time.monotonic()
@@ -140,7 +143,8 @@ def follow_log(
                 yield part
                 if part.exit_code is not None:
                     return
-                offset, delay, began, noted = part.offset, MIN_RETRY_SECONDS, time.monotonic(), ""
+                backoff.reset()
+                offset, began, noted = part.offset, time.monotonic(), ""
                 _remaining(deadline)
             reason = "the server has ended the stream"
         except CertificateError:
@@ -155,8 +159,7 @@ def follow_log(
             if reason != noted:
                 on_lost(reason)
                 noted = reason
-            time.sleep(min(delay, max(0.0, deadline - time.monotonic())))
-            delay = min(MAX_RETRY_SECONDS, 2 * delay)
+            time.sleep(min(backoff.next_delay(), max(0.0, deadline - time.monotonic())))
 
 
 def _remaining(deadline: float) -> float:

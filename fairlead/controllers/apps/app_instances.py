@@ -38,7 +38,8 @@ from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, I
 from fairlead.controllers.instances.remote_instance import ABANDON_ANNOTATION, HELM_SLOT_RETRY_SECONDS, is_abandoned
 from fairlead.controllers.instances.remote_namespace import get_or_none
 from fairlead.controllers.instances.status import record_transition
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, Backoff, add_jitter
+from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, InstanceBackoff
+from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
@@ -83,7 +84,7 @@ class AppInstanceController:
         self._runner = runner
         self._repositories = repositories
         self._resource = registry.resource(group, APP_INSTANCE.plural)
-        self._backoff = Backoff(registry.clock)
+        self._backoff = InstanceBackoff(registry.clock)
         self._observed: dict[Key, object] = {}
         """The relevant state of each possible target, as last observed."""
 

@@ -5,6 +5,8 @@ import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from fairlead.core.addresses import is_loopback
+
 _SCHEMES = ("http", "https")
 
 
@@ -16,7 +18,7 @@ def find_proxy(environment: Mapping[str, str], host: str, port: int) -> str:
     """The URL of the proxy for an https request to a host; empty for none. Raises InvalidProxy."""
     proxy = environment.get("HTTPS_PROXY") or environment.get("https_proxy") or ""
     excluded = environment.get("NO_PROXY") or environment.get("no_proxy") or ""
-    if not proxy or _is_loopback(host) or any(_is_excluded(host, port, each.strip()) for each in excluded.split(",")):
+    if not proxy or is_loopback(host) or any(_is_excluded(host, port, each.strip()) for each in excluded.split(",")):
         return ""
     url = proxy if "://" in proxy else f"http://{proxy}"
     try:
@@ -27,11 +29,6 @@ def find_proxy(environment: Mapping[str, str], host: str, port: int) -> str:
     if not is_valid:
         raise InvalidProxy
     return url
-
-
-def _is_loopback(host: str) -> bool:
-    address = _parse_address(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _is_excluded(host: str, port: int, entry: str) -> bool:

@@ -21,9 +21,9 @@ from fairlead.controllers.instances.applied_objects import (
 )
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
 from fairlead.controllers.instances.remote_namespace import RemoteNamespace
-from fairlead.controllers.instances.resync_rate import MAX_IMMEDIATE_REPAIRS, ResyncLimiter
-from fairlead.controllers.runtime.backoff import add_jitter
+from fairlead.controllers.instances.resync_rate import REPAIRS, ResyncLimiter
 from fairlead.controllers.runtime.remote_informers import RemoteInformers, object_states
+from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.spaces import SPACE_SYNCED
 from fairlead.registry.conditions import TRUE, find_condition
@@ -175,7 +175,7 @@ class DriftTracker:
             if self._limiter.allow_event(self._key(instance)):
                 await record_event(self._registry, instance, reason, message, type="Warning")
         paths = (target.path,) if drift.namespace_lost else (*drift.restored, *drift.repaired)
-        if self._limiter.record_repairs(self._key(instance), paths) == MAX_IMMEDIATE_REPAIRS + 1:
+        if self._limiter.record_repairs(self._key(instance), paths) == REPAIRS.free_attempts:
             await record_event(
                 self._registry,
                 instance,

@@ -15,8 +15,9 @@ from fairlead.controllers.instances.prerequisites import CLUSTERS, PROJECTS, Ins
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import DELETING, RemoteNamespace
 from fairlead.controllers.instances.status import TEMPLATE_RESOLVED, derive_status, record_transition
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, Backoff, InstanceKey, add_jitter
+from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, InstanceBackoff, InstanceKey
 from fairlead.controllers.runtime.loop import Requeue
+from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import (
@@ -64,7 +65,7 @@ class RemoteInstanceStore:
         self._plural = plural
         self._finalizer = finalizer
         self._resource = registry.resource(config.api_group, plural)
-        self._backoff = Backoff(registry.clock)
+        self._backoff = InstanceBackoff(registry.clock)
         self._retried_at: dict[InstanceKey, float] = {}
         """When the backoff was last shortened because of a change in the cluster."""
         self._observed: dict[tuple[str, str], object] = {}

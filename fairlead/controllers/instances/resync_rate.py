@@ -7,6 +7,7 @@ has a token bucket of reconciles, and an object that is repaired repeatedly back
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import Clock
 from fairlead.storage.contract import Key
 
@@ -18,9 +19,10 @@ URGENT_BURST, URGENT_REFILL_SECONDS = 3, 60.0
 """Token bucket of urgent reconciles, which bypass the one above: its size, and the seconds per token."""
 EVENT_BURST, EVENT_REFILL_SECONDS = 25, 60.0
 """Token bucket of Events about one instance: its size, and the seconds per token. Does not limit repairs."""
-MAX_IMMEDIATE_REPAIRS, STREAK_RESET_SECONDS, MAX_REPAIR_DELAY_SECONDS = 4, 600.0, 300.0
-"""So many repairs of an object in a row are immediate. After that the delay doubles each time, up to a limit. The
-streak ends when the object needed no repair for so many seconds."""
+REPAIRS = BackoffPolicy(first_seconds=2.0, max_seconds=300.0, free_attempts=5)
+"""The delay of repairs of one object in a row."""
+STREAK_RESET_SECONDS = 600.0
+"""The streak ends when the object needed no repair for so many seconds."""
 
 
 @dataclass(slots=True)
@@ -121,11 +123,6 @@ class ResyncLimiter:
 
 
 def _repair_delay(streak: _RepairStreak | None, now: float) -> float:
-    if streak is None or streak.count <= MAX_IMMEDIATE_REPAIRS or now - streak.last_repair_at > STREAK_RESET_SECONDS:
+    if streak is None or now - streak.last_repair_at > STREAK_RESET_SECONDS:
         return 0.0
-    return max(
-        0.0,
-        streak.last_repair_at
-        + min(MAX_REPAIR_DELAY_SECONDS, 2.0 ** min(streak.count - MAX_IMMEDIATE_REPAIRS, 16))
-        - now,
-    )
+    return max(0.0, streak.last_repair_at + REPAIRS.delay(streak.count) - now)

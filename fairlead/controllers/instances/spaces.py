@@ -54,8 +54,8 @@ from fairlead.controllers.instances.remote_objects import (
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding, build_role_bindings
 from fairlead.controllers.instances.status import APPS_SYNCED, SPACE_FINALIZER
-from fairlead.controllers.runtime.backoff import add_jitter
 from fairlead.controllers.runtime.loop import Requeue
+from fairlead.core.backoff import add_jitter
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED

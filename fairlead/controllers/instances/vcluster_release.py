@@ -19,7 +19,8 @@ from fairlead.controllers.instances.remote_names import (
 from fairlead.controllers.instances.remote_namespace import bind_cluster_roles, unbind_cluster_roles
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding, build_role_bindings
 from fairlead.controllers.instances.status import VC_ONLINE, VC_READY, VC_SYNCED
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, add_jitter
+from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS
+from fairlead.core.backoff import add_jitter
 from fairlead.core.errors import ApiError
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.kinds.instances.templates import CONFINED

@@ -57,8 +57,8 @@ from fairlead.controllers.instances.vcluster_release import (
     conditions_from_probe,
     confinement_bindings,
 )
-from fairlead.controllers.runtime.backoff import add_jitter
 from fairlead.controllers.runtime.loop import Requeue
+from fairlead.core.backoff import BackoffPolicy, add_jitter
 from fairlead.core.errors import BadRequest, NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.release_names import release_name
@@ -74,7 +74,8 @@ from fairlead.upstream.kube_client import RemoteApiError
 VIRTUAL_CLUSTERS = "virtualclusterinstances"
 _INNER_OBJECTS = "virtualClusterObjects"
 """The field of the status with what is deployed in the virtual cluster."""
-PROBE_SECONDS, MAX_PROBE_SECONDS = 15.0, 120.0
+PROBE_SECONDS = 15.0
+PROBE_RETRY = BackoffPolicy(first_seconds=PROBE_SECONDS, max_seconds=120.0)
 """Probe interval of a reachable virtual cluster, and the maximum for an unreachable one."""
 
 
@@ -226,8 +227,8 @@ class VirtualClusterController:
         if is_online:
             self._probe_failures.pop(instance_key, None)
             return add_jitter(PROBE_SECONDS)
-        failures = self._probe_failures[instance_key] = min(self._probe_failures.get(instance_key, 0) + 1, 8)
-        return add_jitter(min(MAX_PROBE_SECONDS, PROBE_SECONDS * 2 ** (failures - 1)))
+        failures = self._probe_failures[instance_key] = self._probe_failures.get(instance_key, 0) + 1
+        return add_jitter(PROBE_RETRY.delay(failures))
 
     async def _deploy_releases(
         self, instance: Object, template: Object, place: ReleasePlace, status_field: str

@@ -4,13 +4,13 @@ For `controllers/instances/remote_instance.py`. Every write to an instance trigg
 write that reports the failure. So a reconcile that comes too early asks here how long to wait.
 """
 
-import random
 from dataclasses import dataclass, replace
 
 from fairlead.controllers.instances.remote_errors import INFO, InstanceError
+from fairlead.core.backoff import BackoffPolicy, add_jitter
 from fairlead.core.clock import Clock
 
-MIN_DELAY_SECONDS, MAX_DELAY_SECONDS = 5.0, 120.0
+RETRY = BackoffPolicy(first_seconds=5.0, max_seconds=120.0)
 REQUEUE_SECONDS = 15.0
 """Requeue delay of an instance that is in progress."""
 
@@ -18,19 +18,14 @@ InstanceKey = tuple[str, str]
 """Namespace and name of an instance."""
 
 
-def add_jitter(seconds: float) -> float:
-    """Varies by up to 20 %, so that instances that started together spread out."""
-    return seconds * random.uniform(0.8, 1.2)
-
-
 @dataclass(frozen=True, slots=True)
 class _Failure:
     attempt: object
-    delay: float
+    failures: int
     due: float
 
 
-class Backoff:
+class InstanceBackoff:
     """`attempt` is a value for all inputs of a try. A try with other inputs is due at once."""
 
     def __init__(self, clock: Clock) -> None:
@@ -50,11 +45,9 @@ class Backoff:
             self.forget(key)
             return add_jitter(REQUEUE_SECONDS)
         known = self._failures.get(key)
-        delay = MIN_DELAY_SECONDS
-        if known is not None and known.attempt == attempt:
-            delay = min(MAX_DELAY_SECONDS, known.delay * 2)
-        wait = add_jitter(delay)
-        self._failures[key] = _Failure(attempt, delay, self._clock.monotonic() + wait)
+        failures = 1 if known is None or known.attempt != attempt else known.failures + 1
+        wait = add_jitter(RETRY.delay(failures))
+        self._failures[key] = _Failure(attempt, failures, self._clock.monotonic() + wait)
         return wait
 
     def shorten(self, key: InstanceKey, seconds: float) -> bool:

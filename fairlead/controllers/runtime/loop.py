@@ -13,12 +13,13 @@ from typing import Protocol, runtime_checkable
 import structlog
 
 from fairlead.controllers.runtime.multi_watch import MultiWatch
+from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry, View
 
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.05, 30.0
+RETRY = BackoffPolicy(first_seconds=0.05, max_seconds=30.0)
 IDLE_SECONDS = 60.0
 ENQUEUE_BATCH_SIZE = 500
 """How many changes are enqueued before the loop yields to the event loop."""
@@ -80,7 +81,7 @@ class ControllerLoop:
         self._sequence = count()
         self._in_progress: set[Key] = set()
         self._running_workers = 0
-        self._retry_delays: dict[Key, float] = {}
+        self._failures: dict[Key, int] = {}
         self._watch: MultiWatch | None = None
 
     async def run(self) -> None:
@@ -180,16 +181,15 @@ class ControllerLoop:
         try:
             requeue_after = await self._controller.reconcile(key)
         except ApiError as error:
-            delay = min(MAX_RETRY_SECONDS, self._retry_delays.get(key, MIN_RETRY_SECONDS / 2) * 2)
-            self._retry_delays[key] = delay
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
             log.info(
                 "reconcile failed; will retry", controller=self._controller.name, object=key[2:], reason=error.message
             )
-            return delay
+            return RETRY.delay(failures)
         except Exception:  # a bug, maybe triggered by this one object: keep the others going
             log.exception("unexpected error in a controller", controller=self._controller.name, object=key[2:])
             return UNEXPECTED_ERROR_RETRY_SECONDS
-        self._retry_delays.pop(key, None)
+        self._failures.pop(key, None)
         return requeue_after
 
     def _idle_seconds(self) -> float:

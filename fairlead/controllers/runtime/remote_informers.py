@@ -10,7 +10,6 @@ last proved its ownership, and only the owner is notified: an instance can name 
 """
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, Rem
 from fairlead.controllers.instances.resync_rate import ResyncLimiter
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.controllers.runtime.loop import Requeue
+from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Key
 from fairlead.upstream.kube_client import RequestSender
@@ -200,7 +200,7 @@ class RemoteInformers:
                 if refusal_changed:
                     self._requeue_instance(key, instance, "")
                 elif self._requeue is not None:
-                    self._requeue(key, WATCH_LOST_REQUEUE_SECONDS * random.uniform(0.8, 1.2))
+                    self._requeue(key, add_jitter(WATCH_LOST_REQUEUE_SECONDS))
 
     # --- watch events -------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from fairlead.controllers.instances.remote_namespace import (
     url_segment,
 )
 from fairlead.controllers.instances.remote_objects import RemoteObjects
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, Backoff, add_jitter
+from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, InstanceBackoff
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.controllers.workspaces.runner_manifests import (
     RunnerInputs,
@@ -48,6 +48,7 @@ from fairlead.controllers.workspaces.runner_manifests import (
 )
 from fairlead.controllers.workspaces.runner_rollout import PROGRESSING, find_rollout_problem
 from fairlead.controllers.workspaces.runners import DEPLOYED
+from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, get_path, has_finalizer, metadata, name_of, remove_finalizer
@@ -98,7 +99,7 @@ class RunnerDeploymentController:
         self._runners = registry.resource(group, RUNNERS)
         self._clusters = registry.resource(group, CLUSTERS)
         self._drift = DriftTracker(registry, clusters.watch_sender, RUNNER_LABEL, (group, RUNNERS))
-        self._backoff = Backoff(registry.clock)
+        self._backoff = InstanceBackoff(registry.clock)
         self._observed: dict[str, object] = {}
         """The relevant state of each cluster, as last observed."""
 

@@ -19,7 +19,7 @@ CLOCK_SKEW = timedelta(hours=1)
 _SUFFIX = ".fairlead.internal"
 
 
-class InvalidPeerAuthority(Exception):
+class InvalidPeerAuthority(ValueError):
     """The certificate or the key of the CA cannot be used."""
 
 

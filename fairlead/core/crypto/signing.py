@@ -38,7 +38,7 @@ RETIREMENT_MARGIN_SECONDS = 300
 rotation, and clocks differ."""
 
 
-class InvalidSigningKeys(Exception):
+class InvalidSigningKeys(ValueError):
     """Stored signing keys that cannot be parsed. The message contains nothing of them."""
 
 

@@ -26,7 +26,7 @@ EXTENSIONS = (b"permit-agent-forwarding", b"permit-port-forwarding", b"permit-pt
 PublicKey = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
 
 
-class InvalidSshKey(Exception):
+class InvalidSshKey(ValueError):
     """A key that cannot be parsed, or is not accepted. The message says what is, and contains nothing of the key."""
 
 

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from cryptography import x509
 
+from fairlead.core.addresses import Address, all_forms, is_loopback, is_no_host, is_protected
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import HOST_ACCOUNT_NAMES
 from fairlead.registry import limits
@@ -232,13 +233,12 @@ def _issuer_errors(url: str, path: str, allow_loopback: bool) -> Iterator[str]:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        is_local, is_loopback = False, host == "localhost" or host.endswith(".localhost")
+        forms: tuple[Address, ...] = ()
     else:
-        is_local, is_loopback = address.is_link_local or address.is_multicast or address.is_unspecified, False
-        is_loopback = address.is_loopback
-    if is_local:
+        forms = all_forms(address)
+    if any(is_no_host(each) or is_protected(each) for each in forms):
         yield f"{path}: {host} is not the address of a provider"
-    elif is_loopback and not allow_loopback:
+    elif not allow_loopback and (is_loopback(host) or host.endswith(".localhost")):
         advice = "name the provider by its own address, or set allowLoopback for a test"
         yield f"{path}: {host} is a loopback address; {advice}"
 

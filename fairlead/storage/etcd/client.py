@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from fairlead.core.backoff import Backoff, BackoffPolicy
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.etcd.address import AuthExpired, EtcdAddress, RevisionCompacted, UnknownOutcome, classify_error
 from fairlead.storage.etcd.messages import WatchResponse, auth_request, parse_token
@@ -33,8 +34,7 @@ FIRST_CALL_TIMEOUT = 0.75
 """For the first attempt of an idempotent request: etcd silently drops requests in flight to a leader that dies."""
 RETRY_TIMEOUT = 10.0
 """For all attempts together."""
-MIN_BACKOFF_SECONDS = 0.05
-MAX_BACKOFF_SECONDS = 1.0
+RETRY = BackoffPolicy(first_seconds=0.05, max_seconds=1.0)
 DRAIN_SECONDS = 0.02
 
 _OPTIONS = [
@@ -110,15 +110,17 @@ class EtcdClient:
     async def call_idempotent(self, method: str, request: bytes, seconds: float = RETRY_TIMEOUT) -> bytes:
         """Send an idempotent request, with retries."""
         now = asyncio.get_running_loop().time
-        end, pause, patience = now() + seconds, MIN_BACKOFF_SECONDS, FIRST_CALL_TIMEOUT
+        end = now() + seconds
+        patience = FIRST_CALL_TIMEOUT
+        backoff = Backoff(RETRY)
         while True:
             try:
                 return await self.call(method, request, min(patience, end - now()))
             except UnknownOutcome as lost:
+                pause = backoff.next_delay()
                 if now() + pause >= end:
                     raise StoreUnavailable(str(lost)) from lost
             await asyncio.sleep(pause)
-            pause = min(2 * pause, MAX_BACKOFF_SECONDS)
             patience = min(2 * patience, CALL_TIMEOUT)
 
     async def call_each_member(self, method: str, request: bytes, seconds: float) -> None:

@@ -15,9 +15,10 @@ from typing import Protocol
 
 import structlog
 
+from fairlead.core.backoff import Backoff
 from fairlead.storage.contract import Compacted, Event, Key, StoreUnavailable
 from fairlead.storage.etcd.address import FutureRevision, RevisionCompacted, UnknownOutcome
-from fairlead.storage.etcd.client import COMPACT, MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, RANGE, EtcdClient
+from fairlead.storage.etcd.client import COMPACT, RANGE, RETRY, EtcdClient
 from fairlead.storage.etcd.layout import KeySpace, Layout
 from fairlead.storage.etcd.messages import (
     KeyValue,
@@ -225,7 +226,7 @@ class EtcdFollower:
 
     async def run(self) -> None:
         """Follow forever, until a fatal error."""
-        pause = MIN_BACKOFF_SECONDS
+        backoff = Backoff(RETRY)
         while self.fatal_error is None:
             before = self._reached
             try:
@@ -238,8 +239,9 @@ class EtcdFollower:
                 self.is_disconnected = True
                 log.warning("the watch of etcd was interrupted; resuming", reason=str(error))
             # If the connection made progress, reconnect immediately.
-            pause = MIN_BACKOFF_SECONDS if self._reached > before else min(2 * pause, MAX_BACKOFF_SECONDS)
-            await asyncio.sleep(pause)
+            if self._reached > before:
+                backoff.reset()
+            await asyncio.sleep(backoff.next_delay())
 
     async def _follow(self) -> None:
         request = watch_request(*self._keys.full_range, self._reached + 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.app.workers.child_process import ChildProcess
-from fairlead.app.workers.slots import MAX_DELAY_SECONDS, MAX_QUEUE_SECONDS, STABLE_SECONDS, STUCK_CHECKS, Slot
+from fairlead.app.workers.slots import MAX_QUEUE_SECONDS, RESTART, STABLE_SECONDS, STUCK_CHECKS, Slot
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_the_delay_doubles_while_a_process_ends_soon_after_its_start(child: Chil
     slot = Slot(1, "worker-1")
     delays = [run_for(slot, child, 0.0, 1.0) for _ in range(12)]
     assert delays[:5] == [0.0, 0.25, 0.5, 1.0, 2.0]
-    assert delays[-1] == MAX_DELAY_SECONDS
-    assert slot.start_at == 1.0 + MAX_DELAY_SECONDS
+    assert delays[-1] == RESTART.max_seconds
+    assert slot.start_at == 1.0 + RESTART.max_seconds
     assert run_for(slot, child, 0.0, STABLE_SECONDS) == 0.0
     assert run_for(slot, child, 0.0, 1.0) == 0.0
 

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from fairlead.authn.sso.consumed import ConsumedValues, is_consumed_record, record_expiry
-from fairlead.authn.sso.encryption import SECRET_NAME, SignOnEncryption, Undecryptable
+from fairlead.authn.sso.encryption import FORMAT, SignOnEncryption, Undecryptable
 from fairlead.core.errors import Unavailable
 from fairlead.registry.codec import decode
 from tests.harness.sign_on import SYSTEM, SignOnFixture
@@ -41,14 +41,14 @@ async def test_nothing_decrypts_before_the_keys_exist_or_after_they_were_deleted
 
 async def test_the_keys_are_in_no_response(sso: SignOnFixture) -> None:
     await SignOnEncryption(sso.registry, SYSTEM).encrypt({}, "x")
-    entry = sso.registry.resource("", "secrets").get_cached(SYSTEM, SECRET_NAME)
+    entry = sso.registry.resource("", "secrets").get_cached(SYSTEM, FORMAT.secret.name)
     assert entry is not None
     assert "data" not in orjson.loads(entry.body)
     assert "data" in decode(entry)
 
 
 async def test_keys_that_are_damaged_are_reported(sso: SignOnFixture) -> None:
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET_NAME, "namespace": SYSTEM}}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": FORMAT.secret.name, "namespace": SYSTEM}}
     await sso.api.submit("Secret", {**body, "data": {"keys.json": "e30="}})
     with pytest.raises(Unavailable, match="delete it"):
         await SignOnEncryption(sso.registry, SYSTEM).encrypt({}, "x")

@@ -3,6 +3,7 @@
 import pytest
 
 from fairlead.cli.workspaces import running, targets
+from fairlead.core.backoff import BackoffPolicy
 from tests.cli.workspaces.log_responses import DEV, TASK, build_condition, build_log, build_task, build_workspace
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, build_object
@@ -13,7 +14,7 @@ def ada(user: CliFixture, monkeypatch: pytest.MonkeyPatch) -> CliFixture:
     """The CLI, and a fake server with the workspace `dev`, whose tasks succeed at once."""
     monkeypatch.setattr(running, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(running, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(targets, "MIN_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(targets, "RETRY", BackoffPolicy(first_seconds=0.01, max_seconds=10.0))
     done = build_condition("TaskSucceeded", "True", "UpSucceeded")
     workspace = build_workspace(phase="Ready", lastWorkspaceStatus="Running", conditions=[done])
     user.fake.on("GET", DEV, (200, workspace))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.drift import WATCHED_RESYNC_SECONDS
-from fairlead.controllers.instances.resync_rate import MAX_IMMEDIATE_REPAIRS, PASS_BURST, PASS_REFILL_SECONDS
+from fairlead.controllers.instances.resync_rate import PASS_BURST, PASS_REFILL_SECONDS, REPAIRS
 from fairlead.controllers.instances.spaces import RESYNC_SECONDS, SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
@@ -202,7 +202,7 @@ async def test_repeated_repairs_are_reported_and_slowed_down(
     fight_task = asyncio.create_task(change_back())
     await asyncio.sleep(3_600)
     fight_task.cancel()
-    assert MAX_IMMEDIATE_REPAIRS < repairs < 40
+    assert REPAIRS.free_attempts <= repairs < 40
     reasons = [reason for reason, _ in list_warnings(server)]
     assert reasons.count("RepairedRepeatedly") == 1
     assert "ConfigMap greeting" in next(

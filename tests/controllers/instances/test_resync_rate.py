@@ -6,10 +6,9 @@ from fairlead.controllers.instances.resync_rate import (
     COALESCE_SECONDS,
     EVENT_BURST,
     EVENT_REFILL_SECONDS,
-    MAX_IMMEDIATE_REPAIRS,
-    MAX_REPAIR_DELAY_SECONDS,
     PASS_BURST,
     PASS_REFILL_SECONDS,
+    REPAIRS,
     STREAK_RESET_SECONDS,
     URGENT_BURST,
     URGENT_REFILL_SECONDS,
@@ -38,7 +37,7 @@ async def test_passes_over_the_burst_are_delayed() -> None:
 
 async def test_repeated_repairs_are_delayed_with_backoff_up_to_a_limit() -> None:
     limiter = ResyncLimiter(LoopClock())
-    for _ in range(MAX_IMMEDIATE_REPAIRS):
+    for _ in range(REPAIRS.free_attempts - 1):
         limiter.record_repairs(ONE, ["x"])
         assert limiter.next_delay(ONE, "x", urgent=True) == 0
     delays = []
@@ -48,13 +47,13 @@ async def test_repeated_repairs_are_delayed_with_backoff_up_to_a_limit() -> None
         await asyncio.sleep(delays[-1])
         assert limiter.next_delay(ONE, "x", urgent=True) == 0
     assert delays[:3] == [2, 4, 8]
-    assert delays[-1] == MAX_REPAIR_DELAY_SECONDS
+    assert delays[-1] == REPAIRS.max_seconds
 
 
 async def test_the_backoff_of_repairs_is_reset_after_a_quiet_period() -> None:
     limiter = ResyncLimiter(LoopClock())
-    assert [limiter.record_repairs(ONE, ["x"]) for _ in range(MAX_IMMEDIATE_REPAIRS + 4)] == list(
-        range(1, MAX_IMMEDIATE_REPAIRS + 5)
+    assert [limiter.record_repairs(ONE, ["x"]) for _ in range(REPAIRS.free_attempts + 3)] == list(
+        range(1, REPAIRS.free_attempts + 4)
     )
     await asyncio.sleep(STREAK_RESET_SECONDS + 1)
     assert limiter.next_delay(ONE, "x", urgent=True) == 0
@@ -63,10 +62,10 @@ async def test_the_backoff_of_repairs_is_reset_after_a_quiet_period() -> None:
 
 async def test_repairs_of_one_object_do_not_delay_others() -> None:
     limiter = ResyncLimiter(LoopClock())
-    for number in range(3 * MAX_IMMEDIATE_REPAIRS):
+    for number in range(3 * REPAIRS.free_attempts):
         assert limiter.record_repairs(ONE, [f"object-{number}"]) == 1
         limiter.record_repairs(ONE, ["contested"])
-    assert limiter.record_repairs(ONE, ["object-0", "contested"]) == 3 * MAX_IMMEDIATE_REPAIRS + 1
+    assert limiter.record_repairs(ONE, ["object-0", "contested"]) == 3 * REPAIRS.free_attempts + 1
     assert limiter.next_delay(ONE, "object-0", urgent=True) == 0
     assert limiter.next_delay(ONE, "contested", urgent=True) > 0
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.templates import InstanceTemplateController
-from fairlead.controllers.runtime.backoff import MAX_DELAY_SECONDS
+from fairlead.controllers.runtime.backoff import RETRY
 from fairlead.core.objects import Object, get_path
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
@@ -98,7 +98,7 @@ async def test_a_rejected_template_is_retried_with_backoff_until_it_changes(
     await eventually(lambda: condition_status(server, SPACE, "SpaceSynced") == ("False", "Invalid"))
     await asyncio.sleep(3600)
     before = count_apply_requests(kube)
-    assert before <= 2 * 3600 / MAX_DELAY_SECONDS
+    assert before <= 2 * 3600 / RETRY.max_seconds
     await asyncio.sleep(1)
     del kube.apply_failures[CONFIG_MAP_PATH]
     change = {"objects": build_config_map(data="{hello: world}")}
@@ -163,5 +163,5 @@ async def test_events_about_failures_are_warnings(server: RegistryFixture, acces
     await create_space(server)
     await eventually(lambda: ("Warning", "NamespaceConflict") in list_events(server))
     del access.kube.objects[NAMESPACE_PATH]
-    await eventually(lambda: ("Normal", "Usable") in list_events(server), 2 * MAX_DELAY_SECONDS)
+    await eventually(lambda: ("Normal", "Usable") in list_events(server), 2 * RETRY.max_seconds)
     assert {type for type, _ in list_events(server)} == {"Warning", "Normal"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
-from fairlead.controllers.runtime.backoff import MAX_DELAY_SECONDS, MIN_DELAY_SECONDS, REQUEUE_SECONDS, Backoff
+from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, RETRY, InstanceBackoff
 
 KEY = ("demo", "one")
 FAILED, IN_PROGRESS = InstanceError("Invalid", "", ERROR), InstanceError("Waiting", "", INFO)
@@ -23,16 +23,16 @@ class FakeClock:
 
 
 def test_each_delay_is_about_twice_the_previous_one_up_to_a_limit() -> None:
-    backoff = Backoff(FakeClock())
+    backoff = InstanceBackoff(FakeClock())
     delays = [backoff.record_failure(KEY, 1, FAILED) for _ in range(10)]
     for number, delay in enumerate(delays):
-        expected = min(MAX_DELAY_SECONDS, MIN_DELAY_SECONDS * 2**number)
+        expected = min(RETRY.max_seconds, RETRY.first_seconds * 2**number)
         assert 0.8 * expected <= delay <= 1.2 * expected
 
 
 def test_an_unchanged_object_waits_and_a_changed_one_does_not() -> None:
     clock = FakeClock()
-    backoff = Backoff(clock)
+    backoff = InstanceBackoff(clock)
     delay = backoff.record_failure(KEY, 1, FAILED)
     assert backoff.remaining_seconds(KEY, 1) == pytest.approx(delay)
     assert backoff.remaining_seconds(KEY, 2) == 0
@@ -42,16 +42,16 @@ def test_an_unchanged_object_waits_and_a_changed_one_does_not() -> None:
 
 
 def test_a_change_resets_the_delay() -> None:
-    backoff = Backoff(FakeClock())
+    backoff = InstanceBackoff(FakeClock())
     for _ in range(5):
         backoff.record_failure(KEY, 1, FAILED)
-    assert backoff.record_failure(KEY, 2, FAILED) <= 1.2 * MIN_DELAY_SECONDS
+    assert backoff.record_failure(KEY, 2, FAILED) <= 1.2 * RETRY.first_seconds
     backoff.forget(KEY)
     assert backoff.remaining_seconds(KEY, 2) == 0
 
 
 def test_an_operation_in_progress_is_no_failure() -> None:
-    backoff = Backoff(FakeClock())
+    backoff = InstanceBackoff(FakeClock())
     delays = [backoff.record_failure(KEY, 1, IN_PROGRESS) for _ in range(5)]
     assert max(delays) <= 1.2 * REQUEUE_SECONDS
     assert backoff.remaining_seconds(KEY, 1) == 0

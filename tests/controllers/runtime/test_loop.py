@@ -10,8 +10,7 @@ from fairlead.controllers.runtime import loop as loop_module
 from fairlead.controllers.runtime import multi_watch as multi_watch_module
 from fairlead.controllers.runtime.loop import (
     ENQUEUE_BATCH_SIZE,
-    MAX_RETRY_SECONDS,
-    MIN_RETRY_SECONDS,
+    RETRY,
     UNEXPECTED_ERROR_RETRY_SECONDS,
     ControllerLoop,
     run_controllers,
@@ -136,9 +135,14 @@ async def test_errors_are_retried_with_growing_delays_up_to_a_limit(api: Registr
         await asyncio.sleep(1_000)
     times = [time for time, _ in controller.reconciled]
     delays = [round(after - before, 3) for before, after in pairwise(times)]
-    assert delays[:4] == [MIN_RETRY_SECONDS, 2 * MIN_RETRY_SECONDS, 4 * MIN_RETRY_SECONDS, 8 * MIN_RETRY_SECONDS]
+    assert delays[:4] == [
+        RETRY.first_seconds,
+        2 * RETRY.first_seconds,
+        4 * RETRY.first_seconds,
+        8 * RETRY.first_seconds,
+    ]
     assert delays == sorted(delays)
-    assert delays[-1] == MAX_RETRY_SECONDS
+    assert delays[-1] == RETRY.max_seconds
     assert len(times) == 15
 
 
@@ -148,7 +152,7 @@ async def test_the_retry_delay_is_reset_after_a_success(api: RegistryFixture) ->
     async with running_controllers(api, controller):
         await asyncio.sleep(1_000)
     times = [time for time, _ in controller.reconciled]
-    assert round(times[-1] - times[-2], 3) == MIN_RETRY_SECONDS
+    assert round(times[-1] - times[-2], 3) == RETRY.first_seconds
 
 
 async def test_an_error_of_one_object_does_not_delay_others(api: RegistryFixture) -> None:
@@ -157,7 +161,7 @@ async def test_an_error_of_one_object_does_not_delay_others(api: RegistryFixture
     controller = RecordingController(api, Conflict("x"))
     async with running_controllers(api, controller):
         await asyncio.sleep(1)
-    assert controller.reconciled == [(0, "a"), (0, "b"), (MIN_RETRY_SECONDS, "a")]
+    assert controller.reconciled == [(0, "a"), (0, "b"), (RETRY.first_seconds, "a")]
 
 
 @pytest.mark.parametrize(("workers", "seconds"), [(1, 6), (2, 3), (6, 1), (100, 1)])

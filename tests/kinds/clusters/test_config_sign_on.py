@@ -64,6 +64,8 @@ def test_a_connector_with_all_settings_is_accepted() -> None:
         ({"issuerURL": "https://a/?tenant=1"}, "must not have a query"),
         ({"issuerURL": "https://a/#x"}, "must not have a query or a fragment"),
         ({"issuerURL": "https://169.254.169.254/latest"}, "is not the address of a provider"),
+        ({"issuerURL": "https://168.63.129.16"}, "is not the address of a provider"),
+        ({"issuerURL": "https://[64:ff9b::a9fe:a9fe]"}, "is not the address of a provider"),
         ({"issuerURL": "https://127.0.0.1:8443"}, "is a loopback address"),
         ({"issuerURL": "https://[::1]:8443"}, "is a loopback address"),
         (

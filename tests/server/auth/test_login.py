@@ -234,7 +234,7 @@ async def test_concurrent_logins_succeed_while_a_hash_is_replaced(login: LoginFi
 
 
 async def test_failed_logins_are_throttled_with_retry_after(login: LoginFixture) -> None:
-    for _ in range(USER_BACKOFF.free_failures):
+    for _ in range(USER_BACKOFF.free_attempts):
         assert (await login.sign_in(password="a wrong password")).status == 401
     login.hasher.hashes = 0
     reply = await login.sign_in()
@@ -248,7 +248,7 @@ async def test_unknown_usernames_are_throttled_alike(login: LoginFixture) -> Non
     async def collect_statuses(name: str, client: str) -> list[int]:
         return [
             (await login.sign_in(name, "a wrong password", client=client)).status
-            for _ in range(USER_BACKOFF.free_failures + 1)
+            for _ in range(USER_BACKOFF.free_attempts + 1)
         ]
 
     assert await collect_statuses("alice", "198.51.100.1:1") == await collect_statuses("unknown", "198.51.100.2:1")
@@ -256,8 +256,8 @@ async def test_unknown_usernames_are_throttled_alike(login: LoginFixture) -> Non
 
 async def test_concurrent_guesses_are_throttled(login: LoginFixture) -> None:
     replies = await asyncio.gather(*(login.sign_in(password=f"a wrong password {number}") for number in range(30)))
-    assert [reply.status for reply in replies].count(401) == USER_BACKOFF.free_failures
-    assert login.hasher.hashes == USER_BACKOFF.free_failures
+    assert [reply.status for reply in replies].count(401) == USER_BACKOFF.free_attempts
+    assert login.hasher.hashes == USER_BACKOFF.free_attempts
 
 
 async def test_with_cookie_true_the_key_is_in_a_cookie_and_not_in_the_body(login: LoginFixture) -> None:
@@ -359,7 +359,7 @@ async def test_t29_no_password_is_in_any_log_response_or_repr(caplog: pytest.Log
             outputs += [(await login.sign_in(name, canary)).body.decode() for name in ("alice", "unknown", canary)]
             outputs += [
                 (await login.sign_in("alice", f"wrong {canary}")).body.decode()
-                for _ in range(USER_BACKOFF.free_failures + 1)
+                for _ in range(USER_BACKOFF.free_attempts + 1)
             ]
             outputs += [(await login.post("/auth/password/login", f'{{"password": "{canary}"'.encode())).body.decode()]
             outputs += [repr(Credentials(canary, canary)), repr(login.handlers), str(Unauthorized(WRONG_CREDENTIALS))]

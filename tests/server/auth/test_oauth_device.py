@@ -138,7 +138,7 @@ async def test_a_client_that_polls_too_often_is_slowed_down(cli: CliLoginFixture
 async def test_codes_cannot_be_guessed(cli: CliLoginFixture) -> None:
     browser = await cli.browser()
     statuses = []
-    for _ in range(USER_BACKOFF.free_failures + 2):
+    for _ in range(USER_BACKOFF.free_attempts + 2):
         statuses.append((await cli.post_json("/auth/device/request", {"userCode": "BCDFGHJK"}, browser))[0])
     assert statuses[0] == 404 and statuses[-1] == 429
     # Neither does the other endpoint help, and the right code has to wait, too.

@@ -133,7 +133,7 @@ async def fail_login(worker: CoordinatorClient, user: str = "ada", client: str =
 
 async def test_failed_logins_on_all_workers_count_together(tmp_path: Path) -> None:
     async with run_workers(tmp_path) as workers:
-        for number in range(USER_BACKOFF.free_failures):
+        for number in range(USER_BACKOFF.free_attempts):
             await fail_login(workers[number % 3], client=f"198.51.100.{number}:1")
         for worker in workers:
             with pytest.raises(TooManyRequests, match="too many failed login attempts; wait 1 s") as error:
@@ -146,7 +146,7 @@ async def test_a_successful_login_on_one_worker_resets_the_user_on_all(tmp_path:
     async with run_workers(tmp_path) as workers:
         for _ in range(3):
             for worker in workers:
-                for _ in range(USER_BACKOFF.free_failures - 1):
+                for _ in range(USER_BACKOFF.free_attempts - 1):
                     await fail_login(worker)
                 async with worker.attempt("ada", CLIENT) as attempt:
                     attempt.succeed()
@@ -154,7 +154,7 @@ async def test_a_successful_login_on_one_worker_resets_the_user_on_all(tmp_path:
 
 async def test_an_attempt_that_ends_with_an_error_is_not_counted(tmp_path: Path) -> None:
     async with run_workers(tmp_path, 1) as workers:
-        for _ in range(USER_BACKOFF.free_failures * 4):
+        for _ in range(USER_BACKOFF.free_attempts * 4):
             with pytest.raises(OSError):
                 async with workers[0].attempt("ada", CLIENT):
                     raise OSError("the disk is full")
@@ -165,7 +165,7 @@ async def test_concurrent_guesses_on_all_workers_are_all_counted(tmp_path: Path)
     async with run_workers(tmp_path) as workers, AsyncExitStack() as stack:
         attempts = [stack.enter_async_context(each.attempt("ada", CLIENT)) for _ in range(10) for each in workers]
         results = await asyncio.gather(*attempts, return_exceptions=True)
-        assert sum(isinstance(result, TooManyRequests) for result in results) == 30 - USER_BACKOFF.free_failures
+        assert sum(isinstance(result, TooManyRequests) for result in results) == 30 - USER_BACKOFF.free_attempts
 
 
 async def test_logins_and_streams_are_rejected_without_a_coordinator(tmp_path: Path) -> None:
@@ -309,7 +309,7 @@ async def hold_everything(path: Path) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(LIMITS.max_streams_per_user):
             await stack.enter_async_context(streams.admit(ADA))
-        for _ in range(USER_BACKOFF.free_failures):
+        for _ in range(USER_BACKOFF.free_attempts):
             await stack.enter_async_context(worker.attempt("ada", CLIENT))
         print("ready", flush=True)
         await asyncio.Event().wait()

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead.core.addresses import LINK_LOCAL_IPV4, METADATA_SERVICES_IPV4
 from fairlead.runner.engines.contract import Limits
 
 GIGABYTE = 1 << 30
 
 DEFAULT_LIMITS = Limits(memory_bytes=4 * GIGABYTE, cpus=2.0, processes=4096)
 NO_LIMITS = Limits()
-METADATA_NETWORKS = ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
-"""Where clouds offer credentials of the machine to every process on it."""
+REFUSED_NETWORKS = (LINK_LOCAL_IPV4, *METADATA_SERVICES_IPV4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +71,5 @@ class Settings:
     """Workspace number n has the n-th network of 16 addresses of this one."""
     name_servers: tuple[str, ...] = ()
     """Addresses of the name servers of workspaces. Empty: those of the machine."""
-    refused_networks: tuple[str, ...] = METADATA_NETWORKS
+    refused_networks: tuple[str, ...] = REFUSED_NETWORKS
     deadlines: Deadlines = DEFAULT_DEADLINES

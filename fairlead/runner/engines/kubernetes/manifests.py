@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlead.core.addresses import LINK_LOCAL_METADATA_SERVICE, METADATA_SERVICES_IPV4, METADATA_SERVICES_IPV6
 from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import GIT_CREDENTIALS, Limits, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.grant import RUNNER_LABEL, TASK_LABEL, TEMPLATE_LABEL, UID_LABEL
@@ -30,9 +31,6 @@ CAPABILITIES = (
 default; those would allow to forge packets and devices."""
 GRACE_SECONDS = 15
 PRIVATE_BYTES = "16Mi"
-METADATA_ADDRESSES = ("169.254.169.254/32", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
-METADATA_ADDRESSES_V6 = ("fd00:ec2::254/128", "fd20:ce::254/128")
-"""Where clouds offer credentials of the node to every Pod on it."""
 SECRET_ENVIRONMENT = {"GIT_USER", "TOKEN", "SSH_KEY", "KNOWN_HOSTS"}
 """Variables of the clone that are in the Secret."""
 _SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -89,8 +87,8 @@ def build_network_policy(plan: Plan) -> Object:
     """Nothing connects to a workspace but the cluster itself, through `portforward`; it connects to everything but
     metadata services. Pods are named apart from addresses, because not all networks count them among addresses."""
     blocks = [
-        {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(METADATA_ADDRESSES)}},
-        {"ipBlock": {"cidr": "::/0", "except": list(METADATA_ADDRESSES_V6)}},
+        {"ipBlock": {"cidr": "0.0.0.0/0", "except": [LINK_LOCAL_METADATA_SERVICE, *METADATA_SERVICES_IPV4]}},
+        {"ipBlock": {"cidr": "::/0", "except": list(METADATA_SERVICES_IPV6)}},
     ]
     return {
         "apiVersion": "networking.k8s.io/v1",
