@@ -66,5 +66,5 @@ class HelmSlots:
             return False
         turn = (held, wait.since)
         earlier = sum((self._in_use[name], other.since) < turn for name, other in self._waits.items())
-        kept_free = 1 if held else 0
-        return self._max_runs - self._in_use.total() - earlier > kept_free
+        reserved = 1 if held else 0
+        return self._max_runs - self._in_use.total() - earlier > reserved
