@@ -192,7 +192,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead runner start local --server https://fairlead.example.com --key-file /etc/fairlead/runner.key",
     ),
     "runner doctor": ("fairlead runner doctor local",),
-    "config show": ("fairlead config show",),
+    "config show": ("fairlead config show", "fairlead config show auth.password.disabled"),
     "config set": (
         "fairlead config set auth.loginAccessKeyTTLSeconds=86400",
         "fairlead config set auth.password.disabled=true audit.level=Request",

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx
@@ -18,6 +19,8 @@ MAX_URL_LENGTH = 2_048
 HTTPS_PORT = 443
 CHUNKS_AT_ONCE = 32
 """Chunks of a response that are read before other tasks get a turn: some two milliseconds."""
+_CONNECTED = "connection.connect_tcp.complete"
+"""The event of httpcore after a connection is open, and before its TLS handshake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,10 @@ class Message:
     body: bytes = field(default=b"", repr=False)
 
 
+class _Closable(Protocol):
+    async def aclose(self) -> None: ...
+
+
 @asynccontextmanager
 async def open_response(
     message: Message, address: str, context: ssl.SSLContext, proxy: str = ""
@@ -82,16 +89,28 @@ async def open_response(
         **message.headers,
         "host": target.authority,
     }
+    opened: list[_Closable] = []
+
+    async def remember(event: str, info: dict[str, Any]) -> None:
+        if event == _CONNECTED:
+            opened.append(info["return_value"])
+
     request = httpx.Request(
         message.method,
         httpx.URL(f"https://{f'[{host}]' if ':' in host else host}:{target.port}{target.path}"),
         headers=headers,
         content=message.body or None,
-        extensions={"sni_hostname": target.host, "timeout": message.timeouts.as_dict()},
+        extensions={"sni_hostname": target.host, "timeout": message.timeouts.as_dict(), "trace": remember},
     )
     through = httpx.Proxy(proxy, ssl_context=context if proxy.startswith("https:") else None) if proxy else None
     async with httpx.AsyncHTTPTransport(verify=context, trust_env=False, proxy=through) as transport:
-        response = await transport.handle_async_request(request)
+        try:
+            response = await transport.handle_async_request(request)
+        except asyncio.CancelledError:
+            # httpcore closes a connection whose TLS handshake fails, but not one whose handshake is cancelled.
+            for each in opened:
+                await each.aclose()
+            raise
         try:
             yield response
         finally:

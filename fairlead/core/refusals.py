@@ -1,4 +1,5 @@
-"""Notes in the audit event of a request what refused it: every response with the status 401 or 403 has such a note.
+"""Notes in the audit event of a request what refused it: every response with the status 401 or 403 has such a note, and
+every login that was refused, whatever the status: a browser is redirected, and OAuth answers with 400.
 
 `authorization.k8s.io/decision` is only about authorization: a request that admission or a quota refuses was allowed.
 """
@@ -8,6 +9,10 @@ from fairlead.core.errors import AUTHENTICATION, CLUSTER, ENDPOINT, GATEWAY, Api
 
 REFUSED_BY_ANNOTATION = "service.sh/refused-by"
 REFUSED_CODES = frozenset({401, 403})
+SIGN_ON = "sign-on"
+LOGIN = "login"
+TOO_MANY_ATTEMPTS = "too_many_attempts"
+"""What refused a login: `sign-on/<reason>` for single sign-on, `login/<reason>` for others."""
 
 _SIGN_IN_PREFIX = "/auth/"
 
@@ -22,6 +27,11 @@ def note_refused_response(call: Call, status: int) -> None:
     """The same for a response that no error of this server made: one of a cluster, or a page about a failed sign-on."""
     if status in REFUSED_CODES and REFUSED_BY_ANNOTATION not in call.annotations:
         call.annotations[REFUSED_BY_ANNOTATION] = _describe_handler(call, CLUSTER)
+
+
+def note_refused_login(call: Call, method: str, reason: str) -> None:
+    """Notes why a login was refused. `method` is SIGN_ON or LOGIN, `reason` one of a fixed list."""
+    call.annotations[REFUSED_BY_ANNOTATION] = f"{method}/{reason}"
 
 
 def _describe_handler(call: Call, behind_gateway: str) -> str:

@@ -103,6 +103,8 @@ async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[St
                 )
                 await _serve(settings, services, heartbeat, identity, stop, ready)
         finally:
+            for engine in engines.values():
+                await engine.close()
             await heartbeat.release()
 
 

@@ -12,7 +12,7 @@ from tests.chaos.timeouts import request_until_served, wait_for
 from tests.harness.replicas import BECAME_LEADER, LEASE
 
 JSON_LOG = {"log_level": "info", "log_format": "json"}
-LOST_LEADERSHIP = "lost leadership"
+END_OF_LEADERSHIP = ("lost leadership", "gave up leadership")
 POLL_SECONDS = 0.05
 
 
@@ -24,7 +24,7 @@ def read_leader_identity(replica: Replica) -> str:
         log.seek(replica.log_offset)
         lines = [line for line in log.read().splitlines() if line.startswith(b"{") and line.endswith(b"}")]
     for entry in map(_parse_entry, reversed(lines)):
-        if str(entry.get("event", "")).startswith(LOST_LEADERSHIP):
+        if str(entry.get("event", "")).startswith(END_OF_LEADERSHIP):
             return ""
         if entry.get("event") == BECAME_LEADER:
             return str(entry["identity"])
@@ -60,7 +60,7 @@ class LeaderMonitor:
 
     async def run(self) -> None:
         while True:
-            # A replica logs that it lost leadership before the next one starts. So replicas that lead in two
+            # A replica logs that it lost or gave up leadership before the next one starts. So replicas that lead in two
             # consecutive reads of the logs led at once.
             first = self._read_leaders()
             if len(first) > 1 and (both := first & self._read_leaders()) and len(both) > 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.deployment import Deployment, Replica
-from tests.chaos.election import LOST_LEADERSHIP, monitor_leaders, read_leader_identity
+from tests.chaos.election import END_OF_LEADERSHIP, monitor_leaders, read_leader_identity
 from tests.harness.replicas import BECAME_LEADER
 
 
@@ -43,7 +43,7 @@ async def test_consecutive_leaders_are_not_reported(pair: Deployment) -> None:
     first, second = pair.replicas
     write_log(first, BECAME_LEADER)
     assert read_leader_identity(first) == "a"
-    write_log(first, f"{LOST_LEADERSHIP}: controllers are stopped in this replica")
+    write_log(first, f"{END_OF_LEADERSHIP[0]}: controllers are stopped in this replica")
     write_log(second, BECAME_LEADER)
     assert (read_leader_identity(first), read_leader_identity(second)) == ("", "b")
     assert await find_anomalies(pair) == []

@@ -161,6 +161,47 @@ def test_every_refused_request_says_what_refused_it(fixture: Fixture) -> None:
     assert {"admission/enforce-allow-lists", "quota"} <= {expected.get(each["auditID"]) for each in allowed}
 
 
+WRONG_LOGIN = {"username": "mallory", "password": "wrong"}
+UNKNOWN_CODE = {
+    "data": {
+        "grant_type": "authorization_code",
+        "client_id": "fairlead-cli",
+        "code": "unknown",
+        "code_verifier": "v" * 43,
+        "redirect_uri": "http://127.0.0.1:1/callback",
+    }
+}
+MAX_ATTEMPTS = 20
+"""On a slow machine, a failed attempt takes as long as the first delays."""
+REFUSED_LOGINS: tuple[tuple[str, str, dict[str, Any], int, str], ...] = (
+    ("GET", "/auth/absent/login", {}, 303, "sign-on/unknown_connector"),
+    ("GET", "/auth/absent/callback", {}, 303, "sign-on/state_missing"),
+    ("POST", "/auth/token", UNKNOWN_CODE, 400, "login/code_unknown"),
+)
+"""Method, path and further arguments of logins that are refused, the status, and what refuses them."""
+
+
+def test_every_refused_login_is_listed_with_what_refused_it(fixture: Fixture) -> None:
+    expected: dict[str, str] = {}
+    with fixture.server.client(None) as client:
+        for _ in range(MAX_ATTEMPTS):
+            response = client.post("/auth/password/login", json=WRONG_LOGIN)
+            is_throttled = response.status_code == 429
+            expected[response.headers["audit-id"]] = "login/too_many_attempts" if is_throttled else "authentication"
+            if is_throttled:
+                break
+        assert sorted(set(expected.values())) == ["authentication", "login/too_many_attempts"]
+        for method, path, options, status, refused_by in REFUSED_LOGINS:
+            response = client.request(method, path, **options)
+            assert response.status_code == status, response.text
+            expected[response.headers["audit-id"]] = refused_by
+    for audit_id in expected:
+        fixture.wait_for("admin", audit_id)
+    listed = fixture.list("admin", fieldSelector="refusedBy!=")
+    noted = {each["auditID"]: each["annotations"].get("service.sh/refused-by") for each in listed}
+    assert {audit_id: noted.get(audit_id) for audit_id in expected} == expected
+
+
 def test_a_member_sees_only_the_own_requests(fixture: Fixture) -> None:
     of_bob, of_ada = fixture.send("bob", f"{CONFIGMAPS}/x"), fixture.send("ada", f"{CONFIGMAPS}/y")
     fixture.wait_for("admin", of_bob)

@@ -12,11 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
+from fairlead.runner.engines.devcontainer.holder import Holder, find_holder
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import Server, running_server
 from tests.live.runner_process import RunnerProcess, running_runner
 from tests.live.workspace_setup import WORKSPACE, create_object, open_socket
-from tests.runner.harness.podman import IMAGE, open_containers
+from tests.runner.harness.podman import IMAGE, Containers, open_containers
 from tests.runner.harness.real_engine import ENGINE, describe_containers
 
 WAIT_SECONDS = 60
@@ -74,6 +75,16 @@ def list_leftovers(runner: RunnerProcess, uid: str) -> list[str]:
     return files + processes
 
 
+def start_image_holder(containers: Containers, runner: RunnerProcess) -> Holder:
+    """The holder in which the runner pulls images from registries."""
+    (folder,) = (runner.folder / "state" / "engines").iterdir()
+    pulled = containers.engine(runner="local", state_folder=folder).pulled
+    asyncio.run(pulled._start())
+    holder = find_holder(pulled.folder.holder)
+    assert holder is not None
+    return holder
+
+
 @pytest.mark.timeout(180)
 def test_a_workspace_comes_up_outlives_its_runner_stops_and_leaves_nothing(tmp_path: Path) -> None:
     with (
@@ -117,4 +128,7 @@ def test_a_workspace_comes_up_outlives_its_runner_stops_and_leaves_nothing(tmp_p
         assert admin.delete(WORKSPACE).status_code in (200, 202)
         wait_until(lambda: admin.get(WORKSPACE).status_code == 404, WAIT_SECONDS, what="the workspace is deleted")
         wait_until(lambda: not list_leftovers(runner, uid), what="nothing is left")
+        images = start_image_holder(containers, runner)
+        assert images.is_alive()
         assert runner.stop() == 0
+        assert not images.is_alive()

@@ -217,6 +217,7 @@ def test_a_stopped_server_ends_its_watches_and_leaves_no_process(server: Server,
     assert not any(map(is_running, pids.values()))
     assert "Traceback" not in server.log.read_text()
     assert count_events(server, "a process does not stop in time; killing it") == 0
+    assert count_events(server, "lost leadership: controllers are stopped in this replica") == 0
 
 
 def test_a_worker_whose_event_loop_is_stuck_is_replaced(tmp_path: Path) -> None:

@@ -143,6 +143,9 @@ class FakeEngine:
             uid: replace(await self.status(uid), installation=self.installations.get(uid, "")) for uid in sorted(uids)
         }
 
+    async def close(self) -> None:
+        self.calls.append(("close", ""))
+
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         self.calls.append(("adopt", uid))
         if self.is_adopting:

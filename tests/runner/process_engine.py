@@ -118,6 +118,9 @@ class ProcessEngine:
             if folder.exists():
                 await asyncio.to_thread(shutil.rmtree, folder)
 
+    async def close(self) -> None:
+        """It runs nothing for itself."""
+
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         """Nothing of `up` outlives the runner."""
         return False

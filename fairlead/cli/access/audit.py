@@ -40,6 +40,7 @@ DRY_RUN = "service.sh/dry-run"
 FORBID = "forbid"
 REFUSED_BY = "service.sh/refused-by"
 AUTHORIZATION = "authorization"
+SIGN_ON = "sign-on/"
 COLUMNS = ("TIME", "USER", "VERB", "OBJECT", "CODE", "DECISION", "REFUSED BY", "AUDIT ID")
 WIDE_COLUMNS = (*COLUMNS, "KEY", "SOURCE", "USER AGENT", "REASON")
 EMPTY = "no events; `fairlead audit --help` has the flags that select others"
@@ -79,7 +80,7 @@ class AuditOptions:
     until: Annotated[
         str | None, _text_flag("--until", "Not after: 1h ago, or a time.", "TIME", parser=parse_moment)
     ] = None
-    denied: Annotated[bool, typer.Option("--denied", help="Only requests that were refused (401, 403).")] = False
+    denied: Annotated[bool, typer.Option("--denied", help="Only requests and logins that were refused.")] = False
     code: Annotated[int | None, _text_flag("--code", "HTTP status code of the response.", "CODE", min=100, max=599)] = (
         None
     )
@@ -324,6 +325,8 @@ def next_step(event: Object) -> str:
     annotations = event.get("annotations") or {}
     if code == 401:
         return "the credential was missing, wrong, disabled or expired; `fairlead login` stores a new one"
+    if str(annotations.get(REFUSED_BY) or "").startswith(SIGN_ON):
+        return "`fairlead sso test --claims FILE` shows who a user with these claims would be, and why"
     if annotations.get(DECISION) == FORBID or annotations.get(REFUSED_BY) == AUTHORIZATION:
         if not reference.get("resource"):
             return f"`fairlead who-can {event.get('verb')} {describe_object(event)}` shows who may do this"

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli.access.config_text import read_text, update_settings
+from fairlead.cli.access.config_origin import explain_setting
+from fairlead.cli.access.config_text import parse_config, read_config, read_text, update_settings
 from fairlead.cli.ui.flags import ContextFlag, options_from
 from fairlead.cli.ui.groups import AliasGroup
-from fairlead.cli.ui.output import escape_control, print_note
+from fairlead.cli.ui.output import escape_control, print_note, print_pairs
 from fairlead.cli.ui.session import UsageError, open_session
 from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
@@ -20,9 +21,23 @@ group = typer.Typer(cls=AliasGroup, help="Show and change settings while the ser
 
 
 @group.command("show")
-def show(context: ContextFlag = None) -> None:
-    """Print the settings of the Config as they were written."""
+def show(
+    setting: Annotated[
+        str | None,
+        typer.Argument(
+            help="A setting like auth.password.disabled: its value, where it comes from, and how to change it.",
+            metavar="[SETTING]",
+            show_default=False,
+        ),
+    ] = None,
+    context: ContextFlag = None,
+) -> None:
+    """Print the settings of the Config as they were written, or explain one setting."""
     with open_session(context) as session:
+        if setting is not None:
+            config = read_config(session.client)
+            print_pairs(list(explain_setting(config, parse_config(config), setting)))
+            return
         text = read_text(session.client)
         if not text.strip():
             print_note("the Config has no settings; those of the server's start apply")

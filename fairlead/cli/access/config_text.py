@@ -18,14 +18,24 @@ MAX_ATTEMPTS = 5
 _COMMENT = re.compile(r"(?:^|\s)#", re.MULTILINE)
 
 
+def read_config(client: Client) -> Object:
+    """The Config itself."""
+    return client.get(CONFIGS, CONFIG_NAME)
+
+
 def read_text(client: Client) -> str:
     """The settings as they were written."""
-    return _raw(client.get(CONFIGS, CONFIG_NAME))
+    return _raw(read_config(client))
+
+
+def parse_config(config: Object) -> Object:
+    """The settings of a Config; empty if there are none."""
+    return _parse(_raw(config))
 
 
 def read_settings(client: Client) -> Object:
     """The settings of the Config; empty if there are none."""
-    return _parse(read_text(client))
+    return parse_config(read_config(client))
 
 
 def update_settings(client: Client, update: Callable[[Object], None]) -> None:

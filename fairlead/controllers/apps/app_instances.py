@@ -31,7 +31,7 @@ from fairlead.controllers.apps.targets import (
 )
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import ReleaseRunner
-from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.prerequisites import NO_PROJECT, InstanceConfig, InstanceContext
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors

@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.controllers.apps.charts import build_chart, check_owner_use, check_repository
 from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
-from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
 from fairlead.core.objects import Object, get_path, metadata

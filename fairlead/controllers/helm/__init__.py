@@ -8,5 +8,6 @@
 - `chart_archive.py`: a program that copies the archive of a chart, without what refers to anything else
 - `limited_process.py`: runs these programs and helm with limits
 - `helm.py`: runs the `helm` program, and sanitizes its errors
+- `slots.py`: how many charts are deployed at the same time, shared between projects
 - `deploy.py`: runs helm for releases, and manages those of virtual clusters
 """

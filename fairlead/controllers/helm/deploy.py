@@ -14,7 +14,8 @@ from typing import Protocol
 from urllib.parse import quote
 
 from fairlead.controllers.helm.chart import Release, is_allowed_repository
-from fairlead.controllers.helm.helm import RELEASE_PENDING, HelmSlots
+from fairlead.controllers.helm.helm import RELEASE_PENDING
+from fairlead.controllers.helm.slots import HelmSlots
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import check_owner, check_trust_marked
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
@@ -105,7 +106,7 @@ class ReleaseRunner:
     def __init__(self, clock: Clock, helm: ChartDeployer) -> None:
         self._clock = clock
         self._helm = helm
-        self._slots = HelmSlots()
+        self._slots = HelmSlots(clock)
         self._failures: dict[str, tuple[str, float, InstanceError]] = {}
         """By key of the release: the hash of the failed release, when it may be retried, and the error."""
 

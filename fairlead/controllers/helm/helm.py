@@ -12,24 +12,22 @@ server inside the network answers or what is in a local file, only messages abou
 credentials and addresses; of an unreachable cluster only a fixed text. The patterns are those of Helm 3.17 and 4.2,
 which differ: 3 counts errors, 4 uses server-side apply.
 
-The number of concurrent runs is limited, in total and per project. There is no queue: a release without a slot reports
-that in a condition and is requeued. So a project with many slow charts delays neither others nor health probes.
+The number of concurrent runs is limited (`slots.py`).
 """
 
 import os
 import re
 import shutil
 import tempfile
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from fairlead.controllers.helm.chart import Chart, Release, build_kubeconfig, manifest_chart_files
 from fairlead.controllers.helm.limited_process import run_limited
-from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
 from fairlead.upstream.access import ClusterEndpoint
@@ -107,9 +105,6 @@ OPERATION_TIMEOUT = 300.0
 TIMEOUT_MARGIN_SECONDS = 60.0
 """Seconds beyond that timeout until helm is sent SIGTERM."""
 RELEASE_PENDING = "ReleasePending"
-MAX_CONCURRENT_RUNS, MAX_RUNS_PER_PROJECT = 4, 2
-WAITING_FOR_HELM_SLOT = "WaitingForHelmSlot"
-"""The reason while no slot for a helm run is free."""
 PASSED_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Variables of the server's environment that helm gets, besides PATH: for clusters without a CA of their own."""
 _MAX_STDERR_BYTES = 16 * 1024
@@ -255,26 +250,3 @@ def _read_tail(path: Path) -> bytes:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _MAX_STDERR_BYTES))
         return file.read(_MAX_STDERR_BYTES)
-
-
-class HelmSlots:
-    """Limits concurrent helm runs, in total and per project."""
-
-    def __init__(self, max_runs: int = MAX_CONCURRENT_RUNS, max_per_project: int = MAX_RUNS_PER_PROJECT) -> None:
-        self._max_runs = max_runs
-        self._max_per_project = max_per_project
-        self._in_use: Counter[str] = Counter()
-
-    @contextmanager
-    def acquire(self, project: str) -> Iterator[None]:
-        """Holds a slot for the block. Raises InstanceError if none is free."""
-        if self._in_use.total() >= self._max_runs or self._in_use[project] >= self._max_per_project:
-            message = "the limit of concurrent helm runs is reached; this is retried soon"
-            raise InstanceError(WAITING_FOR_HELM_SLOT, message, INFO)
-        self._in_use[project] += 1
-        try:
-            yield
-        finally:
-            self._in_use[project] -= 1
-            if not self._in_use[project]:
-                del self._in_use[project]

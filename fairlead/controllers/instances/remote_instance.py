@@ -10,7 +10,7 @@ the conditions. The cleanup is skipped if the Cluster object is deleted, or by a
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
-from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.prerequisites import CLUSTERS, PROJECTS, InstanceConfig, InstanceContext
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import DELETING, RemoteNamespace

@@ -16,7 +16,7 @@ from fairlead.controllers.apps.template_releases import (
 )
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import ReleaseManager, ReleaseTarget, cluster_target
-from fairlead.controllers.helm.helm import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import (
     applied_trust_fields,

@@ -133,7 +133,10 @@ class LeaderElector:
         task.add_done_callback(lambda _: self.fence.renewal_requested.set())
         try:
             reason = await self._renew_until_lost(task)
-            log.warning("lost leadership: controllers are stopped in this replica", reason=reason)
+            if reason:
+                log.warning("lost leadership: controllers are stopped in this replica", reason=reason)
+            else:
+                log.info("gave up leadership: the server stops")
         finally:
             self.fence.release()
             await _run_shielded(self._stop_and_release(task))
@@ -147,10 +150,10 @@ class LeaderElector:
         await self._release()
 
     async def _renew_until_lost(self, task: "asyncio.Task[None]") -> str:
-        """Renews the lease until that fails. Returns the reason."""
+        """Renews the lease until that fails. Returns the reason; empty if the server stops, which loses nothing."""
         while True:
             if await self._wait_for_renewal():
-                return "the server stops"
+                return ""
             if task.done():
                 return "the work has ended"
             if reason := await self._renew():

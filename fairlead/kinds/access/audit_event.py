@@ -132,7 +132,7 @@ AUDIT_EVENT = Kind(
         Column("Object", object_path, description="Namespace, resource and name of the object, or the path."),
         Column("Code", "responseStatus.code", type="integer", description="HTTP status code of the response."),
         Column("Decision", _annotation(DECISION), description="Whether the request was allowed."),
-        Column("Refused By", _annotation(REFUSED_BY_ANNOTATION), description="What answered with 401 or 403."),
+        Column("Refused By", _annotation(REFUSED_BY_ANNOTATION), description="What refused the request."),
         Column("Name", "metadata.name", description="ID of the request."),
         Column("Reason", _annotation(REASON), description="Why it was allowed or forbidden.", wide=True),
         Column("Access Key", _access_key, description="Access key of the requester.", wide=True),

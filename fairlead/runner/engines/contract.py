@@ -342,6 +342,10 @@ class Engine(Protocol):
         """What this machine lacks, for `fairlead runner doctor`."""
         ...
 
+    async def close(self) -> None:
+        """Ends what the engine runs for itself, when the runner stops. Workspaces go on running."""
+        ...
+
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
         """Makes the workspace run. When it runs already as `spec` wants, nothing happens."""
         ...

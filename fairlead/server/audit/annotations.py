@@ -3,7 +3,7 @@
 ANNOTATIONS = {
     "authorization.k8s.io/decision": "`allow` or `forbid`",
     "authorization.k8s.io/reason": "Why the request was allowed or forbidden",
-    "service.sh/refused-by": "What answered with 401 or 403; see [refused requests](#refused-requests)",
+    "service.sh/refused-by": "What refused the request or the login; see [refused requests](#refused-requests)",
     "service.sh/latency": "Duration of the request",
     "service.sh/dry-run": "`All`: a dry run, which stored nothing",
     "service.sh/aborted": "The server aborted the request before it sent a response",

@@ -23,8 +23,17 @@ from fairlead.authz.self_access import LOGOUT
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
 from fairlead.core.call import Call, Handler, Reply
-from fairlead.core.errors import SCOPE, BadRequest, Forbidden, TooLarge, Unauthorized, UnsupportedMediaType
+from fairlead.core.errors import (
+    SCOPE,
+    BadRequest,
+    Forbidden,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    UnsupportedMediaType,
+)
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.refusals import LOGIN, TOO_MANY_ATTEMPTS, note_refused_login
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON, media_type_of, read_raw
 from fairlead.server.api.routing import parse_bool_param
@@ -95,7 +104,11 @@ class LoginHandlers:
         if as_cookie:  # login CSRF: another site must not sign a browser in as a different user
             check_same_origin(call, self.public_url)
         credentials = await _read_credentials(call)
-        user, key = await self._log_in(call, credentials)
+        try:
+            user, key = await self._log_in(call, credentials)
+        except TooManyRequests:
+            note_refused_login(call, LOGIN, TOO_MANY_ATTEMPTS)
+            raise
         answer = {"user": name_of(user), "username": get_path(user, "spec.username") or name_of(user)}
         call.user = User(answer["user"], uid=metadata(user)["uid"], key=key.name)
         if as_cookie:

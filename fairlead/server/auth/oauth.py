@@ -13,8 +13,9 @@ from urllib.parse import parse_qsl
 import orjson
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import BadRequest, TooLarge, UnsupportedMediaType
+from fairlead.core.errors import BadRequest, TooLarge, Unavailable, UnsupportedMediaType
 from fairlead.core.objects import Object
+from fairlead.core.refusals import LOGIN, note_refused_login
 from fairlead.server.api.content import media_type_of, read_raw
 
 TOKEN_ENDPOINT = ("post", "/auth/token")
@@ -24,6 +25,11 @@ MAX_FORM_BYTES = 32 * 1024
 MAX_FORM_FIELDS = 32
 REASON_ANNOTATION = "service.sh/login-failure"
 """The annotation of audit events with the reason why a request was rejected, from a fixed list."""
+
+_NOT_REFUSED = frozenset(
+    {"invalid_request", "unsupported_grant_type", "authorization_pending", "slow_down", "temporarily_unavailable"}
+)
+"""Reasons of errors that refuse nothing: the request has the wrong form, or the client has to ask again."""
 
 Form = Mapping[str, str]
 Grant = Callable[[Call, Form], Awaitable[Reply]]
@@ -39,6 +45,11 @@ class OAuthError(Exception):
         self.description = description
         self.reason = reason or error
         self.status = status
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the credential was judged, and not accepted."""
+        return self.reason not in _NOT_REFUSED and self.status != Unavailable.code
 
 
 class TokenEndpoint:
@@ -65,6 +76,8 @@ async def answer_oauth(call: Call, serve: Grant) -> Reply:
         return await serve(call, await read_form(call))
     except OAuthError as error:
         call.annotations[REASON_ANNOTATION] = error.reason
+        if error.is_refusal:
+            note_refused_login(call, LOGIN, error.reason)
         return json_reply({"error": error.error, "error_description": error.description}, error.status)
 
 

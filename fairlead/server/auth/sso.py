@@ -24,6 +24,7 @@ from fairlead.authn.sso.throttle import SignOnThrottle
 from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
 from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.refusals import SIGN_ON, note_refused_login
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON
 from fairlead.server.api.endpoint_paths import endpoint_name
@@ -209,6 +210,8 @@ class SignOnHandlers:
         call.annotations[REASON_ANNOTATION] = error.reason.value
         if detail:
             call.annotations[DETAIL_ANNOTATION] = detail
+        if not isinstance(error, ProviderError) and error.reason is not SignOnReason.PROVIDER_UNAVAILABLE:
+            note_refused_login(call, SIGN_ON, error.reason.value)
         self.results[known, error.reason.value] += 1
         if isinstance(error, SignOnRefused) and (error.sent_code or error.reason not in _NO_BLAME):
             self.throttle.record_failure(call.source)

@@ -46,14 +46,19 @@ async def test_a_slow_response_ends_with_a_timeout(issuer: OpenIdIssuer, status:
 
 
 async def test_a_socket_that_never_answers_the_handshake_ends_with_a_timeout() -> None:
+    ended = asyncio.Event()
+
     async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
+        ended.set()
 
     server = await asyncio.start_server(ignore, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     error = await _fail(OpenIdIssuer(port), fetcher=Fetcher(timeout_seconds=1))
     assert error.reason == Reason.PROVIDER_TIMEOUT
+    async with asyncio.timeout(10):  # the connection is closed with the attempt, not by the garbage collector
+        await ended.wait()
     server.close()
 
 
@@ -115,6 +120,7 @@ async def test_certificates_are_verified(issuer: OpenIdIssuer) -> None:
         assert (await _fail(misnamed, "/keys")).reason == Reason.PROVIDER_TLS
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")
 async def test_old_versions_of_tls_are_rejected() -> None:
     context = server_context()
     context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED

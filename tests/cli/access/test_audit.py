@@ -160,6 +160,22 @@ def test_show_explains_requests_without_an_object_or_user(user: CliFixture) -> N
     assert all(words in result.out for words in (f"-: get {path}", "not authenticated", "fairlead login"))
 
 
+def test_a_refused_sign_on_has_its_reason_and_a_command_that_tries_the_rules(user: CliFixture) -> None:
+    refused = build_event(
+        "one",
+        user={},
+        objectRef=None,
+        requestURI="/auth/okta/callback",
+        responseStatus={"code": 303},
+        annotations={REFUSED_BY: "sign-on/no_rule_matched"},
+    )
+    user.fake.on("GET", EVENTS, page(refused))
+    user.fake.on("GET", f"{EVENTS}/one", (200, refused))
+    listed = user.run("audit", "--denied").out.splitlines()[1].split()
+    assert listed[-4:] == ["303", "-", "sign-on/no_rule_matched", "one"]
+    assert "fairlead sso test --claims FILE" in user.run("audit", "show", "one").out
+
+
 def test_an_unknown_id_is_an_error(user: CliFixture) -> None:
     status = failure_status(404, "NotFound", 'auditevents.management.service.sh "x" not found')
     user.fake.on("GET", f"{EVENTS}/x", (404, status))

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from fairlead.authn.token_issuer import Lifetimes
+from fairlead.cli.access.config_origin import BUILT_IN, DEFAULTS
 from fairlead.core import yaml
+from fairlead.kinds.clusters.config import SETTINGS_FIELDS
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, failure_status
 
@@ -59,6 +62,74 @@ def test_show_prints_the_text_with_its_comments(user: CliFixture) -> None:
     serve(user, None)
     result = user.run("config", "show")
     assert (result.out, "has no settings" in result.err) == ("", True)
+
+
+def serve_written_by(user: CliFixture, *managers: str) -> None:
+    owned = {"f:spec": {"f:raw": {}}}
+    time = "2026-01-02T03:04:05Z"
+    fields = [{"manager": each, "operation": "Update", "time": time, "fieldsV1": owned} for each in managers]
+    fields.append({"manager": "other", "operation": "Update", "time": time, "fieldsV1": {"f:metadata": {}}})
+    config = {"metadata": {"resourceVersion": "7", "managedFields": fields}, "spec": {"raw": SETTINGS}}
+    user.fake.on("GET", CONFIG, (200, config))
+
+
+def explain(user: CliFixture, setting: str) -> dict[str, str]:
+    """The rows of one setting."""
+    result = user.run("config", "show", setting)
+    assert result.code == 0, result.err
+    return {line[:10].strip(): line[10:].strip() for line in result.out.splitlines()}
+
+
+def test_show_explains_a_setting_of_the_config(user: CliFixture) -> None:
+    serve_written_by(user, "fairlead")
+    assert explain(user, "auth.password.disabled") == {
+        "setting": "auth.password.disabled",
+        "value": "true",
+        "from": "the Config, written by fairlead at 2026-01-02T03:04:05Z",
+        "change": "`fairlead config set auth.password.disabled=VALUE`, or `fairlead config unset auth.password.disabled`",
+    }
+
+
+def test_show_names_the_manager_that_would_write_a_setting_again(user: CliFixture) -> None:
+    serve_written_by(user, "argocd-controller")
+    rows = explain(user, "auth.accessKeyMaxTTLSeconds")
+    assert rows["value"] == "60"
+    assert rows["from"] == "the Config, written by argocd-controller at 2026-01-02T03:04:05Z"
+    assert rows["change"].startswith("where argocd-controller has it from; it may write this value again")
+
+
+def test_show_explains_what_applies_without_a_setting(user: CliFixture) -> None:
+    serve(user, None)
+    rows = explain(user, "auth.loginAccessKeyTTLSeconds")
+    assert rows["value"] == "that of `login_key_ttl` at the server's start; 1728000 by default"
+    assert "--login-key-ttl, FAIRLEAD_LOGIN_KEY_TTL" in rows["from"]
+    assert rows["change"] == "`fairlead config set auth.loginAccessKeyTTLSeconds=VALUE`, without a restart"
+    rows = explain(user, "auth.connectors")
+    assert (rows["value"], rows["from"]) == ("none", "the default: nothing sets it")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("auth.pasword.disabled", "there is no setting 'auth.pasword.disabled'; did you mean auth.password.disabled?"),
+        ("auth", "auth is a group of settings"),
+        ("login_key_ttl", "login_key_ttl is a setting of the server's start; set --login-key-ttl"),
+        ("", "there is no setting ''"),
+    ],
+)
+def test_show_of_what_is_no_setting_of_the_config_is_an_error(user: CliFixture, setting: str, message: str) -> None:
+    serve(user, SETTINGS)
+    result = user.run("config", "show", setting)
+    assert (result.code, message in " ".join(result.err.split())) == (2, True), result.err
+
+
+def test_the_settings_and_defaults_are_those_of_the_server() -> None:
+    assert {each.removesuffix(".disabled") for each in DEFAULTS} == {
+        f"{group}.{name}" for group, schema in SETTINGS_FIELDS.items() for name in schema["properties"]
+    }
+    lifetimes = Lifetimes()
+    assert BUILT_IN["auth.directTokenTTLSeconds"] == str(lifetimes.default)
+    assert BUILT_IN["auth.directTokenMaxTTLSeconds"] == str(lifetimes.maximum)
 
 
 def test_a_change_that_loses_comments_says_so(user: CliFixture) -> None:

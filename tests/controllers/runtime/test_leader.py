@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from structlog.testing import capture_logs
 
 from fairlead.controllers.runtime.leader import LEASE_NAME, LeaderElector, LeaseTiming, new_identity
 from fairlead.core.objects import Object
@@ -169,8 +170,10 @@ async def test_a_replica_that_stops_regularly_releases_the_lease_at_once(group: 
 async def test_a_stopping_server_releases_the_lease_before_its_last_requests_are_done(group: Group) -> None:
     """It ends the watches first, before any task is cancelled."""
     leader = await group.wait_for_leader()
-    leader.api.view.end_watches()
-    await eventually(lambda: not leader.is_leading)
+    with capture_logs() as logs:
+        leader.api.view.end_watches()
+        await eventually(lambda: not leader.is_leading)
+    assert [each["log_level"] for each in logs if "leadership" in each["event"]] == ["info"]  # that is no loss
     successor = await group.wait_for_leader()
     assert successor.terms[-1][1] - leader.terms[-1][2] < 1
     assert leader.task is not None

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.runner.engines.contract import GitSource, ImageSource, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.devcontainer.holder import find_holder
 from tests.runner.harness.image_registry import running_registry
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.sessions import run_inside
@@ -58,6 +59,9 @@ async def test_the_second_workspace_does_not_pull_an_image_again(containers: Con
             assert containers.podman(uid, "images", "--format", "{{.ReadOnly}}").split() == ["true", "true"]
         await engine.delete(FIRST, RecordedTask("cleanup"))
         await engine.pulled.collect()
+        assert find_holder(engine.pulled.folder.holder) is not None
+        await engine.close()
+        assert find_holder(engine.pulled.folder.holder) is None
         assert containers.podman(SECOND, "inspect", "--format", "{{.State.Running}}", CONTAINER).strip() == "true"
         await engine.stop(SECOND, RecordedTask("task-2"))
         await engine.up(replace(spec, uid=SECOND, namespace="another"), RecordedTask("task-3"))

@@ -75,13 +75,12 @@ def running_registry(number: int, folder: Path) -> Iterator[ImageRegistry]:
     try:
         for command in commands:
             subprocess.run(command.split(), check=True)
-        server = subprocess.Popen(program, stdout=subprocess.PIPE)
-        try:
-            assert server.stdout is not None and server.stdout.readline() == b"ready\n"
-            yield ImageRegistry(f"{address}:5000", requests)
-        finally:
-            server.kill()
-            server.wait()
+        with subprocess.Popen(program, stdout=subprocess.PIPE) as server:
+            try:
+                assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+                yield ImageRegistry(f"{address}:5000", requests)
+            finally:
+                server.kill()
     finally:
         remove_namespace(name)
 

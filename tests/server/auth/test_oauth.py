@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import BadRequest, TooLarge, UnsupportedMediaType
+from fairlead.core.refusals import REFUSED_BY_ANNOTATION
 from fairlead.server.auth.oauth import (
     FORM,
     MAX_FORM_BYTES,
@@ -65,7 +66,22 @@ async def test_a_rejected_request_has_an_error_code_and_its_reason_is_audited() 
         400,
         {"error": "invalid_grant", "error_description": "log in again"},
     )
-    assert request.annotations == {REASON_ANNOTATION: "expired"}
+    assert request.annotations == {REASON_ANNOTATION: "expired", REFUSED_BY_ANNOTATION: "login/expired"}
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refusal"),
+    [
+        (OAuthError("invalid_grant", "log in again"), True),
+        (OAuthError("invalid_request", "the subject token is rejected", "wrong_issuer"), True),
+        (OAuthError("temporarily_unavailable", "too many keys", "too_many_keys", status=429), True),
+        (OAuthError("temporarily_unavailable", "the issuer cannot be reached", "unreachable", status=503), False),
+        (OAuthError("invalid_request", "grant_type is missing"), False),
+        (OAuthError("authorization_pending", "the user has not decided yet; ask again"), False),
+    ],
+)
+def test_only_a_credential_that_was_judged_is_refused(error: OAuthError, is_refusal: bool) -> None:
+    assert error.is_refusal is is_refusal
 
 
 @pytest.mark.parametrize(

@@ -271,12 +271,13 @@ async def test_a_watch_cancelled_before_it_is_connected_ends() -> None:
                 pass
 
         following = asyncio.create_task(follow())
-        await asyncio.to_thread(unresponsive.accept)
-        client.fail_over(0)
-        with pytest.raises(UnknownOutcome, match="given up"):
-            async with asyncio.timeout(20):
-                await following
-        await client.close()
+        accepted, _ = await asyncio.to_thread(unresponsive.accept)
+        with accepted:
+            client.fail_over(0)
+            with pytest.raises(UnknownOutcome, match="given up"):
+                async with asyncio.timeout(20):
+                    await following
+            await client.close()
 
 
 async def test_a_restart_of_etcd_loses_nothing(tmp_path: Path) -> None:

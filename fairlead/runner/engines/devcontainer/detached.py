@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ class DetachedCommand:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        # It may outlive this process. If not, its exit status is taken from the kernel as soon as it ends.
+        threading.Thread(target=started.wait, name=f"wait-{started.pid}", daemon=True).start()
         write_file(self.folder / "pid", b"%d" % started.pid)
         while (
             self.find_leader() is None and started.poll() is None

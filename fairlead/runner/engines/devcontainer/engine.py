@@ -88,6 +88,9 @@ class DevcontainerEngine:
     async def check(self) -> Sequence[Finding]:
         return await diagnose(self.settings)
 
+    async def close(self) -> None:
+        await self.pulled.close()
+
     # --- tasks --------------------------------------------------------------------------------------------------------
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:

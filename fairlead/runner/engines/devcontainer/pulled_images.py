@@ -17,6 +17,7 @@ import structlog
 
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.devcontainer.cgroups import renew_cgroups
+from fairlead.runner.engines.devcontainer.cleanup import end_holder
 from fairlead.runner.engines.devcontainer.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE, Grant
 from fairlead.runner.engines.devcontainer.holder import (
@@ -35,6 +36,7 @@ from fairlead.runner.engines.devcontainer.workspace_holder import bind_own, desc
 
 REFERENCE = re.compile(r"[a-z0-9][A-Za-z0-9._:/@-]{0,254}")
 PULL_SECONDS = 1800.0
+END_SECONDS = 15.0
 PULLED = "pulled"
 """A file that exists when there are images on the disk."""
 GIGABYTE = 1 << 30
@@ -112,6 +114,15 @@ class PulledImages:
             return
         async with self._lock:
             await self._remove_unused(await self._start(), ())
+
+    async def close(self) -> None:
+        """Ends the holder in which images are pulled. Workspaces have the images mounted on their own, and the next pull
+        starts another one."""
+        try:
+            async with asyncio.timeout(END_SECONDS), self._lock:
+                await end_holder(self.folder)
+        except (EngineError, TimeoutError) as error:
+            log.warning("the holder of pulled images does not end", error=str(error) or "timed out")
 
     async def _remove_unused(self, holder: Holder, wanted: Iterable[str]) -> bool:
         """Whether there were any."""

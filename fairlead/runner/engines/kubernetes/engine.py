@@ -81,6 +81,9 @@ class KubernetesEngine:
         finally:
             self._observed.pop(spec.uid, None)
 
+    async def close(self) -> None:
+        """It runs nothing for itself."""
+
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         """Always false: `up` itself goes on with the Pods that carry the ID of the task, and has the secrets."""
         return False

@@ -9,6 +9,7 @@ from fairlead.authn.credentials import COOKIE
 from fairlead.authn.sso.pending import COOKIE as PENDING_COOKIE
 from fairlead.authn.sso.reasons import SignOnReason
 from fairlead.core.objects import get_path, name_of
+from fairlead.core.refusals import REFUSED_BY_ANNOTATION
 from fairlead.server.auth.sso import CONNECTOR_ANNOTATION, DETAIL_ANNOTATION, REASON_ANNOTATION, RULES_ANNOTATION
 from tests.harness.openid_provider import parse_query, unreachable
 from tests.harness.sign_on import (
@@ -281,6 +282,7 @@ async def test_users_that_are_not_allowed_are_refused(
     await configure_server(sso, **oidc)
     assert sign_in_error(await server.sign_in()) == reason
     assert server.annotations[REASON_ANNOTATION] == reason
+    assert server.annotations[REFUSED_BY_ANNOTATION] == f"sign-on/{reason}"
     assert sso.api.list_names("User") == []
 
 
@@ -300,6 +302,7 @@ async def test_a_provider_that_is_down_has_a_reason_and_does_not_count_as_a_fail
     server.provider.failure = unreachable()
     for _ in range(40):
         assert sign_in_error(await server.send("GET", "/auth/okta/login")) == "provider_unavailable"
+        assert REFUSED_BY_ANNOTATION not in server.annotations
     server.provider.failure = None
     await asyncio.sleep(60)
     assert (await server.sign_in()).status == 303
