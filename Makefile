@@ -1,8 +1,8 @@
-# Everything a newcomer needs: `make up` runs the server, `make test` runs everything that CI runs.
+# Everything a newcomer needs: `make up` runs the server, `make test` tests it, `make test-more` tests it with everything real.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: docs reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-pythons test-reference test-runner test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist release sbom test-container bench-console
+.PHONY: docs reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-more test-pythons test-reference test-runner test-times test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist release sbom test-container bench-console
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -16,7 +16,6 @@ SETUP := pyproject.toml scripts/setup-venv.sh $(wildcard requirements/*.lock)
 # real servers wait about a third of their time. ARGS="-n 0" runs everything in one process.
 PROCESSES := -n 3 --dist loadfile --no-loadscope-reorder
 PYTHONS := 3.11:bookworm 3.14:sid
-IN_PROCESS_TESTS := $(addprefix tests/,admission agent app authn authz client controllers core domain gateway kinds links registry server settings storage subresources upstream)
 CACHES := .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
 export PYTHON
@@ -31,15 +30,26 @@ up: $(RUN) ## start a server on this machine and print how to reach it
 	@$(BIN)/fairlead up $(ARGS)
 
 # Tests start many servers. Without compiled files, each of them would compile the whole package again.
-# Types are checked meanwhile: that takes a minute on one core.
-test: $(TEST) test-tools check-style ## everything that CI runs: the checks, and the tests on two cores
-	@$(BIN)/python -m compileall -q -j 0 -x '/(test_|conftest)' fairlead bench scripts tests
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(test_|conftest)' fairlead bench scripts tests
+
+# Which tests are in `test` and which in `test-more` is in tests/parts.py; together they are all but the long ones.
+# Types are checked meanwhile: without a cache that takes a minute on one core.
+test: $(TEST) test-tools check-style ## for every day: the checks, all tests that start no processes, and an end-to-end test of each area; 8 minutes on two cores
+	@$(COMPILE)
 	@types="$$(mktemp)"; $(BIN)/mypy --no-error-summary >"$$types" 2>&1 & checking=$$!; \
-	status=0; $(BIN)/pytest $(PROCESSES) -m 'not long' $(ARGS) || status=$$?; \
+	status=0; $(BIN)/pytest $(PROCESSES) -m 'not long' --part test $(ARGS) || status=$$?; \
 	wait $$checking || { cat "$$types" >&2; echo 'error: the types are wrong; see above' >&2; status=1; }; \
 	rm -f "$$types"; exit $$status
 
-test-long: $(TEST) $(DOCS) test-tools ## the tests that `make test` leaves out because they take long for what they show
+test-more: $(TEST) test-tools ## the other tests that CI runs: real servers, clients, databases, containers and browsers
+	@$(COMPILE)
+	@$(BIN)/pytest $(PROCESSES) -m 'not long' --part more $(ARGS)
+
+test-times: $(TEST) test-tools ## the CPU time of each test of both, with a table by folder and file; build/test-times.json has all; ARGS="tests/live" measures some
+	@$(COMPILE)
+	@$(BIN)/pytest $(PROCESSES) -m 'not long' -p tests.harness.times --times build/test-times.json $(ARGS)
+
+test-long: $(TEST) $(DOCS) test-tools ## the tests that CI leaves out because they take long for what they show
 	@$(BIN)/pytest $(PROCESSES) -m long $(ARGS)
 
 # 3.12 is in no suite of Debian. One after the other: each needs both cores.
@@ -47,7 +57,7 @@ test-pythons: ## run the tests that start no processes on the oldest and the new
 	@for each in $(PYTHONS); do \
 	    scripts/setup-python.sh "$${each%%:*}" "$${each#*:}" test || exit; \
 	    echo "Python $${each%%:*}:"; \
-	    .tools/bin/fairlead-python$${each%%:*} -m pytest $(PROCESSES) -W error -m 'not long' $(IN_PROCESS_TESTS) $(ARGS) || exit; \
+	    .tools/bin/fairlead-python$${each%%:*} -m pytest $(PROCESSES) -W error -m 'not long' --part packages $(ARGS) || exit; \
 	done
 
 test-console: $(TEST) test-tools ## the tests of the web console in a real browser, also those marked as long

@@ -20,6 +20,12 @@ from hypothesis import HealthCheck, settings
 from tests.harness.auth import AuthFixture, open_auth
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.rewriting import pytest_xdist_setupnodes  # noqa: F401  # a hook
+from tests.harness.selection import (  # noqa: F401  # hooks
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_ignore_collect,
+    pytest_xdist_node_collection_finished,
+)
 from tests.harness.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks
 
 # The duration of an example depends on the load of the machine, as tests run in parallel. Hypothesis's profile for CI

@@ -2,7 +2,7 @@
 
 The exit code is 1 if there is a violation, or if a scenario cannot be set up or breaks off; the others are still run.
 
-`make test` runs the short form. Here it is for experiments, like `--only` and `--times`.
+`make test-more` runs the short form. Here it is for experiments, like `--only` and `--times`.
 """
 
 import argparse

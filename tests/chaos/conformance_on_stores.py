@@ -1,6 +1,6 @@
 """The conformance cases on the stores that replicas share: clients get the same responses from every store.
 
-`make test` does not collect it, because it takes as long as the whole conformance suite for each store;
+CI does not collect it, because it takes as long as the whole conformance suite for each store;
 `make test-faults` names it.
 """
 

@@ -1,6 +1,6 @@
 """Tests with a real Kubernetes: `REFERENCE=DIR make test-reference`, where DIR/bin has kube-apiserver and its parts.
 
-Without REFERENCE nothing here is collected, so `make test` neither runs nor skips any of it. What these tests learn
+Without REFERENCE nothing here is collected, so CI neither runs nor skips any of it. What these tests learn
 about real servers is reproduced by the fakes of the other tests. etcd is DIR/bin/etcd, or else the system's.
 """
 

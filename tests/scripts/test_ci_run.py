@@ -9,6 +9,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "scripts").glob("*.sh"))]
 MAKE = """#!/bin/bash
+target="${@: -1}"
+echo "target $target"
+if [[ $target == test-more ]]; then
+    sleep 600 >/dev/null 2>&1 & # is left running
+    echo '2 failed, 1 passed in 0.02s'
+    exit 4
+fi
 echo "folder $PWD"
 echo "home $HOME with $(ls -A "$HOME" | wc -l) files"
 echo "variables $(compgen -e | grep -c '^PYTHON.')"
@@ -23,7 +30,7 @@ def test_a_script_can_be_parsed(script: Path) -> None:
     subprocess.run(["bash", "-n", str(script)], check=True)
 
 
-def test_ci_runs_on_a_clone_in_a_plain_environment_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ci_runs_both_parts_on_a_clone_in_a_plain_environment_and_leaves_nothing(tmp_path: Path) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no git checkout")
     (tmp_path / "bin").mkdir()
@@ -39,12 +46,16 @@ def test_ci_runs_on_a_clone_in_a_plain_environment_and_leaves_nothing(tmp_path: 
     result = subprocess.run(
         [str(ROOT / ".ci" / "run")], env={**os.environ, **variables}, capture_output=True, text=True, check=False
     )
-    folder, home, count, commit, *_, last = result.stdout.splitlines()
-    assert result.returncode == 3, result.stderr
+    first, folder, home, count, commit, _, second, *_, summary, summary_of_more = result.stdout.splitlines()
+    assert result.returncode == 3 + 4 + 1, result.stderr
+    assert [first, second] == ["target test", "target test-more"]
     assert folder.startswith(f"folder {tmp_path}/tmp/ci.")
     assert home.startswith(f"home {tmp_path}/tmp/ci.") and home.endswith(" with 0 files")
     assert count == "variables 0"
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert commit == head.strip()
-    assert last == "1 passed in 0.01s"
+    assert summary == "make test: 1 passed in 0.01s"
+    assert summary_of_more == "make test-more: 2 failed, 1 passed in 0.02s"
+    assert "left running: " in result.stderr and "sleep 600" in result.stderr
+    assert "error: the tests of make test-more left processes behind" in result.stderr
     assert list((tmp_path / "tmp").iterdir()) == []
