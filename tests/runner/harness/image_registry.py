@@ -1,8 +1,12 @@
-"""A registry of images on a machine of its own: a network namespace beside those of the workspaces."""
+"""A registry of images on a machine of its own: a network namespace beside those of the workspaces.
+
+It may be a hostile one: beside an image, a file says which requests are answered in other ways (`hostile_registry.py`).
+"""
 
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +28,7 @@ class ImageRegistry:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves a folder that `podman push` to `dir:` has written."""
+    """Serves a folder that `podman push` to `dir:` has written, or the one below it with the name of the repository."""
 
     folder: Path
     requests: Path
@@ -33,15 +37,47 @@ class Handler(BaseHTTPRequestHandler):
         with self.requests.open("a") as file:
             file.write(f"{self.path}\n")
         name = self.path.rpartition("/")[2]
-        manifest = (self.folder / "manifest.json").read_bytes()
         if self.path == "/v2/":
             self.send("application/json", b"{}")
-        elif "/manifests/" in self.path:
+            return
+        folder = self.find_folder()
+        if self.behave(folder):
+            return
+        manifest = (folder / "manifest.json").read_bytes()
+        if "/manifests/" in self.path:
             self.send(json.loads(manifest)["mediaType"], manifest)
-        elif (self.folder / name.removeprefix("sha256:")).exists():
-            self.send("application/octet-stream", (self.folder / name.removeprefix("sha256:")).read_bytes())
+        elif (folder / name.removeprefix("sha256:")).exists():
+            self.send("application/octet-stream", (folder / name.removeprefix("sha256:")).read_bytes())
         else:
             self.send_error(404)
+
+    def find_folder(self) -> Path:
+        repository = self.path.removeprefix("/v2/").partition("/manifests/")[0].partition("/blobs/")[0]
+        own = self.folder / repository
+        return own if own.is_dir() else self.folder
+
+    def behave(self, folder: Path) -> bool:
+        """Answers as the file beside the image says; whether it says something of this request."""
+        try:
+            behaviours = json.loads((folder / "behaviour.json").read_text())
+        except FileNotFoundError:
+            return False
+        behaviour = next((value for part, value in behaviours.items() if part in self.path), None)
+        if behaviour is None:
+            return False
+        time.sleep(behaviour.get("seconds", 0))
+        body = behaviour.get("body", "").encode()
+        self.send_response(behaviour.get("status", 200))
+        for header, value in behaviour.get("headers", {}).items():
+            self.send_header(header, value)
+        if "endless" not in behaviour:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        block = bytes(1 << 20)
+        while "endless" in behaviour:
+            self.wfile.write(block)
+        return True
 
     def send(self, kind: str, content: bytes) -> None:
         self.send_response(200)
@@ -75,7 +111,7 @@ def running_registry(number: int, folder: Path) -> Iterator[ImageRegistry]:
     try:
         for command in commands:
             subprocess.run(command.split(), check=True)
-        with subprocess.Popen(program, stdout=subprocess.PIPE) as server:
+        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
             try:
                 assert server.stdout is not None and server.stdout.readline() == b"ready\n"
                 yield ImageRegistry(f"{address}:5000", requests)

@@ -3,6 +3,9 @@
 They are in a store that belongs to ids of its own. Podman pulls them in a holder that nothing else runs in, and
 workspaces see the store read-only, with its files as if they were theirs. Only what a registry gives to everyone is
 pulled here: nothing has credentials. An image that cannot be pulled here is left to the workspace, which reports why.
+
+Repositories choose what is pulled, and registries how they answer. So an image can get no other name here than the one
+of the registry that it comes from, and a registry that does not answer holds up only those who want its images.
 """
 
 import asyncio
@@ -10,7 +13,9 @@ import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import structlog
@@ -31,12 +36,37 @@ from fairlead.runner.engines.devcontainer.holder import (
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
 from fairlead.runner.engines.devcontainer.network import ADDRESSES_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.preparation import prepare
+from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.workspace_holder import bind_own, describe_podman
 
-REFERENCE = re.compile(r"[a-z0-9][A-Za-z0-9._:/@-]{0,254}")
+MAX_REFERENCE = 255
+_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
+REFERENCE = re.compile(
+    rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?", re.A
+)
+"""The name of an image in a registry, and nothing else that podman pulls: an archive or a folder says itself which name
+its image gets, and a pulled image could contain one."""
+TRANSPORTS = frozenset({"containers-storage", "dir", "docker-archive", "docker-daemon", "oci", "oci-archive", "sif"})
+"""Words that podman takes for the sort of place that follows, also where a tag could."""
 PULL_SECONDS = 1800.0
 END_SECONDS = 15.0
+MAX_PULLS = 4
+"""At the same time."""
+WAIT_SECONDS = 15.0
+"""For the end of other pulls. Then the workspace pulls its image itself."""
+TEMPORARY = "/var/tmp"
+CLEAN = """
+folder=$1; shift
+cd "$folder" || exit 1
+for path in *; do
+    for kept; do [ "$path" = "$kept" ] && continue 2; done
+    rm -rf -- "./$path"
+done
+mkdir -p -- "$1"
+"""
+"""Removes what pulls have left that were killed, all but the folders of those that run, and makes the first of them."""
 PULLED = "pulled"
 """A file that exists when there are images on the disk."""
 GIGABYTE = 1 << 30
@@ -47,7 +77,15 @@ log = structlog.get_logger(__name__)
 @dataclass(slots=True)
 class PulledImages:
     settings: Settings
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PULLS))
+    _names: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """Of the images that are wanted now: each is pulled once."""
+    _found: Counter[str] = field(default_factory=Counter)
+    """IDs that are not yet noted by the workspaces that want them."""
+    _folders: list[str] = field(default_factory=list)
+    """Temporary folders of the pulls that run."""
+    _pulls: int = 0
 
     @property
     def folder(self) -> WorkspaceFolder:
@@ -74,59 +112,90 @@ class PulledImages:
     async def ensure(self, references: Iterable[str]) -> dict[str, str]:
         """Pulls images that are missing. Returns the IDs of those that are there."""
         wanted = [each for each in dict.fromkeys(references) if is_pulled_here(each)]
-        if not wanted:
+        found: dict[str, str] = {}
+        try:
+            for each in wanted:
+                found[each] = await self._ensure_one(each)
+                self._found[found[each]] += 1
+        except TimeoutError:
+            log.info("images are left to a workspace: too many are being pulled", missing=wanted[len(found) :])
+        except EngineError as error:
+            log.warning("images cannot be pulled for all workspaces", error=error.message)
             return {}
-        async with self._lock:
-            try:
-                holder = await self._start()
-                found: dict[str, str] = {}
-                for each in wanted:
-                    found[each] = await self._pull(holder, each, found.values())
-            except EngineError as error:
-                log.warning("images cannot be pulled for all workspaces", error=error.message)
-                return {}
+        finally:
+            self._found -= Counter(found.values())
         return {reference: id for reference, id in found.items() if id}
 
-    async def _pull(self, holder: Holder, reference: str, wanted: Iterable[str]) -> str:
-        """The ID of the image; empty if it cannot be pulled. On a full disk, images that no workspace uses make room
-        for it, apart from the wanted ones."""
-        podman = self.settings.podman
-        inspect = (podman, "image", "inspect", "--format", "{{.Id}}", reference)
-        found = await holder.run(*inspect)
-        if found.code != 0:
-            try:
-                async with asyncio.timeout(PULL_SECONDS):
-                    pulled = await holder.run(podman, "pull", "--quiet", reference)
-                    if says_disk_is_full(pulled.errors) and await self._remove_unused(holder, wanted):
-                        pulled = await holder.run(podman, "pull", "--quiet", reference)
-            except TimeoutError:
-                return ""
-            found = await holder.run(*inspect) if pulled.code == 0 else pulled
-        if found.code != 0:
+    async def _ensure_one(self, reference: str) -> str:
+        """The ID of the image; empty if it cannot be pulled. Raises TimeoutError if others are pulled for too long."""
+        lock = self._names.setdefault(reference, asyncio.Lock())
+        try:
+            async with lock:
+                holder = await self._start()
+                if found := await self._find(holder, reference):
+                    return found
+                async with self._take_slot():
+                    return await self._pull(holder, reference)
+        finally:
+            if not lock.locked():
+                self._names.pop(reference, None)
+
+    @asynccontextmanager
+    async def _take_slot(self) -> AsyncIterator[None]:
+        """Raises TimeoutError if none is free in time."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    async def _find(self, holder: Holder, reference: str) -> str:
+        found = await holder.run(self.settings.podman, "image", "inspect", "--format", "{{.Id}}", reference)
+        return found.output.strip() if found.code == 0 else ""
+
+    async def _pull(self, holder: Holder, reference: str) -> str:
+        """On a full disk, images that no workspace uses make room for it."""
+        self._pulls += 1
+        folder = f"pull{self._pulls}"
+        self._folders.append(folder)
+        try:
+            async with asyncio.timeout(PULL_SECONDS):
+                pulled = await self._run_pull(holder, reference, folder)
+                if says_disk_is_full(pulled.errors) and await self._remove_unused(holder):
+                    pulled = await self._run_pull(holder, reference, folder)
+        except TimeoutError:
             return ""
-        if self.folder.disk.exists():
+        finally:
+            self._folders.remove(folder)
+        found = await self._find(holder, reference) if pulled.code == 0 else ""
+        if found and self.folder.disk.exists():
             (self.folder.root / PULLED).touch()
-        return found.output.strip()
+        return found
+
+    async def _run_pull(self, holder: Holder, reference: str, folder: str) -> Result:
+        others = [each for each in self._folders if each != folder]
+        await holder.run("/bin/sh", "-c", CLEAN, "clean", TEMPORARY, folder, *others)
+        pull = (self.settings.podman, "pull", "--quiet", reference)
+        return await holder.run("/usr/bin/env", f"TMPDIR={TEMPORARY}/{folder}", *pull)
 
     async def collect(self) -> None:
         """Removes the images that no workspace uses."""
-        if not self.store():
-            return
-        async with self._lock:
-            await self._remove_unused(await self._start(), ())
+        if self.store():
+            await self._remove_unused(await self._start())
 
     async def close(self) -> None:
         """Ends the holder in which images are pulled. Workspaces have the images mounted on their own, and the next pull
         starts another one."""
         try:
-            async with asyncio.timeout(END_SECONDS), self._lock:
+            async with asyncio.timeout(END_SECONDS), self._starting:
                 await end_holder(self.folder)
         except (EngineError, TimeoutError) as error:
             log.warning("the holder of pulled images does not end", error=str(error) or "timed out")
 
-    async def _remove_unused(self, holder: Holder, wanted: Iterable[str]) -> bool:
+    async def _remove_unused(self, holder: Holder) -> bool:
         """Whether there were any."""
-        used = set(wanted)
+        used = set(self._found)
         for folder in list_folders(self.settings.state_folder):
             used |= set((read_json(folder.images) or {}).values())
         listed = await holder.run(self.settings.podman, "images", "--all", "--format", "json", "--no-trunc")
@@ -136,8 +205,10 @@ class PulledImages:
         return bool(unused)
 
     async def _start(self) -> Holder:
-        if (holder := find_holder(self.folder.holder)) is not None:
-            return holder
+        async with self._starting:
+            return find_holder(self.folder.holder) or await self._start_holder()
+
+    async def _start_holder(self) -> Holder:
         settings, folder, grant = self.settings, self.folder, self._grant()
         folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(folder.identity, {"number": self.number})
@@ -180,7 +251,9 @@ class PulledImages:
 
 def is_pulled_here(reference: str) -> bool:
     """Names of registries, and no images that are built on this machine."""
-    return REFERENCE.fullmatch(reference) is not None and not reference.startswith("localhost/")
+    if len(reference) > MAX_REFERENCE or REFERENCE.fullmatch(reference) is None:
+        return False
+    return not reference.startswith("localhost/") and reference.partition(":")[0] not in TRANSPORTS
 
 
 def _list_ids(output: str) -> list[str]:
