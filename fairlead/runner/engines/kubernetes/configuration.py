@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.core.body_errors import Malformed
-from fairlead.core.json import decode, encode
+from fairlead.core.json import encode
+from fairlead.core.jsonc import parse_jsonc
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec, is_variable_name
 from fairlead.runner.engines.kubernetes.options import Options
 from fairlead.runner.engines.kubernetes.policy import SECCOMP_UNCONFINED, SHM_SIZE, find_violations, parse_mount
@@ -23,9 +24,6 @@ CREATION_COMMANDS = ("onCreateCommand", "updateContentCommand", "postCreateComma
 """They run in every new Pod, before `postStartCommand`."""
 COMMANDS = (*CREATION_COMMANDS, "postStartCommand")
 
-_STRING = r'"(?:[^"\\]|\\.)*+"'
-_COMMENTS = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
-_TRAILING_COMMAS = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{([A-Za-z]+)(?::([^}]*))?\}")
 _CONTAINER_VARIABLE = re.compile(r"\$\{containerEnv:([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -72,7 +70,7 @@ def list_places(spec: WorkspaceSpec) -> tuple[str, ...]:
 
 def read_dev_container(content: bytes | None, spec: WorkspaceSpec, options: Options, work_folder: str) -> DevContainer:
     """`content` is None if the source has no devcontainer.json. Raises EngineError."""
-    parsed = _default_configuration(spec, options) if content is None else parse_jsonc(content)
+    parsed = _default_configuration(spec, options) if content is None else parse_configuration(content)
     folder = _find_session_folder(parsed, spec, work_folder)
     variables = {
         "localWorkspaceFolder": work_folder,
@@ -91,18 +89,13 @@ def read_dev_container(content: bytes | None, spec: WorkspaceSpec, options: Opti
     return _build(configuration, folder)
 
 
-def parse_jsonc(content: bytes) -> dict[str, Any]:
-    """JSON with comments and trailing commas."""
+def parse_configuration(content: bytes) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise _invalid("the devcontainer.json is larger than 1 MiB")
     try:
-        text = content.decode("utf-8-sig")
-        without_comments = _COMMENTS.sub(lambda match: match[1] or " ", text)
-        value = decode(_TRAILING_COMMAS.sub(lambda match: match[1] or "", without_comments).encode())
+        value = parse_jsonc(content.decode("utf-8-sig"))
     except (UnicodeDecodeError, Malformed) as error:
         raise _invalid(f"the devcontainer.json is not valid: {error}") from None
-    if not isinstance(value, dict):
-        raise _invalid("the devcontainer.json is not an object")
     if b"\\u0000" in encode(value):
         raise _invalid("the devcontainer.json contains a NUL character")
     return value

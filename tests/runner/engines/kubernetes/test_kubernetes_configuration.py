@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, Limits, Reason
-from fairlead.runner.engines.kubernetes.configuration import parse_jsonc, quote_expression, read_dev_container
+from fairlead.runner.engines.kubernetes.configuration import parse_configuration, quote_expression, read_dev_container
 from fairlead.runner.engines.kubernetes.manifests import (
     Plan,
     build_network_policy,
@@ -44,13 +44,13 @@ def plan(configuration: dict[str, Any], *permissions: str, **options: str) -> tu
 
 def test_comments_and_trailing_commas_are_read() -> None:
     text = b'\xef\xbb\xbf// a\n{ /* b */ "image": "x//y", "list": [1, 2, /* c */ ], "s": ",]",\n}'
-    assert parse_jsonc(text) == {"image": "x//y", "list": [1, 2], "s": ",]"}
+    assert parse_configuration(text) == {"image": "x//y", "list": [1, 2], "s": ",]"}
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"a": "\\u0000"}', b"[" * 5000, b"\xff", b" " * (1 << 21)])
 def test_other_files_are_refused(text: bytes) -> None:
     with pytest.raises(EngineError) as error:
-        parse_jsonc(text)
+        parse_configuration(text)
     assert error.value.reason == Reason.CONFIGURATION_INVALID
 
 
