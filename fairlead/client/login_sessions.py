@@ -15,20 +15,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from fairlead.client.client import Client
 from fairlead.client.errors import ClientError, Unreachable
 from fairlead.core.exec_credential import is_fresh, read_session, refresh_time, session_file, sessions_folder
 from fairlead.core.files import FileProblem, ensure_private_folder, write_file
-
-if TYPE_CHECKING:
-    from fairlead.client.contexts import Login
 
 TOKEN_PATH, REVOKE_PATH, DEVICE_PATH = "/auth/token", "/auth/revoke", "/auth/device"
 CLIENT_ID = "fairlead-cli"
 LOCK_SECONDS = 60.0
 REFRESH_SECONDS = 20.0
 """How long to wait for the lock, and for the server."""
+
+
+class Login(Protocol):
+    """What is needed of a stored login (`contexts.py`, which uses this module)."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def session(self) -> str: ...
+
+    def create_client(self, key: str | None = None) -> Client: ...
 
 
 class LoginEnded(ClientError):

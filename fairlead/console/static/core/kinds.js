@@ -95,6 +95,9 @@ export class Server {
 export const management = new Server(API);
 export const managed = (plural) => management.find(plural, GROUP);
 
+// The path of an object's page.
+export const pathOf = (kind, object) => [kind.segment, kind.namespaced && object.metadata.namespace, object.metadata.name].filter(Boolean).map(encodeURIComponent).join("/");
+
 // Objects of a kind. `create` and `patch` take {dryRun: true}.
 export const getObject = (kind, namespace, name, options) => request(kind.path(namespace, name), options);
 export const listObjects = (kind, { namespace, signal, ...parameters } = {}) => request(kind.path(namespace) + query(parameters), { signal });

@@ -12,14 +12,13 @@ import { button, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { findKind, findName } from "../widgets/names.js";
 import { T } from "../texts/audit.js";
+import { actor, describeObject, didWhat, outcome } from "./audit/description.js";
 
 const PAGE = 100;
 const MAX_ROWS = 2000;
 const READS = ["verb!=get", "verb!=list", "verb!=watch"];
 // What the console and the frame of every client ask all the time.
 const QUIET = ["objectRef.resource!=selves", "objectRef.resource!=selfsubjectaccessreviewbatches", "objectRef.resource!=selfsubjectaccessreviews", "objectRef.resource!=leases"];
-export const REFUSED_BY = "service.sh/refused-by";
-const DRY_RUN = "service.sh/dry-run";  // stored nothing, whatever the verb says
 const NAMED = { user: "users", project: "projects" };
 const WHAT = { changes: [...READS, ...QUIET, "dryRun!=All"], denied: ["refusedBy!="], failed: QUIET, all: [] };
 
@@ -28,28 +27,6 @@ export async function show(page, { rest }) {
   page.setTitle(T.title);
   const answer = await review({ verb: "list", kind: managed("auditevents") });
   new AuditPage(page).build(answer.filtered);
-}
-
-export function describeObject({ objectRef, requestURI = "" }) {
-  if (!objectRef?.resource) return requestURI.split("?")[0];
-  return [objectRef.resource, objectRef.name, objectRef.subresource].filter(Boolean).join("/");
-}
-
-// A login is no object. What its request did is said in words, and the path stays a link.
-export function didWhat({ verb, objectRef, requestURI = "", annotations = {} }) {
-  const words = (!objectRef?.resource && T.requests[requestURI.split("?")[0]]) || (T.verbs[verb] ?? verb);
-  return annotations[DRY_RUN] ? T.dryRun(words) : words;
-}
-
-export const actor = ({ user = {}, impersonatedUser }) => (impersonatedUser ? `${user.username} (${impersonatedUser.username})` : user.username ?? "");
-
-// Admission and quotas refuse requests that authorization allows. Events of earlier versions have only the decision.
-export const isDenied = (annotations) => Boolean(annotations[REFUSED_BY]) || annotations["authorization.k8s.io/decision"] === "forbid";
-
-export function outcome({ responseStatus = {}, annotations = {} }) {
-  const code = responseStatus.code ?? "";
-  if (isDenied(annotations)) return [`${code} ${T.denied}`, "denied"];
-  return code >= 400 ? [`${code} ${responseStatus.reason ?? T.failed}`, "failed"] : [String(code), ""];
 }
 
 class AuditPage {

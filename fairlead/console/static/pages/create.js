@@ -4,6 +4,7 @@
 import { query, request } from "../core/api.js";
 import { FIELD_MANAGER } from "../core/base.js";
 import { h, replace } from "../core/dom.js";
+import { pathOf } from "../core/kinds.js";
 import { guardDraft, href, navigate } from "../core/router.js";
 import { announce, toast } from "../shell/dialogs.js";
 import { button, codeBlock, linkButton, tabsOf } from "../widgets/common.js";
@@ -16,10 +17,9 @@ import { emit, parse } from "../widgets/form/yaml.js";
 import { locateErrors, YamlEditor } from "../widgets/yaml.js";
 import { T } from "../texts/form.js";
 import { CREATE_VIEWS } from "./create-views.js";
-import { pathOf } from "./routes.js";
 
-export async function show(page, { kind, namespace, isGeneric = false }) {
-  if (CREATE_VIEWS[kind.segment] && !isGeneric && page.query.get("form") !== "all") return (await CREATE_VIEWS[kind.segment]()).show(page, { kind, namespace });
+export async function show(page, { kind, namespace }) {
+  if (CREATE_VIEWS[kind.segment] && page.query.get("form") !== "all") return (await CREATE_VIEWS[kind.segment]()).show(page, { kind, namespace });
   page.setTitle(T.create(kind.title), [[kind.pluralTitle, kind.segment]]);
   const schema = await loadSchema(kind);
   new CreatePage(page, kind, schema, prefill(page.query, kind, schema, namespace));

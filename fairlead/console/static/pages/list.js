@@ -4,7 +4,7 @@
 import { guard, review } from "../core/access.js";
 import { pause } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
-import { listObjects, managed } from "../core/kinds.js";
+import { listObjects, managed, pathOf as managementPath } from "../core/kinds.js";
 import { preferences } from "../core/preferences.js";
 import { href, navigate, setQuery } from "../core/router.js";
 import { watchList } from "../core/watch.js";
@@ -20,7 +20,6 @@ import { rank, stateDot } from "../widgets/state.js";
 import { VirtualTable } from "../widgets/table.js";
 import { T } from "../texts/list.js";
 import { listViews } from "./list-views.js";
-import { pathOf as managementPath } from "./routes.js";
 
 const SKELETON_AFTER = 150;
 const ABOVE_WITHIN = 1;  // seconds

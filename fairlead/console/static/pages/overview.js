@@ -3,7 +3,7 @@
 import { can } from "../core/access.js";
 import { request, session } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
-import { managed } from "../core/kinds.js";
+import { managed, pathOf } from "../core/kinds.js";
 import { href, link } from "../core/router.js";
 import { READY } from "../core/status.js";
 import { timeElement } from "../core/time.js";
@@ -14,7 +14,6 @@ import { T } from "../texts/overview.js";
 import { attentionList } from "./overview/attention.js";
 import { clusterTiles } from "./overview/fleet.js";
 import { stateOfRow, tableStates } from "./overview/table-states.js";
-import { pathOf } from "./routes.js";
 
 const KINDS = ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances", "appinstances", "runners"];
 const OWNED = ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances"];

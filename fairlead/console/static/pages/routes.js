@@ -1,6 +1,7 @@
 // Which module shows the page of a URL. Pages of kinds are generic: /SEGMENT, /SEGMENT/~new, /SEGMENT/[NAMESPACE/]NAME.
 
 import { management } from "../core/kinds.js";
+import { matchKindOf } from "./kind-pages.js";
 
 // Hand-made pages by the first segments of their path. The rest of the path is passed as `rest`.
 const PAGES = [
@@ -32,16 +33,3 @@ function matchKind([segment, ...rest]) {
   const kind = management.findSegment(segment);
   return kind && matchKindOf(kind, rest, segment);
 }
-
-// The page of a kind; also for kinds of a cluster behind a gateway.
-export function matchKindOf(kind, rest, section) {
-  if (!rest.length) return { load: () => import("./list.js"), section, parameters: { kind } };
-  if (rest.at(-1) === "~new") return { load: () => import("./create.js"), section, parameters: { kind, namespace: rest.length > 1 ? rest[0] : "" } };
-  if (rest.length > (kind.namespaced ? 2 : 1)) return null;
-  if (kind.namespaced && rest.length === 1) return { load: () => import("./list.js"), section, parameters: { kind, namespace: rest[0] } };
-  const [name, namespace = ""] = [...rest].reverse();
-  return { load: () => import("./object.js"), section, parameters: { kind, namespace, name } };
-}
-
-// The path of an object's page.
-export const pathOf = (kind, object) => [kind.segment, kind.namespaced && object.metadata.namespace, object.metadata.name].filter(Boolean).map(encodeURIComponent).join("/");

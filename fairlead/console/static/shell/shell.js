@@ -33,7 +33,7 @@ export async function startShell() {
     return;
   }
   buildFrame();
-  installShortcuts();
+  installShortcuts(openPalette);
   startRouter(showPage);
   const problem = signOnProblem();  // of a user who was signed in already
   if (problem) { toast(problem); setQuery(NO_PROBLEM); }

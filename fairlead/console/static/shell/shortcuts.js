@@ -12,12 +12,12 @@ let since = 0;
 
 const isTyping = (target) => target.closest?.("input, textarea, select, [contenteditable], .terminal");
 
-export function installShortcuts() {
+export function installShortcuts(openPalette) {
   const pages = new Map(listEntries().flatMap((section) => section.entries).filter((entry) => entry.keys).map((entry) => [entry.keys, entry.path]));
-  document.addEventListener("keydown", async (event) => {
+  document.addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "k" && !event.target.closest?.(".terminal")) {
       event.preventDefault();
-      (await import("./palette.js")).showPalette();
+      openPalette();
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isTyping(event.target) || document.querySelector("dialog[open]")) return;

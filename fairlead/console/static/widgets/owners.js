@@ -2,8 +2,8 @@
 
 import { request, query } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
+import { pathOf } from "../core/kinds.js";
 import { link } from "../core/router.js";
-import { pathOf } from "../pages/routes.js";
 import { T } from "../texts/object.js";
 import { button } from "./common.js";
 

@@ -3,13 +3,12 @@
 import { can } from "../../core/access.js";
 import { session } from "../../core/api.js";
 import { h } from "../../core/dom.js";
-import { getObject, listObjects, managed, management } from "../../core/kinds.js";
+import { getObject, listObjects, managed, management, pathOf } from "../../core/kinds.js";
 import { href, link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { card, copyable, definition, linkButton } from "../../widgets/common.js";
 import { T } from "../../texts/audit.js";
-import { REFUSED_BY, actor, describeObject, didWhat, isDenied, outcome } from "../audit.js";
-import { pathOf } from "../routes.js";
+import { REFUSED_BY, actor, describeObject, didWhat, isDenied, outcome } from "./description.js";
 
 const DECISION = "authorization.k8s.io/decision", REASON = "authorization.k8s.io/reason";
 

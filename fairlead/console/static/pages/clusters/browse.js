@@ -2,12 +2,12 @@
 
 import { session } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
-import { listObjects, management } from "../../core/kinds.js";
+import { listObjects, management, pathOf } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
 import { button, card, empty } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/clusters.js";
-import { matchKindOf, pathOf } from "../routes.js";
+import { matchKindOf } from "../kind-pages.js";
 import { openRemote } from "./remote.js";
 
 const GROUPS = {

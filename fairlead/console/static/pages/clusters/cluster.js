@@ -2,7 +2,7 @@
 
 import { GROUP, ROOT } from "../../core/base.js";
 import { h, replace } from "../../core/dom.js";
-import { managed } from "../../core/kinds.js";
+import { managed, pathOf } from "../../core/kinds.js";
 import { href, link, navigate } from "../../core/router.js";
 import { condition, stateOf } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
@@ -12,7 +12,6 @@ import { errorBlock } from "../../widgets/errors.js";
 import { stateBadge } from "../../widgets/state.js";
 import { T } from "../../texts/clusters.js";
 import { whoCan } from "../access/who.js";
-import { pathOf } from "../routes.js";
 import { latencyLine, probeList } from "./health.js";
 
 const MAX_SHOWN = 20;

@@ -3,7 +3,7 @@
 
 import { review } from "../../core/access.js";
 import { h, replace } from "../../core/dom.js";
-import { createObject, listObjects, managed } from "../../core/kinds.js";
+import { createObject, listObjects, managed, pathOf } from "../../core/kinds.js";
 import { guardDraft, href, navigate } from "../../core/router.js";
 import { announce } from "../../shell/dialogs.js";
 import { namespaceOf } from "../../shell/sign-in.js";
@@ -11,14 +11,11 @@ import { button, empty, field, linkButton, skeleton } from "../../widgets/common
 import { errorBlock } from "../../widgets/errors.js";
 import { parameterForm, parametersOf } from "../../widgets/form/parameters.js";
 import { T } from "../../texts/instances.js";
-import { show as showGeneric } from "../create.js";
-import { pathOf } from "../routes.js";
-import { PARTS } from "./parts.js";
+import { options, PARTS } from "./parts.js";
 
 const MAX_PROJECTS = 200;
 
-export async function show(page, { kind, namespace }) {
-  if (page.query.get("form") === "all") return showGeneric(page, { kind, namespace, isGeneric: true });
+export async function show(page, { kind }) {
   page.setTitle(T.title(kind.title), [[kind.pluralTitle, kind.segment]]);
   const projects = await projectsFor(kind);
   if (!projects.length) return page.main.append(empty(T.noProjects));
@@ -30,8 +27,6 @@ async function projectsFor(kind) {
   const answers = await Promise.all(items.map((project) => review({ verb: "create", kind, namespace: namespaceOf(project.metadata.name) })));
   return items.filter(({ metadata }, index) => answers[index].allowed && !metadata.deletionTimestamp);
 }
-
-export const options = (entries, selected) => entries.map(([value, label]) => h("option", { value, selected: value === selected }, label));
 
 // The options of a required choice. Nothing is chosen for the user unless there is only one.
 const choices = (entries, selected, placeholder) => options(entries.length === 1 || entries.some(([value]) => value === selected) ? entries : [["", placeholder], ...entries], selected);

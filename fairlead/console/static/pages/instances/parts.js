@@ -6,10 +6,10 @@ import { h } from "../../core/dom.js";
 import { listObjects, managed } from "../../core/kinds.js";
 import { field } from "../../widgets/common.js";
 import { T } from "../../texts/instances.js";
-import { options } from "./create.js";
 
 const MAX_APPS = 500;
 
+export const options = (entries, selected) => entries.map(([value, label]) => h("option", { value, selected: value === selected }, label));
 const projectPart = (project, part, signal) => request(managed("projects").path("", project, part), { signal });
 const titled = (objects = []) => objects.map(({ metadata, spec }) => [metadata.name, spec?.displayName || metadata.name]);
 

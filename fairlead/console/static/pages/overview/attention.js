@@ -2,14 +2,13 @@
 
 import { can } from "../../core/access.js";
 import { h, replace } from "../../core/dom.js";
-import { getObject, managed } from "../../core/kinds.js";
+import { getObject, managed, pathOf } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { ATTENTION, FAILED, stateOf, WORKING } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
 import { watchList } from "../../core/watch.js";
 import { stateBadge } from "../../widgets/state.js";
 import { T } from "../../texts/overview.js";
-import { pathOf } from "../routes.js";
 import { stateOfRow } from "./table-states.js";
 
 const MAX_ITEMS = 20;

@@ -1,7 +1,7 @@
 // Spaces and virtual clusters: where they run, how to use them, their template and its parameters, sleep, and moving.
 
 import { h, replace } from "../../core/dom.js";
-import { patchObject } from "../../core/kinds.js";
+import { patchObject, pathOf } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
 import { condition } from "../../core/status.js";
 import { toast } from "../../shell/dialogs.js";
@@ -9,7 +9,6 @@ import { projectOf } from "../../shell/sign-in.js";
 import { button, card, codeBlock, definition } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/projects.js";
-import { pathOf } from "../routes.js";
 
 const TEMPLATES = { spaceinstances: "spacetemplates", virtualclusterinstances: "virtualclustertemplates" };
 const FLAGS = { spaceinstances: "--space", virtualclusterinstances: "--virtual-cluster" };

@@ -3,7 +3,7 @@
 import { can } from "../../core/access.js";
 import { request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
-import { patchObject } from "../../core/kinds.js";
+import { patchObject, pathOf } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { condition } from "../../core/status.js";
 import { duration, timeElement } from "../../core/time.js";
@@ -11,7 +11,6 @@ import { confirmDialog } from "../../shell/dialogs.js";
 import { projectOf } from "../../shell/sign-in.js";
 import { card, codeBlock, copyable, definition } from "../../widgets/common.js";
 import { T } from "../../texts/workspaces.js";
-import { pathOf } from "../routes.js";
 import { progress } from "./progress.js";
 import { showLog, showPorts, showTerminal } from "./tabs.js";
 
