@@ -122,7 +122,7 @@ async def run(
         await check_pepper(settings, store, auth.pepper)
         admission = AdmissionChain()
         quota = build_storage_quota(settings, auth, view, usage)
-        registry = Registry(catalog, store, view, admission, clock, quota)
+        registry = Registry(catalog=catalog, store=store, view=view, admit=admission, clock=clock, quota=quota)
         election = build_leader_election(settings, worker, store, registry, admission)
         port = worker.port if worker is not None else free_port(settings.listen, settings.port)
         opened = OpenedServices(stores=stores, coordinator=coordinator, audit=audit, hub=hub)

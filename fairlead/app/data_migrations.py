@@ -34,7 +34,8 @@ RECONCILED_PLURALS = frozenset(
         *("spaceinstances", "virtualclusterinstances"),
     }
 )
-SYSTEM_NAMESPACE, PASSWORD_SUFFIX = "service-system", "-password"
+SYSTEM_NAMESPACE = "service-system"
+PASSWORD_SUFFIX = "-password"
 
 
 def rename_reasons(key: Key, value: bytes) -> bytes | None:

@@ -30,7 +30,8 @@ from fairlead.registry.write_options import server_write_options
 
 DEFAULT_TEMPLATES_ANNOTATION = "service.sh/default-templates"
 """Annotation of the system namespace that records whether the default templates were created."""
-PENDING, CREATED = "pending", "created"
+PENDING = "pending"
+CREATED = "created"
 NAME = "default"
 
 
@@ -58,50 +59,35 @@ def _record_created(namespace: Object) -> Object:
 
 def _default_templates(api_group: str) -> Iterator[tuple[Kind, Object]]:
     # Not trusted: the settings for spaces without an administrator's template apply, such as the pod security level.
-    yield (
-        SPACE_TEMPLATE,
-        _build_template(
-            api_group, SPACE_TEMPLATE, FALSE, "Empty space", "A namespace without any further objects.", {}
-        ),
-    )
+    space = {
+        "displayName": "Empty space",
+        "description": "A namespace without any further objects.",
+        "template": {},
+    }
+    yield SPACE_TEMPLATE, _build_template(api_group, SPACE_TEMPLATE, FALSE, space)
     # Trusted, so that a chart that an administrator adds is deployed as in other templates of administrators.
-    yield (
-        VIRTUAL_CLUSTER_TEMPLATE,
-        _build_template(
-            api_group,
-            VIRTUAL_CLUSTER_TEMPLATE,
-            TRUE,
-            "Existing virtual cluster",
+    virtual_cluster = {
+        "displayName": "Existing virtual cluster",
+        "description": (
             "A virtual cluster that already runs: spec.config names the Secret with its kubeconfig. To deploy virtual "
-            "clusters, set the chart in helmRelease.chart of this template.",
-            {},
+            "clusters, set the chart in helmRelease.chart of this template."
         ),
-    )
+        "template": {},
+    }
+    yield VIRTUAL_CLUSTER_TEMPLATE, _build_template(api_group, VIRTUAL_CLUSTER_TEMPLATE, TRUE, virtual_cluster)
     # Trusted, so that permissions that an administrator adds count as in other templates of administrators.
-    yield (
-        WORKSPACE_TEMPLATE,
-        _build_template(
-            api_group,
-            WORKSPACE_TEMPLATE,
-            TRUE,
-            "Workspace in a container",
-            "A workspace in a container on its runner.",
-            {"provider": {"name": "devcontainer"}},
-        ),
-    )
+    workspace = {
+        "displayName": "Workspace in a container",
+        "description": "A workspace in a container on its runner.",
+        "template": {"provider": {"name": "devcontainer"}},
+    }
+    yield WORKSPACE_TEMPLATE, _build_template(api_group, WORKSPACE_TEMPLATE, TRUE, workspace)
 
 
-def _build_template(
-    api_group: str, kind: Kind, trusted: str, display_name: str, description: str, template: Object
-) -> Object:
+def _build_template(api_group: str, kind: Kind, trusted: str, spec: Object) -> Object:
     return {
         "apiVersion": f"{api_group}/v1",
         "kind": kind.name,
         "metadata": {"name": NAME, "annotations": {TRUST_ANNOTATION: trusted}},
-        "spec": {
-            "displayName": display_name,
-            "description": description,
-            "access": [{"users": ["*"], "verbs": ["get"]}],
-            "template": template,
-        },
+        "spec": {**spec, "access": [{"users": ["*"], "verbs": ["get"]}]},
     }

@@ -1,9 +1,7 @@
 """The agents of clusters: their keys, their configuration, and the audit events that they report."""
 
-from fairlead.authn.component_keys import ComponentKeys
-from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.signing_keys import SigningKeyStore
-from fairlead.authz.scope import is_superset
+from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
@@ -16,8 +14,7 @@ def build_agents_feature(services: Services) -> Feature:
     auth = services.auth
     registry = services.registry
     group = services.api_group
-    rotation = KeyRotator(registry, group, auth.pepper, is_superset)
-    keys = ComponentKeys(registry, group, AGENT, SYSTEM_NAMESPACE, auth.pepper, rotation)
+    keys = build_component_keys(services, registry, AGENT)
     installation = AgentBootstrapInfo(
         url=services.base_url,
         instance_id=services.installation_id,

@@ -12,12 +12,12 @@ def build_cli_logins_feature(services: Services) -> Feature:
     registry = services.registry
     group = services.api_group
     logins = CliLogins(
-        registry,
-        services.logins,
-        auth.pepper,
-        Lifetimes(auth.dynamic_config.login_key_ttl, services.settings.cli_key_ttl),
-        auth.access_keys.user_of_key,
-        group,
+        registry=registry,
+        sessions=services.logins,
+        pepper=auth.pepper,
+        lifetimes=Lifetimes(auth.dynamic_config.login_key_ttl, services.settings.cli_key_ttl),
+        user_of_key=auth.access_keys.user_of_key,
+        api_group=group,
     )
     browser = CliLoginHandlers(logins, auth.access_keys)
     requests = DeviceRequests(services.store, registry.view, group, logins.values, registry.clock)

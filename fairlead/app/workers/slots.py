@@ -11,7 +11,8 @@ from fairlead.app.workers.child_process import ChildProcess
 
 STABLE_SECONDS = 10.0
 """A process that ran for so long was not in a crash loop."""
-FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.25, 10.0
+FIRST_DELAY_SECONDS = 0.25
+MAX_DELAY_SECONDS = 10.0
 STUCK_CHECKS = 30
 """Consecutive checks, a second apart, without a heartbeat after which the event loop counts as stuck. Counted and not
 timed, so that a machine that was suspended does not matter. An overloaded loop is late by far less."""
@@ -39,11 +40,15 @@ class Slot:
     _missed_heartbeats: int = 0
 
     def occupy(self, child: ChildProcess, now: float) -> None:
-        self.child, self.is_ready, self.start_error = child, False, ""
-        self._started_at, self._missed_heartbeats = now, 0
+        self.child = child
+        self.is_ready = False
+        self.start_error = ""
+        self._started_at = now
+        self._missed_heartbeats = 0
 
     def set_ready(self, now: float) -> None:
-        self.is_ready, self._start_seconds = True, now - self._started_at
+        self.is_ready = True
+        self._start_seconds = now - self._started_at
 
     def release(self, now: float) -> float:
         """Records that the process has ended. Returns the delay after which the next one is started."""
@@ -57,7 +62,9 @@ class Slot:
 
     def clear(self, start_at: float) -> None:
         """Empties the slot until another process is started."""
-        self.child, self.is_ready, self.start_at = None, False, start_at
+        self.child = None
+        self.is_ready = False
+        self.start_at = start_at
 
     def close_listener(self) -> None:
         """Leaves no new connections to the worker, which stops."""
