@@ -17,7 +17,7 @@ runner_hub.py        the connections of runners
 admin_access.py      the key of the first administrator
 start_checks.py      what is checked before the start
 drain.py             the time between the request to stop and the stop
-default_objects.py   the objects that every installation has; default_templates.py has some of them
+default_objects.py   the objects that every installation has
 garbage_collection.py  tuning of Python's garbage collector
 workers/             several processes that serve one port
 worker_limits.py     the limits of one process among several
@@ -122,7 +122,7 @@ async def run(
         await check_pepper(settings, store, auth.pepper)
         admission = AdmissionChain()
         quota = build_storage_quota(settings, auth, view, usage)
-        registry = Registry(catalog, store, view, admission, clock, quota)
+        registry = Registry(catalog=catalog, store=store, view=view, admit=admission, clock=clock, quota=quota)
         election = build_leader_election(settings, worker, store, registry, admission)
         port = worker.port if worker is not None else free_port(settings.listen, settings.port)
         opened = OpenedServices(stores=stores, coordinator=coordinator, audit=audit, hub=hub)

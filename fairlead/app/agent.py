@@ -50,7 +50,9 @@ from fairlead.upstream.local_cluster import LocalCluster, kubeconfig_source
 BODY_LIMIT = 3 * 1024 * 1024
 SHUTDOWN_GRACE_SECONDS = 10.0
 CONFIG_CACHE_FILE = "agent-config.json"
-AUDIT_FILE_BYTES, AUDIT_BACKUPS, AUDIT_MAX_DAYS = 100 * 1024 * 1024, 10, 30
+AUDIT_FILE_BYTES = 100 * 1024 * 1024
+AUDIT_BACKUPS = 10
+AUDIT_MAX_DAYS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +195,14 @@ async def _run_background(*work: Callable[[], Coroutine[Any, Any, None]]) -> Asy
 @asynccontextmanager
 async def _serve(settings: AgentSettings, handle: Handler, certificates: Certificates) -> AsyncIterator[int]:
     port = free_port(settings.listen, settings.port)
-    files, folder = (certificates.cert_file, certificates.key_file), settings.state_folder
-    options = BindOptions(settings.listen, port, *files, SHUTDOWN_GRACE_SECONDS, folder)
+    options = BindOptions(
+        address=settings.listen,
+        port=port,
+        cert_file=certificates.cert_file,
+        key_file=certificates.key_file,
+        grace_seconds=SHUTDOWN_GRACE_SECONDS,
+        folder=settings.state_folder,
+    )
     async with run_http_server(AsgiApp(handle, BODY_LIMIT), options) as bound_port:
         yield bound_port
 

@@ -72,7 +72,8 @@ def _open_logs(settings: Settings, clock: Clock, workers: int) -> tuple[AuditLog
         compress=settings.audit_compress == ON,
         min_days=settings.audit_min_days,
     )
-    size, path = settings.audit_size * MEBIBYTE, settings.audit_destination
+    size = settings.audit_size * MEBIBYTE
+    path = settings.audit_destination
     if path == STANDARD_OUTPUT or _is_device(Path(path)):
         output_lock = settings.data / OUTPUT_LOCK_FILE if workers > 1 else None
         writer = build_audit_writer(open_sink(path, new_backups, size, clock, output_lock), workers)
@@ -81,12 +82,13 @@ def _open_logs(settings: Settings, clock: Clock, workers: int) -> tuple[AuditLog
         {name: new_backups(file) for name, file in _log_paths(Path(path))}, settings.audit_disk * MEBIBYTE
     )
     sinks = {name: RotatingFile(backups, size, clock, disk.clean_up) for name, backups in disk.logs.items()}
-    users, unauthenticated, agents = (sinks[name] for name in (USERS, UNAUTHENTICATED, AGENTS))
-    side_writers = (
-        build_audit_writer(unauthenticated, workers, MAX_SIDE_LOG_QUEUE_BYTES),
-        build_audit_writer(agents, workers, MAX_SIDE_LOG_QUEUE_BYTES),
+    logs = AuditLogs(
+        authenticated=build_audit_writer(sinks[USERS], workers),
+        unauthenticated=build_audit_writer(sinks[UNAUTHENTICATED], workers, MAX_SIDE_LOG_QUEUE_BYTES),
+        agents=build_audit_writer(sinks[AGENTS], workers, MAX_SIDE_LOG_QUEUE_BYTES),
+        quotas=allowances,
     )
-    return AuditLogs(build_audit_writer(users, workers), *side_writers, allowances), disk
+    return logs, disk
 
 
 def _is_device(path: Path) -> bool:

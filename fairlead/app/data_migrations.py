@@ -34,7 +34,8 @@ RECONCILED_PLURALS = frozenset(
         *("spaceinstances", "virtualclusterinstances"),
     }
 )
-SYSTEM_NAMESPACE, PASSWORD_SUFFIX = "service-system", "-password"
+SYSTEM_NAMESPACE = "service-system"
+PASSWORD_SUFFIX = "-password"
 FORMER_REASONS: Mapping[str, str] = {
     "AccessTaken": "AccessConflict",
     "BadChart": "InvalidChart",

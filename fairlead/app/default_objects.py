@@ -1,13 +1,41 @@
-"""The objects that every installation has. What is missing is created at each start."""
+"""The objects that every installation has. Those that are missing are created at each start, but for templates.
+
+There is one default template for each kind of instance, all called `default`. Members of a project with the role `user`
+create instances from templates only, so without a template they could create nothing. All users may read these three,
+because the templates of a project without `allowedTemplates` are those that the requester may get.
+
+They are created once, at the first start. An annotation of the system namespace records that they are still to be
+created, so a start that is interrupted is completed by the next one. After that, they belong to the administrators:
+the server neither changes them nor creates them again. Installations that are older than this have no such annotation.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
 
 from fairlead.admission.allow_lists import UNLISTED_CLUSTERS_ANNOTATION, USE_VERB_REQUIRED
-from fairlead.app.default_templates import DEFAULT_TEMPLATES_ANNOTATION, PENDING, ensure_default_templates
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.core.errors import AlreadyExists
+from fairlead.core.objects import Object, metadata
 from fairlead.features.dynamic_config import ensure_config
 from fairlead.kinds.core.namespace import BUILTIN_NAMESPACES, SYSTEM_NAMESPACE
+from fairlead.kinds.instances.templates import (
+    FALSE,
+    SPACE_TEMPLATE,
+    TRUE,
+    TRUST_ANNOTATION,
+    VIRTUAL_CLUSTER_TEMPLATE,
+    WORKSPACE_TEMPLATE,
+)
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
+
+DEFAULT_TEMPLATES_ANNOTATION = "service.sh/default-templates"
+"""Annotation of the system namespace that records whether the default templates were created."""
+PENDING = "pending"
+CREATED = "created"
+NAME = "default"
 
 
 async def ensure_default_objects(registry: Registry, api_group: str, *, update_roles: bool) -> None:
@@ -27,3 +55,61 @@ async def _ensure_namespaces(registry: Registry) -> None:
             await namespaces.create(body, "", server_write_options())
         except AlreadyExists:
             continue
+
+
+async def ensure_default_templates(registry: Registry, api_group: str) -> None:
+    """Creates the default templates of a new installation, once."""
+    namespaces = registry.resource("", "namespaces")
+    entry = namespaces.get_cached("", SYSTEM_NAMESPACE)
+    if entry is None or _recorded_state(decode(entry)) != PENDING:
+        return
+    for kind, template in _default_templates(api_group):
+        with suppress(AlreadyExists):  # another replica created it, or an interrupted start
+            await registry.resource(api_group, kind.plural).create(template, "", server_write_options())
+    await namespaces.modify("", SYSTEM_NAMESPACE, _record_created, server_write_options())
+
+
+def _recorded_state(namespace: Object) -> str:
+    return str((metadata(namespace).get("annotations") or {}).get(DEFAULT_TEMPLATES_ANNOTATION) or "")
+
+
+def _record_created(namespace: Object) -> Object:
+    meta = metadata(namespace)
+    annotations = {**(meta.get("annotations") or {}), DEFAULT_TEMPLATES_ANNOTATION: CREATED}
+    return {**namespace, "metadata": {**meta, "annotations": annotations}}
+
+
+def _default_templates(api_group: str) -> Iterator[tuple[Kind, Object]]:
+    # Not trusted: the settings for spaces without an administrator's template apply, such as the pod security level.
+    space = {
+        "displayName": "Empty space",
+        "description": "A namespace without any further objects.",
+        "template": {},
+    }
+    yield SPACE_TEMPLATE, _build_template(api_group, SPACE_TEMPLATE, FALSE, space)
+    # Trusted, so that a chart that an administrator adds is deployed as in other templates of administrators.
+    virtual_cluster = {
+        "displayName": "Existing virtual cluster",
+        "description": (
+            "A virtual cluster that already runs: spec.config names the Secret with its kubeconfig. To deploy virtual "
+            "clusters, set the chart in helmRelease.chart of this template."
+        ),
+        "template": {},
+    }
+    yield VIRTUAL_CLUSTER_TEMPLATE, _build_template(api_group, VIRTUAL_CLUSTER_TEMPLATE, TRUE, virtual_cluster)
+    # Trusted, so that permissions that an administrator adds count as in other templates of administrators.
+    workspace = {
+        "displayName": "Workspace in a container",
+        "description": "A workspace in a container on its runner.",
+        "template": {"provider": {"name": "devcontainer"}},
+    }
+    yield WORKSPACE_TEMPLATE, _build_template(api_group, WORKSPACE_TEMPLATE, TRUE, workspace)
+
+
+def _build_template(api_group: str, kind: Kind, trusted: str, spec: Object) -> Object:
+    return {
+        "apiVersion": f"{api_group}/v1",
+        "kind": kind.name,
+        "metadata": {"name": NAME, "annotations": {TRUST_ANNOTATION: trusted}},
+        "spec": {**spec, "access": [{"users": ["*"], "verbs": ["get"]}]},
+    }

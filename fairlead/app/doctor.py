@@ -315,7 +315,8 @@ async def count_objects(settings: Settings) -> dict[str, int]:
     counts: dict[str, int] = {}
     async with open_snapshot(settings.store_url) as snapshot:
         async for record in snapshot.records:
-            group, plural = record.key[0], record.key[1]
+            group = record.key[0]
+            plural = record.key[1]
             name = f"{plural}.{group}" if group else plural
             counts[name] = counts.get(name, 0) + 1
     return counts

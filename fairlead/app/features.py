@@ -6,25 +6,19 @@ from typing import TypeVar
 from fairlead.admission import Phase
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.features.access_keys import build_access_keys_feature
-from fairlead.features.agents import build_agents_feature
 from fairlead.features.apps import build_apps_feature
 from fairlead.features.audit import build_audit_feature
-from fairlead.features.cli_logins import build_cli_logins_feature
-from fairlead.features.clusters import build_clusters_feature, build_local_cluster_feature
+from fairlead.features.clusters import build_agents_feature, build_clusters_feature, build_local_cluster_feature
 from fairlead.features.console import build_console_feature
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.features.core_objects import build_core_objects_feature
-from fairlead.features.direct_tokens import build_direct_tokens_feature
-from fairlead.features.instances import build_instances_feature
+from fairlead.features.instances import build_instances_feature, build_migration_feature, build_templates_feature
+from fairlead.features.logins import build_cli_logins_feature, build_passwords_feature
 from fairlead.features.metrics import build_metrics_feature
-from fairlead.features.migration import build_migration_feature
-from fairlead.features.passwords import build_passwords_feature
-from fairlead.features.permissions import build_permissions_feature
+from fairlead.features.permissions import build_permissions_feature, build_users_feature
 from fairlead.features.projects import build_projects_feature
-from fairlead.features.service_accounts import build_service_accounts_feature
 from fairlead.features.single_sign_on import build_single_sign_on_feature
-from fairlead.features.templates import build_templates_feature
-from fairlead.features.users import build_users_feature
+from fairlead.features.tokens import build_direct_tokens_feature, build_service_accounts_feature
 from fairlead.features.workload_identity import build_workload_identity_feature
 from fairlead.features.workspaces import build_workspaces_feature
 from fairlead.settings import Settings

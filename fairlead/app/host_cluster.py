@@ -101,7 +101,8 @@ class HostAuthentication:
         try:
             if config_map is None:
                 raise InvalidHostConfig("there is no such ConfigMap; is this a kube-apiserver?")
-            settings, links_users = self._settings, self._settings.requestheader_link_users == ON
+            settings = self._settings
+            links_users = self._settings.requestheader_link_users == ON
             names = settings.requestheader_allowed_names
             found = parse_host_config(data if isinstance(data, dict) else {}, names, links_users)
             self._check_authorities(found.authorities)
@@ -146,7 +147,8 @@ class HostCluster:
 @asynccontextmanager
 async def open_host_cluster(settings: Settings, clock: Clock) -> AsyncIterator[HostCluster]:
     """The host, if the settings need one. Raises FileProblem if there is no credential for it."""
-    authenticates, reviews_access = settings.aggregated_api == HOST, settings.aggregated_api_authorization != OWN
+    authenticates = settings.aggregated_api == HOST
+    reviews_access = settings.aggregated_api_authorization != OWN
     if not authenticates and not reviews_access:
         yield HostCluster()
         return

@@ -36,10 +36,18 @@ def serve_https(
     served: ServedCertificate,
 ) -> AbstractAsyncContextManager[int]:
     """Serves while the context is open. `served` records the certificate that is in use."""
-    files, listener = (certificates.cert_file, certificates.key_file), worker.listener if worker is not None else None
     # One process renews the generated certificate; all of them read it again when it has changed.
     renews = not settings.tls_cert and (worker is None or worker.index == 1)
-    renew = partial(load_server_certificates, settings) if renews else None
-    count, grace = partial(served.reloads.count, MAIN_PORT), settings.shutdown_grace
-    options = BindOptions(settings.listen, port, *files, grace, settings.data, listener, renew, served.record, count)
+    options = BindOptions(
+        address=settings.listen,
+        port=port,
+        cert_file=certificates.cert_file,
+        key_file=certificates.key_file,
+        grace_seconds=settings.shutdown_grace,
+        folder=settings.data,
+        listener=worker.listener if worker is not None else None,
+        renew=partial(load_server_certificates, settings) if renews else None,
+        on_certificate=served.record,
+        count_reload=partial(served.reloads.count, MAIN_PORT),
+    )
     return run_http_server(app, options)

@@ -82,7 +82,8 @@ class TlsPorts:
     @asynccontextmanager
     async def serve(self, app: AsgiApp, certificates: Certificates, served: ServedCertificate) -> AsyncIterator[None]:
         """Serves the ports while the context is open."""
-        settings, backend = self.settings, self.backend
+        settings = self.settings
+        backend = self.backend
         if backend is None:
             yield
             return

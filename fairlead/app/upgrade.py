@@ -107,7 +107,8 @@ async def _is_lease_renewed(store: Store) -> bool:
     """Whether there is a leader. A server that has stopped in order has released the lease, and another one that runs
     takes it within its retry period."""
     timing = LeaseTiming()
-    renewed_within, taken_within = timing.lease_duration + timing.renew_interval, 2 * timing.retry_period
+    renewed_within = timing.lease_duration + timing.renew_interval
+    taken_within = 2 * timing.retry_period
     holder, revision = await _read_lease(store)
     deadline = time.monotonic() + (renewed_within if holder else taken_within)
     while time.monotonic() < deadline:
@@ -116,7 +117,8 @@ async def _is_lease_renewed(store: Store) -> bool:
         if found != revision and holder:
             return True
         if found != revision:
-            revision, deadline = found, time.monotonic() + taken_within
+            revision = found
+            deadline = time.monotonic() + taken_within
     return False
 
 

@@ -1,16 +1,19 @@
-"""Access keys: creation, limits, rotation, expiry and last use."""
+"""Access keys: creation, limits, rotation, expiry and last use. Also the keys of agents and runners."""
 
 from fairlead.admission import Phase
 from fairlead.admission.access_key_limits import KeyLimits, enforce_key_limits
 from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_component_key
 from fairlead.authn.access_keys import ACCESS_KEYS, generate_key
+from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authz.scope import is_superset
 from fairlead.controllers.access.access_keys import AccessKeyController
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.features.core_objects import COMPONENTS
+from fairlead.kinds.access.components import Component
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.registry.registry import Registry
 from fairlead.subresources.credentials import key_list_handlers, rotation_handlers
 
 
@@ -52,4 +55,18 @@ def build_access_keys_feature(services: Services) -> Feature:
         },
         controllers=build_controllers,
         tasks=(record_last_uses,),
+    )
+
+
+def build_component_keys(services: Services, registry: Registry, component: Component) -> ComponentKeys:
+    """The keys of agents or runners. The server keeps their values in Secrets, so that they can be read again."""
+    pepper = services.auth.pepper
+    group = services.api_group
+    return ComponentKeys(
+        registry=registry,
+        api_group=group,
+        component=component,
+        namespace=SYSTEM_NAMESPACE,
+        pepper=pepper,
+        rotator=KeyRotator(registry, group, pepper, is_superset),
     )

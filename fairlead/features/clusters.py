@@ -1,17 +1,22 @@
-"""Connected clusters and the gateways to them, and the cluster that the server itself runs in."""
+"""Connected clusters, the gateways to them and their agents, and the cluster that the server itself runs in."""
 
 import structlog
 
 from fairlead.admission import Phase
 from fairlead.admission.secret_refs import check_cluster_secret
+from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.gateway.routes import GatewayHandler
+from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.server.audit.agent_reports import AgentReports
+from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
 from fairlead.subresources.cluster_health import health_handlers
 from fairlead.upstream.in_cluster import in_cluster_source
 from fairlead.upstream.kubeconfig import kubeconfig_problems
@@ -60,3 +65,25 @@ def build_local_cluster_feature(services: Services) -> Feature:
         await LocalClusterConnector(leader.registry, services.api_group, name, SYSTEM_NAMESPACE, source).run()
 
     return Feature(name="local cluster", leader_tasks=(connect,))
+
+
+def build_agents_feature(services: Services) -> Feature:
+    settings = services.settings
+    auth = services.auth
+    registry = services.registry
+    group = services.api_group
+    keys = build_component_keys(services, registry, AGENT)
+    installation = AgentBootstrapInfo(
+        url=services.base_url,
+        instance_id=services.installation_id,
+        api_group=group,
+        namespace_prefix=settings.namespace_prefix,
+        identity_prefix=settings.identity_prefix,
+        ca_certificate=services.read_authority,
+    )
+    signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
+    configs = AgentConfigBuilder(registry, auth.principals, signing.jwks, installation, auth.authorizer)
+    reports = services.audit.reports if services.audit is not None else AgentReports(None, registry.clock)
+    if services.coordinator is not None:
+        reports.use_quota(services.coordinator)
+    return Feature(name="agents", handlers=agent_handlers(installation, keys, configs, reports))

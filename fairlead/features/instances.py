@@ -1,5 +1,6 @@
-"""Instances: spaces and virtual clusters in connected clusters. Some of the rules are about workspaces and app
-instances as well."""
+"""Spaces and virtual clusters, their templates, and the move of a virtual cluster to another project. Some of the rules
+are about workspaces and app instances as well.
+"""
 
 from fairlead.admission import Phase
 from fairlead.admission.instance_owners import OwnerChecks, keep_instance_owner, require_owner_consent
@@ -10,18 +11,20 @@ from fairlead.admission.instances import (
     warn_outside_of_projects,
 )
 from fairlead.admission.secret_refs import check_virtual_cluster_secret
-from fairlead.admission.templates import check_parameters
+from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.authz.name_index import owns
 from fairlead.controllers.apps.template_releases import TemplateReleases
 from fairlead.controllers.helm.deploy import ReleaseManager
 from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.prerequisites import InstanceConfig
 from fairlead.controllers.instances.spaces import SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.settings import Settings
+from fairlead.subresources.migration import migration_handlers
 from fairlead.upstream.kubeconfig import kubeconfig_problems
 
 
@@ -74,4 +77,27 @@ def build_instances_feature(services: Services) -> Feature:
             ),
         },
         controllers=build_controllers,
+    )
+
+
+def build_templates_feature(services: Services) -> Feature:
+    settings = services.settings
+    group = services.api_group
+    config = InstanceConfig(group, settings.namespace_prefix, ClusterIdentityMapper(settings.identity_prefix))
+    return Feature(
+        name="templates",
+        admission={
+            Phase.CHECK: (
+                mark_trusted_templates(group),
+                prevent_deletion_while_used(services.auth.authorize, group),
+            ),
+        },
+        controllers=lambda leader: (InstanceTemplateController(leader.registry, config),),
+    )
+
+
+def build_migration_feature(services: Services) -> Feature:
+    return Feature(
+        name="migration",
+        handlers=migration_handlers(services.api_group, services.registry, services.settings.namespace_prefix),
     )

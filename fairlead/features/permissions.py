@@ -1,14 +1,26 @@
-"""Permissions: who a requester is, what they may do, and which permissions they may give to others."""
+"""Users and teams, what they may do, and which permissions they may give to others."""
 
 from fairlead.admission import Phase
 from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants, prevent_escalation
+from fairlead.admission.users import check_users_and_teams
 from fairlead.authz.name_index import owns
+from fairlead.controllers.access.team_membership import TeamMembershipController
 from fairlead.controllers.core.role_aggregation import RoleAggregationController
 from fairlead.features.contract import Feature, Services
 from fairlead.subresources.access_reviews import ReviewSources, review_handlers
 from fairlead.subresources.resource_access import ResourceAccess
 from fairlead.subresources.resource_counts import ResourceCounter
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
+
+
+def build_users_feature(services: Services) -> Feature:
+    auth = services.auth
+    group = services.api_group
+    return Feature(
+        name="users",
+        admission={Phase.COMPLETE: (check_users_and_teams(auth.authorize, auth.is_admin_user, group),)},
+        controllers=lambda leader: (TeamMembershipController(leader.registry, group),),
+    )
 
 
 def build_permissions_feature(services: Services) -> Feature:

@@ -7,22 +7,19 @@ from fairlead.admission.runners import (
 )
 from fairlead.admission.secret_references import WriterChecks, record_secret_writers
 from fairlead.admission.workspace_templates import restrict_workspace_templates, warn_about_workspace_templates
-from fairlead.authn.component_keys import ComponentKeys
-from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authz.name_index import owns
-from fairlead.authz.scope import is_superset
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.controllers.workspaces.runner_deployments import RunnerDeploymentConfig, RunnerDeploymentController
 from fairlead.controllers.workspaces.runners import RunnerController
 from fairlead.controllers.workspaces.sleep import SleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
+from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.features.instances import pod_security
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
-from fairlead.registry.registry import Registry
 from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
 
@@ -49,11 +46,12 @@ def build_workspaces_feature(services: Services) -> Feature:
             "serviceInstanceID": services.installation_id(),
         }
 
+    keys = build_component_keys(services, registry, RUNNER_COMPONENT)
     return Feature(
         name="workspaces",
         handlers={
             **workspace_handlers(group, workspace_services),
-            **runner_handlers(group, registry, _build_keys(services, registry), signing.jwks, describe_server),
+            **runner_handlers(group, registry, keys, signing.jwks, describe_server),
         },
         admission={
             Phase.AUTHORIZE: (
@@ -81,7 +79,7 @@ def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Cont
         image=settings.runner_image,
         pod_security=pod_security(settings),
         read_authority=services.read_authority,
-        get_key=_build_keys(services, registry).get_or_create,
+        get_key=build_component_keys(services, registry, RUNNER_COMPONENT).get_or_create,
     )
     return (
         RunnerDeploymentController(registry, deployments, leader.clusters),
@@ -89,10 +87,3 @@ def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Cont
         WorkspaceController(registry, group, settings.namespace_prefix),
         SleepController(registry, group),
     )
-
-
-def _build_keys(services: Services, registry: Registry) -> ComponentKeys:
-    """The access keys of runners, for the API and for the controller that deploys runners."""
-    pepper = services.auth.pepper
-    rotation = KeyRotator(registry, services.api_group, pepper, is_superset)
-    return ComponentKeys(registry, services.api_group, RUNNER_COMPONENT, SYSTEM_NAMESPACE, pepper, rotation)

@@ -8,10 +8,7 @@ Precedence: flag, environment, file, default. Unknown settings are errors: a mis
 
     credentials.py   secrets from the service manager
     declarations.py  declares the settings
-    connections.py   the descriptions of those for certificates and proxies
-    shutdown.py      the descriptions of those for the end of a server
-    storage_limits.py  the descriptions of those that limit what is stored
-    contradictions.py  finds those of them that contradict each other
+    contradictions.py  finds settings that contradict each other
     defaults.py      defaults that depend on the environment
     sources.py       reads flags, the environment and the file
     values.py        parses values

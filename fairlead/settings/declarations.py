@@ -1,6 +1,7 @@
 """Declares all settings, as the fields of one frozen dataclass."""
 
 import ipaddress
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -21,13 +22,37 @@ from fairlead.core.validators import (
     check_role_name,
     format_host,
 )
-from fairlead.settings import connections, runners, shutdown, storage_limits
 from fairlead.settings.defaults import default_data_folder
-from fairlead.settings.values import OFF, ON_OFF, SettingInfo
+from fairlead.settings.values import HOST, OFF, ON_OFF, OWN, SettingInfo
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
-MAX_WORKERS, MAX_DEFAULT_WORKERS = 64, 8
+MAX_WORKERS = 64
+MAX_DEFAULT_WORKERS = 8
+_MAX_OBJECTS = 10**9
+_MIN_BYTES = 1024
+_MAX_BYTES = 2**40
+_HEADER_NAME = re.compile(r"[Xx]-[A-Za-z0-9-]{1,62}")
+"""Names that begin with X-, so that no header with another meaning is removed from requests."""
+GENERATED_CERTIFICATE = "generated, in <data>/tls"
+
+
+def check_proxy_network(value: str) -> str | None:
+    if (problem := check_network(value)) is not None:
+        return problem
+    if ipaddress.ip_network(value).prefixlen == 0:
+        return "has all addresses in it: every client could forge its address; name the networks of the proxies"
+    return None
+
+
+def check_header_name(value: str) -> str | None:
+    return None if _HEADER_NAME.fullmatch(value) else "must be the name of a header, such as X-Remote-User"
+
+
+def check_header_prefix(value: str) -> str | None:
+    if check_header_name(value) is None and value.endswith("-"):
+        return None
+    return "must be the beginning of header names and end in a dash, such as X-Remote-Extra-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,27 +118,161 @@ class Settings:
         ),
     ] = 8444
 
-    tls_cert: connections.TlsCert = None
-    tls_key: connections.TlsKey = None
-    tls_ca: connections.TlsCa = None
-    tls_names: connections.TlsNames = ()
+    tls_cert: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the server certificate and its intermediate certificates",
+            computed_default=GENERATED_CERTIFICATE,
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the private key of tls_cert, without a passphrase",
+            computed_default=GENERATED_CERTIFICATE,
+        ),
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the CA certificate that clients need to trust tls_cert",
+            computed_default="CAs of the client's system",
+        ),
+    ] = None
+    tls_names: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "TLS",
+            "Additional DNS names and IP addresses for the generated certificate, comma-separated",
+            check=check_host_name,
+            computed_default="none",
+        ),
+    ] = ()
 
-    client_ca: connections.ClientCa = None
-    client_cert_port: connections.ClientCertPort = 8445
-    requestheader_client_ca: connections.RequestheaderClientCa = None
-    requestheader_port: connections.RequestheaderPort = 8446
-    requestheader_allowed_names: connections.RequestheaderAllowedNames = ()
-    requestheader_username_headers: connections.RequestheaderUsernameHeaders = ("X-Remote-User",)
-    requestheader_group_headers: connections.RequestheaderGroupHeaders = ("X-Remote-Group",)
-    requestheader_extra_headers_prefix: connections.RequestheaderExtraHeadersPrefix = ("X-Remote-Extra-",)
-    requestheader_uid_headers: connections.RequestheaderUidHeaders = ()
-    requestheader_link_users: connections.RequestheaderLinkUsers = "off"
-    aggregated_api: connections.AggregatedApi = "off"
-    aggregated_api_authorization: connections.AggregatedApiAuthorization = "own"
-    host_kubeconfig: connections.HostKubeconfig = None
+    client_ca: Annotated[
+        Path | None,
+        SettingInfo(
+            "Client certificates",
+            "PEM file with the CAs of client certificates that authenticate users",
+            computed_default="none: no such certificates",
+        ),
+    ] = None
+    client_cert_port: Annotated[
+        int,
+        SettingInfo(
+            "Client certificates", "Port for users with client certificates, if client_ca is set", maximum=65535
+        ),
+    ] = 8445
+    requestheader_client_ca: Annotated[
+        Path | None,
+        SettingInfo(
+            "Client certificates",
+            "PEM file with the CAs of the client certificates of front proxies",
+            computed_default="none: no front proxies",
+        ),
+    ] = None
+    requestheader_port: Annotated[
+        int, SettingInfo("Client certificates", "Port for front proxies, if there are any", maximum=65535)
+    ] = 8446
+    requestheader_allowed_names: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Common names of the certificates of front proxies, comma-separated",
+            computed_default="none; required with requestheader_client_ca; those of the host with aggregated_api: host",
+        ),
+    ] = ()
+    requestheader_username_headers: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Headers with the user name, comma-separated; the first that is sent counts",
+            check=check_header_name,
+            computed_default="X-Remote-User",
+        ),
+    ] = ("X-Remote-User",)
+    requestheader_group_headers: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Headers with the groups of the user, comma-separated",
+            check=check_header_name,
+            computed_default="X-Remote-Group",
+        ),
+    ] = ("X-Remote-Group",)
+    requestheader_extra_headers_prefix: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Prefixes of headers with extra values of the user, comma-separated",
+            check=check_header_prefix,
+            computed_default="X-Remote-Extra-",
+        ),
+    ] = ("X-Remote-Extra-",)
+    requestheader_uid_headers: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Headers with the UID of the user, comma-separated",
+            check=check_header_name,
+            computed_default="none: it is not read",
+        ),
+    ] = ()
+    requestheader_link_users: Annotated[
+        str,
+        SettingInfo(
+            "Client certificates",
+            "Whether a user name from a front proxy means the user of that name, with its groups and teams",
+            choices=ON_OFF,
+        ),
+    ] = "off"
+    aggregated_api: Annotated[
+        str,
+        SettingInfo(
+            "Client certificates",
+            "Whether requestheader_port also serves the API without its path prefix, as an APIService of Kubernetes; "
+            "host: CA, names and headers of front proxies come from its kube-apiserver",
+            choices=(*ON_OFF, HOST),
+        ),
+    ] = "off"
+    aggregated_api_authorization: Annotated[
+        str,
+        SettingInfo(
+            "Client certificates",
+            "Whose permissions decide about requests for the APIService: this server's own, or those of the host",
+            choices=(OWN, HOST),
+        ),
+    ] = "own"
+    host_kubeconfig: Annotated[
+        Path | None,
+        SettingInfo(
+            "Client certificates",
+            "Kubeconfig for the kube-apiserver that has the APIService",
+            computed_default="the service account of the pod",
+        ),
+    ] = None
 
-    trusted_proxies: connections.TrustedProxies = ()
-    proxy_protocol_networks: connections.ProxyProtocolNetworks = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Proxies",
+            "Networks of the proxies whose X-Forwarded-For names the client, as comma-separated CIDRs",
+            check=check_proxy_network,
+            computed_default="none",
+        ),
+    ] = ()
+    proxy_protocol_networks: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Proxies",
+            "Networks of the load balancers that use the PROXY protocol on client_cert_port, as comma-separated CIDRs",
+            check=check_proxy_network,
+            computed_default="none: the PROXY protocol is not used",
+        ),
+    ] = ()
 
     api_group: Annotated[str, SettingInfo("API", "API group of the management kinds", check=check_api_group)] = (
         "management.service.sh"
@@ -230,7 +389,14 @@ class Settings:
             check=check_role_name,
         ),
     ] = "admin"
-    runner_image: runners.RunnerImage = ""
+    runner_image: Annotated[
+        str,
+        SettingInfo(
+            "Clusters",
+            "Image of runners that the server deploys into clusters, if a Runner names none",
+            computed_default="none: such runners are not deployed",
+        ),
+    ] = ""
     cluster_identity_prefix: Annotated[
         str,
         SettingInfo(
@@ -335,17 +501,52 @@ class Settings:
             "Maximum number of open watches and other streams of one user, with all keys",
         ),
     ] = 2_000
-    stored_objects_per_namespace: storage_limits.ObjectsPerNamespace = 10_000
-    stored_bytes_per_namespace: storage_limits.BytesPerNamespace = 64 * 1024 * 1024
-    stored_objects_per_user: storage_limits.ObjectsPerUser = 2_000
-    stored_bytes_per_user: storage_limits.BytesPerUser = 16 * 1024 * 1024
+    stored_objects_per_namespace: Annotated[
+        int,
+        SettingInfo("Limits", "Maximum number of objects that users can store in one namespace", maximum=_MAX_OBJECTS),
+    ] = 10_000
+    stored_bytes_per_namespace: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Maximum total size in bytes of the objects in one namespace",
+            minimum=_MIN_BYTES,
+            maximum=_MAX_BYTES,
+        ),
+    ] = 64 * 1024 * 1024
+    stored_objects_per_user: Annotated[
+        int,
+        SettingInfo("Limits", "Maximum number of objects that one user can store, of all kinds", maximum=_MAX_OBJECTS),
+    ] = 2_000
+    stored_bytes_per_user: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Maximum total size in bytes of the objects that one user stores",
+            minimum=_MIN_BYTES,
+            maximum=_MAX_BYTES,
+        ),
+    ] = 16 * 1024 * 1024
     history_seconds: Annotated[int, SettingInfo("Limits", "Minimum seconds before old revisions are compacted")] = 300
     history_revisions: Annotated[
         int, SettingInfo("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)
     ] = 1000
     event_ttl: Annotated[int, SettingInfo("Limits", "Seconds until Event objects are deleted")] = 3600
-    shutdown_drain: shutdown.ShutdownDrain = 5
-    shutdown_grace: shutdown.ShutdownGrace = 10
+    shutdown_drain: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Seconds that the server still serves after the signal to stop, while /readyz responds with 503",
+            minimum=0,
+            maximum=3600,
+        ),
+    ] = 5
+    shutdown_grace: Annotated[
+        int,
+        SettingInfo(
+            "Limits", "Seconds that requests in flight have to finish when the server stops", minimum=0, maximum=3600
+        ),
+    ] = 10
 
     log_level: Annotated[str, SettingInfo("Log", "Minimum level of logged messages", choices=LOG_LEVELS)] = "info"
     log_format: Annotated[

@@ -1,4 +1,4 @@
-"""Tests of `fairlead.settings.connections` and `contradictions`: certificates and proxies."""
+"""Tests of the settings for certificates and proxies, and of those that contradict each other."""
 
 from pathlib import Path
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from fairlead.settings import StartError
 
 LOCK_NAME = "workers.lock"
-WAIT_SECONDS, INTERVAL_SECONDS = 10.0, 0.02
+WAIT_SECONDS = 10.0
+INTERVAL_SECONDS = 0.02
 
 
 @contextmanager

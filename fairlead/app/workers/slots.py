@@ -40,11 +40,15 @@ class Slot:
     _missed_heartbeats: int = 0
 
     def occupy(self, child: ChildProcess, now: float) -> None:
-        self.child, self.is_ready, self.start_error = child, False, ""
-        self._started_at, self._missed_heartbeats = now, 0
+        self.child = child
+        self.is_ready = False
+        self.start_error = ""
+        self._started_at = now
+        self._missed_heartbeats = 0
 
     def set_ready(self, now: float) -> None:
-        self.is_ready, self._start_seconds = True, now - self._started_at
+        self.is_ready = True
+        self._start_seconds = now - self._started_at
 
     def release(self, now: float) -> float:
         """Records that the process has ended. Returns the delay after which the next one is started."""
@@ -58,7 +62,9 @@ class Slot:
 
     def clear(self, start_at: float) -> None:
         """Empties the slot until another process is started."""
-        self.child, self.is_ready, self.start_at = None, False, start_at
+        self.child = None
+        self.is_ready = False
+        self.start_at = start_at
 
     def close_listener(self) -> None:
         """Leaves no new connections to the worker, which stops."""

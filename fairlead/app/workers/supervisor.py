@@ -39,7 +39,8 @@ from fairlead.server.http.listeners import bind_listener, free_port
 from fairlead.settings import Settings, StartError
 from fairlead.storage.open import is_shared, scheme_of
 
-STORE_SOCKET, COORDINATOR_SOCKET = "store.socket", "coordinator.socket"
+STORE_SOCKET = "store.socket"
+COORDINATOR_SOCKET = "coordinator.socket"
 CHECK_SECONDS = 1.0
 """Interval of the checks of heartbeats."""
 STOP_MARGIN_SECONDS = 10.0
@@ -155,9 +156,14 @@ class Supervisor:
 
     def _announce(self, started: Message) -> None:
         self._is_announced = True
-        ca_file = Path(started["ca_file"]) if started["ca_file"] else None
-        key = (started["new_key"], started["is_key_replaced"], started["is_key_rejected"])
-        self._on_ready(StartedServer(started["url"], ca_file, *key))
+        server = StartedServer(
+            url=started["url"],
+            ca_file=Path(started["ca_file"]) if started["ca_file"] else None,
+            new_key=started["new_key"],
+            is_key_replaced=started["is_key_replaced"],
+            is_key_rejected=started["is_key_rejected"],
+        )
+        self._on_ready(server)
         # Not before: if the server cannot start, the reason is all that it prints.
         self._log_ready(self._owner)
         self._log_ready(self._workers[0])
@@ -167,7 +173,9 @@ class Supervisor:
 
     def _on_exit(self, slot: Slot) -> None:
         assert slot.child is not None
-        was_announced, error, code = self._is_announced, slot.start_error, slot.child.reap()
+        was_announced = self._is_announced
+        error = slot.start_error
+        code = slot.child.reap()
         delay = slot.release(time.monotonic())
         if self._is_stopping:
             return

@@ -13,9 +13,13 @@ async def run_worker(
     settings: Settings, worker: WorkerContext, stop: asyncio.Event, send: Callable[[Message], None]
 ) -> None:
     def ready(started: StartedServer) -> None:
-        ca_file = str(started.ca_file) if started.ca_file else None
-        key = {"new_key": started.new_key, "is_key_replaced": started.is_key_replaced}
-        rejected = {"is_key_rejected": started.is_key_rejected}
-        send({"ready": {"url": started.url, "ca_file": ca_file, **key, **rejected}})
+        server = {
+            "url": started.url,
+            "ca_file": str(started.ca_file) if started.ca_file else None,
+            "new_key": started.new_key,
+            "is_key_replaced": started.is_key_replaced,
+            "is_key_rejected": started.is_key_rejected,
+        }
+        send({"ready": server})
 
     await run(settings, stop, ready, worker)

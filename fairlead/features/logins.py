@@ -1,11 +1,15 @@
-"""Passwords: login and logout, the list of login methods, and the profile in which users change their password."""
+"""Logins with a password, and of the command line. `single_sign_on.py` has those with an OpenID provider."""
 
 from fairlead.admission import Phase
 from fairlead.admission.users import protect_password_secret
+from fairlead.authn.cli_grants import CliLogins, Lifetimes
+from fairlead.authn.cli_grants_device import DeviceRequests
 from fairlead.authn.password_store import PasswordStore
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.server.auth.login import LoginHandlers
+from fairlead.server.auth.oauth_cli import CliLoginHandlers
+from fairlead.server.auth.oauth_device import DeviceLoginHandlers
 from fairlead.settings.values import ON
 from fairlead.subresources.profile import ProfileHandler
 
@@ -39,4 +43,26 @@ def build_passwords_feature(services: Services) -> Feature:
         admission={
             Phase.AUTHORIZE: (protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),),
         },
+    )
+
+
+def build_cli_logins_feature(services: Services) -> Feature:
+    auth = services.auth
+    registry = services.registry
+    group = services.api_group
+    logins = CliLogins(
+        registry=registry,
+        sessions=services.logins,
+        pepper=auth.pepper,
+        lifetimes=Lifetimes(auth.dynamic_config.login_key_ttl, services.settings.cli_key_ttl),
+        user_of_key=auth.access_keys.user_of_key,
+        api_group=group,
+    )
+    browser = CliLoginHandlers(logins, auth.access_keys)
+    requests = DeviceRequests(services.store, registry.view, group, logins.values, registry.clock)
+    device = DeviceLoginHandlers(logins, requests, services.throttle, registry.clock, services.base_url)
+    return Feature(
+        name="logins of the command line",
+        endpoints={**browser.endpoints(), **device.endpoints()},
+        grants={**browser.grants(), **device.grants()},
     )
