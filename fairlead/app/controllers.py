@@ -45,8 +45,8 @@ from fairlead.controllers.workspaces.runner_deployments import RunnerDeploymentC
 from fairlead.controllers.workspaces.runners import RunnerController
 from fairlead.controllers.workspaces.sleep import SleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.crypto.key_file import EncryptionKeyFile
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.gateway.routes import GatewayHandler
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings

@@ -34,8 +34,8 @@ from fairlead.authz.scope import is_superset
 from fairlead.authz.subject_access_reviews import SubjectAccessReviews
 from fairlead.console.build import CONSOLE_PATH, load_build
 from fairlead.core.call import MANAGEMENT, Call, Handler, RequestInfo
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import metadata
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived

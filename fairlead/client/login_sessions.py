@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlead.client.errors import ClientError, Unreachable
-from fairlead.core.exec_credential import is_fresh, read_session, refresh_time, session_file, sessions_folder
 from fairlead.core.files import FileProblem, ensure_private_folder, write_file
+from fairlead.exec_credential import is_fresh, read_session, refresh_time, session_file, sessions_folder
 
 if TYPE_CHECKING:
     from fairlead.client.contexts import Login

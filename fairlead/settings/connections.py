@@ -1,15 +1,17 @@
-"""The settings of connections: certificates and proxies. `declarations.py` has them as fields."""
+"""The settings of connections: certificates, proxies and names in clusters. `declarations.py` has them as fields."""
 
 import ipaddress
 import re
 from pathlib import Path
 from typing import Annotated
 
+from fairlead.core.user import RESERVED_PREFIX
 from fairlead.core.validators import check_host_name, check_network
 from fairlead.settings.values import HOST, ON_OFF, OWN, SettingInfo
 
 _HEADER_NAME = re.compile(r"[Xx]-[A-Za-z0-9-]{1,62}")
 """Names that begin with X-, so that no header with another meaning is removed from requests."""
+_IDENTITY_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#@-]{0,62}(?<=[:/#@-])", re.ASCII)
 GENERATED_CERTIFICATE = "generated, in <data>/tls"
 
 
@@ -180,3 +182,12 @@ TrustedProxies = Annotated[
         computed_default="none",
     ),
 ]
+
+
+def check_prefix(text: str) -> str | None:
+    """What is wrong with a prefix of names in clusters, or None. An empty prefix is valid."""
+    if text.startswith((RESERVED_PREFIX, "service:")):
+        return 'must not begin with "system:" or "service:", which are reserved'
+    if not text or _IDENTITY_PREFIX.fullmatch(text):
+        return None
+    return "must be 2 to 63 letters, digits and . _ : / # @ -, begin with a letter or digit and end with : / # @ or -"

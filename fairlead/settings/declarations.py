@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fairlead.core.cluster_identity import DEFAULT_PREFIX, check_prefix
 from fairlead.core.cpus import count_cpus
 from fairlead.core.validators import (
     check_api_group,
@@ -236,9 +235,9 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Prefix of user and group names in clusters; off for no prefix",
-            check=lambda text: None if text == OFF else check_prefix(text),
+            check=lambda text: None if text == OFF else connections.check_prefix(text),
         ),
-    ] = DEFAULT_PREFIX
+    ] = "fairlead:"
     cluster_requests: Annotated[
         int,
         SettingInfo(

@@ -10,7 +10,7 @@ from fairlead.controllers.clusters.admin_binding import is_binding_done
 from fairlead.controllers.former_reasons import FORMER_REASONS, current_reason
 from fairlead.controllers.instances.status import record_transition
 from fairlead.controllers.workspaces.scheduling import Placement, next_status
-from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.conditions import condition
 from tests.controllers.condition_reasons import iter_constants, iter_reasons
 from tests.harness.registry import open_registry

@@ -1,12 +1,13 @@
-"""Tests of `core/cluster_identity.py`: the names and groups of users at clusters, and identities that are rejected."""
+"""Tests of `domain/cluster_identity.py`: the names and groups of users at clusters, and those that are rejected."""
 
 from dataclasses import replace
 
 import pytest
 
-from fairlead.core.cluster_identity import ClusterIdentityMapper, ImpersonationConfig, check_prefix, cluster_groups
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper, ImpersonationConfig, cluster_groups
+from fairlead.settings.connections import check_prefix
 
 ADA = User("ada", ("devs", "service:user:ada", "system:authenticated", "system:nodes"), uid="7")
 ROOT = User("root", ("system:masters", "service:admins", "system:authenticated"))
