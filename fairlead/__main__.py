@@ -9,7 +9,7 @@ import sys
 
 def main() -> None:
     if sys.argv[1:2] == ["credential"]:
-        from fairlead.core.exec_credential import serve_fresh_credential
+        from fairlead.exec_credential import serve_fresh_credential
 
         if serve_fresh_credential(sys.argv[1:], os.environ):
             return

@@ -22,10 +22,11 @@ import structlog
 from fairlead.agent.control_plane import AgentRejected, ControlPlane, ControlPlaneError
 from fairlead.authz.scope import ScopeNaming
 from fairlead.core.clock import Clock
-from fairlead.core.cluster_identity import ClusterIdentityMapper, check_prefix, cluster_groups
 from fairlead.core.errors import Details, Unavailable
 from fairlead.core.files import read_file, write_file
 from fairlead.core.objects import Object
+from fairlead.domain.cluster_identity import ClusterIdentityMapper, cluster_groups
+from fairlead.settings.declarations import check_identity_prefix
 
 REFRESH_SECONDS, REFRESH_JITTER = 20.0, 0.2
 """Polling interval and its jitter, so that agents do not poll in lockstep."""
@@ -129,7 +130,7 @@ class AgentConfig:
             raise InvalidAgentConfig(f"invalid agent configuration: {error}; {advice}") from None
         if config.cluster != cluster or not config.clusterUID or not config.issuer:
             raise InvalidAgentConfig("the agent configuration is incomplete, or that of another cluster")
-        if wrong := check_prefix(config.clusterIdentityPrefix):
+        if wrong := check_identity_prefix(config.clusterIdentityPrefix):
             raise InvalidAgentConfig(f"clusterIdentityPrefix {wrong}")
         identities = config.identities
         return AgentConfig(

@@ -14,9 +14,9 @@ from fairlead.authn.direct_tokens import MAX_SKEW_SECONDS, Claims, InvalidToken,
 from fairlead.authn.principals import implicit_groups
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.clock import Clock
-from fairlead.core.cluster_identity import cluster_groups
 from fairlead.core.scope import ANY, Scope
 from fairlead.core.user import AUTHENTICATED, AUTHENTICATED_GROUPS, TEAM_GROUP_PREFIX, User
+from fairlead.domain.cluster_identity import cluster_groups
 
 TOKEN_ID_EXTRA = "service.sh/direct-token"
 """Key in the user's `extra`: the id of the token, for audit logs."""

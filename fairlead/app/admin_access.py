@@ -1,4 +1,4 @@
-"""The key of the first administrator: created at the first start, and replaced on request (`core/admin_reset.py`)."""
+"""The key of the first administrator: created at the first start, and replaced on request (`client/admin_reset.py`)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,8 +10,8 @@ import structlog
 
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.bootstrap import ADMIN_KEY, ensure_admin, reset_admin
-from fairlead.core.admin_kubeconfig import KUBECONFIG_NAME, read_key, write_admin_kubeconfig
-from fairlead.core.admin_reset import IF_EXPIRED, claim_request, finish_request
+from fairlead.client.admin_kubeconfig import KUBECONFIG_NAME, read_key, write_admin_kubeconfig
+from fairlead.client.admin_reset import IF_EXPIRED, claim_request, finish_request
 from fairlead.core.clock import Clock
 from fairlead.core.errors import Unauthorized
 from fairlead.core.files import FileProblem

@@ -22,8 +22,8 @@ from fairlead.agent.control_plane import TIMEOUT_SECONDS, ControlPlaneClient
 from fairlead.agent.endpoint import DirectEndpoint, EndpointDependencies
 from fairlead.agent.reports import ReportQueue, TeeSink
 from fairlead.agent.tokens import DirectTokenAuthenticator
+from fairlead.client.admin_kubeconfig import MANAGEMENT_PATH
 from fairlead.client.tls import build_ssl_context
-from fairlead.core.admin_kubeconfig import MANAGEMENT_PATH
 from fairlead.core.call import Handler
 from fairlead.core.clock import SystemClock
 from fairlead.core.crypto.certificates import Certificates, ensure_certificates, load_certificates

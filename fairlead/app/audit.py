@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from fairlead.app.worker_limits import audit_quotas, build_audit_writer
-from fairlead.core.admin_kubeconfig import MANAGEMENT_PATH
+from fairlead.client.admin_kubeconfig import MANAGEMENT_PATH
 from fairlead.core.clock import Clock
 from fairlead.registry.kind import Catalog
 from fairlead.server.audit.agent_reports import AgentReports

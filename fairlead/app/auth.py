@@ -25,8 +25,8 @@ from fairlead.authz.scope import ScopeNaming, build_scope_checks, matching_entry
 from fairlead.authz.self_access import SelfAuthorizer
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.clock import Clock
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.features.auth import Auth
 from fairlead.features.dynamic_config import DynamicConfig
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from fairlead import __version__
 from fairlead.app.drain import Drain
 from fairlead.authz.subject_access_reviews import SubjectAccessReviews
+from fairlead.client.admin_kubeconfig import MANAGEMENT_PATH
 from fairlead.console.build import CONSOLE_PATH
-from fairlead.core.admin_kubeconfig import MANAGEMENT_PATH
 from fairlead.core.call import MANAGEMENT, Call, Handler, RequestInfo
 from fairlead.features.contract import Feature, Services
 from fairlead.registry.storage_errors import translate_storage_errors

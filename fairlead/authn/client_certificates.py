@@ -14,10 +14,10 @@ from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call
 from fairlead.core.clock import Clock
-from fairlead.core.cluster_identity import is_header_value
 from fairlead.core.errors import Unauthorized
 from fairlead.core.tls_peer import CLIENT, TlsPeer
 from fairlead.core.user import ADMIN_GROUPS, HOST_ACCOUNT_NAMES, User
+from fairlead.domain.cluster_identity import is_header_value
 
 RESERVED_PREFIXES = ("system:", "service:", HOST_ACCOUNT_NAMES)
 CERTIFICATE_ANNOTATION = "service.sh/certificate"

@@ -19,10 +19,10 @@ from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Headers
 from fairlead.core.clock import Clock
-from fairlead.core.cluster_identity import Extra, is_header_value, merge_extra
 from fairlead.core.errors import Unauthorized
 from fairlead.core.tls_peer import FRONT_PROXY
 from fairlead.core.user import AUTHENTICATED, HOST_ACCOUNT_NAMES, User, rename_host_account
+from fairlead.domain.cluster_identity import Extra, is_header_value, merge_extra
 
 RESERVED_PREFIXES = ("service:", HOST_ACCOUNT_NAMES)
 ANONYMOUS, UNAUTHENTICATED = "system:anonymous", "system:unauthenticated"

@@ -22,13 +22,13 @@ from fairlead.authn.principals import TEAMS, USERS
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.core.call import MANAGEMENT, Authorize, RequestInfo
 from fairlead.core.clock import timestamp
-from fairlead.core.cluster_identity import check_not_reserved, cluster_groups
 from fairlead.core.crypto import signing
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified_resource
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import ANY, Scope
 from fairlead.core.suggestions import did_you_mean, near_names
 from fairlead.core.user import TEAM_GROUP_PREFIX, USER_GROUP_PREFIX, User
+from fairlead.domain.cluster_identity import check_not_reserved, cluster_groups
 from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_problem, delegator_for
 from fairlead.domain.key_lifetime import expires_at
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN as KIND

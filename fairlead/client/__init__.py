@@ -12,6 +12,7 @@ Modules:
     login_sessions.py         logins with a short-lived key, which is refreshed
     discovery.py              finds API resources by name, kind or short name
     kubeconfig.py             reads and writes kubeconfig files
+    admin_kubeconfig.py       the kubeconfig of the first administrator; admin_reset.py: requests for a new key of it
     kubeconfig_export.py      exports one kubeconfig context for use on another machine
 """
 

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from fairlead.client.client import Client
 from fairlead.client.errors import ClientError, Unreachable
-from fairlead.core.exec_credential import is_fresh, read_session, refresh_time, session_file, sessions_folder
 from fairlead.core.files import FileProblem, ensure_private_folder, write_file
+from fairlead.exec_credential import is_fresh, read_session, refresh_time, session_file, sessions_folder
 
 TOKEN_PATH, REVOKE_PATH, DEVICE_PATH = "/auth/token", "/auth/revoke", "/auth/device"
 CLIENT_ID = "fairlead-cli"

@@ -2,7 +2,6 @@
 
 call.py, errors.py     the request and response types, and the API errors
 user.py, scope.py      the authenticated user, and the scope of an access key
-cluster_identity.py    users of this server as remote clusters see them
 objects.py, clock.py   JSON objects, timestamps
 json.py, yaml/         decoding and encoding of bodies; body_errors.py: their errors and limits
 protobuf_wire.py       the wire format of protobuf
@@ -15,8 +14,6 @@ concurrency.py         thread pools with fair queueing, slicing of work on the e
 waiting.py             signals between tasks, waits for a revision
 framed_socket.py       frames of bytes between processes of one server, over a Unix socket
 files.py               private, atomically written files; folder_security.py: ownership and permissions
-admin_kubeconfig.py    the kubeconfig of the first administrator; admin_reset.py: requests for a new key of it
-exec_credential.py     the credential for kubectl of a login that refreshes its key
 crypto/                certificates, encryption at rest, token signing
 log.py                 structured logging
 """

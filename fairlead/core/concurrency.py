@@ -1,9 +1,9 @@
 """Thread pools for CPU work that would block the event loop, and helpers to split work that must stay on it.
 
-Work that grows with client input (parsing, large lists, compression) compares its size with `LARGE_JSON_BYTES`. Small
-work runs on the event loop, which is faster than a thread. Larger work goes to `COMPUTE_POOL`:
+Work that grows with client input (parsing, large lists, compression) goes through `compute`, which decides by its size:
+small work runs on the event loop, which is faster than a thread, larger work in `COMPUTE_POOL`.
 
-    value = parse(body) if len(body) <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(len(body), parse, body)
+    value = await compute(len(body), parse, body)
 
 Functions that run in a thread must not read data that the event loop modifies. The GIL lets one thread run at a time,
 and the loop gets it back after `SWITCH_INTERVAL_SECONDS`. But a single call into C code (JSON decoders, validators,
@@ -30,7 +30,7 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count
 from queue import PriorityQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
 from fairlead.core.call import current_call
@@ -38,6 +38,7 @@ from fairlead.core.thread_activity import ThreadTask, track_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 LARGE_JSON_BYTES = 16 * 1024
 """Above this size of JSON, work runs in a thread. In the worst case (8,000 values, all invalid) so many bytes take 20
@@ -208,6 +209,15 @@ def set_switch_interval() -> None:
 
 COMPUTE_POOL = WorkerPool("compute", 2)
 """Two threads, so that one large body does not block all others; more would only compete for the GIL."""
+
+
+async def compute(size: int, work: Callable[[*Ts], T], *arguments: *Ts, inline_size: int = LARGE_JSON_BYTES) -> T:
+    """Runs CPU work on the event loop if its size is at most `inline_size`, and in a thread otherwise."""
+    if size <= inline_size:
+        return work(*arguments)
+    return await COMPUTE_POOL.run(size, work, *arguments)
+
+
 HASHING_POOL = WorkerPool("hashing", 2, niceness=5)
 """For password hashes. The number of threads bounds the memory they need; the low priority leaves the CPUs to the
 rest of the server."""

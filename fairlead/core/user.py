@@ -21,6 +21,11 @@ SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
 """The group of all service accounts. With `:<namespace>` appended, the group of those in that namespace."""
 
+RESERVED_PREFIX = "system:"
+"""Prefix of the names that Kubernetes reserves for its own components."""
+IMPERSONATOR_EXTRA_KEY = "service.sh/impersonator"
+"""The extra key that tells a cluster which user impersonates another through the gateway."""
+
 _ACCOUNT_NAMES = "system:serviceaccount"
 """What the names of service accounts and of their groups begin with."""
 HOST_PREFIX = "host:"

@@ -10,5 +10,6 @@ app_resolution.py                   the same for instances of Apps
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases
 quotas.py                           what project quotas count
+cluster_identity.py                 users of this server as remote clusters see them
 spaces.py                           when the namespace of a space may be used
 """

@@ -9,7 +9,7 @@ from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTE
 from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.controllers.clusters.local_cluster import LocalClusterConnector
 from fairlead.controllers.runtime.loop import Controller
-from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.gateway.routes import GatewayHandler

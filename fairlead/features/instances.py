@@ -21,7 +21,7 @@ from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.controllers.runtime.loop import Controller
-from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.settings import Settings
 from fairlead.subresources.migration import migration_handlers

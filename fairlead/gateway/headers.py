@@ -16,9 +16,9 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from fairlead.core.call import Headers, Reply
-from fairlead.core.cluster_identity import ClusterIdentityMapper, Extra
 from fairlead.core.errors import ApiError, BadGateway, Details, Timeout, TooManyRequests, Unavailable
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper, Extra
 from fairlead.upstream.errors import (
     ClusterLimitExceeded,
     ProtocolError,

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from fairlead.core.call import RECHECK_SECONDS, Call, Reply
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import ApiError, BadGateway
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.gateway.headers import as_api_error, build_reply_head, check_status, forwarded_headers
 from fairlead.gateway.websocket import open_tunnel, reject_spdy
 from fairlead.upstream.access import Request

@@ -20,9 +20,9 @@ from urllib.parse import unquote
 from fairlead.authz.scope.gateway_requests import CLUSTER, SELF_REVIEWS, SPACE, VIRTUAL_CLUSTER, is_discovery_path
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply, RequestInfo
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.domain.spaces import SPACE_SYNCED, is_space_usable
 from fairlead.gateway.headers import as_api_error
 from fairlead.gateway.proxy import forward

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from fairlead.core.clock import Clock, timestamp
-from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
+from fairlead.core.concurrency import compute
 from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, NotFound, Problem
 from fairlead.core.json_slices import decode_stored
 from fairlead.core.objects import Object, json_equal, metadata, name_of
@@ -99,12 +99,9 @@ class Resource:
         kind = self.kind
         obj = request_body.check_new_type(body, kind, options)
         is_status_empty = obj.get("status") == {}  # some clients send it, and get it back
-        arguments = obj, kind, self.validator, options, BodyContext(duplicates)
-        small = options.size <= LARGE_JSON_BYTES
-        found = (
-            request_body.prune_and_validate(*arguments)
-            if small
-            else await COMPUTE_POOL.run(options.size, request_body.prune_and_validate, *arguments)
+        context = BodyContext(duplicates)
+        found = await compute(
+            options.size, request_body.prune_and_validate, obj, kind, self.validator, options, context
         )
         problems = write_rules.relevant_problems(kind, found)
         if kind.status_subresource and not is_status_empty:
@@ -162,14 +159,9 @@ class Resource:
     async def _prepare_create(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> None:
         """Defaults, admission, checks and managedFields of a new object. Safe to run again on a retry."""
         writer, size = self._field_manager(options), options.size
-        if size <= LARGE_JSON_BYTES:
-            self._before_create(change, problems, writer)
-            await self._admit(change)
-            self._after_create(change, problems, options, writer)
-        else:
-            await COMPUTE_POOL.run(size, self._before_create, change, problems, writer)
-            await self._admit(change)
-            await COMPUTE_POOL.run(size, self._after_create, change, problems, options, writer)
+        await compute(size, self._before_create, change, problems, writer)
+        await self._admit(change)
+        await compute(size, self._after_create, change, problems, options, writer)
 
     def _before_create(self, change: Change, problems: Sequence[Problem], manager: FieldManager) -> None:
         obj, change.problems = change.obj, problems
@@ -204,13 +196,11 @@ class Resource:
         self, key: tuple[str, str], edit: Edit, options: WriteOptions, duplicates: Sequence[str]
     ) -> bytes:
         entry = self.get_if_current(*key) or await self.get(*key)
-        size, arguments = max(options.size, len(entry.body)), (entry, edit, key, options, duplicates)
-        if size <= LARGE_JSON_BYTES:
-            change, problems = self._build_update(*arguments)
-            is_same = await self._prepare_update(change, problems, options)
-        else:
-            change, problems = await COMPUTE_POOL.run(size, self._build_update, *arguments)
-            is_same = await self._prepare_large_update(size, change, problems, options)
+        size = max(options.size, len(entry.body))
+        change, problems = await compute(size, self._build_update, entry, edit, key, options, duplicates)
+        await compute(size, self._before_update, change, problems, options)
+        await self._admit(change)
+        is_same = await compute(size, self._after_update, change, problems, options)
         options.add_warnings(change.warnings)
         return entry.body if is_same else await self._commit_change(change, options, entry.revision, size)
 
@@ -240,12 +230,7 @@ class Resource:
         """Server-side apply; creates the object if needed. Returns the response body, and whether it was created."""
         if options.subresource and self.get_cached(namespace, name) is None:
             await self.get(namespace, name)
-        small = options.size <= LARGE_JSON_BYTES
-        wanted = (
-            self._apply_engine.check_config(config)
-            if small
-            else await COMPUTE_POOL.run(options.size, self._apply_engine.check_config, config)
-        )
+        wanted = await compute(options.size, self._apply_engine.check_config, config)
         if duplicates and options.field_validation == "Strict":
             named = ", ".join(f'duplicate field "{path}"' for path in duplicates)
             raise BadRequest(object_metadata.decode_error_message(self.kind, f"strict decoding error: {named}"))
@@ -260,11 +245,7 @@ class Resource:
                 if options.subresource or self.get_cached(namespace, name) is not None:
                     raise
             options.authorize_create()
-            arguments = wanted, self._field_manager(options)
-            if small:
-                new = self._apply_engine.build_new(*arguments)
-            else:
-                new = await COMPUTE_POOL.run(options.size, self._apply_engine.build_new, *arguments)
+            new = await compute(options.size, self._apply_engine.build_new, wanted, self._field_manager(options))
             request_body.check_name_and_namespace(new, self.kind, namespace, name)
             try:
                 return await self.create(new, namespace, options, duplicates), True
@@ -274,21 +255,8 @@ class Resource:
                     raise
         raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
 
-    async def _prepare_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
-        """Server-set fields, defaults, admission, checks and managedFields of an update. True if nothing changes."""
-        self._before_update(change, problems, options)
-        await self._admit(change)
-        return self._after_update(change, problems, options)
-
-    async def _prepare_large_update(
-        self, size: int, change: Change, problems: Sequence[Problem], options: WriteOptions
-    ) -> bool:
-        """The same in a thread, except for admission, which reads other objects."""
-        await COMPUTE_POOL.run(size, self._before_update, change, problems, options)
-        await self._admit(change)
-        return await COMPUTE_POOL.run(size, self._after_update, change, problems, options)
-
     def _before_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> None:
+        """The fields that the server sets, and defaults."""
         kind, old, new, change.problems = self.kind, change.old or {}, change.obj, problems
         write_rules.check_uid_and_version(kind, old, new, options)
         object_metadata.preserve_server_fields(old, new)
@@ -297,6 +265,7 @@ class Resource:
             kind.default(change)
 
     def _after_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
+        """Checks and managedFields. True if nothing changes."""
         kind, old, new = self.kind, change.old or {}, change.obj
         rules = chain(object_metadata.update_problems(old, new), write_rules.immutable_problems(kind, old, new))
         write_rules.raise_if_invalid(change, self._url_fields, problems, rules)
@@ -315,30 +284,19 @@ class Resource:
         obj, key, quota = change.obj, self._key(change.obj), self._quota
         if quota is not None and change.old is None:
             quota.charge(change)
-        value = await self._encode(obj, size)
+        value = await compute(size, codec.encode_within_limits, self.kind, obj)
         is_gone = write_rules.is_deletion_complete(obj, self.kind)
         if quota is not None and not is_gone and await quota.reserve(change, key, len(value)):
-            value = await self._encode(obj, size)
+            value = await compute(size, codec.encode_within_limits, self.kind, obj)
         if options.dry_run:
             self._check_absent([key] if expected == 0 else [], change)
-            return await self._render(value, expected)
+            return await compute(len(value), codec.render_stored, self.kind, value, expected)
         write = contract.Write(key, None if is_gone else value, expected)
         revision = await self.commit([write, *change.extra_writes], change.preconditions)
         entry = self.view.get(key)
         if entry is not None and entry.revision == revision and self.kind.conversion is None:
             return entry.body  # the view has built it, and no later write has replaced it
-        return await self._render(value, expected if is_gone else revision)
-
-    async def _encode(self, obj: Object, size: int) -> bytes:
-        if size <= LARGE_JSON_BYTES:
-            return codec.encode_within_limits(self.kind, obj)
-        return await COMPUTE_POOL.run(size, codec.encode_within_limits, self.kind, obj)
-
-    async def _render(self, value: bytes, revision: int) -> bytes:
-        size = len(value)
-        if size <= LARGE_JSON_BYTES:
-            return codec.render_stored(self.kind, value, revision)
-        return await COMPUTE_POOL.run(size, codec.render_stored, self.kind, value, revision)
+        return await compute(len(value), codec.render_stored, self.kind, value, expected if is_gone else revision)
 
     def _check_absent(self, created: Sequence[Key], change: Change) -> None:
         """In a dry run, checks what the store would: that objects to be created do not exist yet."""
@@ -352,8 +310,7 @@ class Resource:
         """Removes an object, or marks it as deleted if it has finalizers."""
         for _ in range(MAX_ATTEMPTS):
             entry = await self.get(namespace, name)
-            size = len(entry.body)
-            old = codec.decode(entry) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, codec.decode, entry)
+            old = await compute(len(entry.body), codec.decode, entry)
             write_rules.check_preconditions(old, self.kind, delete_options)
             change = Change("delete", self.kind, options.user, old, None, dry_run=options.dry_run)
             await self._admit(change)
@@ -374,12 +331,13 @@ class Resource:
         if not change.dry_run:
             write = contract.Write(entry.key, value, entry.revision)
             revision = await self.commit([write, *change.extra_writes], change.preconditions)
-        if value is None and self.kind.returns_deleted_object:
-            value = codec.encode(codec.to_stored(self.kind, old))
-            return DeleteResult(True, await self._render(value, revision), uid, name)
+        is_removed = value is None
         if value is None:
-            return DeleteResult(True, entry.body, uid, name)
-        return DeleteResult(False, await self._render(value, revision), uid, name)
+            if not self.kind.returns_deleted_object:
+                return DeleteResult(is_removed, entry.body, uid, name)
+            value = codec.encode(codec.to_stored(self.kind, old))
+        body = await compute(len(value), codec.render_stored, self.kind, value, revision)
+        return DeleteResult(is_removed, body, uid, name)
 
     async def commit(self, writes: Sequence[contract.Write], preconditions: Sequence[contract.Precondition]) -> int:
         """Commits storage writes that need no further checks, and returns once the view has them."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fairlead.core.cluster_identity import DEFAULT_PREFIX, check_prefix
 from fairlead.core.cpus import count_cpus
+from fairlead.core.user import RESERVED_PREFIX
 from fairlead.core.validators import (
     check_api_group,
     check_base_url,
@@ -34,6 +34,7 @@ _MIN_BYTES = 1024
 _MAX_BYTES = 2**40
 _HEADER_NAME = re.compile(r"[Xx]-[A-Za-z0-9-]{1,62}")
 """Names that begin with X-, so that no header with another meaning is removed from requests."""
+_IDENTITY_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#@-]{0,62}(?<=[:/#@-])", re.ASCII)
 GENERATED_CERTIFICATE = "generated, in <data>/tls"
 
 
@@ -53,6 +54,15 @@ def check_header_prefix(value: str) -> str | None:
     if check_header_name(value) is None and value.endswith("-"):
         return None
     return "must be the beginning of header names and end in a dash, such as X-Remote-Extra-"
+
+
+def check_identity_prefix(value: str) -> str | None:
+    """What is wrong with a prefix of names in clusters, or None. An empty prefix is valid."""
+    if value.startswith((RESERVED_PREFIX, "service:")):
+        return 'must not begin with "system:" or "service:", which are reserved'
+    if not value or _IDENTITY_PREFIX.fullmatch(value):
+        return None
+    return "must be 2 to 63 letters, digits and . _ : / # @ -, begin with a letter or digit and end with : / # @ or -"
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,9 +412,9 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Prefix of user and group names in clusters; off for no prefix",
-            check=lambda text: None if text == OFF else check_prefix(text),
+            check=lambda text: None if text == OFF else check_identity_prefix(text),
         ),
-    ] = DEFAULT_PREFIX
+    ] = "fairlead:"
     cluster_requests: Annotated[
         int,
         SettingInfo(

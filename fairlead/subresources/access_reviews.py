@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 
 from fairlead.authz.authorizer import ALLOW, DEFAULT_STEP, DENY, NO_OPINION, AuthorizerChain, ExplainStep, explain
 from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
-from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
+from fairlead.core.concurrency import compute
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
@@ -130,8 +130,7 @@ class AccessReviews:
             self._sources.check_key_visible(user, spec["accessKey"])
             found = self._sources.user_for_key(spec["accessKey"])
             return () if found is None else (found,)
-        size, sent = request.call.body_size, spec.get("scope")
-        scope = Scope.parse(sent) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, Scope.parse, sent)
+        scope = await compute(request.call.body_size, Scope.parse, spec.get("scope"))
         if scope is None:
             return (user,)
         restricted = replace(user, scope=scope, key="")
@@ -155,9 +154,7 @@ class AccessReviews:
         user, steps = self._review(subjects, target)
         if user is None or steps[0].verdict != NO_OPINION:  # a public path, or denied by the scope
             return steps
-        find = self._sources.matching_entry
-        size = _scope_size(user)
-        entry = find(user, target) if size <= _LARGE_SCOPE else await COMPUTE_POOL.run(size, find, user, target)
+        entry = await compute(_scope_size(user), self._sources.matching_entry, user, target, inline_size=_LARGE_SCOPE)
         if entry:
             steps[0] = replace(steps[0], reason=f"allowed by the scope: {entry}")
         return steps

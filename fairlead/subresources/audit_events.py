@@ -15,7 +15,7 @@ from fairlead.authz.authorizer import forbidden_error
 from fairlead.authz.self_access import OWN_AUDIT_EVENTS
 from fairlead.core.call import RECHECK_SECONDS, Call, Decision, Reply, RequestInfo
 from fairlead.core.clock import Clock
-from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
+from fairlead.core.concurrency import compute
 from fairlead.core.errors import ApiError, BadRequest, Internal, NotAcceptable, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -109,7 +109,8 @@ class AuditEvents:
         if page.unreadable:
             call.warnings.append(f"{page.unreadable} lines of the audit log are not readable and were skipped")
         size = sum(map(len, page.lines))
-        body = await COMPUTE_POOL.run(size, _render_page, page, kind, presentation)
+        inline_size = presentation.inline_size
+        body = await compute(size, _render_page, page, kind, presentation, inline_size=inline_size)
         return Reply(200, body, presentation.representation.media_type)
 
     async def _watch(self, request: ActionRequest) -> Reply:
@@ -233,9 +234,7 @@ class _WatchStream:
 
     async def _encode_lines(self, found: list[FollowedLine]) -> bytes:
         size = sum(len(each.line) for each in found)
-        if size <= LARGE_JSON_BYTES:
-            return self._encode(found)
-        return await COMPUTE_POOL.run(size, self._encode, found)
+        return await compute(size, self._encode, found)
 
     def _encode_bookmark(self, annotations: dict[str, str]) -> bytes:
         kind = self._presentation.kind

@@ -12,7 +12,7 @@ import orjson
 from fairlead.authz.authorizer import AuthorizerChain, ListFilter
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, Call, Reply, RequestInfo
-from fairlead.core.concurrency import COMPUTE_POOL
+from fairlead.core.concurrency import compute
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -137,8 +137,6 @@ async def _render(request: ActionRequest, bodies: list[bytes], metadata: Object,
     include = query_options.include_object(call) if representation.as_kind == "Table" else ""
     presentation = Presentation(request.kind, representation, wants_pretty(call), include, registry.clock.now())
     size = sum(map(len, bodies))
-    if presentation.is_large(size):
-        body = await COMPUTE_POOL.run(size, render_list, bodies, metadata, presentation)
-    else:
-        body = render_list(bodies, metadata, presentation)
+    inline_size = presentation.inline_size
+    body = await compute(size, render_list, bodies, metadata, presentation, inline_size=inline_size)
     return Reply(200, body, representation.media_type)

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from fairlead.app import admin_access
 from fairlead.app.admin_access import BAD_REQUEST, NOT_REPLACED, POLL_SECONDS, AdminAccess
-from fairlead.core.admin_kubeconfig import KUBECONFIG_NAME, read_key
-from fairlead.core.admin_reset import NOW, is_pending, request_reset
+from fairlead.client.admin_kubeconfig import KUBECONFIG_NAME, read_key
+from fairlead.client.admin_reset import NOW, is_pending, request_reset
 from fairlead.features.auth import Auth
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.harness.login import open_login

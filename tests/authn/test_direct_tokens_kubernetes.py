@@ -14,11 +14,11 @@ import pytest
 from fairlead.agent.config_cache import AgentConfig
 from fairlead.agent.tokens import DirectTokenAuthenticator
 from fairlead.authn.direct_tokens import AUDIENCE
-from fairlead.core.cluster_identity import DEFAULT_PREFIX, ClusterIdentityMapper
 from fairlead.core.crypto import signing
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.harness.agent import CLUSTER, build_configuration
 from tests.harness.auth import ROOT
@@ -26,7 +26,7 @@ from tests.harness.jwt_configuration import read_jwt_configuration
 from tests.harness.signing_keys import iterate_keys
 from tests.harness.token_issuer import ISSUER, TokenIssuerFixture, open_token_issuer
 
-NAMES = ClusterIdentityMapper(DEFAULT_PREFIX)
+NAMES = ClusterIdentityMapper("fairlead:")
 
 
 def decode_payload(token: str) -> Object:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from fairlead.core.admin_kubeconfig import read_key
+from fairlead.client.admin_kubeconfig import read_key
 from tests.harness.free_ports import free_ports
 from tests.harness.replicas import new_secrets
 from tests.harness.server_process import ROOT, build_tls_context, server_environment

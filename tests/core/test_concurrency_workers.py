@@ -17,9 +17,11 @@ from fairlead.core.concurrency import (
     COMPUTE_POOL,
     CURRENT_ACCOUNT,
     HASHING_POOL,
+    LARGE_JSON_BYTES,
     SWITCH_INTERVAL_SECONDS,
     Account,
     WorkerPool,
+    compute,
     set_switch_interval,
 )
 from fairlead.core.thread_activity import THREADS, ThreadTask
@@ -48,6 +50,18 @@ async def wait_until_started(gate: Gate) -> None:
 async def test_work_runs_in_another_thread() -> None:
     assert await COMPUTE_POOL.run(1, threading.get_ident) != threading.get_ident()
     assert await HASHING_POOL.run(1, lambda: threading.current_thread().name.partition("-")[0]) == "hashing"
+
+
+@pytest.mark.parametrize(("limit", "arguments"), [(LARGE_JSON_BYTES, {}), (10, {"inline_size": 10})])
+async def test_the_size_decides_whether_work_runs_on_the_loop_or_in_a_thread(
+    limit: int, arguments: dict[str, int]
+) -> None:
+    assert await compute(limit, threading.get_ident, **arguments) == threading.get_ident()
+    assert await compute(limit + 1, threading.get_ident, **arguments) != threading.get_ident()
+    for size in (limit, limit + 1):
+        assert await compute(size, pow, 2, 5, **arguments) == 32
+        with pytest.raises(ZeroDivisionError):
+            await compute(size, divmod, 1, 0, **arguments)
 
 
 async def test_an_error_is_raised_where_the_work_is_awaited() -> None:

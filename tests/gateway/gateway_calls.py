@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from fairlead.core.call import Call, Reply, RequestInfo
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.gateway.proxy import forward
 from fairlead.upstream.access import Limits
 from fairlead.upstream.kubeconfig import parse_kubeconfig

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.gateway.headers import (
     MAX_CACHED_IDENTITY_CHARS,
     _cached_impersonation_headers,

@@ -13,9 +13,9 @@ from fairlead.authn.cli_grants_tokens import challenge_of
 from fairlead.authz.authorizer import AuthorizerChain
 from fairlead.authz.self_access import SelfAuthorizer
 from fairlead.core.call import Call, Handler, Reply, RequestInfo
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.server.auth.oauth import FORM, TOKEN_ENDPOINT, TokenEndpoint
 from fairlead.server.auth.oauth_cli import CliLoginHandlers

@@ -184,6 +184,10 @@ def write_options(**options: Any) -> WriteOptions:
     return WriteOptions(ADA, "tests", **options)
 
 
+async def compute_on_the_loop(size: int, work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)
+
+
 @asynccontextmanager
 async def open_registry(store: Store | None = None, rules: Sequence[Rule] = ()) -> AsyncIterator[RegistryFixture]:
     """A registry with the namespaces `default` and `demo`, unless it is opened on a store that has them.
@@ -206,7 +210,7 @@ async def open_registry(store: Store | None = None, rules: Sequence[Rule] = ()) 
         await api.create("Namespace", NAMESPACE)
     try:
         # Large objects are encoded in threads, where the loop's clock is not available.
-        with patch.object(resource, "LARGE_JSON_BYTES", 2**62):
+        with patch.object(resource, "compute", compute_on_the_loop):
             yield api
     finally:
         await view.stop()

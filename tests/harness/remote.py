@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fairlead.controllers.instances.prerequisites import InstanceConfig
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options

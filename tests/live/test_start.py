@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.admin_kubeconfig import read_key
+from fairlead.client.admin_kubeconfig import read_key
 from tests.harness.server_process import (
     CONFIGMAPS,
     ROOT,

@@ -14,7 +14,7 @@ from fairlead.cli.ui.flags import ContextFlag
 from fairlead.cli.ui.session import report_errors, resolve_login
 from fairlead.client import ClientError
 from fairlead.client.login_sessions import current_session
-from fairlead.core.exec_credential import render_credential
+from fairlead.exec_credential import render_credential
 
 ServerFlag = Annotated[
     str | None,

@@ -18,8 +18,8 @@ from fairlead.cli.ui.groups import CommandGroup
 from fairlead.cli.ui.output import Output, print_data, print_note
 from fairlead.cli.ui.session import open_session, report_errors, resolve_login
 from fairlead.client import ClientError
-from fairlead.core.exec_credential import render_credential
 from fairlead.core.objects import get_path
+from fairlead.exec_credential import render_credential
 
 TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from fairlead.core.cluster_identity import IMPERSONATOR_EXTRA_KEY
 from fairlead.core.objects import Object
+from fairlead.core.user import IMPERSONATOR_EXTRA_KEY
 
 ACCOUNT, ACCOUNT_NAMESPACE = "fairlead", "kube-system"
 DEFAULT_CLUSTER_ROLES = ("admin", "edit", "view")

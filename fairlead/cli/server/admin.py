@@ -16,8 +16,8 @@ from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import report_errors
 from fairlead.cli.ui.streams import write_data
-from fairlead.core.admin_kubeconfig import KUBECONFIG_NAME, read_key
-from fairlead.core.admin_reset import NOW, is_pending, request_reset
+from fairlead.client.admin_kubeconfig import KUBECONFIG_NAME, read_key
+from fairlead.client.admin_reset import NOW, is_pending, request_reset
 from fairlead.core.files import FileProblem, read_file
 from fairlead.settings import Settings, StartError, load
 

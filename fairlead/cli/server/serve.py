@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fairlead.cli.server.event_loop import load_settings
 from fairlead.cli.server.setting_flags import settings_signature
 from fairlead.cli.server.start import start_server
-from fairlead.core.admin_kubeconfig import write_admin_kubeconfig
+from fairlead.client.admin_kubeconfig import write_admin_kubeconfig
 
 if TYPE_CHECKING:
     from fairlead.app import StartedServer

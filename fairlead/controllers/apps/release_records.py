@@ -24,7 +24,7 @@ from fairlead.controllers.instances.remote_errors import (
     unexpected_response,
 )
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, list_items, url_segment
-from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES
+from fairlead.core.concurrency import compute
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.instances.app_instance import MAX_NOTES_LENGTH
 from fairlead.upstream.kube_client import KubeApi
@@ -81,7 +81,7 @@ async def read_release(api: KubeApi, release: Release) -> ReleaseRecord | None:
         return None
     newest = max(secrets, key=_revision_of)
     size = len(str(get_path(newest, "data.release") or ""))
-    return _parse_record(newest) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, _parse_record, newest)
+    return await compute(size, _parse_record, newest)
 
 
 def _revision_of(secret: Object) -> int:

@@ -35,9 +35,9 @@ from fairlead.controllers.clusters.status import (
 )
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.clock import timestamp
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import is_true
 from fairlead.registry.events import record_event

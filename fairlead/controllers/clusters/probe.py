@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from fairlead.controllers.clusters.status import ClusterDetails, Probe, ProbeFailure, ProbeResult
-from fairlead.core.cluster_identity import IMPERSONATOR_EXTRA_KEY
 from fairlead.core.objects import Object, get_path
+from fairlead.core.user import IMPERSONATOR_EXTRA_KEY
 from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import AddressBlocked, TimedOut, TlsError, UpstreamError
 from fairlead.upstream.upstream import Request, Upstream

@@ -10,8 +10,8 @@ from datetime import datetime
 from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.remote_errors import ERROR, IMPERSONATION_FORBIDDEN, WARNING, InstanceError
 from fairlead.core.clock import parse_rfc3339
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import TRUE, find_condition
 from fairlead.registry.registry import Registry

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fairlead.controllers.instances.remote_names import MANAGED_LABEL, MANAGED_VALUE
-from fairlead.core.cluster_identity import RESERVED_PREFIX, ClusterIdentityMapper
 from fairlead.core.objects import Object, get_path
-from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, USER_GROUP_PREFIX
+from fairlead.core.user import RESERVED_PREFIX, SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, USER_GROUP_PREFIX
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 
 RBAC = "rbac.authorization.k8s.io"
 DEFAULT_ROLE, DEFAULT_CLUSTER_ROLE = "admin", "cluster-admin"

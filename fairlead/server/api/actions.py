@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from fairlead.core.call import Call, Reply, RequestInfo
-from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
+from fairlead.core.concurrency import LARGE_YAML_BYTES, compute
 from fairlead.core.errors import MAX_PROBLEMS, Invalid, MethodNotAllowed, NotFound, Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -147,12 +147,7 @@ async def _read_body(call: Call, kind: Kind, validator: Validator, options: Writ
     sent, duplicates = await read_object(call, kind.name, optional=bool(target.subresource))
     if sent is None and target.subresource:
         sent = {"apiVersion": kind.api_version, "kind": kind.name}
-    size, arguments = call.body_size, (sent, call.target, kind, validator, options, duplicates)
-    return (
-        _validate_body(*arguments)
-        if size <= LARGE_JSON_BYTES
-        else await COMPUTE_POOL.run(size, _validate_body, *arguments)
-    )
+    return await compute(call.body_size, _validate_body, sent, call.target, kind, validator, options, duplicates)
 
 
 def _validate_body(
@@ -182,7 +177,6 @@ async def _build_reply(call: Call, answer: Object | bytes | Reply) -> Reply:
     media_type = negotiate(call.headers.get("accept", "")).media_type
     body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
     status = 201 if call.target.verb == "create" else 200
-    size = len(body)
-    arguments = (body, media_type, wants_pretty(call))
-    body = render(*arguments) if size <= LARGE_YAML_BYTES else await COMPUTE_POOL.run(size, render, *arguments)
+    is_pretty = wants_pretty(call)
+    body = await compute(len(body), render, body, media_type, is_pretty, inline_size=LARGE_YAML_BYTES)
     return Reply(status, body, media_type)

@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.core import json, yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.call import Call
-from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
+from fairlead.core.concurrency import LARGE_JSON_BYTES, LARGE_YAML_BYTES, compute
 from fairlead.core.errors import BadRequest, NotAcceptable, TooLarge, UnsupportedMediaType
 from fairlead.core.json_slices import decode_stored
 from fairlead.server.api import protobuf
@@ -213,9 +213,8 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
     if is_yaml:
         call.body_size = yaml.expanded_size(body)
     try:
-        if call.body_size <= (LARGE_YAML_BYTES if is_yaml else LARGE_JSON_BYTES):
-            return decode(body)
-        return await COMPUTE_POOL.run(call.body_size, decode, body)
+        inline_size = LARGE_YAML_BYTES if is_yaml else LARGE_JSON_BYTES
+        return await compute(call.body_size, decode, body, inline_size=inline_size)
     except BadRequest as error:
         raise BadRequest(f"the object provided is unrecognized (must be of type {expected}): {error}") from None
 

@@ -11,7 +11,7 @@ from typing import Any
 from fairlead.core import json, yaml
 from fairlead.core.body_errors import Malformed, NumberTooLong
 from fairlead.core.call import Call
-from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
+from fairlead.core.concurrency import LARGE_JSON_BYTES, LARGE_YAML_BYTES, compute
 from fairlead.core.errors import BadRequest, Invalid, Problem, UnsupportedMediaType
 from fairlead.core.objects import Object
 from fairlead.registry.patching import json_patch
@@ -65,10 +65,9 @@ async def read_patch(call: Call, merge_schema: MergeSchema) -> tuple[Edit, Seque
     """Returns the edit of a patch, and the duplicate keys of its body. `merge_schema` defines how lists merge."""
     media_type = media_type_of(call)
     raw = await read_raw(call)
-    size = len(raw)
     parse = _parse_operations if media_type == _JSON_PATCH else _parse_patch
     try:
-        parsed = parse(raw) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, parse, raw)
+        parsed = await compute(len(raw), parse, raw)
     except BadRequest as error:
         return _failing_edit(error), ()
     body, duplicates = parsed.body, parsed.duplicates
@@ -118,9 +117,8 @@ async def read_apply_configuration(call: Call) -> tuple[Any, Sequence[str]]:
     """Returns the configuration to apply, and its duplicate keys. Tries JSON first, which nearly all clients send."""
     body = await read_raw(call)
     call.body_size = size = yaml.expanded_size(body)
-    if size <= (LARGE_JSON_BYTES if body.startswith(b"{") else LARGE_YAML_BYTES):
-        return _parse_configuration(body)
-    return await COMPUTE_POOL.run(size, _parse_configuration, body)
+    inline_size = LARGE_JSON_BYTES if body.startswith(b"{") else LARGE_YAML_BYTES
+    return await compute(size, _parse_configuration, body, inline_size=inline_size)
 
 
 def _parse_configuration(body: bytes) -> tuple[Any, Sequence[str]]:

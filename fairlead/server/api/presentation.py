@@ -49,9 +49,10 @@ class Presentation:
         """Whether encoded JSON is sent unchanged."""
         return not self.representation.as_kind and not self.pretty and self.representation.media_type == JSON
 
-    def is_large(self, size: int) -> bool:
-        """Whether JSON of this size should be rendered in a thread."""
-        return size > (LARGE_YAML_BYTES if self.representation.media_type == YAML else LARGE_JSON_BYTES)
+    @property
+    def inline_size(self) -> int:
+        """More JSON than this is rendered in a thread."""
+        return LARGE_YAML_BYTES if self.representation.media_type == YAML else LARGE_JSON_BYTES
 
 
 def render_object(body: bytes, presentation: Presentation) -> bytes:

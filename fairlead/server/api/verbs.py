@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from fairlead.core.call import Authorize, Call, Decision, Reply, RequestInfo, RequestShape
-from fairlead.core.concurrency import COMPUTE_POOL
+from fairlead.core.concurrency import compute
 from fairlead.core.errors import BadRequest, Details, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
@@ -247,17 +247,11 @@ class Verbs:
             return Reply(status, body)
         _check_shape(representation, kind, is_list=False)
         presentation = self._presentation(call, kind)
-        size = len(body)
-        if presentation.is_large(size):
-            return self._large_object_reply(body, presentation, status)
-        return Reply(status, render_object(body, presentation), representation.media_type)
+        return self._rendered_object_reply(body, presentation, status)
 
-    async def _large_object_reply(self, body: bytes, presentation: Presentation, status: int) -> Reply:
-        return Reply(
-            status,
-            await COMPUTE_POOL.run(len(body), render_object, body, presentation),
-            presentation.representation.media_type,
-        )
+    async def _rendered_object_reply(self, body: bytes, presentation: Presentation, status: int) -> Reply:
+        rendered = await compute(len(body), render_object, body, presentation, inline_size=presentation.inline_size)
+        return Reply(status, rendered, presentation.representation.media_type)
 
     async def _list_reply(self, call: Call, kind: Kind, page: ListPage) -> Reply:
         presentation = self._presentation(call, kind)
@@ -267,10 +261,8 @@ class Verbs:
         bodies = [entry.body for entry in page.entries]
         size = sum(map(len, bodies))
         metadata = list_metadata(page)
-        if presentation.is_large(size):
-            body = await COMPUTE_POOL.run(size, render_list, bodies, metadata, presentation)
-        else:
-            body = render_list(bodies, metadata, presentation)
+        inline_size = presentation.inline_size
+        body = await compute(size, render_list, bodies, metadata, presentation, inline_size=inline_size)
         return Reply(200, body, presentation.representation.media_type)
 
     def _presentation(self, call: Call, kind: Kind) -> Presentation:

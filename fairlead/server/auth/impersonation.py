@@ -13,9 +13,9 @@ from urllib.parse import unquote
 from fairlead.authz.authorizer import forbidden_error
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import MANAGEMENT, Authorize, Call, Headers, RequestInfo
-from fairlead.core.cluster_identity import Extra, merge_extra
 from fairlead.core.errors import SCOPE, BadRequest, Forbidden
 from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, SERVICE_ACCOUNT_PREFIX, USER_GROUP_PREFIX, User
+from fairlead.domain.cluster_identity import Extra, merge_extra
 
 HEADER_PREFIX = "impersonate-"
 USER_HEADER, GROUP_HEADER, UID_HEADER, EXTRA_HEADER_PREFIX = (

@@ -10,9 +10,9 @@ from dataclasses import replace
 from fairlead.authn import Authenticator
 from fairlead.authz.authorizer import FILTERED_VERBS, AuthorizerChain, forbidden_error
 from fairlead.core.call import CONSOLE, Call, RequestInfo
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import AUTHENTICATION, AUTHORIZATION, ApiError, Expired, Forbidden, Unauthorized
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.selectors import selected_name
 from fairlead.server.api.endpoint_paths import endpoint_pattern
 from fairlead.server.auth.impersonation import HEADER_PREFIX, Impersonation, requested_groups

@@ -22,7 +22,7 @@ import yaml
 from fairlead.cli.access import browser_login
 from fairlead.client.contexts import Login, save_contexts
 from fairlead.client.login_sessions import LoginSession, session_path
-from fairlead.core.exec_credential import serve_fresh_credential
+from fairlead.exec_credential import serve_fresh_credential
 from tests.harness.cli import CliFixture
 from tests.harness.fake_server import M, Request
 

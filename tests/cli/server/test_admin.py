@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.server import admin
-from fairlead.core.admin_kubeconfig import KUBECONFIG_NAME, write_admin_kubeconfig
-from fairlead.core.admin_reset import claim_request, finish_request, is_pending
+from fairlead.client.admin_kubeconfig import KUBECONFIG_NAME, write_admin_kubeconfig
+from fairlead.client.admin_reset import claim_request, finish_request, is_pending
 from tests.harness.cli import CliFixture
 
 URL = "https://127.0.0.1:8443"

@@ -1,4 +1,4 @@
-"""fairlead.core.admin_kubeconfig: the administrator's kubeconfig is complete, private, and kept."""
+"""fairlead.client.admin_kubeconfig: the administrator's kubeconfig is complete, private, and kept."""
 
 import base64
 import stat
@@ -8,8 +8,8 @@ import pytest
 import structlog
 import yaml
 
+from fairlead.client.admin_kubeconfig import read_current_context, read_key, write_admin_kubeconfig
 from fairlead.client.kubeconfig import KubeconfigEntry, merge_into_file
-from fairlead.core.admin_kubeconfig import read_current_context, read_key, write_admin_kubeconfig
 from fairlead.core.files import FileProblem
 
 URL = "https://127.0.0.1:8443"

@@ -14,7 +14,7 @@ import structlog
 
 from fairlead.app import StartedServer
 from fairlead.cli.server.serve import announce
-from fairlead.core.admin_kubeconfig import read_key, write_admin_kubeconfig
+from fairlead.client.admin_kubeconfig import read_key, write_admin_kubeconfig
 from fairlead.core.crypto.certificates import ensure_certificates
 from tests.cli.conftest import Fairlead
 

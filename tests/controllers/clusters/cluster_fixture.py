@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from fairlead.controllers.clusters.clusters import ClusterController
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.clusters import CLUSTERS, NotConnected, UpstreamRegistry
 from fairlead.upstream.errors import FailureNotifier, UpstreamError

@@ -16,8 +16,8 @@ from fairlead.controllers.clusters.admin_binding import (
 )
 from fairlead.controllers.clusters.clusters import ClusterController
 from fairlead.controllers.clusters.status import AdministratorsBinding
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.conditions import condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.access import Request

@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.controllers.clusters import clusters, probe_schedule
 from fairlead.controllers.clusters.clusters import ClusterController
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.address_policy import AddressPolicy

@@ -3,8 +3,8 @@
 from fairlead.controllers.instances.prerequisites import InstanceConfig
 from fairlead.controllers.instances.remote_instance import RemoteInstanceStore
 from fairlead.controllers.instances.status import record_transition
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import condition, find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP

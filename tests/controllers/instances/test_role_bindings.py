@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.role_bindings import build_role_bindings
-from fairlead.core.cluster_identity import ClusterIdentityMapper
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 
 IDENTITY_MAPPER = ClusterIdentityMapper("fairlead:")
 ADA = {"owner": {"user": "ada"}}

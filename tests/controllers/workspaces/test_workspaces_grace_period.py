@@ -8,8 +8,8 @@ import pytest
 from fairlead.controllers.instances.prerequisites import MISSING_GRACE_SECONDS, InstanceConfig
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.objects import Object, get_path
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition

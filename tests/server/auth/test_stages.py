@@ -8,9 +8,9 @@ import pytest
 from fairlead.authn import Authenticator
 from fairlead.authz.authorizer import Authorizer, AuthorizerChain, administrators
 from fairlead.core.call import MANAGEMENT, Call, Decision, Reply, RequestInfo
-from fairlead.core.cluster_identity import ClusterIdentityMapper
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.server.api.routing import RouteConfig, route
 from fairlead.server.auth.impersonation import Impersonation
 from fairlead.server.auth.stages import (

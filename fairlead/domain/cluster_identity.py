@@ -6,36 +6,26 @@ kube-apiserver adds its prefix. Names and groups with a meaning in Kubernetes it
 Permissions in a cluster are granted in that cluster, to the names and groups that this server sends.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairlead.core.errors import Forbidden
-from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, HOST_ACCOUNT_NAMES, User
+from fairlead.core.user import (
+    ADMIN_GROUPS,
+    AUTHENTICATED,
+    HOST_ACCOUNT_NAMES,
+    IMPERSONATOR_EXTRA_KEY,
+    RESERVED_PREFIX,
+    User,
+)
 
-DEFAULT_PREFIX = "fairlead:"
 ADMIN_GROUP = "service:admins"
 """The group of this server's administrators in a cluster, without the prefix."""
-RESERVED_PREFIX = "system:"
-"""Prefix of the names that Kubernetes reserves for its own components."""
 _NEVER_SENT = (RESERVED_PREFIX, HOST_ACCOUNT_NAMES)
 PLATFORM_GROUP_PREFIX = "service:"
 """Prefix of the groups that this server defines for users, teams and administrators."""
-IMPERSONATOR_EXTRA_KEY = "service.sh/impersonator"
-"""The extra key that tells a cluster which user impersonates another through the gateway."""
-
-_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#@-]{0,62}(?<=[:/#@-])", re.ASCII)
 
 Extra = tuple[tuple[str, tuple[str, ...]], ...]
-
-
-def check_prefix(text: str) -> str | None:
-    """What is wrong with a prefix, or None. An empty prefix is valid."""
-    if text.startswith((RESERVED_PREFIX, "service:")):
-        return 'must not begin with "system:" or "service:", which are reserved'
-    if not text or _PREFIX.fullmatch(text):
-        return None
-    return "must be 2 to 63 letters, digits and . _ : / # @ -, begin with a letter or digit and end with : / # @ or -"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""core.admin_reset: requests for a new key of the administrator are served once."""
+"""client.admin_reset: requests for a new key of the administrator are served once."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from fairlead.core.admin_reset import (
+from fairlead.client.admin_reset import (
     IF_EXPIRED,
     NOW,
     claim_request,

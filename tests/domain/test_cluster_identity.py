@@ -1,12 +1,13 @@
-"""Tests of `core/cluster_identity.py`: the names and groups of users at clusters, and identities that are rejected."""
+"""Tests of `domain/cluster_identity.py`: the names and groups of users at clusters, and those that are rejected."""
 
 from dataclasses import replace
 
 import pytest
+from fairlead.settings.declarations import check_identity_prefix
 
-from fairlead.core.cluster_identity import ClusterIdentityMapper, ImpersonationConfig, check_prefix, cluster_groups
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import ClusterIdentityMapper, ImpersonationConfig, cluster_groups
 
 ADA = User("ada", ("devs", "service:user:ada", "system:authenticated", "system:nodes"), uid="7")
 ROOT = User("root", ("system:masters", "service:admins", "system:authenticated"))
@@ -19,7 +20,7 @@ def test_the_name_and_all_groups_but_those_of_kubernetes_get_the_prefix(prefix: 
     assert names.map_user(ADA) == ImpersonationConfig(f"{prefix}ada", groups, "7")
     assert names.map_user(ROOT).groups == (f"{prefix}service:admins", "system:authenticated")
     assert names.admin_group == f"{prefix}service:admins"
-    assert check_prefix(prefix) is None
+    assert check_identity_prefix(prefix) is None
 
 
 def test_administrators_get_one_group_and_no_system_groups() -> None:
@@ -64,10 +65,10 @@ def test_extra_keys_that_differ_only_in_case_do_not_override_the_impersonator() 
     ],
 )
 def test_an_ambiguous_prefix_is_rejected(prefix: str) -> None:
-    assert check_prefix(prefix)
+    assert check_identity_prefix(prefix)
 
 
 def test_no_prefix_turns_a_name_into_a_system_name() -> None:
     """Not even combined with the beginning of a name."""
     for length in range(len("system:") + 1):
-        assert length == 0 or check_prefix("system:"[:length])
+        assert length == 0 or check_identity_prefix("system:"[:length])
