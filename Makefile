@@ -49,8 +49,9 @@ test-times: $(TEST) test-tools ## the CPU time of each test of both, with a tabl
 	@$(COMPILE)
 	@$(BIN)/pytest $(PROCESSES) -m 'not long' -p tests.harness.times --times build/test-times.json $(ARGS)
 
-test-long: $(TEST) $(DOCS) test-tools ## the tests that CI leaves out because they take long for what they show
+test-long: $(TEST) $(DOCS) test-tools ## the tests that CI leaves out because they take long for what they show, and tests of properties with many examples
 	@$(BIN)/pytest $(PROCESSES) -m long $(ARGS)
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/pytest $(PROCESSES) -m 'hypothesis and not long' $(ARGS)
 
 # 3.12 is in no suite of Debian. One after the other: each needs both cores.
 test-pythons: ## run the tests that start no processes on the oldest and the newest supported Python, which are fetched from Debian, with warnings as errors; PYTHONS="3.13:trixie" chooses another

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import HealthCheck, settings
 
 from tests.harness.auth import AuthFixture, open_auth
+from tests.harness.properties import load_profile
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.rewriting import pytest_xdist_setupnodes  # noqa: F401  # a hook
 from tests.harness.selection import (  # noqa: F401  # hooks
@@ -28,10 +28,7 @@ from tests.harness.selection import (  # noqa: F401  # hooks
 )
 from tests.harness.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks
 
-# The duration of an example depends on the load of the machine, as tests run in parallel. Hypothesis's profile for CI
-# has the same settings.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
+load_profile()
 
 # A shell without job control lets background jobs ignore Ctrl-C, and so would all processes that the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

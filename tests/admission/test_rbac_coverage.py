@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.admission import rbac_coverage
@@ -13,6 +13,7 @@ from fairlead.authz.rbac import RoleRules, resource_patterns
 from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from tests.harness.growth import assert_linear
+from tests.harness.properties import at_least
 
 
 def resource_rule(verbs: str, resources: str, groups: str = "g", names: str = "") -> Object:
@@ -209,6 +210,7 @@ def simple_covers_path(held: Object, verb: str, url: str) -> bool:
     )
 
 
+@settings(max_examples=at_least(100))
 @given(RULES, RULES)
 def test_coverage_agrees_with_a_simple_comparison(held: list[Object], requested: list[Object]) -> None:
     expected = all(
@@ -226,6 +228,7 @@ def test_coverage_agrees_with_a_simple_comparison(held: list[Object], requested:
     assert (HeldRules(held).missing_permissions(requested) == []) == expected
 
 
+@settings(max_examples=at_least(100))
 @given(RULES, RULES)
 def test_covered_rules_allow_no_further_request(held: list[Object], requested: list[Object]) -> None:
     if HeldRules(held).missing_permissions(requested):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.authn.credentials import (
@@ -18,6 +18,7 @@ from fairlead.authn.credentials import (
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 from tests.harness.calls import call
+from tests.harness.properties import at_least
 
 ALICE = User("alice", key="login-alice-1")
 KEY = "fairlead_0123456789abcdefghijklmnopqrstuvwxyzABCD-_"
@@ -99,6 +100,7 @@ def test_a_cookie_header_that_is_too_large_is_not_parsed() -> None:
         authenticate(cookie=";" * MAX_COOKIES + f"{COOKIE}={KEY}")
 
 
+@settings(max_examples=at_least(100))
 @given(st.lists(st.text(max_size=60), max_size=4))
 def test_t45_only_the_cookie_itself_yields_a_token(headers: list[str]) -> None:
     try:
@@ -108,6 +110,7 @@ def test_t45_only_the_cookie_itself_yields_a_token(headers: list[str]) -> None:
     assert token is None or any(f"{COOKIE}={token}" in header for header in headers)
 
 
+@settings(max_examples=at_least(100))
 @given(st.text(alphabet=f"{COOKIE}={KEY}; \t,\"'", max_size=200))
 def test_t45_a_malformed_header_of_valid_parts_yields_no_other_token(header: str) -> None:
     try:

@@ -14,6 +14,7 @@ from fairlead.authn.password_hash import DEFAULT_COST, MAX_BYTES, Cost, Password
 from fairlead.core.concurrency import CURRENT_ACCOUNT, Account
 from fairlead.core.errors import TooManyRequests
 from tests.harness.eventually import eventually
+from tests.harness.properties import at_least
 
 CHEAP_COST = Cost(memory=8, passes=1)
 PASSWORD = "correct horse battery staple"
@@ -218,7 +219,7 @@ async def test_a_password_that_is_too_long_is_never_truncated(hasher: PasswordHa
         await hasher.hash("a" * (MAX_BYTES + 1))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=at_least(50), deadline=None)
 @given(st.text(max_size=40))
 def test_no_error_quotes_the_password(suffix: str) -> None:
     for text in ("canary" + suffix, ("canary" + suffix) * 200):

@@ -16,6 +16,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.harness.growth import assert_linear, build_words, count_work
+from tests.harness.properties import at_least
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.users import ALICE, BOB, CAROL, MACHINE, RED_KEY
 
@@ -152,7 +153,7 @@ async def test_the_cost_of_a_request_does_not_grow_with_the_number_of_entries(
         max_size=8,
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=at_least(150), deadline=None)
 def test_several_entries_allow_exactly_what_each_of_them_allows(access: list[dict[str, list[str]]]) -> None:
     for user, verb, subresource in product((ALICE, BOB, CAROL, MACHINE, RED_KEY), ("get", "use"), ("", "log", "exec")):
         grants = ObjectGrants(_Spec(access=[_AccessEntry(**each) for each in access]), user)  # type: ignore[arg-type]
@@ -198,7 +199,7 @@ def replace_spec(spec: dict[str, object], each: Object) -> None:
     each["spec"] = spec
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=at_least(40), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), SPECS), max_size=6), st.integers(0, 6))
 async def test_the_name_index_agrees_with_scanning_all_objects(
     writes: list[tuple[str, dict[str, object]]], built_after: int

@@ -1,12 +1,13 @@
 """RbacAuthorizer agrees with a simple model of the RBAC rules of Kubernetes."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from tests.authz.roles import binding, build_rbac, object_metadata, path_request, resource_request, role, subject
+from tests.harness.properties import at_least
 
 
 def model_allows(objects: dict[str, list[Object]], user: User, target: RequestInfo) -> bool:
@@ -130,6 +131,7 @@ TARGETS = st.one_of(
 )
 
 
+@settings(max_examples=at_least(100))
 @given(OBJECTS, USERS, st.lists(TARGETS, min_size=1, max_size=5))
 def test_decisions_agree_with_the_model(
     objects: dict[str, list[Object]], user: User, targets: list[RequestInfo]
@@ -141,6 +143,7 @@ def test_decisions_agree_with_the_model(
         assert decision is None or decision.allowed
 
 
+@settings(max_examples=at_least(100))
 @given(OBJECTS, USERS, TARGETS)
 def test_decisions_agree_with_the_listed_rules(
     objects: dict[str, list[Object]], user: User, target: RequestInfo

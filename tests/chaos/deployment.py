@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 
 from fairlead.client.admin_kubeconfig import read_key
+from tests.harness.fork_server import ForkedProcess, fork_program
 from tests.harness.free_ports import free_ports
 from tests.harness.replicas import new_secrets
 from tests.harness.server_process import ROOT, build_tls_context, server_environment
@@ -32,7 +33,7 @@ class Replica:
     variables: Mapping[str, str]
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of its process beside the settings."""
-    process: "subprocess.Popen[bytes] | None" = None
+    process: "subprocess.Popen[bytes] | ForkedProcess | None" = None
     log_offset: int = 0
     """The size of the log when the process was started."""
 
@@ -45,12 +46,21 @@ class Replica:
         return self.folder.parent / f"{self.folder.name}.log"
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "fairlead", "serve", "--data", str(self.folder), "--port", str(self.port)]
-        extra_environment = {**server_environment(**self.variables), **self.extra_environment}
+        """As a fork, unless it has variables such as those of the dynamic linker, which only a new program reads."""
+        arguments = ["serve", "--data", str(self.folder), "--port", str(self.port)]
+        environment = server_environment(**self.variables)
         with self.log.open("ab") as log:
             self.log_offset = log.tell()
+            if not self.extra_environment:
+                self.process = fork_program("fairlead", arguments, environment, stderr=log, stdout=log)
+                return
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=extra_environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [sys.executable, "-m", "fairlead", *arguments],
+                cwd=ROOT,
+                env={**environment, **self.extra_environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
     def send(self, number: signal.Signals) -> None:

@@ -74,6 +74,7 @@ def find_broken_rules(recorded: History) -> set[str]:
                 op(CREATE, 4, value="c", revision=20),
             ]
         ),
+        build_history([op(CREATE, 1, UNKNOWN, end=NEVER, value="a"), op(GET, 2, MISSING)], None, LIST),
     ],
     ids=[
         "everything was watched",
@@ -86,6 +87,7 @@ def find_broken_rules(recorded: History) -> set[str]:
         "an unacknowledged deletion without a watch",
         "rejections for a reason",
         "created again",
+        "an object that was never seen",
     ],
 )
 def test_a_consistent_history_passes(recorded: History) -> None:

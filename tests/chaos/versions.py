@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tests.chaos.history import CREATE, DELETE, DELETED, DONE, GET, UNKNOWN, UPDATE, History
 
@@ -92,7 +93,7 @@ def _versions(
     """Adds deletions that no watch saw, directly after what they deleted."""
     yield Version(0, ABSENT)
     revisions = sorted(facts)
-    for revision, following in zip(revisions, [*revisions[1:], 0], strict=True):
+    for revision, following in pairwise([*revisions, 0]):  # none, if all operations on the object were in vain
         value = min(facts[revision], key=str)
         yield Version(revision, value)
         if revision not in deleted or value is ABSENT or facts.get(following) == {ABSENT}:

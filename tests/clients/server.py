@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from tests.harness.fork_server import fork_program
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = "management.service.sh"
@@ -39,16 +41,19 @@ class Server:
 def run_server(folder: Path) -> Iterator[Server]:
     """Runs a server, and checks afterwards that it exited without an error."""
     log_file = folder / "server.log"
-    with log_file.open("w") as log:
-        process = start_server("--data", str(folder / "data"), "--port", "0", "--json", stderr=log)
+    arguments = ("up", "--data", str(folder / "data"), "--port", "0", "--json")
+    with log_file.open("wb") as log:
+        process = fork_program("fairlead", arguments, environment_without_settings(), log)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, log_file.read_text()
         ready = json.loads(line)
         yield Server(ready["url"], ready["accessKey"], Path(ready["kubeconfig"]), Path(ready["caFile"]))
     finally:
-        stop_process(process)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+        process.close()
     log_text = log_file.read_text()
     assert process.returncode == 0, log_text
     assert "Traceback" not in log_text, log_text
@@ -58,16 +63,19 @@ def start_server(
     *arguments: str, stdout: int = subprocess.PIPE, stderr: IO[str] | None = None, **variables: str
 ) -> "subprocess.Popen[str]":
     """Starts `fairlead up` in the repository's root, without the FAIRLEAD_ variables of the environment."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
     return subprocess.Popen(
         [sys.executable, "-m", "fairlead", "up", *arguments],
         cwd=ROOT,
-        env=inherited | variables,
+        env=environment_without_settings() | variables,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
         text=True,
     )
+
+
+def environment_without_settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
 
 
 def stop_process(process: "subprocess.Popen[str]") -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fairlead.core import json, json_outline
 from fairlead.core.body_errors import MAX_NUMBER_CHARS, NumberTooLong
 from fairlead.core.json_outline import SLICE_BYTES, Outline, outline
-from tests.generated.large_json import JSON_TEXTS
+from tests.requests.large_json import JSON_TEXTS
 
 LONG = b"1" * (MAX_NUMBER_CHARS + 1)
 words = st.text('a1:,[]{}"\\ \n', max_size=6)

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core.scope import Scope, ScopeResources, ScopeRole, ScopeRule
+from tests.harness.properties import at_least
 
 
 def test_a_missing_scope_differs_from_an_empty_one() -> None:
@@ -167,6 +168,7 @@ json = st.recursive(
 )
 
 
+@settings(max_examples=at_least(100))
 @given(json)
 def test_any_value_can_be_parsed_and_compared(scope: Any) -> None:
     read = Scope.parse(scope)

@@ -13,10 +13,10 @@ from urllib.parse import quote
 
 import orjson
 
-from tests.cost.shapes import SHAPES, Object
-from tests.security.api_resources import NAMESPACES, ApiCatalog, Resource
-from tests.security.expensive_bodies import BODY_LIMIT, JSON, YAML
-from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.requests.api_resources import NAMESPACES, ApiCatalog, Resource
+from tests.requests.expensive_bodies import BODY_LIMIT, JSON, YAML
+from tests.requests.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.requests.shapes import SHAPES, Object
 
 LARGE, LARGEST = 64 * 1024, BODY_LIMIT - 4096
 LARGEST_EVERY = 23

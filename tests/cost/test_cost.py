@@ -19,9 +19,9 @@ from fairlead.server.http.event_loop_watchdog import MAX_BLOCKED_SECONDS
 from tests.cost import cases
 from tests.cost.cases import Case
 from tests.cost.measure import Blocks, Cost, Meter, find_longest_between
-from tests.cost.shapes import SHAPES
 from tests.harness.server_process import Server, running_server
-from tests.security.api_resources import NAMESPACES, ApiCatalog, Resource, create_objects, discover_api
+from tests.requests.api_resources import NAMESPACES, ApiCatalog, Resource, create_objects, discover_api
+from tests.requests.shapes import SHAPES
 from tests.security.conftest import assert_healthy
 
 MEMORY_LIMIT = 160 * 1024 * 1024

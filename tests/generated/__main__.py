@@ -22,7 +22,7 @@ import httpx
 from tests.generated.identities import KEY, create_identities
 from tests.generated.sender import ChunkResult, Plan, run_sender
 from tests.harness.server_process import Server, running_server
-from tests.security import api_resources
+from tests.requests import api_resources
 
 CHUNK = 100
 """Templates per chunk, each of which is sent as every identity."""

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.generated.large_bodies import LARGE_REQUESTS, LargeRequest
-from tests.generated.large_json import OBJECT
 from tests.harness.server_process import CONFIGMAPS, Server, configmap, running_server
+from tests.requests.large_bodies import LARGE_REQUESTS, LargeRequest
+from tests.requests.large_json import OBJECT
 
 PAUSE_SECONDS = 0.001
 MIN_SENT = 3

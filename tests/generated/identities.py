@@ -13,7 +13,7 @@ import httpx
 
 from tests.harness.gateways import RBAC, M, create_key, create_resource, post_object
 from tests.harness.server_process import MANAGEMENT, Server
-from tests.security.api_resources import NAMESPACES, ApiCatalog, Resource
+from tests.requests.api_resources import NAMESPACES, ApiCatalog, Resource
 
 VAULT, PROJECT = "vault", "gen"
 PROJECT_NAMESPACE = f"service-p-{PROJECT}"

@@ -6,8 +6,8 @@ from urllib.parse import unquote
 
 from tests.generated.identities import EVERYTHING, IN_PROJECT, PROJECT, PROJECT_NAMESPACE, Identities, Identity
 from tests.generated.templates import READ_METHODS
-from tests.security import response_checks
-from tests.security.raw_http import RawRequest, RawResponse
+from tests.requests import response_checks
+from tests.requests.raw_http import RawRequest, RawResponse
 
 _RESOURCE_PATH = re.compile(
     r"/kubernetes/management/apis?/[^/]+(?:/v[^/]+)?/(?:namespaces/(?P<namespace>[^/]+)/)?(?P<plural>[a-z]+)"

@@ -17,9 +17,9 @@ from tests.generated.identities import Identities, Identity
 from tests.generated.oracle import Oracle
 from tests.generated.templates import Template, build_template
 from tests.harness.server_process import Server, build_tls_context
-from tests.security import raw_http
-from tests.security.api_resources import ApiCatalog
-from tests.security.raw_http import RawConnection, RawRequest, RawResponse
+from tests.requests import raw_http
+from tests.requests.api_resources import ApiCatalog
+from tests.requests.raw_http import RawConnection, RawRequest, RawResponse
 
 CONNECTIONS = 8
 """Connections of one process. One of them speaks HTTP/2."""

@@ -1,18 +1,18 @@
 """Request templates: generated from a seed and a number, and sent by each identity with its own key.
 
-They are the requests of `tests/security`, some of them redirected to the project, the vault or gateways, or enlarged.
+They are the requests of `tests/requests`, some of them redirected to the project, the vault or gateways, or enlarged.
 """
 
 from dataclasses import dataclass, replace
 from random import Random
 
 from tests.generated.identities import ADMIN_NAMESPACES, KEY, PROJECT, PROJECT_NAMESPACE, VAULT, Identity
-from tests.generated.large_bodies import LARGE_REQUESTS
-from tests.security import fuzz_requests, headers
-from tests.security.api_resources import ApiCatalog
-from tests.security.raw_http import RawRequest
+from tests.requests import generator, headers
+from tests.requests.api_resources import ApiCatalog
+from tests.requests.large_bodies import LARGE_REQUESTS
+from tests.requests.raw_http import RawRequest
 
-fuzz_requests.NAME_COUNT = 30  # so that a million requests do not create a million objects
+generator.NAME_COUNT = 30  # so that a million requests do not create a million objects
 
 READ_METHODS = ("GET", "HEAD", "OPTIONS")
 ORDINARY_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -64,7 +64,7 @@ def build_template(seed: str, number: int, catalog: ApiCatalog) -> Template:
     chance = random.random()
     if chance < 0.08:
         return Template(number, _build_other_request(random), False)
-    request = fuzz_requests.build_request(seed, number, catalog)
+    request = generator.build_request(seed, number, catalog)
     if chance < 0.35:
         return Template(number, _move_to_namespace(request, PROJECT_NAMESPACE), False)
     if chance < 0.55:
@@ -90,7 +90,7 @@ def _build_other_request(random: Random) -> RawRequest:
     path, _, query = path.partition("?")
     body = random.choice((b"", b"{}", b'{"username":"gen-unprivileged","password":"x"}', b"x" * 1_000))
     fields = (headers.build_bearer_header(KEY), ("Content-Type", "application/json"))
-    return RawRequest(random.choice(fuzz_requests.METHODS), path, (query,) if query else (), fields, body)
+    return RawRequest(random.choice(generator.METHODS), path, (query,) if query else (), fields, body)
 
 
 def _move_to_namespace(request: RawRequest, namespace: str) -> RawRequest:

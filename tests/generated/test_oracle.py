@@ -5,7 +5,7 @@ import pytest
 from tests.generated.identities import EVERYTHING, IN_PROJECT, KEY, NOTHING, Identities, Identity
 from tests.generated.oracle import Oracle
 from tests.generated.templates import Template
-from tests.security.raw_http import RawRequest, RawResponse
+from tests.requests.raw_http import RawRequest, RawResponse
 
 ADMIN, MEMBER = Identity("admin", "key-of-admin", EVERYTHING), Identity("member", "key-of-member", IN_PROJECT)
 UNPRIVILEGED, ANONYMOUS = (

@@ -84,12 +84,18 @@ class ForkedProcess:
 
 
 def fork_program(
-    program: str, arguments: Sequence[str], environment: Mapping[str, str], stderr: IO[bytes]
+    program: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    stderr: IO[bytes],
+    stdout: IO[bytes] | None = None,
 ) -> ForkedProcess:
-    """Runs a module as a program in the root folder of the project, with a pipe as its standard output."""
+    """Runs a module as a program in the root folder of the project, with a pipe or a file as its standard output."""
     sys.audit("tests.fork_program", program)  # as `subprocess` does: `tests/harness/times.py` counts the processes
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     readable, writable = os.pipe()
+    if stdout is not None:
+        os.dup2(stdout.fileno(), writable)  # nothing is written to the pipe
     with theirs, open(os.devnull, "rb") as stdin:
         request = json.dumps({"command": [program, *arguments], "environment": dict(environment)}).encode()
         descriptors = [stdin.fileno(), writable, stderr.fileno(), theirs.fileno()]

@@ -12,6 +12,7 @@ from fairlead.links.limits import INITIAL_WINDOW, MAX_WINDOW, LinkLimits
 from fairlead.links.mux import LinkDead, Mux
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof, Exit, ResetCode, StreamReset, StreamState
+from tests.harness.properties import examples
 from tests.links.mux_pair import RUNNER, SERVER, MuxPair
 
 
@@ -43,7 +44,7 @@ STEPS = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(STEPS, max_size=300), st.randoms(use_true_random=False))
 def test_no_interleaving_loses_or_reorders_bytes_or_exceeds_credit(steps: list[tuple], random: object) -> None:
     pair = MuxPair()
@@ -81,7 +82,7 @@ def test_no_interleaving_loses_or_reorders_bytes_or_exceeds_credit(steps: list[t
     assert all(stream.end is None for both in streams for stream in both)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.tuples(

@@ -12,6 +12,7 @@ from fairlead.links.limits import INITIAL_WINDOW, LinkLimits
 from fairlead.links.mux import Mux
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import ResetCode, StreamReset, StreamState
+from tests.harness.properties import examples
 from tests.links.mux_pair import SERVER, MuxPair
 
 
@@ -145,7 +146,7 @@ def test_nothing_but_a_reset_is_allowed_before_a_stream_is_accepted(pair: MuxPai
         pair.ends[SERVER].receive(frames.encode_data(1, 0, b"x"), pair.now)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.lists(
         st.binary(max_size=40)

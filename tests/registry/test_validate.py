@@ -15,6 +15,7 @@ from fairlead.core.objects import Object
 from fairlead.registry import schema as schemas
 from fairlead.registry.schema import Schema
 from fairlead.registry.validate import ValidationResult, Validator
+from tests.harness.properties import examples
 
 SCHEMA = schemas.obj(
     "",
@@ -267,7 +268,7 @@ def mostly_valid(draw: st.DrawFn, schema: Schema) -> Any:
 CASES = SCHEMAS.flatmap(lambda schema: st.tuples(st.just(schema), mostly_valid(schema).filter(_is_object)))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(CASES)
 def test_an_unknown_field_does_not_change_the_result(case: tuple[Schema, Object]) -> None:
     """The unknown field forces the walk in Python instead of the compiled validator."""
@@ -280,7 +281,7 @@ def test_an_unknown_field_does_not_change_the_result(case: tuple[Schema, Object]
         assert without_unknown == with_unknown
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(CASES)
 def test_validating_an_accepted_object_again_changes_nothing(case: tuple[Schema, Object]) -> None:
     schema, obj = case
@@ -290,7 +291,7 @@ def test_validating_an_accepted_object_again_changes_nothing(case: tuple[Schema,
     assert (validate(obj, schema), obj) == (ValidationResult(), before)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(CASES)
 def test_an_accepted_object_has_the_types_of_its_schema(case: tuple[Schema, Object]) -> None:
     schema, obj = case

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.harness.server_process import Server
-from tests.security import response_checks
-from tests.security.api_resources import ApiCatalog
-from tests.security.fuzz_requests import build_request
-from tests.security.raw_http import RawConnection, RawRequest, RawResponse
+from tests.requests import response_checks
+from tests.requests.api_resources import ApiCatalog
+from tests.requests.generator import build_request
+from tests.requests.raw_http import RawConnection, RawRequest, RawResponse
 from tests.security.watch_clients import run_watch
 
 CONNECTIONS = 8

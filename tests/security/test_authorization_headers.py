@@ -14,8 +14,8 @@ from urllib.parse import quote
 import pytest
 
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server
-from tests.security.headers import build_bearer_header
-from tests.security.raw_http import RawConnection, RawRequest, send_requests
+from tests.requests.headers import build_bearer_header
+from tests.requests.raw_http import RawConnection, RawRequest, send_requests
 
 COUNT, CONNECTIONS, SEED = 10_000, 16, 20_260_101
 REJECTED_STATUSES = (400, 401, 431)

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from tests.harness.server_process import CONFIGMAPS, Server, configmap
+from tests.requests.expensive_bodies import BODY_LIMIT, JSON, JSON_BOMBS, REPEATED_FAULTS, YAML, YAML_BOMBS, Body
+from tests.requests.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.requests.raw_http import RESPONSE_TIMEOUT_SECONDS
 from tests.security.conftest import assert_healthy
-from tests.security.expensive_bodies import BODY_LIMIT, JSON, JSON_BOMBS, REPEATED_FAULTS, YAML, YAML_BOMBS, Body
-from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from tests.security.raw_http import RESPONSE_TIMEOUT_SECONDS
 from tests.security.rejections import MAX_MEMORY_GROWTH, assert_rejected, get_peak_memory
 
 

@@ -17,7 +17,8 @@ import httpx
 import pytest
 
 from tests.harness.server_process import CONFIGMAPS, TIMEOUT_SECONDS, Server, configmap, running_server
-from tests.security import api_resources, fuzz_run
+from tests.requests import api_resources
+from tests.security import fuzz_run
 from tests.security.conftest import assert_healthy
 
 SEED = os.environ.get("HOSTILE_SEED", "fairlead")

@@ -6,8 +6,8 @@ from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, ResponseReceived, StreamReset
 
 from tests.harness.server_process import CONFIGMAPS, Server
-from tests.security.headers import build_bearer_header
-from tests.security.raw_http import RawRequest, send_requests
+from tests.requests.headers import build_bearer_header
+from tests.requests.raw_http import RawRequest, send_requests
 
 HUGE = 70 * 1024
 

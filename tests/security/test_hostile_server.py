@@ -5,7 +5,6 @@ workspaces. It does nothing that its operator did not allow, and writes nothing 
 """
 
 import asyncio
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from fairlead.links.requests import OpenRequest
+from tests.harness.bombs import repeat_compressed
 from tests.security.attacked_runner import MEMORY_BYTES, Streams, attacked, wait_for, wait_for_task, wait_served
 from tests.security.hostile_server import (
     CONFIG,
@@ -143,7 +143,7 @@ async def test_the_memory_and_the_records_of_a_flood_of_workspaces_are_bounded(t
 # --- what the server answers ------------------------------------------------------------------------------------------
 
 
-BOMB = gzip.compress(b" " * (256 << 20))
+BOMB = repeat_compressed(b" " * (1 << 20), 256)
 """A quarter of a megabyte."""
 STRANGE_ANSWERS: dict[str, tuple[tuple[str, str], Answer]] = {
     "a Runner whose status is a text": (("GET", RUNNER), answer_json({"status": "x"})),

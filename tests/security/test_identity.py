@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.server_process import MANAGEMENT, Server
-from tests.security.api_resources import discover_api
+from tests.requests.api_resources import discover_api
 
 MANAGEMENT_API = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PUBLIC = {"/version", "/healthz", "/livez", "/readyz"}

@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap
+from tests.requests.expensive_bodies import BODY_LIMIT, JSON, YAML
+from tests.requests.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.requests.raw_http import RESPONSE_TIMEOUT_SECONDS
 from tests.security.conftest import assert_healthy
-from tests.security.expensive_bodies import BODY_LIMIT, JSON, YAML
-from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from tests.security.raw_http import RESPONSE_TIMEOUT_SECONDS
 from tests.security.rejections import assert_rejected
 
 APPS = f"{MANAGEMENT}/apis/management.service.sh/v1/apps"

@@ -8,9 +8,9 @@ import httpx
 import pytest
 
 from tests.harness.server_process import CONFIGMAPS, Server, configmap
-from tests.security.expensive_bodies import BODY_LIMIT
-from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC, TYPES
-from tests.security.raw_http import RESPONSE_TIMEOUT_SECONDS, RawRequest, send_requests
+from tests.requests.expensive_bodies import BODY_LIMIT
+from tests.requests.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC, TYPES
+from tests.requests.raw_http import RESPONSE_TIMEOUT_SECONDS, RawRequest, send_requests
 from tests.security.rejections import MAX_MEMORY_GROWTH, assert_rejected, get_peak_memory
 
 TARGET = f"{CONFIGMAPS}/patched"

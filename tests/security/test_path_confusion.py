@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 
 from tests.harness.server_process import MANAGEMENT, Server
-from tests.security import api_resources
-from tests.security.api_resources import PROTECTED, ApiCatalog, Resource
-from tests.security.headers import build_bearer_header
-from tests.security.paths import ODD_SEGMENTS
-from tests.security.raw_http import RawRequest, send_requests
+from tests.requests import api_resources
+from tests.requests.api_resources import PROTECTED, ApiCatalog, Resource
+from tests.requests.headers import build_bearer_header
+from tests.requests.paths import ODD_SEGMENTS
+from tests.requests.raw_http import RawRequest, send_requests
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 

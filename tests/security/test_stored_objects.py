@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from tests.harness.server_process import MANAGEMENT, Server, running_server
+from tests.requests.headers import build_bearer_header
+from tests.requests.raw_http import RawConnection, RawRequest, RawResponse
+from tests.requests.values import ODD_TEXTS
 from tests.security.conftest import assert_healthy
-from tests.security.headers import build_bearer_header
-from tests.security.raw_http import RawConnection, RawRequest, RawResponse
-from tests.security.values import ODD_TEXTS
 
 CORE = f"{MANAGEMENT}/api/v1/namespaces/default"
 LEASES = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/default/leases"

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.harness.server_process import Server
-from tests.security.api_resources import ApiCatalog, Resource
-from tests.security.headers import build_bearer_header
-from tests.security.raw_http import RawRequest, open_connection
+from tests.requests.api_resources import ApiCatalog, Resource
+from tests.requests.headers import build_bearer_header
+from tests.requests.raw_http import RawRequest, open_connection
 
 _FORMS = (
     "application/json",

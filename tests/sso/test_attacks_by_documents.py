@@ -1,12 +1,12 @@
 """Documents of a hostile provider: bombs, endpoints inside the server's network, a weaker PKCE, floods of logouts."""
 
-import gzip
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.console.servers import GROUP, LOGIN_COOKIE
+from tests.harness.bombs import repeat_compressed
 from tests.harness.eventually import BUSY_SECONDS
 from tests.sso.attacks import CONNECTOR, attempt
 from tests.sso.deployments import Deployment
@@ -16,7 +16,7 @@ from tests.sso.test_logouts import logout_claims, send, sign_in
 from tests.sso.visits import Visitor
 
 DISCOVERY = "/.well-known/openid-configuration"
-BOMB = Answer(gzip.compress(b" " * (256 << 20)), headers={"content-encoding": "gzip"})
+BOMB = Answer(repeat_compressed(b" " * (1 << 20), 256), headers={"content-encoding": "gzip"})
 MEMORY_BYTES = 60 << 20
 FORGED_LOGOUTS = 400
 

@@ -20,6 +20,7 @@ from fairlead.storage.contract import (
     Store,
     Write,
 )
+from tests.harness.properties import examples
 
 KEYS: list[Key] = [("a",), ("a", "b"), ("a", "b", "c"), ("ab",), ("a\x00",), ("b", "\x00"), ()]
 
@@ -161,7 +162,7 @@ async def run_steps(open_store_in: Callable[[Path], Awaitable[Store]], steps: li
             await store.close()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_a_store_behaves_like_the_model(open_store_in: Callable[[Path], Awaitable[Store]], steps: list) -> None:
     asyncio.run(run_steps(open_store_in, steps))

@@ -22,8 +22,9 @@ from tests.authz.scope import model
 from tests.authz.scope.decisions import ADA, core_request
 from tests.authz.scope.strategies import GATEWAYS, NAMES, TARGETS, pairs, resources, rules, tuples_of
 from tests.harness.growth import assert_linear, build_words, count_work
+from tests.harness.properties import at_least
 
-model_settings = settings(max_examples=60, deadline=None)
+model_settings = settings(max_examples=at_least(60), deadline=None)
 many_rules = st.lists(rules, max_size=40).map(tuple)
 resource_names = st.sampled_from(
     ("a", "b", "c", "a/x", "a/y", "b/x", "c/z", "a/*", "b/*", "*/x", "*/y", "*/z", "*", "d", "d/x")
@@ -33,7 +34,7 @@ resource_names = st.sampled_from(
 
 
 @given(pairs)
-@settings(model_settings, max_examples=120)
+@settings(model_settings, max_examples=at_least(120))
 def test_t4_coverage_of_scopes_agrees_with_the_model(pair: tuple[Scope, Scope]) -> None:
     outer, inner = pair
     assert is_superset(outer, inner) is model.scope_covers(outer, inner)
@@ -98,7 +99,7 @@ name_and_namespace_rules = st.builds(
 
 
 @given(st.lists(name_and_namespace_rules, max_size=300), st.randoms(use_true_random=False))
-@settings(model_settings, max_examples=20)
+@settings(model_settings, max_examples=at_least(20))
 def test_rules_for_names_in_namespaces_agree_with_the_model(rule_list: list[ScopeRule], random: Random) -> None:
     index = RuleIndex(map(compile_rule, rule_list))
     for namespace, name in product("uvwxyzq", "abcdefghq"):
@@ -112,7 +113,7 @@ def test_rules_for_names_in_namespaces_agree_with_the_model(rule_list: list[Scop
     st.lists(st.sampled_from(("*", "/*", "/a", "/a/", "/a/*", "/a/b/*", "/ab/*", "/a/b", "/a*", "/", "/a/../b", ""))),
     st.sampled_from(("/", "/a", "/a/b", "/a/b/c", "/ab", "/ab/c", "/abc", "/a/../b", "/a//b", "/a*", "/b", "*", "")),
 )
-@settings(model_settings, max_examples=120)
+@settings(model_settings, max_examples=at_least(120))
 def test_path_patterns_agree_with_the_model(patterns: list[str], path: str) -> None:
     compiled = PathPatterns(patterns)
     assert compiled.matches(path) is any(model.path_matches(each, path) for each in patterns)
@@ -122,7 +123,7 @@ def test_path_patterns_agree_with_the_model(patterns: list[str], path: str) -> N
 
 
 @given(st.lists(resource_names, max_size=12))
-@settings(model_settings, max_examples=120)
+@settings(model_settings, max_examples=at_least(120))
 def test_overlapping_names_agree_with_the_model(names: list[str]) -> None:
     problems = list(scope_problems({"rules": [{"resources": [{"resources": names}]}]}, "scope"))
     expected = [

@@ -21,8 +21,9 @@ from tests.authz.scope.decisions import (
     overlaps_scope,
 )
 from tests.authz.scope.strategies import GATEWAYS, NAMES, RESOURCE_TARGETS, TARGETS, pairs, scopes
+from tests.harness.properties import at_least
 
-property_settings = settings(max_examples=30, deadline=None)
+property_settings = settings(max_examples=at_least(30), deadline=None)
 
 
 def requests_in_scope(scope: Scope | None) -> set[RequestInfo]:
@@ -62,7 +63,7 @@ def test_another_entry_never_removes_a_permission(scope: Scope, other: Scope) ->
 
 
 @given(pairs)
-@settings(property_settings, max_examples=60)
+@settings(property_settings, max_examples=at_least(60))
 def test_t4_a_covering_scope_allows_what_the_covered_scope_allows(pair: tuple[Scope, Scope]) -> None:
     outer, inner = pair
     if is_superset(outer, inner):

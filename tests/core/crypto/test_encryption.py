@@ -1,7 +1,7 @@
 """Tests of `core/crypto/encryption.py`: the round trip, and values that must not be decrypted."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core.crypto.encryption import (
@@ -13,12 +13,14 @@ from fairlead.core.crypto.encryption import (
     is_encrypted,
     key_id_of,
 )
+from tests.harness.properties import at_least
 
 OLD, NEW = EncryptionKey("old", bytes(range(32))), EncryptionKey("new", bytes(range(32, 64)))
 KEYRING = Keyring([NEW, OLD], "/data/encryption.keys")
 CONTEXT = b"group\x00clusters\x00\x00one\x00"
 
 
+@settings(max_examples=at_least(100))
 @given(plain=st.binary(max_size=300), context=st.binary(max_size=50))
 def test_an_encrypted_value_is_decrypted_with_its_context(plain: bytes, context: bytes) -> None:
     encrypted = KEYRING.encrypt(plain, context)
@@ -27,6 +29,7 @@ def test_an_encrypted_value_is_decrypted_with_its_context(plain: bytes, context:
     assert KEYRING.decrypt(encrypted, context) == plain
 
 
+@settings(max_examples=at_least(100))
 @given(plain=st.binary(max_size=40), bit=st.integers(min_value=0))
 def test_a_value_with_a_single_changed_bit_is_not_decrypted(plain: bytes, bit: int) -> None:
     encrypted = bytearray(KEYRING.encrypt(plain, CONTEXT))
@@ -36,6 +39,7 @@ def test_a_value_with_a_single_changed_bit_is_not_decrypted(plain: bytes, bit: i
         KEYRING.decrypt(bytes(encrypted), CONTEXT)
 
 
+@settings(max_examples=at_least(100))
 @given(cut=st.integers(0, 60))
 def test_a_truncated_value_is_not_decrypted(cut: int) -> None:
     encrypted = KEYRING.encrypt(b"password: canary", CONTEXT)
@@ -43,6 +47,7 @@ def test_a_truncated_value_is_not_decrypted(cut: int) -> None:
         KEYRING.decrypt(encrypted[: min(cut, len(encrypted) - 1)], CONTEXT)
 
 
+@settings(max_examples=at_least(100))
 @given(context=st.binary(max_size=50).filter(lambda context: context != CONTEXT))
 def test_a_value_is_not_decrypted_with_another_context(context: bytes) -> None:
     with pytest.raises(IntegrityError):

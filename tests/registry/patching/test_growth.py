@@ -19,6 +19,7 @@ from fairlead.registry.patching.merge_schema import ATOMIC, MergeSchema
 from fairlead.registry.patching.type_check import type_errors
 from fairlead.registry.schema import array, obj, string
 from tests.harness.growth import assert_linear, build_words, count_work, cpu_time
+from tests.harness.properties import examples
 
 SET = MergeSchema(entries=ATOMIC, keys=())
 BY_NAME = MergeSchema(entries=MergeSchema({"name": ATOMIC, "x": ATOMIC}), keys=("name",))
@@ -181,7 +182,7 @@ def is_same_json(one: Any, other: Any) -> bool:
 
 
 @given(json_values, json_values)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_json_equality_distinguishes_types(one: Any, other: Any) -> None:
     assert is_equal_json(one, other) is is_same_json(one, other)
     assert is_equal_json(one, one)
@@ -204,7 +205,7 @@ def as_paths(found: FieldSet, prefix: tuple[str, ...] = ()) -> set[tuple[str, ..
 
 
 @given(st.lists(fields, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_union_of_many_sets_equals_repeated_unions(sets: list[FieldSet]) -> None:
     sets = [{step: below for step, below in each.items() if step != SELF} for each in sets]
     assert as_paths(union_all(sets)) == as_paths(reduce(union, sets, {})) == set().union(*map(as_paths, sets))

@@ -1,5 +1,6 @@
 """Images of a registry are pulled once for all workspaces of a runner, and belong to each of them."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,14 @@ from tests.runner.harness.tasks import RecordedTask
 FIRST, SECOND = "9011ed00-0000-4000-8000-000000000001", "9011ed00-0000-4000-8000-000000000002"
 
 
-async def export_image(containers: Containers, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def exported(containers: Containers, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two layers, of which the second replaces a folder of the first: that needs what overlays call opaque folders."""
+    folder = tmp_path_factory.mktemp("image") / "exported"
     engine = containers.engine()
-    url = containers.commit(
-        f"export-{folder.parent.name}", {".devcontainer.json": json.dumps({"image": IMAGE, "userEnvProbe": "none"})}
-    )
-    await engine.up(WorkspaceSpec(FIRST, "p", "demo", "ada", GitSource(url)), RecordedTask())
+    url = containers.commit("export", {".devcontainer.json": json.dumps({"image": IMAGE, "userEnvProbe": "none"})})
+    spec = WorkspaceSpec(FIRST, "p", "demo", "ada", GitSource(url))
+    asyncio.run(engine.up(spec, RecordedTask()))
     lines = (
         f"FROM {IMAGE}",
         "USER root",
@@ -35,13 +37,15 @@ async def export_image(containers: Containers, folder: Path) -> None:
     push = "podman save --format=docker-dir --output=/var/tmp/exported made"
     containers.run(FIRST, "/bin/sh", "-c", f"{script} && {push}", "sh", "\n".join(lines))
     containers.copy_folder(FIRST, "/var/tmp/exported", folder)
-    await engine.delete(FIRST, RecordedTask("cleanup"))
+    asyncio.run(engine.delete(FIRST, RecordedTask("cleanup")))
+    return folder
 
 
 @pytest.mark.timeout(300)
-async def test_the_second_workspace_does_not_pull_an_image_again(containers: Containers, tmp_path: Path) -> None:
-    await export_image(containers, tmp_path / "exported")
-    with running_registry(containers.number, tmp_path / "exported") as registry:
+async def test_the_second_workspace_does_not_pull_an_image_again(
+    containers: Containers, exported: Path, tmp_path: Path
+) -> None:
+    with running_registry(containers.number, exported) as registry:
         registries = tmp_path / "registries.conf"
         registries.write_text(f'[[registry]]\nlocation = "{registry.address}"\ninsecure = true\n')
         engine = containers.engine(registries=registries)
@@ -73,10 +77,9 @@ async def test_the_second_workspace_does_not_pull_an_image_again(containers: Con
 
 @pytest.mark.timeout(300)
 async def test_a_short_name_of_the_machine_is_the_image_that_it_stands_for(
-    containers: Containers, tmp_path: Path
+    containers: Containers, exported: Path, tmp_path: Path
 ) -> None:
-    await export_image(containers, tmp_path / "exported")
-    with running_registry(containers.number, tmp_path / "exported") as registry:
+    with running_registry(containers.number, exported) as registry:
         registries = tmp_path / "registries.conf"
         registries.write_text(f'[[registry]]\nlocation = "{registry.address}"\ninsecure = true\n')
         folder = tmp_path / "registries.conf.d"

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.server.flow.fair_queue import MAX_DEBT, FairQueue, Flow, QueueLimits, Ticket
+from tests.harness.properties import examples
 
 
 def build_queue(total: int = 1000, per_flow: int = 50) -> FairQueue:
@@ -160,7 +161,7 @@ def test_stale_heap_entries_are_removed() -> None:
 COSTS = st.sampled_from([0.5, 1.0, 4.0, 16.0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), COSTS), min_size=1, max_size=120))
 def test_no_queued_flow_is_behind_by_more_than_one_request(requests: list[tuple[int, float]]) -> None:
     """Max-min fairness: of two queued flows, neither got more than the other by more than one request."""
@@ -176,7 +177,7 @@ def test_no_queued_flow_is_behind_by_more_than_one_request(requests: list[tuple[
             assert received[ticket.flow] - min(waiting) <= 2 * largest
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["push", "pop", "remove", "charge", "park", "unpark"]), st.integers(0, 5), COSTS),

@@ -10,6 +10,7 @@ from fairlead.storage.view.collection import Collection, Index, IndexQuery
 from fairlead.storage.view.entry import Entry
 from fairlead.storage.view.fan_out import Transition
 from fairlead.storage.view.sorted_chunks import JoinedBytesCache
+from tests.harness.properties import examples
 
 LOW, HIGH = ("g", "things", "", ""), ("g", "things\x00", "", "")
 
@@ -53,7 +54,7 @@ WANTED = (
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps=STEPS, early=st.booleans(), back=st.integers(0, 60), limit=st.integers(0, 5), low=st.integers(0, 30))
 def test_index_lookups_and_old_snapshots_agree_with_a_full_scan(
     steps: list[tuple[str, str]], early: bool, back: int, limit: int, low: int

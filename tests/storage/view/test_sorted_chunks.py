@@ -10,6 +10,7 @@ from fairlead.storage.contract import Key
 from fairlead.storage.view import sorted_chunks as module
 from fairlead.storage.view.sorted_chunks import ChunkedSortedList, Join, JoinedBytesCache
 from fairlead.storage.view.view import Entry
+from tests.harness.properties import examples
 
 LOW, HIGH = ("g", "things", "", ""), ("g", "things\x00", "", "")
 
@@ -39,7 +40,7 @@ NAMES = st.sampled_from([f"{number:02d}" for number in range(40)])
 STEPS = st.lists(st.tuples(NAMES, st.booleans(), st.booleans()), max_size=80)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(first=st.sets(NAMES), steps=STEPS, low=NAMES, high=NAMES, limit=st.integers(0, 12))
 def test_chunks_behave_like_a_sorted_list(
     first: set[str], steps: list[tuple[str, bool, bool]], low: str, high: str, limit: int

@@ -11,6 +11,7 @@ from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view import view as module
 from fairlead.storage.view.entry import Entry, SelectorFields
 from fairlead.storage.view.view import View
+from tests.harness.properties import examples
 from tests.harness.virtual_time import VirtualTimeLoop, on_virtual_time
 from tests.storage.view.views import drain_changes, key_for, list_paths, put, running_view
 
@@ -211,7 +212,7 @@ async def test_a_stopping_server_ends_watches_but_not_reads() -> None:
 STEPS = st.lists(st.tuples(st.sampled_from(["a/x", "a/y", "b/x", "/x"]), st.booleans()), min_size=1, max_size=25)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=STEPS, restart=st.booleans(), discarded=st.integers(0, 25))
 def test_every_kept_snapshot_shows_the_state_at_its_revision(
     steps: list[tuple[str, bool]], restart: bool, discarded: int

@@ -3,7 +3,7 @@
 from random import Random
 
 from tests.harness.server_process import MANAGEMENT
-from tests.security.api_resources import PROTECTED, ApiCatalog, Resource
+from tests.requests.api_resources import PROTECTED, ApiCatalog, Resource
 
 NAMES = ("a", "a", "a", "b", "fuzz-1")
 """Names of the objects that the fuzzer writes to. Only the last two are ever deleted without a dry run."""

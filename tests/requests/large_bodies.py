@@ -1,6 +1,6 @@
 """Bodies of nearly the largest size, each expensive in another way: for a parser, a regular expression or a validator.
 
-`templates.py` mixes them into the generated requests, and `beside_large_bodies.py` measures what they cost another
+`tests/generated` mixes them into its requests, and its `beside_large_bodies.py` measures what they cost another
 client. A body is built when it is needed: all together they have hundreds of megabytes.
 """
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.generated.large_json import JSON_TEXTS, MAX_VALUES, OBJECT, SIZE, fill, join
-from tests.generated.large_yaml import YAML_TEXTS
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT
-from tests.security.expensive_bodies import JSON, PROTOBUF, YAML
-from tests.security.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from tests.security.protobuf import encode_envelope, encode_field
+from tests.requests.expensive_bodies import JSON, PROTOBUF, YAML
+from tests.requests.large_json import JSON_TEXTS, MAX_VALUES, OBJECT, SIZE, fill, join
+from tests.requests.large_yaml import YAML_TEXTS
+from tests.requests.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
+from tests.requests.protobuf import encode_envelope, encode_field
 
 MAX_OPERATIONS = 10_000
 

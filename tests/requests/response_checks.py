@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import yaml
 
-from tests.security.raw_http import RawRequest, RawResponse
+from tests.requests.raw_http import RawRequest, RawResponse
 
 _JSON, _YAML = "application/json", "application/yaml"
 

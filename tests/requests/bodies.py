@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from tests.security import values
-from tests.security.api_resources import Resource
-from tests.security.malformed_fields import KIND_FIELDS, METADATA
+from tests.requests import values
+from tests.requests.api_resources import Resource
+from tests.requests.malformed_fields import KIND_FIELDS, METADATA
 
 
 def mutate_object(random: Random, obj: Any, resource: Resource) -> Any:

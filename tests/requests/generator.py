@@ -1,4 +1,9 @@
-"""Generates fuzz requests from a seed and a number. Most are nearly valid, because those reach the most code."""
+"""Generates requests from a seed and a number. Most are nearly valid, because those reach the most code.
+
+`tests/security` sends some thousands of them as an administrator, `tests/generated` a million as ten identities. The
+other modules of this folder are its parts (paths, queries, headers, bodies, patches), the resources that it learns from
+the server (`api_resources.py`), large and expensive bodies, and a client that sends anything (`raw_http.py`).
+"""
 
 import re
 from collections.abc import Callable
@@ -6,9 +11,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from tests.security import bodies, headers, patches, paths, protobuf, queries
-from tests.security.api_resources import NAMESPACES, ApiCatalog, Resource
-from tests.security.raw_http import RawRequest
+from tests.requests import bodies, headers, patches, paths, protobuf, queries
+from tests.requests.api_resources import NAMESPACES, ApiCatalog, Resource
+from tests.requests.raw_http import RawRequest
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "FOO", "X" * 60)
 _POLICIES: tuple[Any, ...] = (

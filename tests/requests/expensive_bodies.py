@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.harness.server_process import configmap
-from tests.security.protobuf import encode_envelope, encode_field
+from tests.requests.protobuf import encode_envelope, encode_field
 
 BODY_LIMIT = 3 * 1024 * 1024
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"

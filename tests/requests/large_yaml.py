@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from tests.generated.large_json import MAX_VALUES, SIZE, fill, join, pad, with_field
+from tests.requests.large_json import MAX_VALUES, SIZE, fill, join, pad, with_field
 
 _HEAD = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: large-bodies}\n"
 

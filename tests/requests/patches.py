@@ -3,8 +3,8 @@
 from random import Random
 from typing import Any
 
-from tests.security import bodies, values
-from tests.security.api_resources import Resource
+from tests.requests import bodies, values
+from tests.requests.api_resources import Resource
 
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.security.expensive_bodies import BODY_LIMIT
+from tests.requests.expensive_bodies import BODY_LIMIT
 
 SIZE = BODY_LIMIT - 16 * 1024
 """The size of a body. It leaves room for what is around it."""
