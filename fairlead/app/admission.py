@@ -6,6 +6,7 @@ from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_co
 from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
 from fairlead.admission.apps import check_app_instances
 from fairlead.admission.escalation import GrantChecks, ResourceNaming, check_grants, prevent_escalation
+from fairlead.admission.helm import warn_without_helm
 from fairlead.admission.instance_owners import OwnerChecks, keep_instance_owner, require_owner_consent
 from fairlead.admission.instances import (
     check_abandon,
@@ -103,6 +104,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             warn_outside_of_projects(group, prefix),
             check_parameters(group),
             check_app_instances(auth.authorize, group),
+            warn_without_helm(group),
             require_app_use(auth.authorize, group),
             restrict_workspace_templates(group),
             mark_trusted_templates(group),
