@@ -1,5 +1,5 @@
-"""Warns at once about what the server cannot deploy because it has no Helm. The condition of the instance says so later,
-and until Helm is installed."""
+"""Warns at once about what the server cannot deploy because it has no Helm. The condition of the instance says so
+later, and until Helm is installed."""
 
 from collections.abc import Callable
 

@@ -14,6 +14,7 @@ from fairlead.admission.instances import (
     restrict_remote_access,
     warn_outside_of_projects,
 )
+from fairlead.admission.large_parameters import parse_large_parameters
 from fairlead.admission.namespaces import manage_project_namespace, protect_system_namespaces, require_active_namespace
 from fairlead.admission.owners_and_finalizers import (
     ProtectedObjects,
@@ -67,6 +68,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             protect_server_leases(SYSTEM_NAMESPACE),
             protect_status(group),
             require_active_project(group, prefix),
+            parse_large_parameters(group),  # before all rules that read parameters
             protect_system_namespaces(BUILTIN_NAMESPACES),
             # Before `manage_project_namespace`, which sets a finalizer.
             protect_metadata(auth.authorize, ProtectedObjects(prefix, BUILTIN_NAMESPACES, SYSTEM_NAMESPACE)),
