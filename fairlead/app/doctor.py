@@ -23,6 +23,7 @@ from fairlead.app import data_migrations
 from fairlead.core.files import FileProblem, read_file
 from fairlead.core.findings import Finding
 from fairlead.core.folder_security import require_private, require_tamper_proof
+from fairlead.core.helm_program import HELM, find_helm
 from fairlead.settings import Settings
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.data_version import VERSION_KEY, DataVersion, check_readable, decode_version
@@ -46,6 +47,7 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     for finding in _check_folder(settings):
         yield finding
     yield _check_clock()
+    yield _check_helm()
     for finding in _check_certificate(settings, datetime.now(UTC)):
         yield finding
     answer = await asyncio.to_thread(_ask_server, settings)
@@ -54,6 +56,14 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
         yield _compare_clocks(answer.date, datetime.now(UTC))
     async for finding in _check_store(settings):
         yield finding
+
+
+def _check_helm() -> Finding:
+    if find_helm() is not None:
+        return Finding("helm")
+    problem = f"there is no program `{HELM}` on the PATH of this command"
+    advice = "install Helm 3.8 or newer if apps and virtual clusters are deployed; the server looks on its own PATH"
+    return Finding("helm", problem, advice, is_fatal=False)
 
 
 # --- files and disk ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ takes linear time. It has no look-around and no back-references. Classes such as
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import jsonschema_rs
@@ -27,6 +28,9 @@ MAX_TEXT_LENGTH = 1024 * 1024
 MAX_EVENTS = 6_000
 """Keys, values, and starts and ends of lists and mappings in the parameters of an instance: a write parses them several
 times on the event loop. A template has at most 2,000 parameters."""
+MAX_SMALL_LENGTH = 2_000
+MAX_REMEMBERED = 16
+"""Characters of a text that is parsed in a millisecond, and how many larger ones are remembered."""
 MAX_PATTERN_LENGTH = 1_000
 MAX_COMPILED_BYTES = 256 * 1024
 """Maximum bytes of a value, characters of the whole text and of a regular expression, and bytes of a compiled one."""
@@ -129,7 +133,17 @@ def _compile_pattern(pattern: str) -> jsonschema_rs.Draft202012Validator | None:
 
 
 def parse_values(text: str) -> tuple[Mapping[str, Any], Sequence[Problem]]:
-    """The supplied values by variable, and problems with the text itself."""
+    """The supplied values by variable, and problems with the text itself. Those of large texts are remembered: one
+    write needs them up to nine times. Callers do not change them."""
+    return _parse_large(text) if is_large(text) else _parse(text)
+
+
+def is_large(text: str) -> bool:
+    """Whether it may take milliseconds to parse the text. Then do that in a thread first."""
+    return len(text) > MAX_SMALL_LENGTH
+
+
+def _parse(text: str) -> tuple[Mapping[str, Any], Sequence[Problem]]:
     if len(text) > MAX_TEXT_LENGTH:
         return {}, (Problem.too_long(PARAMETERS_PATH, MAX_TEXT_LENGTH),)
     try:
@@ -150,7 +164,10 @@ def parse_values(text: str) -> tuple[Mapping[str, Any], Sequence[Problem]]:
         if variable in found:
             problems.append(_duplicate_problem(variable))
         found[variable] = each
-    return found, problems
+    return MappingProxyType(found), problems
+
+
+_parse_large = lru_cache(maxsize=MAX_REMEMBERED)(_parse)
 
 
 def _duplicate_problem(variable: str) -> Problem:

@@ -10,6 +10,7 @@ from fairlead.admission.instances import (
     restrict_remote_access,
     warn_outside_of_projects,
 )
+from fairlead.admission.large_parameters import parse_large_parameters
 from fairlead.admission.secret_refs import check_virtual_cluster_secret
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.authz.name_index import owns
@@ -61,6 +62,7 @@ def build_instances_feature(services: Services) -> Feature:
     return Feature(
         name="instances",
         admission={
+            Phase.PLACE: (parse_large_parameters(group),),  # before all rules that read parameters
             Phase.PROTECT: (check_abandon(auth.authorize, group),),
             Phase.COMPLETE: (
                 keep_instance_owner(group),

@@ -110,6 +110,16 @@ async def test_a_port_that_needs_another_address_is_a_problem(settings: Settings
     assert finding.is_fatal and finding.remedy == "check --listen and --port"
 
 
+@pytest.mark.parametrize(("found", "problem"), [(None, "there is no program `helm`"), ("/usr/bin/helm", "")])
+async def test_a_missing_helm_is_a_warning(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, found: str | None, problem: str
+) -> None:
+    monkeypatch.setattr(doctor, "find_helm", lambda: found)
+    finding = await find(settings, "helm")
+    assert finding.problem.startswith(problem) and bool(finding.problem) is bool(problem)
+    assert not finding.is_fatal or not finding.problem
+
+
 async def test_a_clock_that_is_not_synchronized_is_a_warning(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ ADMISSION_ORDER = {
     Phase.PLACE: [
         "require-active-namespace",
         "require-active-project",
+        "parse-large-parameters",
     ],
     Phase.PROTECT: [
         "protect-server-secrets",
@@ -59,6 +60,7 @@ ADMISSION_ORDER = {
         "warn-outside-of-projects",
         "check-parameters",
         "check-app-instances",
+        "warn-without-helm",
         "require-app-use",
         "mark-trusted-templates",
         "prevent-deletion-while-used",

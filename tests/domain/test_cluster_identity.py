@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from fairlead.settings.declarations import check_identity_prefix
 
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
 from fairlead.domain.cluster_identity import ClusterIdentityMapper, ImpersonationConfig, cluster_groups
+from fairlead.settings.declarations import check_identity_prefix
 
 ADA = User("ada", ("devs", "service:user:ada", "system:authenticated", "system:nodes"), uid="7")
 ROOT = User("root", ("system:masters", "service:admins", "system:authenticated"))

@@ -11,7 +11,7 @@ import typer
 from fairlead.cli.resources import runner_delete
 from fairlead.cli.resources.runner_process import doctor, install, start
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell
+from fairlead.cli.ui.describe import build_object, cell, drop_none
 from fairlead.cli.ui.durations import age, format_duration, parse_duration
 from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag, OutputFlag
@@ -25,7 +25,7 @@ from fairlead.cli.ui.resource_commands import (
     add_show_command,
     create_command,
 )
-from fairlead.cli.ui.session import Session, open_session
+from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.client import ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -77,6 +77,25 @@ class RunnerCreateOptions:
             "--endpoint", help="Address for direct connections of clients.", metavar="HOST:PORT", show_default=False
         ),
     ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            help="Connected cluster that the server deploys the runner into; for administrators.",
+            metavar="NAME",
+            show_default=False,
+            autocompletion=complete_names("clusters"),
+        ),
+    ] = None
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            help="Namespace in that cluster, for the runner and its workspaces.",
+            metavar="NAME",
+            show_default="fairlead-runner-NAME",
+        ),
+    ] = None
     unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE
@@ -85,16 +104,25 @@ class RunnerCreateOptions:
 @create_command(group, RUNNERS, RunnerCreateOptions)
 def build_runner(session: Session, options: RunnerCreateOptions) -> NewObject:
     """Create a runner. It becomes active when a runner process authenticates with its key."""
+    if options.namespace and not options.cluster:
+        raise UsageError("--namespace is in the cluster that --cluster names; add --cluster, or leave --namespace out")
     spec = {
         "displayName": options.display_name,
         "description": options.description,
         "endpoint": options.endpoint,
+        "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}) or None,
         "unusable": options.unusable or None,
     }
-    message = (
-        f"created the runner {options.name}; `fairlead runner start {options.name}` runs it on this machine, with this "
-        f"login; for another machine, `fairlead runner key {options.name}` prints its access key"
-    )
+    if options.cluster:
+        message = (
+            f"created the runner {options.name}; the server deploys it into the cluster {options.cluster}: `fairlead "
+            f"runner show {options.name}` says how far it is"
+        )
+    else:
+        message = (
+            f"created the runner {options.name}; `fairlead runner start {options.name}` runs it on this machine, with "
+            f"this login; for another machine, `fairlead runner key {options.name}` prints its access key"
+        )
     return NewObject(build_object(RUNNERS.kind, options.name, spec), message)
 
 

@@ -30,6 +30,7 @@ from fairlead.controllers.helm.limited_process import run_limited
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
+from fairlead.core.helm_program import HELM, MISSING_HELM, find_helm
 from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 500
@@ -138,17 +139,16 @@ class ChartSource(Protocol):
 class Helm:
     """Implements `ChartDeployer`. The program is looked up at each run: it may be installed later."""
 
-    def __init__(self, charts: ChartSource, program: str = "helm", seconds: float = OPERATION_TIMEOUT) -> None:
+    def __init__(self, charts: ChartSource, program: str = HELM, seconds: float = OPERATION_TIMEOUT) -> None:
         self._charts = charts
         self._program = program
         self._seconds = seconds
 
     def find_program(self) -> str:
         """The path of the program. Raises InstanceError if there is none."""
-        found = shutil.which(self._program)
+        found = find_helm(self._program)
         if found is None:
-            message = f"there is no program `{self._program}` on the server's PATH; install Helm 3.8 or newer there"
-            raise InstanceError("HelmNotFound", message, ERROR)
+            raise InstanceError("HelmNotFound", MISSING_HELM, ERROR)
         return found
 
     async def install(self, release: Release, endpoint: ClusterEndpoint) -> None:

@@ -65,7 +65,7 @@ def test_show_prints_the_text_with_its_comments(user: CliFixture) -> None:
 
 
 def serve_written_by(user: CliFixture, *managers: str) -> None:
-    owned = {"f:spec": {"f:raw": {}}}
+    owned: dict[str, Any] = {"f:spec": {"f:raw": {}}}
     time = "2026-01-02T03:04:05Z"
     fields = [{"manager": each, "operation": "Update", "time": time, "fieldsV1": owned} for each in managers]
     fields.append({"manager": "other", "operation": "Update", "time": time, "fieldsV1": {"f:metadata": {}}})
@@ -86,7 +86,9 @@ def test_show_explains_a_setting_of_the_config(user: CliFixture) -> None:
         "setting": "auth.password.disabled",
         "value": "true",
         "from": "the Config, written by fairlead at 2026-01-02T03:04:05Z",
-        "change": "`fairlead config set auth.password.disabled=VALUE`, or `fairlead config unset auth.password.disabled`",
+        "change": (
+            "`fairlead config set auth.password.disabled=VALUE`, or `fairlead config unset auth.password.disabled`"
+        ),
     }
 
 

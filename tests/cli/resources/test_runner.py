@@ -53,6 +53,20 @@ def test_runners_are_listed(admin: CliFixture) -> None:
     assert len(json.loads(admin.run("runner", "list", "-o", "json").out)["items"]) == 2
 
 
+def test_create_names_the_cluster_that_the_server_deploys_the_runner_into(admin: CliFixture) -> None:
+    admin.fake.on("POST", RUNNERS, (201, {}))
+    result = admin.run("runner", "create", "one", "--cluster", "berlin", "--namespace", "builders")
+    assert (result.code, "the server deploys it into the cluster berlin" in result.out + result.err) == (0, True)
+    (request,) = admin.fake.requests_to("POST", RUNNERS)
+    assert request.body["spec"] == {"clusterRef": {"cluster": "berlin", "namespace": "builders"}}
+
+
+def test_a_namespace_without_a_cluster_is_an_error(admin: CliFixture) -> None:
+    result = admin.run("runner", "create", "one", "--namespace", "builders")
+    assert (result.code, "add --cluster" in result.err) == (2, True)
+    assert admin.fake.requests_to("POST", RUNNERS) == []
+
+
 def test_an_empty_list_suggests_the_create_command(admin: CliFixture) -> None:
     admin.fake.on("GET", RUNNERS, list_response())
     assert "`fairlead runner create`" in "".join((admin.run("runner", "list").out, admin.run("runner", "list").err))

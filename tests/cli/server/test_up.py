@@ -117,6 +117,21 @@ def test_the_key_is_printed_once_and_never_logged(fairlead: Fairlead, tmp_path: 
     assert str(tmp_path / "admin.kubeconfig") in second_output
 
 
+@pytest.mark.parametrize("is_installed", [False, True])
+def test_a_missing_helm_is_one_line(fairlead: Fairlead, tmp_path: Path, is_installed: bool) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    if is_installed:
+        (programs / "helm").write_text("#!/bin/sh\n")
+        (programs / "helm").chmod(0o755)
+    process = fairlead("up", "--data", str(tmp_path / "data"), "--port", "0", PATH=str(programs))
+    output = read_until_ready(process)
+    stop_process(process)
+    lines = [line for line in output.splitlines() if line.startswith("  helm ")]
+    assert len(lines) == (0 if is_installed else 1), output
+    assert all("need Helm 3.8 or newer on the PATH of this server" in line for line in lines)
+
+
 @pytest.mark.parametrize("client", ["kubectl", "fairlead"])
 def test_the_three_printed_commands_work(
     fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path], client: str

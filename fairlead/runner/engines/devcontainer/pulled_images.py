@@ -185,8 +185,8 @@ class PulledImages:
             await self._remove_unused(await self._start())
 
     async def close(self) -> None:
-        """Ends the holder in which images are pulled. Workspaces have the images mounted on their own, and the next pull
-        starts another one."""
+        """Ends the holder in which images are pulled. Workspaces have the images mounted on their own, and the next
+        pull starts another one."""
         try:
             async with asyncio.timeout(END_SECONDS), self._starting:
                 await end_holder(self.folder)
