@@ -20,6 +20,7 @@ from fairlead.admission.owners_and_finalizers import (
     protect_metadata,
     touch_movable_owner,
 )
+from fairlead.admission.presets import apply_presets, check_presets
 from fairlead.admission.project_fields import check_project_fields
 from fairlead.admission.projects import enforce_allow_lists, require_active_project
 from fairlead.admission.protected_fields import protect_ownership_labels, protect_status
@@ -82,6 +83,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),
             store_component_key(group, SYSTEM_NAMESPACE, COMPONENTS),
             prevent_escalation(auth.authorize, auth.rbac),
+            apply_presets(group, prefix),  # before all rules about what a workspace uses
             keep_instance_owner(group),
             # Before the grant checks, which read the owner set here.
             default_instance_owner(auth.authorize, group, prefix),
@@ -102,6 +104,7 @@ def build_admission(settings: Settings, auth: Auth) -> AdmissionChain:
             enforce_allow_lists(group, prefix, cluster_use),
             warn_outside_of_projects(group, prefix),
             check_parameters(group),
+            check_presets(group),
             check_app_instances(auth.authorize, group),
             require_app_use(auth.authorize, group),
             restrict_workspace_templates(group),
