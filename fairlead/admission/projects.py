@@ -16,7 +16,7 @@ from fairlead.admission.allow_lists import (
     suggest_patch,
 )
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import get_path, metadata, name_of
+from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import AllowListField, Change
 from fairlead.registry.registry import Registry
@@ -51,14 +51,10 @@ def enforce_allow_lists(api_group: str, prefix: str, use_check: ClusterUseCheck 
         if change.subresource:
             return
         uses = [use for use in change.kind.allow_list_fields if _is_set_anew(change, use)]
-        namespace = metadata(change.obj).get("namespace", "")
-        if not uses or not namespace.startswith(prefix):
+        project = str(metadata(change.obj).get("namespace") or "").removeprefix(prefix)
+        lists = _find_project(change, registry, (api_group, prefix)) if uses else None
+        if lists is None:
             return
-        project = namespace.removeprefix(prefix)
-        entry = registry.resource(api_group, "projects").get_cached("", project)
-        if entry is None:
-            return
-        lists = decode(entry)
         for use in uses:
             names = allowed_names(lists, use.allow_list, use.kind, api_group)
             if names is None and use.allow_list == CLUSTERS and use_check is not None:
@@ -68,6 +64,27 @@ def enforce_allow_lists(api_group: str, prefix: str, use_check: ClusterUseCheck 
                 raise _not_allowed_error(change, use, project, names)
 
     return rule
+
+
+def check_allow_list(change: Change, field: AllowListField, registry: Registry, place: tuple[str, str]) -> None:
+    """Raises an error if the project does not allow what the field names. For rules that have to know it earlier.
+    `place` is the API group and the prefix of project namespaces."""
+    project = _find_project(change, registry, place)
+    if project is None or not _is_set_anew(change, field):
+        return
+    names = allowed_names(project, field.allow_list, field.kind, place[0])
+    if not is_allowed(names, get_path(change.obj, field.path)):
+        raise _not_allowed_error(change, field, name_of(project), names or [])
+
+
+def _find_project(change: Change, registry: Registry, place: tuple[str, str]) -> Object | None:
+    """The project of the object; None outside of projects."""
+    api_group, prefix = place
+    namespace = str(metadata(change.obj).get("namespace") or "")
+    if not namespace.startswith(prefix):
+        return None
+    entry = registry.resource(api_group, "projects").get_cached("", namespace.removeprefix(prefix))
+    return decode(entry) if entry is not None else None
 
 
 def _is_set_anew(change: Change, field: AllowListField) -> bool:

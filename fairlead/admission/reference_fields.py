@@ -13,6 +13,8 @@ from typing import Any, TypeGuard
 from fairlead.core.objects import get_path
 from fairlead.core.scope import ANY
 from fairlead.kinds import TEMPLATE_INSTANCES
+from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
+from fairlead.kinds.instances.preset import WORKSPACE_PRESET
 from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
 from fairlead.registry.kind import Change
 
@@ -20,7 +22,11 @@ PROJECT_ROLES = ("admin", "user", "viewer")
 """The roles of project members that are no ClusterRoles."""
 _PRINCIPALS = {"user": "users", "team": "teams"}
 _ACCESS_FIELDS = ("spec.extraAccessRules", "spec.template.access.rules")
-_TEMPLATE_KINDS = {instance.template_kind: instance.templates for instance in TEMPLATE_INSTANCES.values()}
+_TEMPLATE_KINDS = {
+    **{instance.template_kind: instance.templates for instance in TEMPLATE_INSTANCES.values()},
+    ENVIRONMENT_TEMPLATE.name: ENVIRONMENT_TEMPLATE.plural,
+    WORKSPACE_PRESET.name: WORKSPACE_PRESET.plural,
+}
 _ALLOW_LISTS = {"allowedClusters": ("clusters", "cluster"), "allowedRunners": ("runners", "runner")}
 _SCOPE_EFFECT = "the entry allows nothing until there is one"
 

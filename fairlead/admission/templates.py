@@ -3,14 +3,15 @@
 - `check_parameters` validates the parameters of an instance and moves passwords out of the readable text. It only
   checks what changes, and only if the template exists: a missing template or version is reported in the instance's
   conditions.
-- `prevent_deletion_while_used` rejects deleting a template or App that instances use: they could no longer be updated.
+- `prevent_deletion_while_used` rejects deleting a template, environment, preset or App that instances use: they could
+  no longer be updated, or created again.
 - `mark_trusted_templates` maintains the annotation `service.sh/trusted`. Objects and charts of a trusted template are
   deployed with the stored credential of the cluster, and a trusted template of workspaces gives permissions on the
   machines of runners. So only administrators make a template trusted: by creating it, or by setting the annotation.
   When another user changes the definition, the template loses the annotation, with a warning.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fairlead.admission import Rule, applies_to, is_resource
@@ -39,10 +40,14 @@ from fairlead.domain.template_resolution import (
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
+from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
+from fairlead.kinds.instances.preset import WORKSPACE_PRESET, list_definitions
 from fairlead.kinds.instances.templates import DEFINITION_FIELDS, FALSE, TRUE, TRUST_ANNOTATION, WORKSPACE_TEMPLATE
+from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
-from fairlead.registry.kind import Change
+from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
+from fairlead.storage.view.view import Entry
 
 _FIELD_TYPES = {
     "spec": dict,
@@ -163,13 +168,15 @@ def _warn_undefined_parameters(change: Change, definition: TemplateDefinition) -
 
 INSTANCES_BY_TEMPLATE = {
     **{instance.templates: (plural, "spec.templateRef.name") for plural, instance in TEMPLATE_INSTANCES.items()},
+    ENVIRONMENT_TEMPLATE.plural: (WORKSPACE.plural, "spec.environmentRef.name"),
+    WORKSPACE_PRESET.plural: (WORKSPACE.plural, "spec.presetRef.name"),
     APP.plural: (APP_INSTANCE.plural, "spec.appRef.name"),
 }
-"""The instances that use a template or App: their plural, and the field that names it."""
+"""The instances that use a template, environment, preset or App: their plural, and the field that names it."""
 
 
 def prevent_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
-    """Rejects deleting a template or App while instances use it."""
+    """Rejects deleting a template, environment or App while instances use it."""
 
     @applies_to(lambda kind, verb: verb == "delete" and is_resource(kind, api_group, *INSTANCES_BY_TEMPLATE))
     async def rule(change: Change, registry: Registry) -> None:
@@ -178,14 +185,33 @@ def prevent_deletion_while_used(authorize: Authorize, api_group: str) -> Rule:
         entries = registry.view.entries(api_group, plural)
         users = [entry.key for entry in entries if entry.fields.get(field) == name]
         if users:
-            them = "it" if len(users) == 1 else "them"
-            why = (
-                f"{describe_users(users, change.user, authorize)} using it; delete {them}"
-                f"{'' if kind.plural == APP.plural else f' or switch {them} to another template'} first"
-            )
+            why = f"{describe_users(users, change.user, authorize)} using it; {_advice(kind, len(users))} first"
+            raise Conflict.of(kind.plural, kind.group, name, why)
+        if presets := [entry.key for entry in _presets_with(registry, kind, name)]:
+            them = "it" if len(presets) == 1 else "them"
+            why = f"{describe_users(presets, change.user, authorize)} using it; delete or change {them} first"
             raise Conflict.of(kind.plural, kind.group, name, why)
 
     return rule
+
+
+def _advice(kind: Kind, count: int) -> str:
+    them = "it" if count == 1 else "them"
+    if kind.plural == APP.plural:
+        return f"delete {them}"
+    if kind.plural == WORKSPACE_PRESET.plural:
+        return f"delete {them} or remove spec.presetRef of {them}"
+    noun = "environment" if kind.plural == ENVIRONMENT_TEMPLATE.plural else "template"
+    return f"delete {them} or switch {them} to another {noun}"
+
+
+def _presets_with(registry: Registry, kind: Kind, name: str) -> Iterator[Entry]:
+    """The presets of which a version uses a workspace template or an environment."""
+    fields = {WORKSPACE_TEMPLATE.plural: "templateRef.name", ENVIRONMENT_TEMPLATE.plural: "environmentRef.name"}
+    field = fields.get(kind.plural, "")
+    for entry in registry.view.entries(kind.group, WORKSPACE_PRESET.plural) if field else ():
+        if any(get_path(definition, field) == name for _, definition in list_definitions(decode(entry))):
+            yield entry
 
 
 TRUSTABLE_TEMPLATES: Mapping[str, Sequence[str]] = {

@@ -18,7 +18,7 @@ def describe_users(keys: list[Key], user: User, authorize: Authorize) -> str:
             user,
             RequestInfo(verb="get", group=group, version="v1", resource=plural, namespace=namespace, name=name),
         ).allowed:
-            named.append(f"{namespace}/{name}")
+            named.append(f"{namespace}/{name}" if namespace else name)
     others = len(keys) - len(named)
     plural = keys[0][1]
     if not named:

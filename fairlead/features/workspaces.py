@@ -1,6 +1,7 @@
 """Workspaces, and the runners on which they run."""
 
 from fairlead.admission import Phase
+from fairlead.admission.presets import check_presets
 from fairlead.admission.runners import (
     prevent_runner_deletion_while_used,
     protect_cluster_ref,
@@ -59,6 +60,7 @@ def build_workspaces_feature(services: Services) -> Feature:
                 protect_cluster_ref(group),
             ),
             Phase.CHECK: (
+                check_presets(group),
                 restrict_workspace_templates(group),
                 warn_about_workspace_templates(group),
                 prevent_runner_deletion_while_used(auth.authorize, group),

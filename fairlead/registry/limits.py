@@ -34,6 +34,10 @@ ICON = 512 * KIB
 README = 512 * KIB
 CONFIG_TEXT = 64 * KIB
 """The text of the Config."""
+DEVCONTAINER = 64 * KIB
+"""The text of a devcontainer.json in an environment."""
+DEVCONTAINERS = 256 * KIB
+"""All such texts of an environment together, in characters: they are parsed when it is written."""
 CERTIFICATES = 1 * MIB
 DOCUMENT = 1_536 * KIB
 """Manifests, scripts, chart values, parameters: the maximum size of an object in etcd."""

@@ -1,8 +1,8 @@
 """From the object of the API to what an engine is called with. Pure.
 
 The rendered template is `status.instance`. Its provider selects the engine. The options `memory`, `cpus`, `processes`
-and `allow` of the provider are limits and permissions; the others are passed on to the engine. The template is read
-when `up` starts, so that changes apply at the next `up`.
+and `allow` of the provider are limits and permissions; the others are passed on to the engine. The environment is
+`status.environment`. Both are read when `up` starts, so that changes apply at the next `up`.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.sizes import parse_size
 from fairlead.core.workspace_options import ALLOW, PLACEMENT_OPTIONS, SIZE_OPTIONS
+from fairlead.core.workspace_source import SOURCE_ANNOTATION
 from fairlead.runner.credentials import NO_CREDENTIALS, SECRETS_UNAVAILABLE, Credentials
 from fairlead.runner.decisions import Wanted
 from fairlead.runner.engines.contract import (
@@ -30,7 +31,6 @@ from fairlead.runner.engines.contract import (
 from fairlead.runner.journal import WorkspaceRecord
 from fairlead.runner.sleep_requests import sleep_type_of
 
-SOURCE_ANNOTATION = "service.sh/workspace-source"
 UP_ANNOTATION = "service.sh/workspace-up"
 """A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
 TEMPLATE_RESOLVED = "TemplateResolved"
@@ -48,6 +48,8 @@ def read_wanted(workspace: Object) -> Wanted:
     spec = workspace.get("spec") or {}
     sleep_type = sleep_type_of(workspace)
     has_template = bool(get_path(spec, "templateRef.name") or spec.get("template"))
+    has_environment = bool(get_path(spec, "environmentRef.name"))
+    is_resolved = not has_template or get_path(workspace, "status.instance") is not None
     conditions: list[Object] = get_path(workspace, "status.conditions") or []
     resolved = next((each for each in conditions if each.get("type") == TEMPLATE_RESOLVED), {})
     problem = str(resolved.get("message") or resolved.get("reason") or TEMPLATE_RESOLVED)
@@ -55,7 +57,7 @@ def read_wanted(workspace: Object) -> Wanted:
         is_deleting="deletionTimestamp" in meta,
         is_asleep=bool(sleep_type),
         sleep_type=sleep_type,
-        is_template_resolved=not has_template or get_path(workspace, "status.instance") is not None,
+        is_template_resolved=is_resolved and (not has_environment or bool(read_environment(workspace))),
         template_problem=problem if resolved.get("status") == "False" else "",
         template_hash=hash_template(workspace),
         owner=_describe_owner(workspace),
@@ -76,6 +78,14 @@ def template_options(workspace: Object) -> Mapping[str, Any]:
     """The options of the provider, as in the rendered template."""
     found = get_path(workspace, "status.instance.provider.options")
     return found if isinstance(found, Mapping) else {}
+
+
+def read_environment(workspace: Object) -> str:
+    """The devcontainer.json of the environment of the workspace; empty if it has none, or the server has not resolved
+    it yet."""
+    name = get_path(workspace, "spec.environmentRef.name")
+    is_resolved = bool(name) and get_path(workspace, "status.environment.name") == name
+    return str(get_path(workspace, "status.environment.inline") or "") if is_resolved else ""
 
 
 def is_trusted(workspace: Object) -> bool:
@@ -108,6 +118,7 @@ def build_spec(
         owner=_describe_owner(workspace),
         source=source,
         clone_strategy=str(template.get("gitCloneStrategy") or ""),
+        dev_container=read_environment(workspace),
         dev_container_path=str(options.get("devContainerPath") or ""),
         environment=_without(environment, credentials.environment) | requested,
         secrets={**_without(credentials.environment, requested), **credentials.git},
@@ -124,9 +135,11 @@ def build_spec(
 
 def hash_template(workspace: Object) -> str:
     """Changes with everything in the rendered template that needs a new container: also with parameters, which the hash
-    of the server does not cover. References to secrets count, their values do not."""
+    of the server does not cover, and with the environment. References to secrets count, their values do not."""
     template = get_path(workspace, "status.instance") or {}
     relevant = {name: template.get(name) for name in CONTAINER_FIELDS}
+    if environment := read_environment(workspace):
+        relevant["environment"] = environment
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:24]
 
 

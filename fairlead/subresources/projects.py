@@ -22,8 +22,14 @@ from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.subresources.principal_info import principal_info
 
 PROJECTS = "projects"
-TEMPLATE_FIELDS = ("VirtualClusterTemplate", "SpaceTemplate", "DevPodWorkspaceTemplate")
-"""The template kinds in the order of the response; its fields are named after them."""
+TEMPLATE_FIELDS = (
+    "VirtualClusterTemplate",
+    "SpaceTemplate",
+    "DevPodWorkspaceTemplate",
+    "DevPodEnvironmentTemplate",
+    "DevPodWorkspacePreset",
+)
+"""The kinds of templates and presets in the order of the response; its fields are named after them."""
 
 
 def project_handlers(

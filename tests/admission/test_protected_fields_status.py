@@ -122,6 +122,7 @@ FORGERIES: dict[str, Object] = {
     "status.clusterRef": {"clusterRef": {"cluster": "other"}},
     "status.resolvedTarget": {"resolvedTarget": {"x": "y"}},
     "status.templateTrust": {"templateTrust": "Trusted"},
+    "status.environment": {"environment": {"name": "other", "inline": "{}"}},
 }
 
 

@@ -28,6 +28,7 @@ async def api() -> AsyncIterator[RegistryFixture]:
     async with open_registry(rules=(prevent_deletion_while_used(authorize, GROUP),)) as fixture:
         for kind in KINDS.values():
             await fixture.create(kind, "t", spec={})
+        await fixture.create("DevPodEnvironmentTemplate", "e", spec={"template": {"inline": "{}"}})
         yield fixture
 
 
@@ -74,3 +75,12 @@ async def test_a_template_can_be_deleted_after_its_last_instance(api: RegistryFi
     await create_instances(api, "SpaceInstance", "one")
     await api.delete("SpaceInstance", "one")
     assert (await api.delete("SpaceTemplate", "t")).is_removed
+
+
+async def test_an_environment_in_use_is_not_deleted(api: RegistryFixture) -> None:
+    await api.create("DevPodWorkspaceInstance", "one", spec={"environmentRef": {"name": "e"}})
+    with pytest.raises(Conflict) as error:
+        await api.delete("DevPodEnvironmentTemplate", "e")
+    assert "demo/one is using it; delete it or switch it to another environment first" in error.value.message
+    await api.delete("DevPodWorkspaceInstance", "one")
+    assert (await api.delete("DevPodEnvironmentTemplate", "e")).is_removed

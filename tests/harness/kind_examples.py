@@ -61,6 +61,7 @@ _FIELDS: dict[str, Object] = {
             "owner": {"user": "ada"},
             "parameters": "region: eu\n",
             "runnerRef": {"runner": "local"},
+            "environmentRef": {"name": "python"},
             "templateRef": {"name": "python"},
         },
         "status": {
@@ -120,6 +121,29 @@ _FIELDS: dict[str, Object] = {
             "template": {"provider": {"name": "docker", "options": {"IMAGE": {"value": "{{ parameters.image }}"}}}},
             "parameters": [{"variable": "image", "defaultValue": "python:3"}],
             "versions": [{"version": "1.0.0", "template": {"provider": {"name": "docker"}}}],
+        },
+        "status": {},
+    },
+    "DevPodEnvironmentTemplate": {
+        "spec": {
+            "displayName": "Python",
+            "description": "Python, for repositories of any kind",
+            "template": {"inline": '{"image": "python:3"} // the newest'},
+            "versions": [{"version": "1.0.0", "template": {"inline": '{"image": "python:3.12"}'}}],
+        },
+        "status": {},
+    },
+    "DevPodWorkspacePreset": {
+        "spec": {
+            "displayName": "Shop",
+            "description": "The shop, with everything that it needs",
+            "source": {"git": "https://example.com/shop.git@main"},
+            "templateRef": {"name": "python", "version": "1.x.x"},
+            "environmentRef": {"name": "python"},
+            "parameters": "image: python:3.12",
+            "versions": [
+                {"version": "1.0.0", "source": {"image": "debian:12"}, "templateRef": {"name": "python"}},
+            ],
         },
         "status": {},
     },

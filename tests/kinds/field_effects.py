@@ -114,6 +114,18 @@ READERS = {
         DevPodWorkspace*.template.provider.name DevPodWorkspace*.template.provider.options{}.value
         DevPodWorkspace*.template.workspaceEnv{}.value DevPodWorkspace*.template.gitCloneStrategy
     """,
+    "fairlead/domain/environments.py": """
+        DevPodWorkspaceInstance.spec.environmentRef.name
+        DevPodEnvironmentTemplate.spec.template.inline DevPodEnvironmentTemplate.spec.versions[].template.inline
+        DevPodWorkspaceInstance.spec.environmentRef.version
+    """,
+    "fairlead/domain/presets.py": """
+        DevPodWorkspaceInstance.spec.presetRef.name DevPodWorkspaceInstance.spec.presetRef.version
+        DevPodWorkspacePreset.spec.source.* DevPodWorkspacePreset.spec.versions[].source.*
+        DevPodWorkspacePreset.spec.versions[].version DevPodWorkspacePreset.spec.parameters
+        DevPodWorkspacePreset.spec.versions[].parameters
+    """,
+    "fairlead/admission/presets.py": "DevPodWorkspacePreset.*Ref.name DevPodWorkspacePreset.*Ref.version",
     "fairlead/domain/sleep_mode.py": "DevPodWorkspace*.template.instanceTemplate.metadata.annotations",
     "fairlead/subresources/workspaces/waking.py": "DevPodWorkspace*.preventWakeUpOnConnection",
     # Apps

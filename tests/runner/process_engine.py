@@ -79,6 +79,11 @@ class ProcessEngine:
     # --- tasks --------------------------------------------------------------------------------------------------------
 
     async def up(self, spec: WorkspaceSpec, task: TaskContext) -> None:
+        if spec.dev_container:
+            raise EngineError(
+                Reason.CONFIGURATION_INVALID,
+                "the engine `process` has no environments; remove spec.environmentRef, or use a template with another",
+            )
         folder = self._folder(spec.uid)
         status = await self.status(spec.uid)
         is_current = status.state is ContainerState.RUNNING and status.template_hash == spec.template_hash

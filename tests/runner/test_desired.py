@@ -159,3 +159,36 @@ def test_what_is_wanted_is_read_from_the_object() -> None:
     assert read_wanted(workspace).is_template_resolved
     workspace["status"].pop("instance")
     assert not read_wanted(workspace).is_template_resolved
+
+
+def with_environment(workspace: Object, name: str, text: str) -> Object:
+    spec = {**workspace["spec"], "environmentRef": {"name": "e"}}
+    environment = {"name": name, "version": "", "inline": text}
+    return {**workspace, "spec": spec, "status": {**workspace["status"], "environment": environment}}
+
+
+def test_an_environment_is_part_of_what_should_run_and_needs_a_new_container() -> None:
+    plain = build_workspace({})
+    one = with_environment(plain, "e", '{"image": "one"}')
+    two = with_environment(plain, "e", '{"image": "two"}')
+    assert build_spec(one, build_record(), SOURCE).dev_container == '{"image": "one"}'
+    assert build_spec(plain, build_record(), SOURCE).dev_container == ""
+    assert len({hash_template(each) for each in (plain, one, two)}) == 3
+    # Without one, it stays as earlier runners computed it: an upgrade of the runner replaces no containers.
+    assert hash_template(plain) == "1d125c3812c0871c563dfdf3"
+
+
+def test_an_up_waits_for_the_environment_that_the_workspace_names() -> None:
+    plain = build_workspace()
+    assert read_wanted(plain).is_template_resolved
+    assert read_wanted(with_environment(plain, "e", "{}")).is_template_resolved
+    other = with_environment(plain, "former", "{}")
+    assert not read_wanted(other).is_template_resolved
+    assert build_spec(other, build_record(), SOURCE).dev_container == ""
+    assert not read_wanted({**other, "status": {}}).is_template_resolved
+
+
+def test_an_environment_that_is_no_longer_wanted_is_not_used() -> None:
+    workspace = with_environment(build_workspace({}), "e", "{}")
+    del workspace["spec"]["environmentRef"]
+    assert build_spec(workspace, build_record(), SOURCE).dev_container == ""

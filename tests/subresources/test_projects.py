@@ -128,10 +128,12 @@ async def test_templates_are_listed_by_kind_with_their_default(api: ProjectApi) 
     for name in ("one", "two"):
         await api.fixture.create("SpaceTemplate", name, spec={"template": {}})
         await api.fixture.create("VirtualClusterTemplate", name, spec={"template": {}})
+        await api.fixture.create("DevPodEnvironmentTemplate", name, spec={"template": {"inline": "{}"}})
     allowed = [
         {"kind": "SpaceTemplate", "name": "two", "isDefault": True},
         {"kind": "VirtualClusterTemplate", "name": "*"},
         {"kind": "DevPodWorkspaceTemplate", "name": "gone", "isDefault": True},
+        {"kind": "DevPodEnvironmentTemplate", "name": "one", "isDefault": True},
     ]
     await create_project(api, allowedTemplates=allowed)
     reply = await api.get("templates")
@@ -139,6 +141,8 @@ async def test_templates_are_listed_by_kind_with_their_default(api: ProjectApi) 
     assert [each["metadata"]["name"] for each in reply["spaceTemplates"]] == ["two"]
     assert [each["metadata"]["name"] for each in reply["virtualClusterTemplates"]] == ["one", "two"]
     assert "defaultVirtualClusterTemplate" not in reply
+    assert reply["defaultDevPodEnvironmentTemplate"] == "one"
+    assert [each["metadata"]["name"] for each in reply["devPodEnvironmentTemplates"]] == ["one"]
     assert (reply["devPodWorkspaceTemplates"], "defaultDevPodWorkspaceTemplate" in reply) == ([], False)
 
 

@@ -14,7 +14,9 @@ from fairlead.core.objects import Object, get_path
 
 NOUNS = {
     "appinstance": "appinstances",
+    "environment": "devpodenvironmenttemplates",
     "key": "ownedaccesskeys",
+    "preset": "devpodworkspacepresets",
     "space": "spaceinstances",
     "vcluster": "virtualclusterinstances",
     "vclustertemplate": "virtualclustertemplates",

@@ -102,8 +102,13 @@ def phase_of(instance: Object) -> str:
 
 
 def template_cell(instance: Object) -> str:
-    version = get_path(instance, "spec.templateRef.version")
-    return cell(instance, "spec.templateRef.name") + (f"@{version}" if version else "")
+    return reference_cell(instance, "spec.templateRef")
+
+
+def reference_cell(instance: Object, field: str) -> str:
+    """The name and version in a reference."""
+    version = get_path(instance, f"{field}.version")
+    return cell(instance, f"{field}.name") + (f"@{version}" if version else "")
 
 
 def describe_phase(instance: Object) -> str:
@@ -117,7 +122,7 @@ def describe_phase(instance: Object) -> str:
 
 
 def parse_template_ref(value: str) -> Object:
-    """Parses `NAME` or `NAME@VERSION` into a templateRef."""
+    """Parses `NAME` or `NAME@VERSION` into a reference."""
     name, _, version = value.partition("@")
     return {"name": name, "version": version} if version else {"name": name}
 

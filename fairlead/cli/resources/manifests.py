@@ -34,7 +34,8 @@ RecursiveFlag = Annotated[bool, typer.Option("--recursive", "-R", help="Read the
 
 
 REFERRED_KINDS = ("Namespace", "User", "Team", "Secret", "Cluster", "Runner", "Project")
-"""Kinds that others refer to, in the order in which they are applied; then templates, then all others."""
+"""Kinds that others refer to, in the order in which they are applied; then templates, presets, and all others."""
+REFERRED_ENDINGS = ("Template", "Preset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ def _apply_rank(manifest: Manifest) -> int:
     kind = str(manifest.body["kind"])
     if kind in REFERRED_KINDS:
         return REFERRED_KINDS.index(kind)
-    return len(REFERRED_KINDS) + (not kind.endswith("Template"))
+    ranks = [rank for rank, ending in enumerate(REFERRED_ENDINGS) if kind.endswith(ending)]
+    return len(REFERRED_KINDS) + (ranks[0] if ranks else len(REFERRED_ENDINGS))
 
 
 def _list_files(path: str, recursive: bool) -> list[str]:

@@ -14,6 +14,7 @@ from fairlead.cli.resources.instance import (
     create_instance,
     encode_parameters,
     finish_creation,
+    parse_template_ref,
     template_cell,
 )
 from fairlead.cli.resources.workspace_hold import hold
@@ -47,9 +48,10 @@ from fairlead.cli.workspaces.commands import (
 from fairlead.cli.workspaces.explanation import explain_workspace
 from fairlead.cli.workspaces.runners import describe_missing_runner, has_runner
 from fairlead.cli.workspaces.running import begin_wait, follow_new_workspace
-from fairlead.cli.workspaces.sources import SOURCE_ANNOTATION, UP_ANNOTATION, Revision, encode_source
+from fairlead.cli.workspaces.sources import UP_ANNOTATION, Revision, encode_source
 from fairlead.cli.workspaces.targets import PLURAL, open_target
 from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.workspace_source import SOURCE_ANNOTATION
 from fairlead.core.workspace_status import current_reason, workspace_status
 
 
@@ -105,23 +107,43 @@ class WorkspaceCreateOptions:
     source: Annotated[
         str,
         typer.Argument(
-            help="URL of a git repository, path of one on this machine, or image:NAME. Without it, the workspace is "
-            "only created.",
+            help="URL of a git repository, path of one on this machine, or image:NAME. Without it, it is that of "
+            "--preset; without both, the workspace is only created.",
             show_default=False,
         ),
     ] = ""
     revision: SourceOptions = SourceOptions()
+    preset: Annotated[
+        str,
+        typer.Option(
+            "--preset",
+            help="Preset with the source, template, parameters and environment; other flags take precedence.",
+            metavar="P[@VERSION]",
+            show_default=False,
+            autocompletion=complete_names("devpodworkspacepresets"),
+        ),
+    ] = ""
     template: Annotated[
         str,
         typer.Option(
             "--template",
             help="Template of the workspace; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
-            show_default="the default of the project",
+            show_default="that of the preset, else the default of the project",
             autocompletion=complete_names("devpodworkspacetemplates"),
         ),
     ] = ""
     parameter: ParameterFlag = None
+    environment: Annotated[
+        str,
+        typer.Option(
+            "--environment",
+            help="Environment whose devcontainer.json takes the place of that of the repository.",
+            metavar="E[@VERSION]",
+            show_default="that of the preset, else the repository's own",
+            autocompletion=complete_names("devpodenvironmenttemplates"),
+        ),
+    ] = ""
     runner: Annotated[
         str | None,
         typer.Option(
@@ -149,7 +171,7 @@ class WorkspaceCreateOptions:
 
     @property
     def comes_up(self) -> bool:
-        return bool(self.source) and not self.no_up
+        return bool(self.source or self.preset) and not self.no_up
 
 
 @group.command("create")
@@ -180,11 +202,17 @@ def build_workspace(session: Session, options: WorkspaceCreateOptions) -> Object
         raise UsageError(f"{flags[0]} is for a repository; name one as SOURCE")
     if options.comes_up:
         annotations[UP_ANNOTATION] = datetime.now(UTC).isoformat(timespec="milliseconds")
-    template = choose_template(session, options.project, options.template, "DevPodWorkspaceTemplate", is_required=True)
+    template = None
+    if options.template or not options.preset:
+        template = choose_template(
+            session, options.project, options.template, "DevPodWorkspaceTemplate", is_required=True
+        )
     spec = {
         "displayName": options.display_name,
         "parameters": encode_parameters(options.parameter or ()),
+        "presetRef": parse_template_ref(options.preset) if options.preset else None,
         "templateRef": template,
+        "environmentRef": parse_template_ref(options.environment) if options.environment else None,
         "runnerRef": {"runner": options.runner} if options.runner else None,
     }
     body = build_object(WORKSPACES.kind, options.name, spec)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from fairlead.cli.resources.instance import template_cell
+from fairlead.cli.resources.instance import reference_cell, template_cell
 from fairlead.cli.ui.describe import cell, find_condition, owner_cell
 from fairlead.cli.ui.durations import age, coarse_duration
 from fairlead.cli.ui.field_flags import replace_fields
@@ -13,11 +13,12 @@ from fairlead.cli.ui.session import Session
 from fairlead.cli.ui.wait import describe_condition
 from fairlead.cli.workspaces.advice import give_advice
 from fairlead.cli.workspaces.runners import describe_runner_problem
-from fairlead.cli.workspaces.sources import SOURCE_ANNOTATION, describe_source
+from fairlead.cli.workspaces.sources import describe_source
 from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, WorkspaceTarget
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.workspace_source import SOURCE_ANNOTATION
 from fairlead.core.workspace_status import workspace_status
 
 DETAIL_TIMEOUT = 5.0
@@ -71,6 +72,8 @@ def _explain_origin(workspace: Object) -> Iterator[tuple[str, str]]:
     annotations = metadata(workspace).get("annotations") or {}
     yield "source", describe_source(str(annotations.get(SOURCE_ANNOTATION) or ""))
     yield "template", template_cell(workspace)
+    yield "preset", reference_cell(workspace, "spec.presetRef")
+    yield "environment", reference_cell(workspace, "spec.environmentRef")
     yield "parameters", cell(workspace, "spec.parameters").strip()
     yield "owner", owner_cell(workspace)
     yield "display name", cell(workspace, "spec.displayName")

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 
 from fairlead.cli.ui.session import UsageError
 
-SOURCE_ANNOTATION = "service.sh/workspace-source"
 UP_ANNOTATION = "service.sh/workspace-up"
 """A new value requests an `up`, also from a runner that is not connected yet."""
 

@@ -2,9 +2,10 @@
 
 Versioned templates are resolved again whenever they change. Unversioned ones are applied when the instance is created,
 when it names another template, and on request by `syncOnce`, which is then reset. For workspaces, only the conditions
-about templates are written here; the rest is up to `controllers/workspaces`. That the template of a new workspace does
-not exist is reported after a grace period. What a workspace template may not decide does not reach its runner
-(`workspace_trust.py`).
+about templates are written here; the rest is up to `controllers/workspaces`. That the template or environment of a new
+workspace does not exist is reported after a grace period. What a workspace template may not decide does not reach its
+runner (`workspace_trust.py`). The environment of a workspace is resolved together with its template
+(`workspace_environment.py`).
 """
 
 from collections.abc import Iterable
@@ -28,6 +29,7 @@ from fairlead.controllers.instances.status import (
     record_transition,
     resolve_template,
 )
+from fairlead.controllers.instances.workspace_environment import apply_environment
 from fairlead.controllers.instances.workspace_trust import refuse_untrusted, without_rendered
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
@@ -45,6 +47,7 @@ from fairlead.domain.template_resolution import (
     fingerprint,
 )
 from fairlead.kinds import TEMPLATE_INSTANCES
+from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.instances.fields import PROGRESSING
 from fairlead.kinds.instances.templates import UNMARKED, trust_level
 from fairlead.registry.codec import decode
@@ -55,6 +58,7 @@ from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
 WORKSPACES = "devpodworkspaceinstances"
+ENVIRONMENTS = ENVIRONMENT_TEMPLATE.plural
 
 
 class InstanceTemplateController:
@@ -63,7 +67,7 @@ class InstanceTemplateController:
     def __init__(self, registry: Registry, config: InstanceConfig) -> None:
         templates = [instance.templates for instance in TEMPLATE_INSTANCES.values()]
         # Instances first, so that the index is complete when the other resources are listed at the start.
-        watched = (*TEMPLATE_INSTANCES, *templates, CLUSTERS, PROJECTS)
+        watched = (*TEMPLATE_INSTANCES, *templates, ENVIRONMENTS, CLUSTERS, PROJECTS)
         self.watches = tuple((config.api_group, plural) for plural in watched)
         self._registry = registry
         self._group = config.api_group
@@ -75,7 +79,7 @@ class InstanceTemplateController:
         self._references: dict[Key, tuple[tuple[str, str], ...]] = {}
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """The instance itself; for a template or cluster, the instances that name it."""
+        """The instance itself; for a template, an environment or a cluster, the instances that name it."""
         if key[1] == PROJECTS:
             return self._keys_in_project(key[3], entry is not None)
         if key[1] not in TEMPLATE_INSTANCES:
@@ -108,9 +112,9 @@ class InstanceTemplateController:
         instance = decode(entry)
         status = instance.get("status") or {}
         if key[1] == WORKSPACES and find_condition(status, TEMPLATE_RESOLVED) is None:
-            if not get_path(instance, "spec.templateRef.name") and not get_path(instance, "spec.template"):
+            if not _has_definition(instance):
                 return None
-            if self._is_template_missing(instance) and (wait := remaining_grace(instance, self._registry.clock.now())):
+            if self._is_reference_missing(instance) and (wait := remaining_grace(instance, self._registry.clock.now())):
                 return wait
         if "deletionTimestamp" in metadata(instance) or status.get("ignoreReconciliation"):
             return None
@@ -124,10 +128,18 @@ class InstanceTemplateController:
             return None
         return None
 
-    def _is_template_missing(self, workspace: Object) -> bool:
+    def _is_reference_missing(self, workspace: Object) -> bool:
+        """Whether the workspace names a template or an environment that does not exist."""
         name = get_path(workspace, "spec.templateRef.name")
         templates = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACES].templates)
-        return bool(name) and templates.get_cached("", name) is None
+        if name and templates.get_cached("", name) is None:
+            return True
+        return bool(get_path(workspace, "spec.environmentRef.name")) and self._find_environment(workspace) is None
+
+    def _find_environment(self, workspace: Object) -> Object | None:
+        name = get_path(workspace, "spec.environmentRef.name") or ""
+        entry = self._registry.resource(self._group, ENVIRONMENTS).get_cached("", name)
+        return decode(entry) if entry is not None else None
 
     async def _write_status(self, key: Key, instance: Object) -> None:
         if self._build_status(key, instance) == (instance.get("status") or {}):
@@ -160,10 +172,12 @@ class InstanceTemplateController:
             return with_conditions(without_rendered(status), refused.conditions, now, generation)
         if result.is_adopted:
             status = _with_rendered(instance, status, TEMPLATE_INSTANCES[key[1]].rendered_field, result, now)
-        status = with_conditions(status, result.conditions, now, generation)
         if key[1] == WORKSPACES:
+            environment = self._find_environment(instance)
+            status, conditions = apply_environment(instance, environment, status, result.conditions)
+            status = with_conditions(status, conditions, now, generation)
             return {**status, "templateTrust": trust} if status.get("instance") is not None else status
-        status = {**status, "templateTrust": trust}
+        status = {**with_conditions(status, result.conditions, now, generation), "templateTrust": trust}
         if key[1] == "virtualclusterinstances":
             status.setdefault("serviceUID", metadata(instance)["uid"])
         return derive_status(instance, status, blocker, now)
@@ -234,11 +248,18 @@ def _with_rendered(instance: Object, status: Object, field: str, result: Templat
     return {**record_rendered_secrets(instance, status), field: result.rendered, "templateHash": result.hash}
 
 
+def _has_definition(workspace: Object) -> bool:
+    """Whether there is anything to resolve."""
+    names = ("templateRef.name", "template", "environmentRef.name")
+    return any(get_path(workspace, f"spec.{each}") for each in names)
+
+
 def _references_of(entry: Entry) -> tuple[tuple[str, str], ...]:
-    """The template and the cluster that an instance names."""
+    """The template, the environment and the cluster that an instance names."""
     templates = TEMPLATE_INSTANCES[entry.key[1]].templates
     references = {
         templates: entry.fields.get("spec.templateRef.name"),
+        ENVIRONMENTS: entry.fields.get("spec.environmentRef.name"),
         CLUSTERS: entry.fields.get("spec.clusterRef.cluster"),
     }
     return tuple((plural, name) for plural, name in references.items() if name)

@@ -4,4 +4,6 @@
 - `workspace`: DevPodWorkspaceInstance
 - `app_instance`: AppInstance
 - `templates`: the template kinds, and the trust level of a template
+- `environment`: DevPodEnvironmentTemplate
+- `preset`: DevPodWorkspacePreset
 """

@@ -8,7 +8,7 @@ records this, and only `admission/templates.py` writes it. An instance stores th
 it is rendered, because the template may change afterwards.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.parameters import definition_problems
@@ -259,7 +259,7 @@ def template_kind(name: str, instances: str, template: Schema) -> Kind:
         categories=(CATEGORY,),
         columns=(
             Column("Display Name", "spec.displayName", description="Human-readable name."),
-            Column("Newest", _newest_version, description="Newest version, if it has versions."),
+            Column("Newest", newest_version_cell, description="Newest version, if it has versions."),
             Column("Parameters", _count_parameters, type="integer", description="Number of parameters."),
             Column("Description", "spec.description", description="Purpose of the template.", wide=True),
         ),
@@ -281,17 +281,25 @@ def check_template(change: Change) -> Iterable[Problem]:
         yield from too_many
         return
     yield from definition_problems("spec.parameters", spec.get("parameters") or ())
+    versions = spec.get("versions") or ()
+    yield from version_problems(versions)
+    for index, entry in enumerate(versions):
+        yield from definition_problems(f"spec.versions[{index}].parameters", entry.get("parameters") or ())
+
+
+def version_problems(versions: Sequence[Object]) -> Iterator[Problem]:
+    """Reports entries of `spec.versions` without a valid version, and those that occur twice."""
     seen: set[tuple[int, ...]] = set()
-    for index, entry in enumerate(spec.get("versions") or ()):
-        path, text = f"spec.versions[{index}]", entry.get("version") or ""
+    for index, entry in enumerate(versions):
+        path = f"spec.versions[{index}].version"
+        text = entry.get("version") or ""
         version = parse_version(text)
         if version is None:
-            yield Problem.invalid(f"{path}.version", text, "must be three numbers separated by dots, such as 1.4.0")
+            yield Problem.invalid(path, text, "must be three numbers separated by dots, such as 1.4.0")
         elif version in seen:
-            yield Problem.duplicate(f"{path}.version", text)
+            yield Problem.duplicate(path, text)
         else:
             seen.add(version)
-        yield from definition_problems(f"{path}.parameters", entry.get("parameters") or ())
 
 
 def _total_limit_problems(spec: Object, before: Object) -> Iterator[Problem]:
@@ -323,7 +331,7 @@ def _patterns(spec: Object) -> set[str]:
     return found - {""}
 
 
-def _newest_version(each: Object) -> str | None:
+def newest_version_cell(each: Object) -> str | None:
     return newest_version(entry.get("version") or "" for entry in get_path(each, "spec.versions") or ())
 
 

@@ -43,6 +43,7 @@ from fairlead.registry.schema import (
     without_effect,
 )
 
+PRESET_FIELD = AllowListField("spec.presetRef.name", "preset", "allowedTemplates", "DevPodWorkspacePreset")
 ACTIVITY_STATES = (ACTIVE, IDLE, UNKNOWN)
 
 SPEC = owned_spec(
@@ -63,13 +64,15 @@ SPEC = owned_spec(
         ),
         "is not supported: the workspace is not scheduled; use spec.runnerRef",
     ),
-    presetRef=without_effect(
-        with_description(VERSIONED_REF, "Preset that the workspace was created from."),
-        "has no effect; use spec.templateRef and spec.parameters",
+    presetRef=with_description(
+        VERSIONED_REF,
+        "Preset that the workspace is created from: what the workspace leaves out of source, template, parameters and "
+        "environment is copied from it. Can only be set at creation.",
     ),
-    environmentRef=without_effect(
-        with_description(VERSIONED_REF, "Environment template of the workspace."),
-        "has no effect; use spec.templateRef and spec.parameters",
+    environmentRef=with_description(
+        VERSIONED_REF,
+        "Environment template: its devcontainer.json takes the place of that of the repository. Without a version, "
+        "changes of it are applied as those of the template are.",
     ),
     preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
 )
@@ -96,6 +99,12 @@ STATUS = obj(
         *TRUST_LEVELS,
     ),
     renderedSecrets=RENDERED_PASSWORDS,
+    environment=obj(
+        "The environment of the workspace, as its runner gets it.",
+        name=string("Name of the environment template."),
+        version=string("Its version. Empty means its unversioned definition."),
+        inline=string("Text of its devcontainer.json.", max_length=limits.DEVCONTAINER),
+    ),
     clusterRef=CLUSTER_REF,
     resolvedTarget=open_object("Where the workspace actually runs."),
     kubernetes=obj(
@@ -147,13 +156,24 @@ def check(change: Change) -> Iterable[Problem]:
     yield from owner_problems(spec)
     if spec.get("templateRef") and spec.get("template"):
         yield Problem.forbidden("spec.template", "spec.templateRef is set too; keep one of them")
-    if name := get_path(spec, "templateRef.name"):
-        yield from (Problem.invalid("spec.templateRef.name", name, fault) for fault in dns_subdomain_errors(name))
+    for reference in ("presetRef", "templateRef", "environmentRef"):
+        if name := get_path(spec, f"{reference}.name"):
+            yield from (Problem.invalid(f"spec.{reference}.name", name, fault) for fault in dns_subdomain_errors(name))
+    preset = get_path(spec, "presetRef.name")
+    if change.old is not None and preset and _preset_of(change.obj) != _preset_of(change.old):
+        reason = "can only be set at creation; remove it and set the other fields, or create another workspace"
+        yield Problem.invalid("spec.presetRef.name", preset, reason)
     if get_path(spec, "target.cluster.name") and get_path(spec, "target.virtualCluster.name"):
         yield Problem.forbidden("spec.target.virtualCluster", "spec.target.cluster is set too; keep one of them")
     runner = get_path(spec, "runnerRef.runner")
     if runner != (get_path(change.old, "spec.runnerRef.runner") or runner):
         yield Problem.invalid("spec.runnerRef.runner", runner, "field is immutable once a runner has been set")
+
+
+def _preset_of(workspace: Object) -> tuple[str, str]:
+    """The name and version of its preset."""
+    reference = get_path(workspace, "spec.presetRef") or {}
+    return reference.get("name") or "", reference.get("version") or ""
 
 
 WORKSPACE = Kind(
@@ -171,6 +191,7 @@ WORKSPACE = Kind(
         Column("Owner", owner_name, description="Owning user or team."),
         Column("Template", "spec.templateRef.name", description="Template of the workspace."),
         Column("Runner", "spec.runnerRef.runner", description="Runner of the workspace."),
+        Column("Environment", "spec.environmentRef.name", description="Environment of the workspace.", wide=True),
         Column("Phase", "status.phase", description="Pending, Ready, Sleeping or Failed.", wide=True),
         Column("Container", "status.lastWorkspaceStatus", description="NotFound, Stopped, Busy or Running.", wide=True),
         Column("Sleeps At", sleep_time, description="When it falls asleep, unless it is used.", wide=True),
@@ -179,7 +200,14 @@ WORKSPACE = Kind(
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
         Column("Message", "status.message", description="The reason for the phase, in words.", wide=True),
     ),
-    selectable=("spec.owner.user", "spec.runnerRef.runner", "spec.templateRef.name", "status.phase"),
+    selectable=(
+        "spec.owner.user",
+        "spec.runnerRef.runner",
+        "spec.templateRef.name",
+        "spec.environmentRef.name",
+        "spec.presetRef.name",
+        "status.phase",
+    ),
     sensitive=password_paths(FIELDS),
     write_only=password_paths(FIELDS),
     safe_siblings=password_independent_fields(FIELDS),
@@ -194,7 +222,7 @@ WORKSPACE = Kind(
         AllowListField(
             "spec.environmentRef.name", "environment template", "allowedTemplates", "DevPodEnvironmentTemplate"
         ),
-        AllowListField("spec.presetRef.name", "preset", "allowedTemplates", "DevPodWorkspacePreset"),
+        PRESET_FIELD,
         AllowListField("spec.runnerRef.runner", "runner", "allowedRunners"),
         AllowListField("spec.target.cluster.name", "cluster", "allowedClusters"),
     ),

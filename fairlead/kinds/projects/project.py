@@ -97,6 +97,14 @@ PROJECT_TEMPLATES = _subresource_kind(
     devPodWorkspaceTemplates=with_description(
         _TEMPLATES, "Templates for workspaces, as DevPodWorkspaceTemplate objects."
     ),
+    defaultDevPodEnvironmentTemplate=string("Name of the default environment template."),
+    devPodEnvironmentTemplates=with_description(
+        _TEMPLATES, "Environments for workspaces, as DevPodEnvironmentTemplate objects."
+    ),
+    defaultDevPodWorkspacePreset=string("Name of the default preset."),
+    devPodWorkspacePresets=with_description(
+        _TEMPLATES, "What workspaces can start from, as DevPodWorkspacePreset objects."
+    ),
 )
 
 

@@ -75,6 +75,8 @@ class WorkspaceSpec:
     source: Source
     clone_strategy: str = ""
     """Which part of the history of a repository is cloned: `blobless`, `treeless`, `shallow`; empty for all of it."""
+    dev_container: str = ""
+    """Text of a devcontainer.json in the place of that of the source. It is not more trusted than that."""
     dev_container_path: str = ""
     """Path of the devcontainer.json below the folder of the source. Empty: the default places."""
     environment: Mapping[str, str] = field(default_factory=dict)

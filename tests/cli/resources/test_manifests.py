@@ -46,11 +46,11 @@ def test_objects_are_read_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_others_refer_to_comes_first(tmp_path: Path) -> None:
-    kinds = ("SpaceInstance", "SpaceTemplate", "App", "Project", "Cluster", "User")
+    kinds = ("SpaceInstance", "DevPodWorkspacePreset", "SpaceTemplate", "App", "Project", "Cluster", "User")
     documents = (f"apiVersion: v1\nkind: {kind}\nmetadata: {{name: x}}\n" for kind in kinds)
     (tmp_path / "all.yaml").write_text("---\n".join(documents))
-    expected = ["user/x", "cluster/x", "project/x", "spacetemplate/x", "spaceinstance/x", "app/x"]
-    assert read_labels(tmp_path) == expected
+    expected = ["user/x", "cluster/x", "project/x", "spacetemplate/x", "devpodworkspacepreset/x"]
+    assert read_labels(tmp_path) == [*expected, "spaceinstance/x", "app/x"]
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,45 @@ def test_create_sends_template_version_and_parameters(ada: CliFixture) -> None:
     assert second == {"templateRef": {"name": "python"}}
 
 
+def test_create_sends_the_environment_and_show_prints_it(ada: CliFixture) -> None:
+    assert ada.run(*CREATE, "python", "--environment", "tools@1.x.x").code == 0
+    assert ada.run(*CREATE, "python", "--environment", "tools").code == 0
+    first, second = (each.body["spec"]["environmentRef"] for each in ada.fake.requests_to("POST", WORKSPACES))
+    assert (first, second) == ({"name": "tools", "version": "1.x.x"}, {"name": "tools"})
+    workspace = build_workspace()
+    workspace["spec"]["environmentRef"] = first
+    ada.fake.on("GET", f"{WORKSPACES}/desk", (200, workspace))
+    shown = ada.run("workspace", "show", "desk", "--project", "demo").out
+    assert "tools@1.x.x" in next(line for line in shown.splitlines() if line.startswith("environment"))
+
+
+PRESET = ("workspace", "create", "desk", "--project", "demo", "--preset", "shop@1.x.x", "--no-wait")
+
+
+def test_create_from_a_preset_sends_what_flags_say_and_brings_it_up(ada: CliFixture) -> None:
+    assert ada.run(*PRESET).code == 0
+    flags = ("--template", "python", "--environment", "tools", "--parameter", "size=3")
+    assert ada.run("workspace", "create", "desk", "https://example.com/a.git", *PRESET[3:], *flags, "--no-up").code == 0
+    first, second = (each.body for each in ada.fake.requests_to("POST", WORKSPACES))
+    assert first["spec"] == {"presetRef": {"name": "shop", "version": "1.x.x"}}
+    assert list(first["metadata"]["annotations"]) == ["service.sh/workspace-up"]
+    assert second["spec"] == {
+        "presetRef": {"name": "shop", "version": "1.x.x"},
+        "templateRef": {"name": "python"},
+        "environmentRef": {"name": "tools"},
+        "parameters": 'size: "3"\n',
+    }
+    assert second["metadata"]["annotations"] == {"service.sh/workspace-source": "git:https://example.com/a.git"}
+
+
+def test_errors_about_a_preset_name_the_flag(ada: CliFixture) -> None:
+    cause = {"field": "spec.presetRef.name", "reason": "FieldValueInvalid", "message": "there is no preset"}
+    message = "spec.presetRef.name: there is no preset"
+    status = {"kind": "Status", "code": 422, "reason": "Invalid", "message": message, "details": {"causes": [cause]}}
+    ada.fake.on("POST", WORKSPACES, (422, status))
+    assert "--preset: there is no preset" in ada.run(*PRESET).err
+
+
 @pytest.mark.parametrize("parameters", [("size",), ("=3",), ("size=1", "size=2")])
 def test_an_invalid_parameter_creates_no_workspace(ada: CliFixture, parameters: tuple[str, ...]) -> None:
     flags = [part for each in parameters for part in ("--parameter", each)]

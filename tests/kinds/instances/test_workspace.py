@@ -29,6 +29,8 @@ def build_workspace(**spec: Any) -> Object:
         ({"template": {"provider": {"name": "docker"}}}, []),
         ({"templateRef": {"name": "t"}, "template": {"provider": {"name": "docker"}}}, ["spec.template"]),
         ({"templateRef": {"name": "<b>"}}, ["spec.templateRef.name"]),
+        ({"environmentRef": {"name": "python", "version": "1.x.x"}}, []),
+        ({"environmentRef": {"name": "<b>"}}, ["spec.environmentRef.name"]),
         ({"owner": {"user": "ada", "team": "core"}}, ["spec.owner.team"]),
         ({"target": {"cluster": {"name": "c"}}}, []),
         ({"target": {"cluster": {"name": "c"}, "virtualCluster": {"name": "v"}}}, ["spec.target.virtualCluster"]),

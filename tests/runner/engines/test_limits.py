@@ -4,6 +4,7 @@ The containers are started without the dev container CLI, so that this takes lit
 `make test-cgroup2` runs it on an emulated one.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +61,7 @@ def runtime(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 async def start(engine: DevcontainerEngine, folder: WorkspaceFolder, grant: Grant) -> Holder:
     """A holder with a running container in it, as `up` makes them."""
     network = await prepare(engine.settings, folder, grant)
-    holder = await HolderFactory(engine.settings, folder, grant, network).start(IMAGE)
+    holder = await HolderFactory(engine.settings, folder, grant, network).start(json.dumps({"image": IMAGE}))
     save_holder(folder.holder, holder)
     await holder.expect("podman", "rm", "--all", "--force", "--time=0")
     await holder.expect("podman", "run", "--detach", *grant.confinement, *grant.labels, IMAGE, "sleep", "6000")

@@ -50,6 +50,12 @@ def find_processes() -> list[int]:
     return [pid for pid in list_pids() if read_mark(pid).startswith(UID)]
 
 
+async def test_a_workspace_with_an_environment_is_refused(engine: ProcessEngine, repository: str) -> None:
+    with pytest.raises(EngineError, match=r"has no environments; remove spec\.environmentRef") as error:
+        await engine.up(make_spec(GitSource(repository), dev_container='{"image": "x"}'), RecordedTask())
+    assert error.value.reason == Reason.CONFIGURATION_INVALID
+
+
 async def test_a_workspace_has_its_repository_and_only_its_own_environment(
     engine: ProcessEngine, repository: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ const isPlain = (group, version, resource) => (!group || PLAIN.test(group)) && P
 
 const TITLES = {
   DevPodWorkspaceInstance: "Workspace", DevPodWorkspaceTemplate: "Workspace template", SpaceInstance: "Space",
+  DevPodEnvironmentTemplate: "Environment", DevPodWorkspacePreset: "Workspace preset",
   VirtualClusterInstance: "Virtual cluster", AppInstance: "Installed app", OwnedAccessKey: "Access key",
 };
 

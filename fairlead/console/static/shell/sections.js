@@ -17,7 +17,7 @@ export const SECTIONS = [
     title: T.fleet,
     entries: [
       { kind: "clusters", icon: "server", keys: "g c" }, { kind: "runners", icon: "play", keys: "g r" }, { kind: "apps", icon: "grid", keys: "g a" },
-      { kind: "spacetemplates", icon: "template" }, { kind: "virtualclustertemplates", icon: "template" }, { kind: "devpodworkspacetemplates", icon: "template" },
+      { kind: "spacetemplates", icon: "template" }, { kind: "virtualclustertemplates", icon: "template" }, { kind: "devpodworkspacetemplates", icon: "template" }, { kind: "devpodenvironmenttemplates", icon: "template" }, { kind: "devpodworkspacepresets", icon: "template" },
     ],
   },
   {

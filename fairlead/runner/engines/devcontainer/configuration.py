@@ -21,6 +21,7 @@ from fairlead.runner.engines.devcontainer.policy import check_configuration
 from fairlead.runner.engines.devcontainer.programs import last_line, parse_object
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.workspace_holder import DEFAULT_CONFIGURATION, SHIM, resolve_cli
+from fairlead.runner.engines.environments import read_environment
 
 PLACES = (".devcontainer/devcontainer.json", ".devcontainer.json")
 MAX_BYTES = 1 << 20
@@ -87,8 +88,18 @@ def cli_options(grant: Grant, configuration: Configuration) -> list[str]:
     ]
 
 
+def describe_override(spec: WorkspaceSpec) -> str:
+    """The configuration that the CLI finds outside of the repository: the environment of the workspace, else one for
+    repositories that have none. Raises EngineError."""
+    if spec.dev_container:
+        return read_environment(spec, default_image(spec)).decode()
+    return json.dumps({"image": default_image(spec)})
+
+
 async def find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) -> Configuration:
     subfolder = getattr(spec.source, "subfolder", "") or ""
+    if spec.dev_container:
+        return _use_environment(spec, f"{grant.work_folder}/{subfolder}".rstrip("/"))
     places = (spec.dev_container_path,) if spec.dev_container_path else PLACES
     if any(".." in place.split("/") or place.startswith("/") for place in places):
         raise EngineError(Reason.CONFIGURATION_INVALID, f"the path {places[0]!r} leaves the repository")
@@ -102,6 +113,12 @@ async def find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) 
     return Configuration(("--config", f"{base}/{place}"), content, f"{base}/{place}")
 
 
+def _use_environment(spec: WorkspaceSpec, base: str) -> Configuration:
+    """Paths in it are relative to the place that it would have in the repository."""
+    path = f"{base}/{PLACES[0]}"
+    return Configuration(("--config", path, "--override-config", DEFAULT_CONFIGURATION), describe_override(spec), path)
+
+
 def _use_image(spec: WorkspaceSpec) -> Configuration:
     if not default_image(spec) or spec.dev_container_path:
         wanted = spec.dev_container_path or " or ".join(PLACES)
@@ -109,7 +126,7 @@ def _use_image(spec: WorkspaceSpec) -> Configuration:
             Reason.CONFIGURATION_INVALID,
             f"the repository has no {wanted}, and the template names no image for such repositories",
         )
-    return Configuration(("--override-config", DEFAULT_CONFIGURATION), json.dumps({"image": default_image(spec)}))
+    return Configuration(("--override-config", DEFAULT_CONFIGURATION), describe_override(spec))
 
 
 async def read_configuration(

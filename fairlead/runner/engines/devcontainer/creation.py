@@ -24,8 +24,8 @@ from fairlead.runner.engines.contract import (
 from fairlead.runner.engines.devcontainer.configuration import (
     Configuration,
     cli_options,
-    default_image,
     describe_cli_error,
+    describe_override,
     find_configuration,
     list_base_images,
     raise_refusals,
@@ -195,7 +195,7 @@ class Creation:
             await former.kill()
         self.images.note_use(self.grant.repository)
         volumes = await find_former_volumes(self.settings.former_podman, self.folder)
-        holder = await factory.start(default_image(self.spec), volumes)
+        holder = await factory.start(describe_override(self.spec), volumes)
         save_holder(self.folder.holder, holder)
         await copy_former_volumes(self.settings.former_podman, self.folder, volumes, holder)
         return holder

@@ -103,12 +103,12 @@ class HolderFactory:
     """The file of its network namespace."""
     pulled: Sequence[ImageStore] = ()
 
-    async def start(self, image: str, binds: Sequence[Bind] = ()) -> Holder:
-        """The holder for the container. `image` is for repositories without a devcontainer.json; it may be empty."""
+    async def start(self, configuration: str, binds: Sequence[Bind] = ()) -> Holder:
+        """The holder for the container. `configuration` is a devcontainer.json from outside of the repository."""
         files = {
             **describe_podman(self.settings, self._image_stores()),
             "/etc/fairlead/shim.json": self.grant.describe_to_shim(),
-            DEFAULT_CONFIGURATION: json.dumps({"image": image}),
+            DEFAULT_CONFIGURATION: configuration,
             BLOCKING_OUTPUT: BLOCKING_SCRIPT,
             SHIM: SHIM_SCRIPT.format(python=PYTHON, folder=os.path.dirname(INSIDE_TARGET)),
         }

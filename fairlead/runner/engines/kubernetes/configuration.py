@@ -101,8 +101,13 @@ def parse_configuration(content: bytes) -> dict[str, Any]:
     return value
 
 
+def default_image(spec: WorkspaceSpec, options: Options) -> str:
+    """The image for what has no devcontainer.json. It may be empty."""
+    return spec.source.image if isinstance(spec.source, ImageSource) else options.image
+
+
 def _default_configuration(spec: WorkspaceSpec, options: Options) -> dict[str, Any]:
-    image = spec.source.image if isinstance(spec.source, ImageSource) else options.image
+    image = default_image(spec, options)
     if not image or spec.dev_container_path:
         wanted = spec.dev_container_path or " or ".join(PLACES)
         raise _invalid(f"the repository has no {wanted}, and the template names no image for such repositories")

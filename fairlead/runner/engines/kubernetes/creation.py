@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, Reason, is_variable_name
 from fairlead.runner.engines.devcontainer.grant import TASK_LABEL, TEMPLATE_LABEL
+from fairlead.runner.engines.environments import read_environment
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.allowed_places import choose_clone_image
-from fairlead.runner.engines.kubernetes.configuration import DevContainer, read_dev_container
+from fairlead.runner.engines.kubernetes.configuration import DevContainer, default_image, read_dev_container
 from fairlead.runner.engines.kubernetes.exec_protocol import Pipe
 from fairlead.runner.engines.kubernetes.fetching import fetch_source
 from fairlead.runner.engines.kubernetes.line_log import LineLog
@@ -138,7 +139,10 @@ class Creation:
                 await self._put_secret()
                 configuration = await fetch_source(self.waiter, self.plan, image)
         async with self.waiter.step("Configure", self.deadlines.prepare):
-            content = configuration.encode() if configuration else None
+            if spec.dev_container:
+                content: bytes | None = read_environment(spec, default_image(spec, self.plan.options))
+            else:
+                content = configuration.encode() if configuration else None
             container = read_dev_container(content, spec, self.plan.options, self.plan.work_folder)
             self._update(configuration=configuration)
         return container

@@ -71,6 +71,27 @@ async def test_a_workspace_comes_up_stops_starts_and_leaves_nothing(
     await engine.delete(UID, RecordedTask())  # also if there is nothing
 
 
+async def test_an_environment_takes_the_place_of_what_the_repository_has(
+    node: WorkspaceNode, engine: KubernetesEngine, commit: Commit
+) -> None:
+    spec = make_spec(commit(files()))
+    environment = '{"image": "tools:1", "containerEnv": {"LEVEL": "environment"}} // not that of the repository'
+    await engine.up(replace(spec, dev_container=environment), RecordedTask("task-1"))
+    assert (await run_inside(engine, UID, "ls; echo $LEVEL")).output.split() == ["README", "environment"]
+    other = replace(spec, dev_container='{"containerEnv": {"LEVEL": "other"}}', template_hash="h2")
+    await engine.up(other, RecordedTask("task-2"))  # in the image of the template
+    assert (await run_inside(engine, UID, "echo $LEVEL")).output.split() == ["other"]
+    await engine.up(replace(spec, template_hash="h3"), RecordedTask("task-3"))
+    assert (await run_inside(engine, UID, "echo $LEVEL")).output.split() == ["$(B)", "$$"]
+
+
+async def test_an_environment_gives_no_permissions(node: WorkspaceNode, engine: KubernetesEngine) -> None:
+    spec = replace(make_spec("https://example.com/x.git"), source=ImageSource("tools:1"))
+    with pytest.raises(EngineError, match="privileged") as error:
+        await engine.up(replace(spec, dev_container='{"privileged": true}'), RecordedTask())
+    assert error.value.reason == Reason.POLICY_VIOLATION
+
+
 async def test_an_image_without_a_repository_needs_no_clone(node: WorkspaceNode, engine: KubernetesEngine) -> None:
     task = RecordedTask()
     await engine.up(make_spec("", source=ImageSource("tools:1"), options={"image": ""}), task)

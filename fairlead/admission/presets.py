@@ -1,0 +1,127 @@
+"""Workspaces from presets, and what presets refer to.
+
+- `apply_presets` copies a preset into a workspace that is created with `spec.presetRef`. It runs before all rules about
+  what a workspace uses, so that these apply to a copied template or environment as to one that the requester wrote: a
+  preset gives no permissions. Later changes of the preset do not change the workspace. Whether the project allows the
+  preset is checked before anything else is said about it.
+- `check_presets` rejects values for password parameters in presets, and warns about templates and environments that do
+  not exist.
+"""
+
+from collections.abc import Iterator
+
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission.projects import check_allow_list
+from fairlead.core.errors import Invalid, Problem
+from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.parameters import parse_values
+from fairlead.domain.password_parameters import PASSWORD_TYPE
+from fairlead.domain.presets import apply_definition, find_preset_definition, keep_copied
+from fairlead.domain.template_resolution import ResolutionError, find_definition
+from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
+from fairlead.kinds.instances.preset import WORKSPACE_PRESET, list_definitions
+from fairlead.kinds.instances.templates import WORKSPACE_TEMPLATE
+from fairlead.kinds.instances.workspace import PRESET_FIELD, WORKSPACE
+from fairlead.registry.codec import decode
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+
+MAX_WARNINGS = 5
+_FIELD_TYPES = {
+    "spec": dict,
+    "spec.presetRef": dict,
+    "spec.presetRef.name": str,
+    "spec.presetRef.version": str,
+    "spec.templateRef": dict,
+    "spec.templateRef.name": str,
+    "spec.template": dict,
+    "spec.environmentRef": dict,
+    "spec.environmentRef.name": str,
+    "spec.parameters": str,
+    "metadata.annotations": dict,
+}
+
+
+def apply_presets(api_group: str, prefix: str) -> Rule:
+    """Copies the preset into a new workspace. `prefix` is that of project namespaces."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, WORKSPACE.plural))
+    async def rule(change: Change, registry: Registry) -> None:
+        name = get_path(change.obj, PRESET_FIELD.path)
+        if change.subresource or change.user == CONTROLLER_USER or change.is_move or change.new is None:
+            return
+        if not name or not _has_valid_types(change.new):
+            return
+        if change.old is not None:
+            if name == get_path(change.old, PRESET_FIELD.path):
+                change.new.update(keep_copied(change.new, change.old))
+            return
+        check_allow_list(change, PRESET_FIELD, registry, (api_group, prefix))
+        entry = registry.resource(api_group, WORKSPACE_PRESET.plural).get_cached("", name)
+        if entry is None:
+            why = "there is no preset with that name; create it first, or name another one"
+            raise _invalid(change, Problem.invalid(PRESET_FIELD.path, name, why))
+        try:
+            definition = find_preset_definition(change.new, decode(entry))
+        except ResolutionError as error:
+            version = get_path(change.new, "spec.presetRef.version") or ""
+            raise _invalid(change, Problem.invalid("spec.presetRef.version", version, error.message)) from None
+        change.new.update(apply_definition(change.new, definition))
+
+    return rule
+
+
+def _has_valid_types(workspace: Object) -> bool:
+    """Whether the fields have the right types. Schema validation, which runs later, rejects the others."""
+    found = ((get_path(workspace, path), type) for path, type in _FIELD_TYPES.items())
+    return all(value is None or isinstance(value, type) for value, type in found)
+
+
+def _invalid(change: Change, *problems: Problem) -> Invalid:
+    return Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
+
+
+def check_presets(api_group: str) -> Rule:
+    """Checks the templates, environments and parameters of presets."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, WORKSPACE_PRESET.plural))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource or change.user == CONTROLLER_USER or change.new is None or change.problems:
+            return
+        known = [definition for _, definition in list_definitions(change.old or {})]
+        added = [each for each in list_definitions(change.new) if each[1] not in known]
+        problems = [each for path, one in added for each in _password_problems(path, one, registry, api_group)]
+        if problems:
+            raise _invalid(change, *problems)
+        missing = [each for path, one in added for each in _missing_references(path, one, registry, api_group)]
+        change.warnings.extend(missing[:MAX_WARNINGS])
+
+    return rule
+
+
+def _password_problems(path: str, definition: Object, registry: Registry, api_group: str) -> Iterator[Problem]:
+    name = get_path(definition, "templateRef.name") or ""
+    entry = registry.resource(api_group, WORKSPACE_TEMPLATE.plural).get_cached("", name)
+    if entry is None:
+        return
+    try:
+        template = find_definition({"spec": definition}, decode(entry))
+    except ResolutionError:
+        return  # that of the workspaces is reported
+    values, _ = parse_values(definition.get("parameters") or "")
+    secret = {each.get("variable") for each in template.parameters or () if each.get("type") == PASSWORD_TYPE}
+    for variable in values:
+        if variable in secret:
+            why = "it is a password, which all who can read the preset would see; leave it to the users of the preset"
+            yield Problem.forbidden(f"{path}.parameters[{variable}]", why)
+
+
+def _missing_references(path: str, definition: Object, registry: Registry, api_group: str) -> Iterator[str]:
+    for field, kind, noun in (
+        ("templateRef", WORKSPACE_TEMPLATE, "workspace template"),
+        ("environmentRef", ENVIRONMENT_TEMPLATE, "environment template"),
+    ):
+        name = get_path(definition, f"{field}.name")
+        if name and registry.resource(api_group, kind.plural).get_cached("", name) is None:
+            yield f'{path}.{field}.name: there is no {noun} "{name}"; workspaces from this preset wait until it exists'
