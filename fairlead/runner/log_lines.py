@@ -9,14 +9,12 @@ from collections.abc import Iterable, Iterator
 
 from fairlead.core import json
 from fairlead.core.clock import Clock, timestamp
-from fairlead.runner.engines.masking import Masker
+from fairlead.runner.engines.masking import Masker, StreamMasker
 from fairlead.runner.task_log import TaskLog
 
 INFO, ERROR = "info", "error"
 MAX_LINE_BYTES = 16 * 1024
 """A longer line becomes several messages."""
-RETAINED_BYTES = 4 * 1024
-"""How much of a long line waits for its end, so that a secret at the cut is complete when it is masked."""
 PROGRESS_SECONDS = 1.0
 
 
@@ -25,27 +23,34 @@ class OutputLines:
 
     def __init__(self) -> None:
         self._pending = b""
-        self._masker = Masker(())
+        self._masking = StreamMasker(Masker(()))
         self._next_progress = 0.0
 
     def mask(self, secrets: Iterable[str]) -> None:
         """Masks these values from now on."""
-        self._masker = Masker(secrets)
+        self._masking.change(Masker(secrets))
 
     def feed(self, data: bytes, now: float) -> Iterator[str]:
-        *complete, self._pending = (self._pending + data).split(b"\n")
+        *complete, self._pending = (self._pending + self._masking.feed(data)).split(b"\n")
         for line in complete:
             yield from self._decode_pieces(_visible_part(line.rstrip(b"\r")))
         if b"\r" in self._pending[:-1]:
             yield from self._note_progress(now)
-        if len(self._pending) > MAX_LINE_BYTES + RETAINED_BYTES:
+        if len(self._pending) > MAX_LINE_BYTES:
             yield from self._cut_pending()
 
     def end(self) -> Iterator[str]:
         """What is left without a newline."""
-        pending, self._pending = self._pending.rstrip(b"\r"), b""
-        if pending:
-            yield from self._decode_pieces(_visible_part(pending))
+        self._pending += self._masking.end()
+        yield from self.interrupt()
+
+    def interrupt(self) -> Iterator[str]:
+        """What there is of a line, before a message that comes in between. What may be the begin of a secret waits for
+        the rest of it."""
+        *complete, pending = self._pending.rstrip(b"\r").split(b"\n")
+        self._pending = b""
+        for line in (*complete, *([pending] if pending else [])):
+            yield from self._decode_pieces(_visible_part(line))
 
     def _note_progress(self, now: float) -> Iterator[str]:
         """Of text that is overwritten, the last state is kept, and passed on once in a while."""
@@ -57,20 +62,20 @@ class OutputLines:
             yield from self._decode_pieces(overwritten)
 
     def _cut_pending(self) -> Iterator[str]:
-        line = self._masker.mask(self._pending)
-        while len(line) > MAX_LINE_BYTES + RETAINED_BYTES:
-            cut = _find_cut(line)
-            yield line[:cut].decode(errors="replace")
-            line = line[cut:]
-        self._pending = line
+        *pieces, self._pending = _cut(self._pending)
+        yield from (piece.decode(errors="replace") for piece in pieces)
 
     def _decode_pieces(self, line: bytes) -> Iterator[str]:
-        line = self._masker.mask(line)
-        while len(line) > MAX_LINE_BYTES:
-            cut = _find_cut(line)
-            yield line[:cut].decode(errors="replace")
-            line = line[cut:]
-        yield line.decode(errors="replace")
+        yield from (piece.decode(errors="replace") for piece in _cut(line))
+
+
+def _cut(line: bytes) -> Iterator[bytes]:
+    """Pieces of limited length, at least one."""
+    while len(line) > MAX_LINE_BYTES:
+        cut = _find_cut(line)
+        yield line[:cut]
+        line = line[cut:]
+    yield line
 
 
 def _visible_part(line: bytes) -> bytes:
@@ -99,8 +104,12 @@ class MessageLog:
         self._output.mask(secrets)
 
     def write(self, message: str, level: str = INFO) -> None:
-        self._append([*self._output.end()], INFO)
+        self._append([*self._output.interrupt()], INFO)
         self._append([message.encode(errors="replace").decode()], level)
+
+    def end_output(self) -> None:
+        """Nothing follows that could be the rest of a secret."""
+        self._append([*self._output.end()], INFO)
 
     def write_output(self, data: bytes) -> None:
         self._append([*self._output.feed(data, self._clock.monotonic())], INFO)

@@ -48,6 +48,10 @@ class RunningTask:
         """Masks these values in what engines log, whether they mask them or not."""
         self._log.mask(secrets)
 
+    def end_output(self) -> None:
+        """Engines log nothing any more."""
+        self._log.end_output()
+
     def log_message(self, message: str, level: str = INFO) -> None:
         """Appends a line of the runner itself."""
         self._log.write(message, level)

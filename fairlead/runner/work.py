@@ -124,6 +124,7 @@ class TaskWork:
             ended = self.end(task, FAILED, INTERNAL_ERROR, f"the engine failed unexpectedly: {type(error).__name__}")
         finally:
             self._work = self._running = None
+            running.end_output()
             if ended is not None:
                 self._finish(ended, running)
             self._on_change()

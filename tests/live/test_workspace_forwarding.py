@@ -1,4 +1,4 @@
-"""Where forwarding leads, with a real ssh and real containers: to the workspace, never to the machine of the runner.
+"""Where forwarding and commands lead, with a real ssh and real containers: never to the machine of the runner.
 
 A program in the workspace and one on all addresses of the machine listen on the same port. The first word that a
 connection gets tells which of them it has reached.
@@ -17,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.runner.engines.devcontainer.firewall import chain_name
 from fairlead.runner.engines.devcontainer.network import INTERFACE_PREFIX
 from tests.harness.eventually import wait_until
 from tests.live.ssh_user import WAIT_SECONDS, WITH_SSHD, WITHOUT_SSHD, SshUser, find_port, forwarded_port, host_of, user
+from tests.runner.harness.image_registry import running_registry
 
 __all__ = ["user"]
 OF_MACHINE, OF_WORKSPACE = b"machine\n", b"workspace\n"
@@ -238,3 +240,94 @@ def test_port_forward_reaches_the_workspace_and_not_the_machine(user: SshUser, m
         refused = user.fairlead("port-forward", WITHOUT_SSHD, f"0:{port}", "--project", "web")
         assert refused.returncode != 0
         assert b"65535" in refused.stderr or b"port" in refused.stderr
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+CONNECT = """
+import socket, sys, threading
+def connect(address, port):
+    try:
+        with socket.create_connection((address, port), 3) as connected:
+            connected.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+            said = connected.recv(100).decode().partition("\\n")[0] or "connected"
+    except OSError:
+        said = ""
+    print(f"{address} {port}={said}\\n", end="")
+def send(address, port):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+        sending.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+        try:
+            sending.sendto(b"from a workspace", (address, port))
+        except OSError:
+            pass
+targets = [(each.split()[0], int(each.split()[1])) for each in sys.argv[1:]]
+threads = [threading.Thread(target=connect, args=each) for each in targets]
+for each in threads:
+    each.start()
+for address, port in targets:
+    if ":" not in address:
+        send(address, port)
+for each in threads:
+    each.join()
+"""
+
+
+def connect_inside(user: SshUser, name: str, targets: Sequence[tuple[str, int]]) -> dict[str, str]:
+    """What a command of a user gets from each address and port; empty if there is no connection."""
+    words = " ".join(f"'{address} {port}'" for address, port in targets)
+    result = user.run("ssh", host_of(name), f"cat >connect.py && python3 connect.py {words}", input=CONNECT.encode())
+    assert result.returncode == 0, result.stderr
+    found = dict(line.split("=", 1) for line in result.stdout.decode().splitlines())
+    assert len(found) == len(set(targets))
+    return found
+
+
+def count_dropped(user: SshUser, network: str) -> int:
+    """Packets to a network that the firewall has dropped."""
+    chain = chain_name(user.containers.settings())
+    listed = subprocess.run(
+        ["iptables", "--wait", "-t", "mangle", "-nvxL", chain], capture_output=True, text=True, check=True
+    )
+    lines = [line.split() for line in listed.stdout.splitlines() if "DROP" in line and network in line]
+    assert lines
+    return sum(int(line[0]) for line in lines)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", [WITH_SSHD, WITHOUT_SSHD])
+def test_a_command_reaches_other_machines_and_neither_this_one_nor_metadata_nor_another_workspace(
+    user: SshUser, machine: Machine, name: str, tmp_path: Path
+) -> None:
+    (other,) = set(user.uids) - {name}
+    addresses = [
+        *(each for each in list_machine_addresses() if not each.startswith("127.") and each != "::1"),
+        find_gateway(user, name),
+        find_gateway(user, other),
+        find_address(user, other),
+        *METADATA,
+        *("255.255.255.255", "224.0.0.1"),
+    ]
+    targets = [(address, port) for address in addresses for port in (machine.port, 22, 80)]
+    dropped = count_dropped(user, "169.254.0.0/16")
+    (tmp_path / "image").mkdir()
+    with (
+        running_registry(user.containers.number, tmp_path / "image") as registry,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
+    ):
+        datagrams.bind(("0.0.0.0", machine.port))
+        datagrams.setblocking(False)
+        outside, _, port = registry.address.partition(":")
+        found = connect_inside(user, name, [*targets, (outside, int(port)), ("127.0.0.1", machine.port)])
+        with pytest.raises(BlockingIOError):
+            datagrams.recv(100)
+    assert found.pop(f"{outside} {port}").startswith("HTTP/1.0")
+    assert found.pop(f"127.0.0.1 {machine.port}") == OF_WORKSPACE.decode().strip()
+    assert {target: said for target, said in found.items() if said} == {}
+    assert machine.reached == []
+    assert count_dropped(user, "169.254.0.0/16") > dropped
+
+
+def find_address(user: SshUser, name: str) -> str:
+    shown = user.containers.run(user.uids[name], "ip", "-j", "-4", "address", "show", "dev", "eth0")
+    return str(json.loads(shown)[0]["addr_info"][0]["local"])

@@ -68,6 +68,17 @@ def test_ssh_scp_and_forwarding_work_and_a_killed_client_leaves_nothing(
     wait_until(lambda: not has_session(user.list_processes(name)), WAIT_SECONDS, what="nothing of the session is left")
 
 
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", [WITH_SSHD, WITHOUT_SSHD])
+def test_a_terminal_gives_a_command_what_the_client_sends_and_nothing_else(user: SshUser, name: str) -> None:
+    """The end of the input comes before podman has set its terminal up. An sshd does not pass it on to a terminal."""
+    command = "cat; echo end" if name == WITHOUT_SSHD else "echo end"
+    ended = user.run("ssh", "-tt", host_of(name), command)
+    assert (ended.returncode, ended.stdout) == (0, b"end\r\n")
+    sent = user.run("ssh", "-tt", host_of(name), 'read -r line; echo "got $line"', input=b"a word\n")
+    assert (sent.returncode, sent.stdout.replace(b"a word\r\n", b"", 1)) == (0, b"got a word\r\n")
+
+
 def check_ports(user: SshUser, name: str) -> None:
     listed = user.fairlead("ports", name, "--project", "web")
     assert listed.stdout.decode().split("\n")[1].split() == ["8123", "127.0.0.1", "python3"]

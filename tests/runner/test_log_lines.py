@@ -66,6 +66,31 @@ def test_a_secret_is_masked_wherever_it_is(position: int) -> None:
     assert "canary" not in "".join([*messages, *lines.end()])
 
 
+@pytest.mark.parametrize("length", [10, 5000, 40_000])
+def test_a_long_secret_is_masked_wherever_a_line_is_cut(length: int) -> None:
+    secret = "".join(chr(ord("a") + number % 26) + str(number) for number in range(length))[:length]
+    for position in (0, 1, MAX_LINE_BYTES - length // 2, MAX_LINE_BYTES - 1, MAX_LINE_BYTES):
+        lines = OutputLines()
+        lines.mask([secret])
+        content = b"-" * max(0, position) + secret.encode() + b"-" * MAX_LINE_BYTES
+        chunks = [content[start : start + 997] for start in range(0, len(content), 997)]
+        messages = [message for chunk in chunks for message in lines.feed(chunk, 0)]
+        assert "".join([*messages, *lines.end()]).strip("-") == "********"
+
+
+@pytest.mark.parametrize("cut", range(1, 10))
+async def test_a_secret_with_a_message_of_the_runner_in_between_is_masked(tmp_path: Path, cut: int) -> None:
+    log = TaskLog(tmp_path / "l")
+    messages = MessageLog(log, LoopClock())
+    messages.mask(["canary-7f3"])
+    messages.write_output(b"is canary-7f3"[: 3 + cut])
+    messages.write("step Build")
+    messages.write_output(b"canary-7f3 and can"[cut:])
+    messages.end_output()
+    found = [json.loads(line)["message"] for line in log.read(0).data.splitlines()]
+    assert found == ["is ", "step Build", "******** and can"]
+
+
 @given(st.lists(st.binary(max_size=60)), st.binary(max_size=10))
 def test_any_output_ends_up_in_messages_without_newlines(chunks: list[bytes], end: bytes) -> None:
     messages = split(*chunks, end)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import termios
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -94,12 +95,13 @@ async def start_session(
     environment: Mapping[str, str],
     size: tuple[int, int] | None = None,
     descriptors: Sequence[int] = (),
+    is_passed_on: bool = False,
 ) -> Session:
-    """With a size, columns and rows, podman gets a terminal of its own, and passes on its size and bytes. The process
-    inherits the descriptors."""
+    """With a size, columns and rows, the process gets a terminal of its own. `is_passed_on`: it is podman, which has
+    another terminal inside, and passes on size and bytes. The process inherits the descriptors."""
     if size is None:
         return await _start_whole(_start(command, mark, environment, descriptors))
-    return await _start_whole(_start_terminal(command, mark, environment, size, descriptors))
+    return await _start_whole(_start_terminal(command, mark, environment, size, descriptors, is_passed_on))
 
 
 async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
@@ -153,11 +155,14 @@ async def _start_terminal(
     environment: Mapping[str, str],
     size: tuple[int, int],
     descriptors: Sequence[int],
+    is_passed_on: bool,
 ) -> Session:
     host, guest = os.openpty()
     os.set_blocking(host, False)
     terminal = Terminal(host)
     try:
+        if is_passed_on:
+            pass_input_on(guest)
         terminal.resize(*size)
         process = await asyncio.create_subprocess_exec(
             "/usr/bin/setsid",
@@ -176,6 +181,15 @@ async def _start_terminal(
     finally:
         os.close(guest)
     return Session(podman=process, mark=mark, stdin=terminal, stdout=terminal, stderr=Pipe(-1), terminal=terminal)
+
+
+def pass_input_on(terminal: int) -> None:
+    """Lets a terminal interpret nothing of what arrives: the one inside does. Podman does the same, but only a moment
+    after its start. What arrives before would be echoed twice, and an end of input become a NUL."""
+    attributes = termios.tcgetattr(terminal)
+    attributes[0] &= ~(termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON)
+    attributes[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG)
+    termios.tcsetattr(terminal, termios.TCSANOW, attributes)
 
 
 def new_mark(uid: str) -> str:

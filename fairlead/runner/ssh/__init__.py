@@ -12,6 +12,7 @@ variables.py    which variables of a client a session gets
 For a workspace whose image has no sshd, in the runner:
 
 process.py      the process that serves it
+groups.py       its control group
 requests.py     what that process may request: commands and ports of its workspace
 pumps.py        makes descriptors of streams that are none
 

@@ -1,7 +1,8 @@
 """What a process for SSH gives up before it reads the first byte of a client, where the runner is root.
 
-It has namespaces of its own: no network, an empty file system that is read-only, no other process in sight. It becomes
-a user that owns nothing, and can start no process. All it has are the descriptors that the runner passes to it.
+It has a control group (`groups.py`) and namespaces of its own: no network, an empty file system that is read-only, no
+other process in sight. It becomes a user that owns nothing, and can start no process. All it has are the descriptors
+that the runner passes to it.
 """
 
 import ctypes
@@ -10,8 +11,10 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from fairlead.runner.engines.devcontainer.holder import JOIN
 from fairlead.runner.engines.devcontainer.namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID, check, enter_root, mount
 
 MODULE = "fairlead.runner.ssh.server"
@@ -37,17 +40,18 @@ INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def describe_command(uid: str, descriptor: int) -> list[str]:
-    """The command line of the process for this workspace. Its arguments are the control socket and the user id that it
-    becomes; 0: it stays what it is."""
+def describe_command(uid: str, descriptor: int, groups: Sequence[str] = ()) -> list[str]:
+    """The command line of the process for this workspace, which joins these control groups first. Its arguments are the
+    control socket and the user id that it becomes; 0: it stays what it is."""
     python = [sys.executable, "-m", MODULE, str(descriptor)]
     if os.geteuid() != 0:
         return [*python, "0"]
     owner = str(choose_owner(uid))
-    if not _can_create_namespaces():
+    if not can_create_namespaces():
         return [*python, owner]
+    joined = ("/bin/sh", "-c", JOIN, "join", " ".join(f"{folder}/cgroup.procs" for folder in groups))
     unshare = ("/usr/bin/unshare", *NEW_NAMESPACES, "--")
-    return ["/usr/bin/setpriv", "--pdeathsig=KILL", *unshare, *FIRST_PROCESS, *python, owner]
+    return [*joined, "/usr/bin/setpriv", "--pdeathsig=KILL", *unshare, *FIRST_PROCESS, *python, owner]
 
 
 def describe_environment() -> dict[str, str]:
@@ -64,7 +68,7 @@ def confine(owner: int) -> None:
     """Called when everything is imported: there are no files afterwards."""
     limit_resources()
     if owner:
-        if _can_create_namespaces():
+        if can_create_namespaces():
             enter_empty_root()
         resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
         os.setgroups([])
@@ -105,7 +109,7 @@ def set_process(option: int, value: int) -> None:
     check(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), f"prctl {option}")
 
 
-def _can_create_namespaces() -> bool:
+def can_create_namespaces() -> bool:
     """Root of a container without this capability cannot; there, another user id has to be enough."""
     lines = Path("/proc/self/status").read_text().splitlines()
     effective = next(line.split()[1] for line in lines if line.startswith("CapEff:"))

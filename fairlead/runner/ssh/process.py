@@ -7,14 +7,16 @@ control socket: when the runner ends, or when no connection was open for a minut
 
 import asyncio
 import contextlib
+import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from fairlead.runner.engines.contract import Engine, EngineError, Reason
-from fairlead.runner.ssh.confinement import describe_command, describe_environment
+from fairlead.runner.ssh.confinement import can_create_namespaces, describe_command, describe_environment
+from fairlead.runner.ssh.groups import close_group, open_group
 from fairlead.runner.ssh.limits import RequestRate
 from fairlead.runner.ssh.messages import (
     InvalidMessage,
@@ -98,23 +100,28 @@ class ServerProcesses:
 async def _start(engine: Engine, settings: ServerSettings) -> ServerProcess:
     """What it prints goes to the log of the runner, not to its descriptors: those may be a terminal or a file."""
     control, theirs = open_message_sockets()
+    groups = open_group(settings.uid) if os.geteuid() == 0 and can_create_namespaces() else ()
     with theirs:
-        process = await asyncio.create_subprocess_exec(
-            *describe_command(settings.uid, theirs.fileno()),
-            env=describe_environment(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *describe_command(settings.uid, theirs.fileno(), groups),
+                env=describe_environment(),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            await close_group(groups)
+            raise
     log.info("a process for SSH was started", uid=settings.uid, pid=process.pid)
-    serving = asyncio.create_task(_serve(process, WorkspaceRequests(engine, settings.uid, control)))
+    serving = asyncio.create_task(_serve(process, groups, WorkspaceRequests(engine, settings.uid, control)))
     await _send(control, settings)
     return ServerProcess(process, control, serving)
 
 
-async def _serve(process: asyncio.subprocess.Process, requests: WorkspaceRequests) -> None:
+async def _serve(process: asyncio.subprocess.Process, groups: Sequence[str], requests: WorkspaceRequests) -> None:
     """Serves the process to its end. One that breaks the rules ends at once."""
     logging = asyncio.create_task(_log_output(process, requests.uid))
     try:
@@ -128,7 +135,8 @@ async def _serve(process: asyncio.subprocess.Process, requests: WorkspaceRequest
         except TimeoutError:
             process.kill()
             await process.wait()
-        await logging
+        await logging  # when the last process that could print has ended
+        await close_group(groups)
 
 
 async def _log_output(process: asyncio.subprocess.Process, uid: str) -> None:

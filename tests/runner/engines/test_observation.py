@@ -80,7 +80,7 @@ async def test_a_podman_that_does_not_answer_does_not_keep_the_runner_waiting(
 
 @pytest.mark.parametrize("line", [DEEP, "1", '"x"', "[]", '{"level": "x", "type": "text", "text": [1]}', "\xff"])
 def test_a_line_that_is_not_of_the_cli_is_text_at_most(line: str) -> None:
-    assert isinstance(Progress().read_line(line.encode()), str)
+    assert isinstance(Progress().read_line(line.encode()).text, str)
 
 
 @pytest.mark.parametrize("text", [DEEP, '{"a":' * 100_000, "1", "null", "[]", "", "{"])

@@ -56,6 +56,30 @@ async def test_a_process_inherits_the_given_descriptors() -> None:
         await session.kill()
 
 
+SET_UP_LATE = """
+import os, termios, time, tty
+print("started", flush=True)
+time.sleep(0.3)
+tty.setraw(0, termios.TCSANOW)
+print(os.read(0, 100).hex(), flush=True)
+"""
+"""As podman sets up the terminal that it has, a moment after its start."""
+
+
+async def test_what_arrives_before_podman_has_set_up_its_terminal_is_passed_on_as_it_is() -> None:
+    mark = new_mark("uid-of-sessions")
+    session = await start_session(
+        [PYTHON, "-c", SET_UP_LATE], mark, {"PATH": os.defpath}, size=(80, 24), is_passed_on=True
+    )
+    try:
+        assert (await session.stdout.read(100)).split() == [b"started"]
+        await session.stdin.write(b"\x03a\r")
+        await session.stdin.close()
+        assert (await session.stdout.read(100)).split() == [b"03610d04"]
+    finally:
+        await session.kill()
+
+
 DECLARE = """
 import ctypes, struct, sys
 library = ctypes.CDLL(None, use_errno=True)

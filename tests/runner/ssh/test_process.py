@@ -21,8 +21,10 @@ from asyncssh.mac import get_default_mac_algs
 
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.engines.descriptors import Connection
+from fairlead.runner.engines.devcontainer.cgroups import create_group, list_groups, remove_group
 from fairlead.runner.engines.sessions import find_marked, find_trees, list_pids, read_mark
 from fairlead.runner.ssh.confinement import PROCESS_NAME, choose_owner
+from fairlead.runner.ssh.groups import PREFIX, remove_stale_groups
 from fairlead.runner.ssh.limits import RequestRate
 from fairlead.runner.ssh.messages import (
     MAX_DESCRIPTORS,
@@ -41,7 +43,7 @@ from fairlead.runner.ssh.process import _end, _start
 from fairlead.runner.ssh.requests import WorkspaceRequests
 from tests.harness.eventually import eventually, wait_until
 from tests.harness.server_process import ROOT
-from tests.runner.ssh import taken_over_process
+from tests.runner.ssh import greedy_process, taken_over_process
 from tests.runner.ssh.local_engine import LocalEngine
 from tests.runner.ssh.served_process import ServedWorkspace, serve_workspace
 from tests.runner.ssh.test_server import HOST_KEY, UID
@@ -174,6 +176,63 @@ async def test_one_that_is_taken_over_gets_no_capabilities_and_ends_all_the_same
     (said,) = (each["output"] for each in logs if "output" in each)
     assert said == "a user namespace: Operation not permitted\n"
     await eventually(lambda: not tree & set(list_pids()))
+
+
+def find_groups() -> list[Path]:
+    """The control groups of processes that this one has started."""
+    return sorted(Path("/sys/fs/cgroup").glob(f"**/fairlead-ssh-{os.getpid()}-*"))
+
+
+@needs_root
+async def test_it_is_in_a_control_group_that_ends_with_it(served: ServedWorkspace) -> None:
+    async with served.connect():
+        pid, groups = find_server(served), find_groups()
+        assert groups
+        tree = set(find_trees([served.server.process.pid]))
+        for group in groups:
+            assert tree == {int(each) for each in (group / "cgroup.procs").read_text().split()}
+            assert group.name in read(pid, "cgroup") or "/../" in read(pid, "cgroup")
+        found = {path.name: path.read_text().strip() for group in groups for path in group.glob("*") if is_limit(path)}
+    assert found["pids.max"] == "16"
+    assert str(1 << 30) in (found.get("memory.max"), found.get("memory.limit_in_bytes"))
+    assert "100000 100000" in (
+        found.get("cpu.max"),
+        f"{found.get('cpu.cfs_quota_us')} {found.get('cpu.cfs_period_us')}",
+    )
+    await served.processes.close()
+    assert find_groups() == []
+
+
+def is_limit(path: Path) -> bool:
+    return path.name.startswith(("memory.max", "memory.limit", "pids.max", "cpu.max", "cpu.cfs"))
+
+
+@needs_root
+async def test_one_that_is_taken_over_gets_no_more_memory_than_its_group_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared memory that it is not attached to any more is not counted by the limits of a process."""
+    monkeypatch.setattr("fairlead.runner.ssh.confinement.MODULE", greedy_process.__name__)
+    monkeypatch.setattr("fairlead.runner.ssh.groups.MEMORY_BYTES", 192 << 20)
+    with structlog.testing.capture_logs() as logs:
+        server = await _start(cast(Engine, LocalEngine()), ServerSettings(UID, HOST_KEY))
+        await asyncio.wait_for(server.serving, 60)
+    said = "".join(each["output"] for each in logs if "output" in each)
+    assert "64 MiB" in said and "512 MiB" not in said
+    assert find_groups() == []
+
+
+@needs_root
+def test_groups_of_a_runner_that_is_gone_are_removed() -> None:
+    gone = subprocess.Popen(["/bin/true"])
+    gone.wait()
+    names = [f"{PREFIX}-{gone.pid}-00-0", f"{PREFIX}-{os.getpid()}-00-0", f"{PREFIX}-others"]
+    for name in names:
+        create_group(name, {})
+    try:
+        remove_stale_groups()
+        assert [name for name in list_groups(PREFIX) if name in names] == sorted(names[1:])
+    finally:
+        for name in names:
+            remove_group(name)
 
 
 RUNNER = """

@@ -134,11 +134,42 @@ def thaw_groups(roots: Iterable[Path]) -> None:
 
 
 def list_roots(folder: WorkspaceFolder) -> Iterator[Path]:
+    yield from (parent / cgroup_name(folder) for parent in _list_parents())
+
+
+def _list_parents() -> list[Path]:
     if is_unified():
-        yield ROOT / cgroup_name(folder)
-    else:  # some controllers have one folder for both, and links with their names
-        parents = dict.fromkeys((ROOT / each).resolve() for each in CONTROLLERS if (ROOT / each).is_dir())
-        yield from (parent / cgroup_name(folder) for parent in parents)
+        return [ROOT]
+    # Some controllers have one folder for both, and links with their names.
+    return list(dict.fromkeys((ROOT / each).resolve() for each in CONTROLLERS if (ROOT / each).is_dir()))
+
+
+# --- groups without any below them ------------------------------------------------------------------------------------
+
+
+def create_group(name: str, limits: dict[str, str]) -> tuple[str, ...]:
+    """The folders of a new group with these limits, for processes of the machine. Raises OSError or EngineError where
+    there is none to be had."""
+    if is_unified():
+        _offer_controllers()
+    folders = [parent / name for parent in _list_parents()]
+    for folder in folders:
+        folder.mkdir()
+        for path, value in _choose(folder, limits, folder):
+            _write(path, value)
+    return tuple(map(str, folders))
+
+
+def remove_group(name: str) -> None:
+    """If nothing is in it."""
+    for parent in _list_parents():
+        with contextlib.suppress(OSError):
+            (parent / name).rmdir()
+
+
+def list_groups(prefix: str) -> list[str]:
+    """The names of groups that begin like this."""
+    return sorted({path.name for parent in _list_parents() for path in parent.glob(f"{prefix}-*")})
 
 
 def read_pids(folder: Path) -> list[int]:

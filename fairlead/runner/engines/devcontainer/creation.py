@@ -8,7 +8,7 @@ import asyncio
 import io
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,7 +46,7 @@ from fairlead.runner.engines.devcontainer.shared_images import BuildTurn, Shared
 from fairlead.runner.engines.devcontainer.sources import SCRIPT as SCRIPT_OF_CLONE
 from fairlead.runner.engines.devcontainer.sources import dotfiles_options, plan_fetch
 from fairlead.runner.engines.devcontainer.workspace_holder import BLOCKING_OUTPUT, HolderFactory, resolve_cli
-from fairlead.runner.engines.masking import Masker
+from fairlead.runner.engines.masking import Masker, StreamMasker
 
 NO_DISK = b"""this workspace has no limit on its disk space: it began with an earlier version of the runner, or with
 --workspace-disk 0; create it anew for one
@@ -66,6 +66,44 @@ SHOWN_LEVEL = 3
 """Lines of the CLI below this level are for its developers, and contain environments."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What users see of a line of the CLI's log."""
+
+    text: str
+    is_message: bool = False
+    """It is one or more lines of the CLI itself. Else it is what a command has printed: any part of a line."""
+
+
+class CliLog:
+    """Passes the log of the CLI on. The output of commands comes in chunks, which may have parts of secrets, and with
+    messages in between."""
+
+    def __init__(self, task: TaskContext, secrets: Iterable[str]) -> None:
+        self._task = task
+        self._masker = Masker(secrets)
+        self._output = StreamMasker(self._masker)
+        self._is_within_line = False
+
+    def write(self, shown: Shown) -> None:
+        if not shown.is_message:
+            self._log(self._output.feed(shown.text.encode(errors="replace")))
+            return
+        if self._is_within_line:
+            self._log(b"\n")
+        self._log(self._masker.mask(shown.text.encode(errors="replace")))
+
+    def end(self) -> None:
+        self._log(self._output.end())
+        if self._is_within_line:
+            self._log(b"\n")
+
+    def _log(self, data: bytes) -> None:
+        if data:
+            self._is_within_line = not data.endswith(b"\n")
+            self._task.log(data)
+
+
 @dataclass(slots=True)
 class Progress:
     """What the log of the CLI says about how far it is."""
@@ -76,23 +114,25 @@ class Progress:
     """A program said that it could not write."""
     has_changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def read_line(self, line: bytes) -> str:
+    def read_line(self, line: bytes) -> Shown:
         """Takes one line of the log in; returns what users should see of it."""
         entry = parse_object(line)
         if entry is None:
-            return line.decode(errors="replace")
+            return Shown(line.decode(errors="replace"))
         text = str(entry.get("text", ""))
         self.is_disk_full = self.is_disk_full or says_disk_is_full(text)
         if entry.get("type") == "progress" and entry.get("status") == "running":
             self.command = str(entry.get("name", "")).removeprefix("Running ").removesuffix("...")
             self._enter(COMMANDS)
         elif entry.get("type") == "progress" and entry.get("status") == "failed" and entry.get("name") == DOTFILES:
-            return "the dotfiles could not be installed; the workspace comes up without them\n"
+            return Shown("the dotfiles could not be installed; the workspace comes up without them\n", is_message=True)
         elif entry.get("type") == "start" and text == "Starting container":
             self._enter(START)
-        if entry.get("type") in ("raw", "text") and _read_level(entry) >= SHOWN_LEVEL:
-            return text if text.endswith("\n") else text + "\n"
-        return ""
+        if entry.get("type") == "raw" and _read_level(entry) >= SHOWN_LEVEL:
+            return Shown(text)
+        if entry.get("type") == "text" and _read_level(entry) >= SHOWN_LEVEL:
+            return Shown(text.removesuffix("\n") + "\n", is_message=True)
+        return Shown("")
 
     def _enter(self, step: str) -> None:
         order = (BUILD, START, COMMANDS)
@@ -256,9 +296,9 @@ class Creation:
 
     async def _follow(self, turn: BuildTurn | None) -> None:
         secrets: dict[str, str] = read_json(self.folder.task / "secrets.json") or {}
-        masker = Masker(secrets.values())
         progress = Progress()
-        follower = asyncio.create_task(self.command.follow(self._log_lines(masker, progress)))
+        log = CliLog(self.task, secrets.values())
+        follower = asyncio.create_task(self.command.follow(lambda line: log.write(progress.read_line(line))))
         seconds = {BUILD: self.deadlines.build, START: self.deadlines.start, COMMANDS: self.deadlines.commands}
         try:
             has_ended = False
@@ -283,13 +323,7 @@ class Creation:
             raise
         finally:
             follower.cancel()
-
-    def _log_lines(self, masker: Masker, progress: Progress) -> Callable[[bytes], None]:
-        def log_line(line: bytes) -> None:
-            if text := progress.read_line(masker.mask(line)):
-                self.task.log(masker.mask(text.encode()))
-
-        return log_line
+            log.end()
 
     async def _fail(self, progress: Progress, code: int | None) -> None:
         """Raises the error that the CLI ended with."""

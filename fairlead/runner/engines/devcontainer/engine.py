@@ -217,9 +217,18 @@ class DevcontainerEngine:
         ]
         size = (options.columns, options.rows) if options.tty else None
         if not values:
-            return await start_session(holder.enter(arguments), mark, ENVIRONMENT, size)
+            return await start_session(
+                holder.enter(arguments), mark=mark, environment=ENVIRONMENT, size=size, is_passed_on=True
+            )
         with open_variables({**ENVIRONMENT, **values}) as descriptor:
-            return await start_session(holder.launch(arguments, descriptor), mark, ENVIRONMENT, size, (descriptor,))
+            return await start_session(
+                holder.launch(arguments, descriptor),
+                mark=mark,
+                environment=ENVIRONMENT,
+                size=size,
+                descriptors=(descriptor,),
+                is_passed_on=True,
+            )
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         await self._running(uid)

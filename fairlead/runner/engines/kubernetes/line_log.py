@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fairlead.runner.engines.contract import TaskContext
-from fairlead.runner.engines.masking import Masker
+from fairlead.runner.engines.masking import Masker, StreamMasker
 
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is cut in pieces: it would fill the memory."""
@@ -12,25 +12,31 @@ MAX_LINE_BYTES = 64 * 1024
 class LineLog:
     def __init__(self, task: TaskContext, secrets: Iterable[str]) -> None:
         self._task = task
-        self._masker = Masker(secrets)
+        self._masking = StreamMasker(Masker(secrets))
         self._pending = b""
         self.last_line = ""
         """The last one that was not empty."""
 
     def feed(self, data: bytes) -> None:
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        for line in lines:
-            self._write(line)
+        self._add(self._masking.feed(data))
         if len(self._pending) > MAX_LINE_BYTES:
-            self.end()
+            self._end_line()
 
     def end(self) -> None:
         """Writes a line that has no end."""
+        self._add(self._masking.end())
+        self._end_line()
+
+    def _add(self, data: bytes) -> None:
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        for line in lines:
+            self._write(line)
+
+    def _end_line(self) -> None:
         line, self._pending = self._pending, b""
         if line:
             self._write(line)
 
     def _write(self, line: bytes) -> None:
-        masked = self._masker.mask(line)
-        self._task.log(masked + b"\n")
-        self.last_line = masked.decode(errors="replace").strip() or self.last_line
+        self._task.log(line + b"\n")
+        self.last_line = line.decode(errors="replace").strip() or self.last_line
