@@ -11,6 +11,7 @@ the process ID and, when the process has ended, its exit code are returned.
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -191,6 +192,8 @@ def _import_server() -> None:
     import fairlead.cli.server.start
     import fairlead.cli.server.up  # noqa: F401
 
+    with suppress(ImportError):  # what the parser of arguments imports with the first one: pydantic, with its types
+        importlib.import_module("typer._adapters")
     gc.collect()
     gc.freeze()
 

@@ -45,8 +45,9 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     if selection is None or reporter is None or config.stash.get(IS_ANNOUNCED, False):
         return
     config.stash[IS_ANNOUNCED] = True
-    minutes = MINUTES[selection]
-    reporter.write_line(f"{len(ids):,} tests, about {minutes} minutes on two cores that do nothing else")
+    is_all = not config.getoption("keyword")
+    duration = f", about {MINUTES[selection]} minutes on two cores that do nothing else" if is_all else ""
+    reporter.write_line(f"{len(ids):,} tests{duration}")
 
 
 def _find_name(item: pytest.Item) -> str:
