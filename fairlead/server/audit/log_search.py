@@ -7,7 +7,7 @@ page are part of the continue token, so that the next page leaves out their earl
 
 There is no index. One in SQLite was measured with a million events: 144 bytes for each, where the compressed line has
 104, and 50 microseconds to add it, four times what writing the event costs. It found rows in a millisecond, but the
-lines are still in compressed files; and with its rebuild it was more code than this.
+lines are still in compressed files; and following the files, adding to it and rebuilding it is more code than this.
 """
 
 import base64
