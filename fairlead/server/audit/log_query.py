@@ -1,7 +1,7 @@
 """What a reader of the audit log asks for, and the objects that it gets: filters, and the fields of an `AuditEvent`."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -112,6 +112,20 @@ FIELDS: Mapping[str, Callable[[LoggedEvent], str]] = {
     DRY_RUN_FIELD: lambda event: event.annotations.get(DRY_RUN_ANNOTATION, ""),
 }
 """The fields that a selector can compare, as text. A missing field is empty."""
+CONSTANT_FIELDS = (
+    "auditID",
+    "metadata.name",
+    "objectRef.name",
+    "user.username",
+    "impersonatedUser.username",
+    "objectRef.namespace",
+    "objectRef.subresource",
+    "objectRef.resource",
+    "objectRef.apiGroup",
+    "verb",
+)
+"""The fields whose text is also in all later lines of the request, the most selective first. So a search for the text
+does not miss that a request has a later stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +178,14 @@ def build_query(fields: tuple[Requirement, ...], own: Requester | None, now: dat
         if each.operator != "in" or times[each.key]:
             raise BadRequest(f"fieldSelector: {each.key} can be given once, with =")
         times[each.key] = _parse_time(each.key, next(iter(each.values)), now)
-    needle = _quoted(own.name) if own is not None else b""
-    return EventQuery(tuple(others), times[SINCE], times[UNTIL], own, needle)
+    return EventQuery(tuple(others), times[SINCE], times[UNTIL], own, _find_needle(others, own))
+
+
+def _find_needle(fields: Sequence[Requirement], own: Requester | None) -> bytes:
+    """The text of the most selective field, as far as all lines to return must contain it."""
+    wanted = {each.key: _quoted(next(iter(each.values))) for each in fields if each.operator == "in"}
+    of_requester = _quoted(own.name) if own is not None else b""
+    return next(filter(None, (of_requester, *(wanted.get(key, b"") for key in CONSTANT_FIELDS))), b"")
 
 
 def _quoted(text: str) -> bytes:

@@ -9,7 +9,6 @@ import gzip
 import os
 import struct
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,9 +26,15 @@ BLOCK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """Longer lines are skipped. A line with two bodies of the maximum size is shorter."""
 WINDOW_BYTES = 8 * 1024 * 1024
-"""How much of a compressed file is kept in memory. It can only be read forwards, so each window starts over."""
+"""How much of a compressed file is kept in memory. It can only be read forwards, from its beginning or a checkpoint."""
+PACKED_BYTES = 16 * 1024
+"""How much of a compressed file is decompressed at once."""
+MAX_CHECKPOINTS = 256
+"""How many states of decompression are kept for each log: one for each window, of about 40 KiB."""
 DECOMPRESSION_DISCOUNT = 8
 """Decompressing a byte counts as this fraction of a byte that is searched."""
+SKIP_DISCOUNT = 4
+"""So does a byte of a block that is skipped, because no line needs to be decoded."""
 FINGERPRINT_CACHE_SIZE = 4_096
 
 ReadAt = Callable[[int, int], bytes]
@@ -58,6 +63,9 @@ class ScanBudget:
     def spend(self, count: int) -> None:
         self._left -= count
 
+    def refund(self, count: int) -> None:
+        self._left += count
+
     def is_spent(self) -> bool:
         return self._left <= 0
 
@@ -85,6 +93,7 @@ class SegmentedLog:
     def __init__(self, retention: LogRetention) -> None:
         self._retention = retention
         self._fingerprints: BoundedCache[str, bytes] = BoundedCache(FINGERPRINT_CACHE_SIZE)
+        self._checkpoints: Checkpoints = BoundedCache(MAX_CHECKPOINTS)
 
     def iter_segments(self) -> Iterator[Segment]:
         """The files with lines, newest first. The current one is looked at first: if it is rotated in between, it is
@@ -150,11 +159,11 @@ class SegmentedLog:
     def open(self, segment: Segment, budget: ScanBudget) -> "SegmentReader":
         """Opens a file, also if it was renamed or compressed since it was listed."""
         try:
-            return _open_reader(segment, budget)
+            return _open_reader(segment, budget, self._checkpoints)
         except UnreadableFile:
             for each in self.iter_segments():
                 if each.fingerprint == segment.fingerprint and each.path != segment.path:
-                    return _open_reader(each, budget)
+                    return _open_reader(each, budget, self._checkpoints)
             raise
 
 
@@ -182,14 +191,14 @@ def _fingerprint(head: bytes) -> bytes:
 _READ_ERRORS = (OSError, EOFError, zlib.error, struct.error)
 
 
-def _open_reader(segment: Segment, budget: ScanBudget) -> "SegmentReader":
+def _open_reader(segment: Segment, budget: ScanBudget, checkpoints: "Checkpoints") -> "SegmentReader":
     file: BinaryIO | None = None
     try:
         file = segment.path.open("rb", buffering=0)
         if segment.is_compressed:
             file.seek(-4, os.SEEK_END)
             (size,) = struct.unpack("<I", file.read(4))
-            return SegmentReader(file, size, _GzipWindow(file, budget).read_at)
+            return SegmentReader(file, size, _GzipWindow(file, budget, checkpoints).read_at)
         # The file at the path may be another one by now.
         if _fingerprint(os.pread(file.fileno(), FINGERPRINTED_BYTES, 0)) == segment.fingerprint:
             return SegmentReader(file, os.fstat(file.fileno()).st_size, partial(_read_plain, file.fileno(), budget))
@@ -227,37 +236,66 @@ class SegmentReader:
         self._file.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """A place where decompression can start: the offsets in the content and in the file, and the state there."""
+
+    offset: int
+    packed_offset: int
+    state: "zlib._Decompress"
+
+
+Checkpoints = BoundedCache[tuple[int, int, int, int], _Checkpoint]
+"""By the file (inode, size and time of modification) and the window. Each is a little after the start of its window."""
+
+
 class _GzipWindow:
     """A compressed file, of which a window is in memory."""
 
-    def __init__(self, file: BinaryIO, budget: ScanBudget) -> None:
+    def __init__(self, file: BinaryIO, budget: ScanBudget, checkpoints: Checkpoints) -> None:
         self._file = file
         self._budget = budget
+        self._checkpoints = checkpoints
+        found = os.fstat(file.fileno())
+        self._identity = found.st_ino, found.st_size, found.st_mtime_ns
         self._start, self._data = 0, b""
 
     def read_at(self, offset: int, count: int) -> bytes:
         if offset < self._start or offset + count > self._start + len(self._data):
-            self._load(offset + count)
+            self._load(offset, offset + count)
         self._budget.spend(count)
         begin = offset - self._start
         return self._data[begin : begin + count]
 
-    def _load(self, end: int) -> None:
-        """Loads the window that ends there."""
-        chunks, buffered, total = deque[bytes](), 0, 0
-        self._file.seek(0)
-        with gzip.GzipFile(fileobj=self._file, mode="rb") as unpacked:
-            while total < end:
-                chunk = unpacked.read(min(BLOCK_BYTES, end - total))
-                if not chunk:
-                    break
-                chunks.append(chunk)
-                buffered = buffered + len(chunk)
-                total = total + len(chunk)
-                while buffered - len(chunks[0]) >= WINDOW_BYTES:
-                    buffered -= len(chunks.popleft())
-        self._budget.spend(total // DECOMPRESSION_DISCOUNT)
-        self._start, self._data = total - buffered, b"".join(chunks)
+    def _load(self, offset: int, end: int) -> None:
+        """Loads the content from the last checkpoint before the offset to the end, and adds checkpoints on the way."""
+        begin = self._find_checkpoint(offset)
+        state = begin.state.copy()
+        start = position = begin.offset
+        chunks: list[bytes] = []
+        self._file.seek(begin.packed_offset)
+        while position < end:
+            packed = self._file.read(PACKED_BYTES)
+            if not packed or state.eof:
+                raise EOFError("the compressed file ends before its content")
+            chunks.append(state.decompress(packed))
+            window = position // WINDOW_BYTES
+            position += len(chunks[-1])
+            if position // WINDOW_BYTES > window:
+                key = *self._identity, position // WINDOW_BYTES
+                self._checkpoints[key] = _Checkpoint(position, self._file.tell(), state.copy())
+                if position <= offset:
+                    start = position
+                    chunks.clear()
+        self._budget.spend((position - begin.offset) // DECOMPRESSION_DISCOUNT)
+        self._start, self._data = start, b"".join(chunks)
+
+    def _find_checkpoint(self, offset: int) -> _Checkpoint:
+        for window in range(offset // WINDOW_BYTES, 0, -1):
+            found = self._checkpoints.get((*self._identity, window))
+            if found is not None and found.offset <= offset:
+                return found
+        return _Checkpoint(0, 0, zlib.decompressobj(wbits=zlib.MAX_WBITS | 16))
 
 
 def _last_line_end(reader: SegmentReader) -> int:
@@ -276,7 +314,7 @@ def iter_lines_backwards(
     reader: SegmentReader, end: int, budget: ScanBudget, needle: bytes = b""
 ) -> Iterator[tuple[int, bytes | None]]:
     """The lines before `end` with their offsets, the last one first. None for a line that is too long. With a needle,
-    one empty line stands for all lines of a block that does not contain it.
+    one empty line stands for all lines of a block that does not contain it, unless one of them looks damaged.
 
     Stops at a line boundary when the budget is spent. In a line that is too long, it stops anywhere, so that a damaged
     file cannot keep a request from making progress: what is left of the line is the next one.
@@ -288,7 +326,9 @@ def iter_lines_backwards(
         if position == end and data.endswith(b"\n"):
             data, cursor = data[:-1], cursor - 1
         position -= count
-        if needle and not dropped and needle not in data and (first := data.find(b"\n")) >= 0:
+        is_skipped = needle and not dropped and needle not in data and data.count(b"\n") == data.count(b"}\n{")
+        if is_skipped and (first := data.find(b"\n")) >= 0:
+            budget.refund(count - count // SKIP_DISCOUNT)
             tail, cursor = data[:first], position + first
             yield cursor + 1, b""
             continue
@@ -307,6 +347,11 @@ def iter_lines_backwards(
         yield position, None
     elif position == 0 and end > 0:
         yield 0, tail
+
+
+def is_intact(line: bytes) -> bool:
+    """Whether a line that is not decoded looks like an event. An empty one stands for lines that were skipped."""
+    return not line or (line.startswith(b"{") and line.endswith(b"}"))
 
 
 def read_lines(

@@ -1,5 +1,6 @@
 """Searches of the audit log: order, pages, filters, rotation, bounds and damaged files."""
 
+import gzip
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -89,6 +90,55 @@ def test_a_compressed_file_larger_than_its_window_is_read_in_windows(
     files.write(*(build_line(number) for number in range(50)))
     files.rotate(100, compress=True)
     assert ids(*files.pages(limit=7)) == names(*reversed(range(50)))
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_segments, "WINDOW_BYTES", 2_000)
+    monkeypatch.setattr(log_segments, "PACKED_BYTES", 64)
+    monkeypatch.setattr(log_segments, "BLOCK_BYTES", 500)
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_searching_a_compressed_file_decompresses_it_twice_and_not_once_for_each_window(
+    files: LogFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_segments, "DECOMPRESSION_DISCOUNT", 1)
+    monkeypatch.setattr(log_search, "MAX_SCANNED_BYTES", 20_000)
+    lines = [build_line(number) for number in range(400)]  # about fifty windows
+    files.write(*lines)
+    files.rotate(1_000, compress=True)
+    pages = files.pages(select("responseStatus.code=409"))
+    # The first page has decompressed the file once, to its last window. All pages together do so once more.
+    assert len(pages) <= 2 + 3 * sum(map(len, lines)) / 20_000
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_compressed_file_that_was_compressed_again_is_read_from_its_beginning(files: LogFiles) -> None:
+    files.write(*(build_line(number) for number in range(100)))
+    packed = files.rotate(1_000, compress=True)
+    assert ids(*files.pages(limit=30)) == names(*reversed(range(100)))
+    packed.write_bytes(gzip.compress(gzip.decompress(packed.read_bytes()), compresslevel=1))
+    assert ids(*files.pages(limit=30)) == names(*reversed(range(100)))
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_compressed_files_have_checkpoints_of_their_own(files: LogFiles) -> None:
+    for start in (0, 100, 200):
+        files.write(*(build_line(number) for number in range(start, start + 100)))
+        files.rotate(start + 150, compress=True)
+    for _ in range(2):
+        assert ids(*files.pages(limit=70)) == names(*reversed(range(300)))
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_only_so_many_checkpoints_are_kept(files: LogFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_segments, "MAX_CHECKPOINTS", 3)
+    few = LogFiles(files.folder)
+    few.write(*(build_line(number) for number in range(200)))
+    few.rotate(1_000, compress=True)
+    assert ids(*few.pages(limit=30)) == names(*reversed(range(200)))
+    assert len(few.logs[0]._checkpoints) <= 3
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1_000])
@@ -231,6 +281,118 @@ def test_damaged_lines_are_skipped_and_counted(files: LogFiles) -> None:
     assert (ids(page), page.unreadable) == (names(1, 0), 4)
 
 
+@pytest.mark.parametrize("damaged", [b"not json\n", build_line(50)[:90] + b"\n", b"\xff\xfe\n", b'}{"x":1}\n'])
+def test_damaged_lines_are_also_counted_where_no_line_has_the_text_that_is_searched(
+    files: LogFiles, monkeypatch: pytest.MonkeyPatch, damaged: bytes
+) -> None:
+    monkeypatch.setattr(log_segments, "BLOCK_BYTES", 1_000)
+    files.write(
+        build_line(0, user={"username": "bob"}),
+        *(build_line(number) for number in range(1, 50)),
+        damaged,
+        *(build_line(number) for number in range(51, 100)),
+    )
+    page = files.page(select("user.username=bob"))
+    assert (ids(page), page.unreadable) == (names(0), 1)
+
+
+def test_a_search_for_a_text_reads_no_further_than_the_last_line_of_its_page(
+    files: LogFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_segments, "BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(log_search, "MAX_SCANNED_BYTES", 5_000)
+    monkeypatch.setattr(log_search, "MAX_LOOKUP_BYTES", 5_000)
+    files.write(
+        build_line(0, user={"username": "bob"}),
+        *(build_line(number) for number in range(1, 100)),
+        build_line(100, user={"username": "bob"}),
+    )
+    end = files.page().snapshot[0].offset
+    page = files.page(select("user.username=bob"), limit=1)
+    assert (ids(page), page.next_page is not None) == (names(100), True)
+    assert page.next_page is not None
+    assert page.next_page.positions[0].offset == end - len(build_line(100, user={"username": "bob"}))
+    reads: list[int] = []
+    read_plain = log_segments._read_plain
+
+    def count_reads(descriptor: int, budget: log_segments.ScanBudget, offset: int, count: int) -> bytes:
+        reads.append(count)
+        return read_plain(descriptor, budget, offset, count)
+
+    monkeypatch.setattr(log_segments, "_read_plain", count_reads)
+    query = query_by_id("id-100", None)
+    assert query is not None
+    assert ids(find_request(files.logs, query)[0]) == names(100)
+    assert sum(reads) <= 3_000
+
+
+def test_the_newest_event_is_first_also_if_the_search_of_another_log_takes_several_pages(
+    files: LogFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_segments, "BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(log_search, "MAX_SCANNED_BYTES", 3_000)
+    bob = {"username": "bob"}
+    files.write(
+        build_line(0, user=bob),
+        *(build_line(number) for number in range(1, 50)),
+        build_line(51, user=bob),
+        *(build_line(number) for number in range(52, 100)),
+    )
+    files.write(build_line(1, user=bob), build_line(50, user=bob), log=1)
+    pages = files.pages(select("user.username=bob"))
+    assert ids(*pages) == names(51, 50, 1, 0)
+    assert len(pages) > 2
+
+
+def test_each_page_gets_further_in_each_log_even_if_one_block_is_more_than_it_may_search(
+    files: LogFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_segments, "BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(log_search, "MAX_SCANNED_BYTES", 100)
+    for log in range(3):
+        files.write(*(build_line(number, user={"username": "bob"}) for number in range(log, 30, 3)), log=log)
+    page = files.page(select("user.username=bob"))
+    found = ids(page)
+    for _ in range(200):
+        if page.next_page is None:
+            break
+        page = files.page(select("user.username=bob"), token=page.next_page.encode())
+        found += ids(page)
+    assert found == names(*reversed(range(30)))
+
+
+CONSTANT = {
+    "user.username=bob": "bob",
+    "user.username!=bob": "",
+    "objectRef.resource=secrets,user.username=bob": "bob",
+    "user.username=bob,objectRef.name=s": "s",
+    "auditID=id-1,verb=get": "id-1",
+    "user.username=b\u00f6b,verb=get": "get",
+    "objectRef.name=": "",
+    "stage=ResponseStarted": "",
+    "responseStatus.code=403,decision=forbid,refusedBy=authorization,dryRun=All,log=agents": "",
+}
+"""Selectors, and the text for which lines are searched before they are decoded."""
+
+
+@pytest.mark.parametrize("selector", CONSTANT)
+def test_lines_are_only_skipped_for_a_text_that_each_line_of_a_request_has(selector: str) -> None:
+    text = CONSTANT[selector]
+    assert select(selector).needle == (f'"{text}"'.encode() if text else b"")
+
+
+def test_a_search_for_a_text_does_not_take_an_early_stage_for_the_latest(files: LogFiles) -> None:
+    secret = {"resource": "secrets", "name": "s"}
+    files.write(
+        build_line(1, stage="ResponseStarted", auditID="stream", objectRef=secret),
+        build_line(2),
+        build_line(3, auditID="stream", received=1, objectRef=secret),
+    )
+    page = files.page(select("objectRef.name=s"))
+    assert [orjson.loads(line)["stage"] for line in page.lines] == ["ResponseComplete"]
+    assert files.page(select("objectRef.name=s,stage=ResponseStarted")).lines == []
+
+
 def test_a_line_that_is_still_written_is_not_listed_yet(files: LogFiles) -> None:
     files.write(build_line(0), build_line(1)[:40])
     page = files.page()
@@ -262,8 +424,8 @@ def test_a_page_searches_a_bounded_number_of_bytes_and_continues(
 ) -> None:
     monkeypatch.setattr(log_search, "MAX_SCANNED_BYTES", 5_000)
     monkeypatch.setattr(log_segments, "BLOCK_BYTES", 1_000)
-    files.write(build_line(0, verb="delete"), *(build_line(number) for number in range(1, 100)))
-    pages = files.pages(select("verb=delete"))
+    files.write(build_line(0, responseStatus={"code": 409}), *(build_line(number) for number in range(1, 100)))
+    pages = files.pages(select("responseStatus.code=409"))
     assert ids(*pages) == names(0)
     assert len(pages) > 3
     assert ids(pages[0]) == []
