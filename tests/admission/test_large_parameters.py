@@ -37,7 +37,7 @@ class Parses:
                 self.threads.append(threading.current_thread() is threading.main_thread())
             return decode(data, **options)
 
-        patches.setattr(parameters.yaml, "decode", count)
+        patches.setattr(yaml, "decode", count)
 
 
 async def create(api: RegistryFixture, text: str) -> None:

@@ -115,6 +115,7 @@ async def test_only_a_certificate_of_the_replicas_own_authority_is_accepted(
     assert said == b""
 
 
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1 is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_1])
 async def test_an_older_version_of_tls_is_refused(address: tuple[str, int], version: ssl.TLSVersion) -> None:
     context = anonymous_context()
