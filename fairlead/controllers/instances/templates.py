@@ -46,15 +46,15 @@ from fairlead.domain.template_resolution import (
 )
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.fields import PROGRESSING
+from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.kinds.instances.templates import UNMARKED, trust_level
+from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition, with_conditions
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-
-WORKSPACES = "devpodworkspaceinstances"
 
 
 class InstanceTemplateController:
@@ -107,7 +107,7 @@ class InstanceTemplateController:
             return None
         instance = decode(entry)
         status = instance.get("status") or {}
-        if key[1] == WORKSPACES and find_condition(status, TEMPLATE_RESOLVED) is None:
+        if key[1] == WORKSPACE.plural and find_condition(status, TEMPLATE_RESOLVED) is None:
             if not get_path(instance, "spec.templateRef.name") and not get_path(instance, "spec.template"):
                 return None
             if self._is_template_missing(instance) and (wait := remaining_grace(instance, self._registry.clock.now())):
@@ -126,7 +126,7 @@ class InstanceTemplateController:
 
     def _is_template_missing(self, workspace: Object) -> bool:
         name = get_path(workspace, "spec.templateRef.name")
-        templates = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACES].templates)
+        templates = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACE.plural].templates)
         return bool(name) and templates.get_cached("", name) is None
 
     async def _write_status(self, key: Key, instance: Object) -> None:
@@ -143,7 +143,7 @@ class InstanceTemplateController:
 
         resource = self._registry.resource(self._group, key[1])
         await resource.modify(key[2], key[3], edit, server_write_options("status"))
-        if key[1] != WORKSPACES:
+        if key[1] != WORKSPACE.plural:
             await record_transition(self._registry, before, edit(before)["status"])
 
     def _build_status(self, key: Key, instance: Object) -> Object:
@@ -156,21 +156,24 @@ class InstanceTemplateController:
         result = resolve_template(instance, definition, visible, blocker)
         # If the template was applied before trust was recorded, and has changed since, its trust is unknown.
         trust = self._find_trust(key[1], instance) if result.is_adopted else status.get("templateTrust") or UNMARKED
-        if key[1] == WORKSPACES and (refused := refuse_untrusted(instance, definition, result, trust)) is not None:
+        if (
+            key[1] == WORKSPACE.plural
+            and (refused := refuse_untrusted(instance, definition, result, trust)) is not None
+        ):
             return with_conditions(without_rendered(status), refused.conditions, now, generation)
         if result.is_adopted:
             status = _with_rendered(instance, status, TEMPLATE_INSTANCES[key[1]].rendered_field, result, now)
         status = with_conditions(status, result.conditions, now, generation)
-        if key[1] == WORKSPACES:
+        if key[1] == WORKSPACE.plural:
             return {**status, "templateTrust": trust} if status.get("instance") is not None else status
         status = {**status, "templateTrust": trust}
-        if key[1] == "virtualclusterinstances":
+        if key[1] == VIRTUAL_CLUSTER.plural:
             status.setdefault("serviceUID", metadata(instance)["uid"])
         return derive_status(instance, status, blocker, now)
 
     def _find_blocker(self, key: Key, instance: Object) -> InstanceError | None:
         """None for workspaces: they run on runners, which another controller checks."""
-        return None if key[1] == WORKSPACES else self._context.find_blocker(instance)
+        return None if key[1] == WORKSPACE.plural else self._context.find_blocker(instance)
 
     def _find_definition(self, plural: str, instance: Object) -> tuple[TemplateDefinition | ResolutionError, str]:
         """The template definition, or why it cannot be resolved; and the fingerprint of its public part."""
