@@ -30,12 +30,12 @@ from fairlead.domain.password_parameters import (
     redact_last_applied,
 )
 from fairlead.domain.template_resolution import ResolutionError, TemplateDefinition, find_redirected_passwords
+from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-APPS = "apps"
 USE, UPDATE = "use", "update"
 _DEPLOYED_FIELDS = ("appRef", "parameters", "parameterSecrets", "target", "releaseName")
 DEFAULT_VIRTUAL_CLUSTER_NAMESPACE = "default"
@@ -50,7 +50,7 @@ def check_app_instances(authorize: Authorize, api_group: str) -> Rule:
             return
         if not _deployment_changed(change):
             return
-        entry = registry.resource(api_group, APPS).get_cached("", get_path(change.new, "spec.appRef.name") or "")
+        entry = registry.resource(api_group, APP.plural).get_cached("", get_path(change.new, "spec.appRef.name") or "")
         app = decode(entry) if entry is not None else None
         _set_default_namespace(change, app)
         _require_app_use(change, authorize, api_group)
@@ -79,7 +79,7 @@ def _set_default_namespace(change: Change, app: Object | None) -> None:
 def _require_app_use(change: Change, authorize: Authorize, api_group: str) -> None:
     """The scope of a key restricts where to deploy, which the request itself is checked for, and not what."""
     name = get_path(change.spec, "appRef.name") or ""
-    right = RequestInfo(verb=USE, group=api_group, version="v1", resource=APPS, name=name)
+    right = RequestInfo(verb=USE, group=api_group, version="v1", resource=APP.plural, name=name)
     if name and not authorize(replace(change.user, scope=None), right).allowed:
         why = (
             f'User "{change.user.name}" may not use the app "{name}", or it does not exist; ask its owner for an entry '

@@ -22,11 +22,12 @@ from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES, TEMPLATE_INSTANCES
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
+from fairlead.kinds.instances.remote_instances import SPACE
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-SPACES, VIRTUAL_CLUSTERS = "spaceinstances", "virtualclusterinstances"
 RESTRICTED_SUBRESOURCE = "restricted"
 TEAM_PREFIX = "service:team:"
 ABANDON_ANNOTATION = "service.sh/abandon"
@@ -90,7 +91,7 @@ def _project_allows(change: Change, registry: Registry, api_group: str, prefix: 
     namespace = str(metadata(change.obj).get("namespace") or "")
     if not namespace.startswith(prefix):
         return False
-    entry = registry.resource(api_group, "projects").get_cached("", namespace.removeprefix(prefix))
+    entry = registry.resource(api_group, PROJECT.plural).get_cached("", namespace.removeprefix(prefix))
     return entry is not None and get_path(decode(entry), "spec.requireTemplate.disabled") is True
 
 
@@ -141,7 +142,7 @@ def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collecti
         if change.subresource or change.user == CONTROLLER_USER or change.new is None:
             return
         old = change.old or {}
-        if change.kind.plural == SPACES:
+        if change.kind.plural == SPACE.plural:
             forbidden = sorted(_granted_cluster_roles(change.new) - _granted_cluster_roles(old) - set(roles))
             if forbidden:
                 raise _role_denied_error(change, forbidden[0], roles)

@@ -27,6 +27,7 @@ from fairlead.core.call import NAMESPACE_RESOURCE, Authorize, Decision, RequestI
 from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.registry.codec import decode, encode
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
@@ -91,9 +92,6 @@ def _block_denied_problem(reference: Object, user: User, decision: Decision) -> 
     )
 
 
-MOVABLE = "virtualclusterinstances"
-
-
 def touch_movable_owner(api_group: str) -> Rule:
     """Writes the owner again when a virtual cluster, or a dependent of one, gets a new dependent."""
 
@@ -129,7 +127,7 @@ def _is_movable(registry: Registry, entry: Entry, api_group: str) -> bool:
     seen, ahead = {entry.key}, [entry]
     while ahead:
         at = ahead.pop()
-        if at.key[:2] == (api_group, MOVABLE):
+        if at.key[:2] == (api_group, VIRTUAL_CLUSTER.plural):
             return True
         for owner in _existing_owners(registry, metadata(decode(at))):
             if owner.key not in seen:

@@ -30,12 +30,10 @@ from fairlead.kinds.access.components import KEY_ANNOTATION
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.kinds.core.service_account import UID_LABEL
-from fairlead.kinds.instances.workspace import REPORTED_FIELDS, SERVER_CONDITIONS
+from fairlead.kinds.instances.workspace import REPORTED_FIELDS, SERVER_CONDITIONS, WORKSPACE
 from fairlead.registry.conditions import conditions_of
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
-
-WORKSPACES = "devpodworkspaceinstances"
 
 
 def protect_status(api_group: str) -> Rule:
@@ -44,14 +42,16 @@ def protect_status(api_group: str) -> Rule:
 
     @applies_to(
         lambda kind, verb: (
-            verb == "update" and kind.group == api_group and (kind.has_protected_status or kind.plural == WORKSPACES)
+            verb == "update"
+            and kind.group == api_group
+            and (kind.has_protected_status or kind.plural == WORKSPACE.plural)
         )
     )
     async def rule(change: Change, registry: Registry) -> None:
         free = change.user == CONTROLLER_USER or change.user.is_unscoped_admin
         if change.subresource != "status" or free or change.new is None:
             return
-        if change.kind.plural == WORKSPACES:
+        if change.kind.plural == WORKSPACE.plural:
             _check_server_fields(change)
             _check_sleeping_phase(change)
         elif (change.old or {}).get("status") != change.new.get("status"):
@@ -170,7 +170,7 @@ def _true_labels(change: Change, namespace_prefix: str) -> Object:
     if (change.kind.group, change.kind.plural) == NAMESPACE_RESOURCE or not namespace.startswith(namespace_prefix):
         return {}
     found = {PROJECT_LABEL: namespace.removeprefix(namespace_prefix)}
-    return {**found, WORKSPACE_UID_LABEL: meta.get("uid")} if change.kind.plural == WORKSPACES else found
+    return {**found, WORKSPACE_UID_LABEL: meta.get("uid")} if change.kind.plural == WORKSPACE.plural else found
 
 
 def _modified_keys(change: Change, namespace_prefix: str) -> Iterator[str]:

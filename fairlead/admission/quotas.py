@@ -13,6 +13,7 @@ from fairlead.admission import Rule, applies_to
 from fairlead.core.errors import QUOTA, Forbidden
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.domain.quotas import ACTIVE_SUFFIX, QuotaOwner, parse_limit, quota_keys, quota_limits, quota_owner
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
@@ -21,8 +22,6 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.registry.write_rules import is_removal
 from fairlead.storage.view.view import Entry, View
-
-PROJECTS = "projects"
 
 Usage = Callable[[str, QuotaOwner | None], int]
 """The usage of a quota key, by one owner or (None) by the whole project."""
@@ -53,9 +52,9 @@ def enforce_quotas(api_group: str, prefix: str) -> Rule:
     """Rejects writes that exceed a project quota. `prefix` is that of project namespaces."""
     counts = _UsageIndex()
 
-    @applies_to(lambda kind, verb: kind.group == api_group and (kind.namespaced or kind.plural == PROJECTS))
+    @applies_to(lambda kind, verb: kind.group == api_group and (kind.namespaced or kind.plural == PROJECT.plural))
     async def rule(change: Change, registry: Registry) -> None:
-        if change.kind.plural == PROJECTS:
+        if change.kind.plural == PROJECT.plural:
             _release_lock(change, registry)
         elif change.new is not None and not change.subresource:
             await _enforce(change, registry, prefix, counts)
@@ -84,7 +83,7 @@ def _try_reserve(change: Change, registry: Registry, project: str, usage_index: 
 
     Must not await: project, usage and the lock's revision have to be read from the same state of the view.
     """
-    entry = registry.resource(change.kind.group, PROJECTS).get_cached("", project)
+    entry = registry.resource(change.kind.group, PROJECT.plural).get_cached("", project)
     if entry is None or b'"quotas":' not in entry.body:
         return None
     added = [each for each in _quota_deltas(change, decode(entry)) if each.keys]

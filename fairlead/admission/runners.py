@@ -19,11 +19,12 @@ from fairlead.core.objects import add_finalizer, get_path, metadata, name_of
 from fairlead.core.runner_names import DEPLOYMENT_FINALIZER
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.clusters.runner import RUNNERS
+from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.kind import Change
 from fairlead.registry.no_effect import is_set
 from fairlead.registry.registry import Registry
 
-WORKSPACES, RUNNER_FIELD = "devpodworkspaceinstances", "spec.runnerRef.runner"
+RUNNER_FIELD = "spec.runnerRef.runner"
 
 
 def protect_cluster_ref(api_group: str) -> Rule:
@@ -59,7 +60,7 @@ def prevent_runner_deletion_while_used(authorize: Authorize, api_group: str) -> 
         is_abandoned = (meta.get("annotations") or {}).get(ABANDON_ANNOTATION) == "true"
         if change.user == CONTROLLER_USER or is_abandoned or "deletionTimestamp" in meta:
             return
-        entries = registry.view.entries(api_group, WORKSPACES)
+        entries = registry.view.entries(api_group, WORKSPACE.plural)
         keys = [entry.key for entry in entries if entry.fields.get(RUNNER_FIELD) == name]
         if keys:
             them = "it" if len(keys) == 1 else "them"

@@ -34,12 +34,12 @@ from fairlead.domain.secret_references import (
 )
 from fairlead.domain.template_resolution import ResolutionError, find_definition, render_definition
 from fairlead.kinds import TEMPLATE_INSTANCES
+from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-WORKSPACES = "devpodworkspaceinstances"
-TEMPLATES = TEMPLATE_INSTANCES[WORKSPACES].templates
+TEMPLATES = TEMPLATE_INSTANCES[WORKSPACE.plural].templates
 
 INPUTS = ("templateRef", "template", "parameters")
 """The fields of the spec that determine what a workspace refers to."""
@@ -62,7 +62,7 @@ class WriterChecks:
 def record_secret_writers(checks: WriterChecks, api_group: str) -> Rule:
     """Checks and records the writers of references in workspaces and in their templates."""
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, WORKSPACES, TEMPLATES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, WORKSPACE.plural, TEMPLATES))
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.new is None or change.problems:
             return

@@ -27,12 +27,13 @@ from fairlead.domain.template_resolution import (
     whole_parameter,
 )
 from fairlead.kinds import TEMPLATE_INSTANCES
+from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.templates import TRUSTED, trust_level
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-USE, APPS = "use", "apps"
+USE = "use"
 _APP_PATHS = ("apps", "spaceTemplate.apps")
 _TEMPLATES = frozenset(each.templates for each in TEMPLATE_INSTANCES.values())
 
@@ -69,7 +70,7 @@ def _check(change: Change, authorize: Authorize, app: str) -> None:
             "parameter for the whole name"
         )
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-    right = RequestInfo(verb=USE, group=change.kind.group, version="v1", resource=APPS, name=app)
+    right = RequestInfo(verb=USE, group=change.kind.group, version="v1", resource=APP.plural, name=app)
     if app and not authorize(replace(change.user, scope=None), right).allowed:
         why = (
             f'User "{change.user.name}" may not use the app "{app}", or it does not exist, and adding or changing it '

@@ -11,11 +11,12 @@ from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.kinds.clusters.cluster import CLUSTER
+from fairlead.kinds.core.config_data import SECRET
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
 
-CLUSTERS = "clusters"
 _SECRET_FIELDS = ("data", "stringData")
 
 
@@ -23,14 +24,16 @@ def protect_trusted_clusters(api_group: str, default_namespace: str, trust: Call
     """`trust` returns `auth.workloadIdentity` of the Config. A Secret without a namespace is in `default_namespace`."""
 
     def is_protected(kind: Kind, verb: str) -> bool:
-        return verb != "delete" and (is_resource(kind, api_group, CLUSTERS) or is_resource(kind, "", "secrets"))
+        return verb != "delete" and (
+            is_resource(kind, api_group, CLUSTER.plural) or is_resource(kind, "", SECRET.plural)
+        )
 
     @applies_to(is_protected)
     async def rule(change: Change, registry: Registry) -> None:
         if change.user == CONTROLLER_USER or change.user.is_unscoped_admin:
             return
         names = {str(each["cluster"]) for each in trust().get("rules") or () if each.get("cluster")}
-        if change.kind.plural == CLUSTERS:
+        if change.kind.plural == CLUSTER.plural:
             cluster = name_of(change.obj) if _changes(change, "spec.config") else ""
         else:
             cluster = find_user_of_secret(change, registry, names) if _changes(change, *_SECRET_FIELDS) else ""
@@ -41,7 +44,7 @@ def protect_trusted_clusters(api_group: str, default_namespace: str, trust: Call
         """The trusted cluster whose kubeconfig is in the Secret; else empty."""
         written = metadata(change.obj).get("namespace"), name_of(change.obj)
         for name in sorted(names):
-            entry = registry.view.get((api_group, CLUSTERS, "", name))
+            entry = registry.view.get((api_group, CLUSTER.plural, "", name))
             config = get_path(decode(entry), "spec.config") if entry is not None else None
             if config and written == (config.get("secretNamespace") or default_namespace, config.get("secretName")):
                 return name
@@ -55,7 +58,7 @@ def _changes(change: Change, *paths: str) -> bool:
 
 
 def _error(change: Change, cluster: str) -> Forbidden:
-    what = "spec.config" if change.kind.plural == CLUSTERS else "the content of this secret"
+    what = "spec.config" if change.kind.plural == CLUSTER.plural else "the content of this secret"
     why = (
         f'a rule in auth.workloadIdentity trusts tokens of cluster "{cluster}", so only administrators, with a key '
         f"without a scope, may change {what}; ask one of them"

@@ -26,7 +26,7 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import Scope
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.domain.key_lifetime import expires_at, is_sliding, ttl_seconds
-from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS, is_cli_login, is_sso_login
+from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS, OWNED_ACCESS_KEY, is_cli_login, is_sso_login
 from fairlead.kinds.core.service_account import account_uid, is_account_key
 from fairlead.registry.informer import Derived, Informer
 
@@ -34,7 +34,7 @@ KEY_PREFIX = "fairlead_"
 KEY_BYTES = 32
 DIGEST_SCHEME = "hmac-sha256"
 """Block size of SHA-256 in bytes."""
-ACCESS_KEYS = "ownedaccesskeys"
+ACCESS_KEYS = OWNED_ACCESS_KEY.plural
 
 MAX_PARENTS = 4
 """How long the chain of `spec.parent` can be: a key of the CLI, its refresh token, the login."""

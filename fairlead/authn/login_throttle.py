@@ -32,7 +32,7 @@ IPV6_PREFIX_BITS = 64
 """Prefix length for IPv6: a sender can choose the remaining bits of the address."""
 
 CounterKey = tuple[str, str]
-"""The key of a counter: user and client network. One of them may be empty."""
+"""The key of a counter: user, or purpose, and client network. One of them may be empty."""
 
 
 USER_BACKOFF = BackoffPolicy(first_seconds=1.0, max_seconds=60.0, free_attempts=5)
@@ -44,6 +44,43 @@ NETWORK_BACKOFF = BackoffPolicy(first_seconds=1.0, max_seconds=900.0, free_attem
 class FailureCount:
     failures: int
     latest: float
+
+
+class FailureCounts:
+    """Failures in a row. Of too many counters, the one that was used least recently is dropped."""
+
+    def __init__(self, clock: Clock, max_counters: int = MAX_COUNTERS) -> None:
+        self._clock = clock
+        self._max_counters = max_counters
+        self._counts: OrderedDict[CounterKey, FailureCount] = OrderedDict()
+
+    def remaining_seconds(self, key: CounterKey, policy: BackoffPolicy) -> float:
+        """Seconds until the next attempt; not more than 0 if it may be made now."""
+        count = self._counts.get(key)
+        now = self._clock.monotonic()
+        if count is None:
+            return 0.0
+        if now - count.latest >= RESET_SECONDS:
+            del self._counts[key]
+            return 0.0
+        return count.latest + policy.delay(count.failures) - now
+
+    def add(self, key: CounterKey) -> None:
+        count = self._counts.setdefault(key, FailureCount(0, 0.0))
+        count.failures += 1
+        count.latest = self._clock.monotonic()
+        _touch(self._counts, key, self._max_counters)
+
+    def withdraw(self, key: CounterKey) -> None:
+        """Uncounts one failure."""
+        count = self._counts.get(key)
+        if count is not None:
+            count.failures -= 1
+            if count.failures <= 0:
+                del self._counts[key]
+
+    def reset(self, key: CounterKey) -> None:
+        self._counts.pop(key, None)
 
 
 class Attempt:
@@ -78,12 +115,11 @@ class PendingAttempt:
 
 
 class LoginThrottle:
-    """The failure counters."""
+    """The counters of logins with passwords."""
 
     def __init__(self, clock: Clock, max_counters: int = MAX_COUNTERS) -> None:
-        self._clock = clock
         self._max_counters = max_counters
-        self._counts: OrderedDict[CounterKey, FailureCount] = OrderedDict()
+        self._counts = FailureCounts(clock, max_counters)
         self._known_networks: OrderedDict[CounterKey, None] = OrderedDict()
 
     @asynccontextmanager
@@ -105,7 +141,7 @@ class LoginThrottle:
         counters = self._applicable_counters(user, network)
         self._check_backoff(counters)
         for who in counters:
-            self._count_failure(who)
+            self._counts.add(who)
         return PendingAttempt(user, network, counters)
 
     def record_success(self, pending: PendingAttempt) -> None:
@@ -114,18 +150,14 @@ class LoginThrottle:
         self.withdraw(pending)
         for who in pending.counters:
             if who[0]:
-                self._counts.pop(who, None)
+                self._counts.reset(who)
         self._known_networks[pending.user, pending.network] = None
         _touch(self._known_networks, (pending.user, pending.network), self._max_counters)
 
     def withdraw(self, pending: PendingAttempt) -> None:
         """Uncounts an attempt that ended without a result."""
         for who in pending.counters:
-            count = self._counts.get(who)
-            if count is not None:
-                count.failures -= 1
-                if count.failures <= 0:
-                    del self._counts[who]
+            self._counts.withdraw(who)
 
     def _applicable_counters(self, user: str, network: str) -> dict[CounterKey, BackoffPolicy]:
         """On a network where the user has signed in before, failures of others do not count."""
@@ -134,27 +166,11 @@ class LoginThrottle:
         return {(user, ""): USER_BACKOFF, ("", network): NETWORK_BACKOFF}
 
     def _check_backoff(self, counters: dict[CounterKey, BackoffPolicy]) -> None:
-        now = self._clock.monotonic()
-        waits = (self._remaining_seconds(who, patience, now) for who, patience in counters.items())
+        waits = (self._counts.remaining_seconds(who, policy) for who, policy in counters.items())
         seconds = math.ceil(max(waits))
         if seconds > 0:
             message = f"too many failed login attempts; wait {seconds} s and try again"
             raise TooManyRequests(message, Details(retry_after=seconds))
-
-    def _remaining_seconds(self, key: CounterKey, policy: BackoffPolicy, now: float) -> float:
-        count = self._counts.get(key)
-        if count is None:
-            return 0.0
-        if now - count.latest >= RESET_SECONDS:
-            del self._counts[key]
-            return 0.0
-        return count.latest + policy.delay(count.failures) - now
-
-    def _count_failure(self, key: CounterKey) -> None:
-        count = self._counts.setdefault(key, FailureCount(0, 0.0))
-        count.failures += 1
-        count.latest = self._clock.monotonic()
-        _touch(self._counts, key, self._max_counters)
 
 
 def _touch(

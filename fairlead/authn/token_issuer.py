@@ -32,6 +32,8 @@ from fairlead.domain.cluster_identity import check_not_reserved, cluster_groups
 from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_problem, delegator_for
 from fairlead.domain.key_lifetime import expires_at
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN as KIND
+from fairlead.kinds.clusters.cluster import CLUSTER
+from fairlead.kinds.instances.remote_instances import SPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
@@ -44,7 +46,6 @@ from fairlead.registry.registry import Registry
 # spaces.
 
 
-CLUSTERS, SPACES = "clusters", "spaceinstances"
 CLUSTER_REF_FIELD = "spec.clusterRef.cluster"
 YIELD_INTERVAL = 100
 """Checks before yielding to the event loop."""
@@ -54,10 +55,10 @@ async def reachable_clusters(
     registry: Registry, api_group: str, is_allowed: Callable[[RequestInfo], bool]
 ) -> AsyncIterator[str]:
     """Yields the uid of each cluster once. `is_allowed` decides about a request of the user."""
-    clusters = registry.resource(api_group, CLUSTERS)
-    spaces = registry.resource(api_group, SPACES)
+    clusters = registry.resource(api_group, CLUSTER.plural)
+    spaces = registry.resource(api_group, SPACE.plural)
     others: dict[str, str] = {}
-    for count, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):
+    for count, entry in enumerate(registry.view.entries(api_group, CLUSTER.plural), 1):
         uid, name = str(metadata(decode(entry))["uid"]), entry.key[3]
         if is_allowed(_use_target(clusters.kind, "", name)):
             yield uid
@@ -65,7 +66,7 @@ async def reachable_clusters(
             others[name] = uid
         if count % YIELD_INTERVAL == 0:
             await asyncio.sleep(0)
-    for count, entry in enumerate(registry.view.entries(api_group, SPACES) if others else (), 1):
+    for count, entry in enumerate(registry.view.entries(api_group, SPACE.plural) if others else (), 1):
         cluster = entry.selectable.get(CLUSTER_REF_FIELD, "")
         if cluster in others and is_allowed(_use_target(spaces.kind, *entry.key[2:])):
             yield others.pop(cluster)
@@ -203,12 +204,12 @@ class DirectTokenIssuer:
         """The names and uids of the clusters that a scope names, if the user may read or use them."""
         parsed = Scope.parse(scope) or Scope()
         for name in dict.fromkeys((*parsed.clusters, *(rule.cluster for rule in parsed.rules if rule.cluster))):
-            found = self._find_object(CLUSTERS, name)
+            found = self._find_object(CLUSTER.plural, name)
             if found is not None and self._may_know_cluster(user, name):
                 yield name, metadata(found)["uid"]
 
     def _may_know_cluster(self, user: User, name: str) -> bool:
-        kind = self._registry.resource(self._group, CLUSTERS).kind
+        kind = self._registry.resource(self._group, CLUSTER.plural).kind
         resource = (kind.group, kind.version, kind.plural)
         targets = (RequestInfo(verb, "", MANAGEMENT, *resource, name=name) for verb in ("get", "use"))
         return any(self._checks.authorize(user, target).allowed for target in targets)
@@ -224,7 +225,7 @@ class DirectTokenIssuer:
                 raise Invalid.of(KIND.name, self._group, "", [problem])
 
     def _suggest_cluster(self, user: User, name: str) -> str:
-        existing = (entry.key[3] for entry in self._registry.view.entries(self._group, CLUSTERS)[:MAX_CLUSTERS])
+        existing = (entry.key[3] for entry in self._registry.view.entries(self._group, CLUSTER.plural)[:MAX_CLUSTERS])
         return next((each for each in near_names(name, existing) if self._may_know_cluster(user, each)), "")
 
     async def _audience_clusters(

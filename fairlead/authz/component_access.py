@@ -12,18 +12,20 @@ import msgspec
 
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.user import User
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import (
     HEARTBEAT_NAMESPACE,
     LEASES,
     LEASES_GROUP,
+    RUNNER,
     RUNNER_COMPONENT,
     heartbeat_lease,
 )
+from fairlead.kinds.core.event import EVENT
+from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.storage.view.view import Entry, View
-
-KEYS = "ownedaccesskeys"
 
 
 class _Reference(msgspec.Struct):
@@ -62,7 +64,7 @@ class ComponentResolver:
         owner = self._view.get((self._group, self._component.plural, "", name))
         if owner is None:
             return None
-        key = self._view.get((self._group, KEYS, "", user.key)) if user.key else None
+        key = self._view.get((self._group, OWNED_ACCESS_KEY.plural, "", user.key)) if user.key else None
         references = (_decode_owned(key.body).metadata.ownerReferences or ()) if key is not None else ()
         # A key of an earlier object with this name is not valid any more; it will be garbage collected.
         uid = _decode_owned(owner.body).metadata.uid
@@ -70,7 +72,6 @@ class ComponentResolver:
         return None if foreign else name
 
 
-RUNNERS, WORKSPACES, EVENTS = "runners", "devpodworkspaceinstances", "events"
 RUNNER_REF_FIELD = "spec.runnerRef.runner"
 
 _RUNNER_VERBS = frozenset(
@@ -102,13 +103,13 @@ class RunnerAuthorizer:
         name = self._components.component_of(user)
         if name is None:
             return None
-        if (target.group, target.resource) == (self._group, RUNNERS):
+        if (target.group, target.resource) == (self._group, RUNNER.plural):
             own = target.name == name and not target.namespace
             return _ALLOW_RUNNER if own and (target.verb, target.subresource) in _RUNNER_VERBS else None
-        if (target.group, target.resource) == (self._group, WORKSPACES) and target.name:
-            entry = self._view.get((self._group, WORKSPACES, target.namespace, target.name))
+        if (target.group, target.resource) == (self._group, WORKSPACE.plural) and target.name:
+            entry = self._view.get((self._group, WORKSPACE.plural, target.namespace, target.name))
             return None if entry is None else _authorize_workspace(name, target, entry)
-        if (target.group, target.resource) == ("", EVENTS):
+        if (target.group, target.resource) == ("", EVENT.plural):
             return self._authorize_event(name, target)
         if (target.group, target.resource) == (LEASES_GROUP, LEASES) and target.verb in _LEASE_VERBS:
             own = (target.namespace, target.name, target.subresource) == (
@@ -120,21 +121,21 @@ class RunnerAuthorizer:
         return None
 
     def authorize_object(self, user: User, target: RequestInfo, entry: Entry) -> Decision | None:
-        if (entry.key[0], entry.key[1]) != (self._group, WORKSPACES):
+        if (entry.key[0], entry.key[1]) != (self._group, WORKSPACE.plural):
             return self(user, target)
         name = self._components.component_of(user)
         return None if name is None else _authorize_workspace(name, target, entry)
 
     def may_see_some(self, user: User, target: RequestInfo) -> bool:
         """A runner may list and watch its workspaces even if there are none yet."""
-        return (target.group, target.resource) == (self._group, WORKSPACES) and self._components.component_of(
+        return (target.group, target.resource) == (self._group, WORKSPACE.plural) and self._components.component_of(
             user
         ) is not None
 
     def _authorize_event(self, name: str, target: RequestInfo) -> Decision | None:
         if target.verb != "create" or target.subresource or not target.namespace:
             return None
-        entries = self._view.entries(self._group, WORKSPACES, target.namespace)
+        entries = self._view.entries(self._group, WORKSPACE.plural, target.namespace)
         return _ALLOW_EVENT if any(entry.fields.get(RUNNER_REF_FIELD) == name for entry in entries) else None
 
 

@@ -33,8 +33,7 @@ from fairlead.domain.secret_references import (
     read_consent,
     template_definitions,
 )
-
-WORKSPACES = "devpodworkspaceinstances"
+from fairlead.kinds.instances.workspace import WORKSPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class SecretAccess:
         user = self.find_principal(writer) if writer != ADMINISTRATORS else None
         return writer == ADMINISTRATORS or (user is not None and self.authorize(user, target).allowed)
 
-    def may_own(self, principal: str, api_group: str, namespace: str, plural: str = WORKSPACES) -> bool:
+    def may_own(self, principal: str, api_group: str, namespace: str, plural: str = WORKSPACE.plural) -> bool:
         """Whether a user or team may work in the project of a namespace: as a member, or by a role there."""
         user = self.find_principal(principal)
         if user is None:

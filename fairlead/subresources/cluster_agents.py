@@ -20,6 +20,8 @@ from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.domain.spaces import is_space_usable
+from fairlead.kinds.clusters.cluster import CLUSTER
+from fairlead.kinds.instances.remote_instances import SPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived
 from fairlead.registry.kind import Kind
@@ -28,7 +30,6 @@ from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.storage.view.view import View
 
-CLUSTERS, SPACES = "clusters", "spaceinstances"
 CLUSTER_FIELD = "spec.clusterRef.cluster"
 
 DECISIONS_PER_YIELD = 100
@@ -126,8 +127,8 @@ class AgentConfigBuilder:
         installation: AgentBootstrapInfo,
         authorizer: UseAuthorizer,
     ) -> None:
-        self._clusters = registry.resource(installation.api_group, CLUSTERS)
-        self._spaces = registry.resource(installation.api_group, SPACES)
+        self._clusters = registry.resource(installation.api_group, CLUSTER.plural)
+        self._spaces = registry.resource(installation.api_group, SPACE.plural)
         self._directory = directory
         self._use_permissions = UsePermissionCache(registry.view, directory, authorizer)
         self._token_keys = token_keys
@@ -138,7 +139,7 @@ class AgentConfigBuilder:
         cluster = decode(await self._clusters.get("", request.name))
         if "deletionTimestamp" in metadata(cluster):
             raise Conflict.of(
-                CLUSTERS, self._installation.api_group, request.name, "it is being deleted; stop its agent"
+                CLUSTER.plural, self._installation.api_group, request.name, "it is being deleted; stop its agent"
             )
         config = {
             **_envelope(request),
@@ -181,7 +182,7 @@ class AgentConfigBuilder:
     def _list_spaces(self, cluster: str) -> list[Object]:
         """The usable spaces in a cluster. A list, not a generator: the caller awaits for each, and the view changes."""
         prefix = self._installation.namespace_prefix
-        entries = self._spaces.view.entries(self._spaces.kind.group, SPACES)
+        entries = self._spaces.view.entries(self._spaces.kind.group, SPACE.plural)
         spaces = [decode(entry) for entry in entries if entry.fields.get(CLUSTER_FIELD) == cluster]
         usable = [each for each in spaces if is_space_usable(each, allow_unreachable=True)]
         return [each for each in usable if metadata(each)["namespace"].startswith(prefix)]
@@ -222,9 +223,9 @@ def agent_handlers(
 
     group = installation.api_group
     return {
-        (group, CLUSTERS, "accesskey"): access_key,
-        (group, CLUSTERS, "agentconfig"): configs,
-        (group, CLUSTERS, "agentreport"): report,
+        (group, CLUSTER.plural, "accesskey"): access_key,
+        (group, CLUSTER.plural, "agentconfig"): configs,
+        (group, CLUSTER.plural, "agentreport"): report,
     }
 
 

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
 from fairlead.domain.probe_history import ProbeSample, decode_samples
+from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 
-CLUSTERS = "clusters"
 _COPIED_FIELDS = ("online", "version", "latencyMilliseconds", "lastProbeTime")
 
 
 def health_handlers(api_group: str, registry: Registry) -> dict[ActionPath, ActionHandler]:
-    clusters = registry.resource(api_group, CLUSTERS)
+    clusters = registry.resource(api_group, CLUSTER.plural)
 
     async def health(request: ActionRequest) -> Object:
         status = decode(await clusters.get("", request.name)).get("status") or {}  # raises NotFound
@@ -29,7 +29,7 @@ def health_handlers(api_group: str, registry: Registry) -> dict[ActionPath, Acti
             "samples": [_build_sample(each) for each in decode_samples(status.get("probeHistory"))],
         }
 
-    return {(api_group, CLUSTERS, "health"): health}
+    return {(api_group, CLUSTER.plural, "health"): health}
 
 
 def _build_sample(sample: ProbeSample) -> Object:

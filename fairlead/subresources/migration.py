@@ -14,6 +14,8 @@ import structlog
 from fairlead.core.call import RequestInfo
 from fairlead.core.errors import ApiError, BadRequest, Forbidden, Invalid, Problem, qualified_resource
 from fairlead.core.objects import Object, metadata
+from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.events import record_event
 from fairlead.registry.kind import Kind
 from fairlead.registry.namespace_move import MovedObject, MoveRequest, MoveResult, move
@@ -22,8 +24,6 @@ from fairlead.registry.resource import Resource
 from fairlead.server.api import query_options
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 
-PROJECTS = "projects"
-INSTANCES = "virtualclusterinstances"
 MIGRATE_SUBRESOURCE = "migratevirtualclusterinstance"
 SOURCE_FIELD = "sourceVirtualClusterInstance"
 
@@ -61,9 +61,9 @@ class MigrationHandler:
 
     def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
         self._registry = registry
-        self._projects = registry.resource(api_group, PROJECTS)
+        self._projects = registry.resource(api_group, PROJECT.plural)
         self._namespaces = registry.resource("", "namespaces")
-        self._instances = registry.resource(api_group, INSTANCES)
+        self._instances = registry.resource(api_group, VIRTUAL_CLUSTER.plural)
         self._prefix = prefix
 
     async def __call__(self, request: ActionRequest) -> Object:
@@ -171,7 +171,7 @@ class MigrationRights:
             "on "
             f'them in the namespace "{plan.source_namespace}" and create in the namespace "{plan.target_namespace}"'
         )
-        return Forbidden.of(INSTANCES, self.request.kind.group, plan.instance, reason)
+        return Forbidden.of(VIRTUAL_CLUSTER.plural, self.request.kind.group, plan.instance, reason)
 
 
 def _adapt_to_project(obj: Object, plan: MigrationPlan) -> None:
@@ -186,4 +186,4 @@ def _adapt_to_project(obj: Object, plan: MigrationPlan) -> None:
 
 
 def migration_handlers(api_group: str, registry: Registry, prefix: str) -> dict[ActionPath, ActionHandler]:
-    return {(api_group, PROJECTS, MIGRATE_SUBRESOURCE): MigrationHandler(registry, api_group, prefix)}
+    return {(api_group, PROJECT.plural, MIGRATE_SUBRESOURCE): MigrationHandler(registry, api_group, prefix)}

@@ -13,6 +13,7 @@ from fairlead.authz.name_index import ANY
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
@@ -21,7 +22,6 @@ from fairlead.registry.storage_quota import storage_user
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.subresources.principal_info import principal_info
 
-PROJECTS = "projects"
 TEMPLATE_FIELDS = (
     "VirtualClusterTemplate",
     "SpaceTemplate",
@@ -42,13 +42,13 @@ def project_handlers(
         "runners": parts.list_runners,
         "templates": parts.list_templates,
     }
-    return {(api_group, PROJECTS, name): handler for name, handler in answers.items()}
+    return {(api_group, PROJECT.plural, name): handler for name, handler in answers.items()}
 
 
 def usage_handlers(api_group: str, registry: Registry, namespace_prefix: str) -> dict[ActionPath, ActionHandler]:
     async def show_usage(request: ActionRequest) -> Object:
         """Quotas, what is stored in the namespace, and what the requester stores anywhere."""
-        project = decode(await registry.resource(api_group, PROJECTS).get("", request.name))
+        project = decode(await registry.resource(api_group, PROJECT.plural).get("", request.name))
         fields: Object = {"quotas": get_path(project, "status.quotas") or {}}
         if registry.quota is not None:
             usage, limits = registry.quota.usage, registry.quota.limits
@@ -62,7 +62,7 @@ def usage_handlers(api_group: str, registry: Registry, namespace_prefix: str) ->
             fields["requester"] = {"user": name, "limit": limits.user._asdict(), "used": stored}
         return _build_response(request, fields)
 
-    return {(api_group, PROJECTS, "usage"): show_usage}
+    return {(api_group, PROJECT.plural, "usage"): show_usage}
 
 
 class ProjectSubresources:
@@ -109,7 +109,7 @@ class ProjectSubresources:
         return _build_response(request, fields)
 
     async def _get_project(self, request: ActionRequest) -> Object:
-        return decode(await self._registry.resource(self._group, PROJECTS).get("", request.name))
+        return decode(await self._registry.resource(self._group, PROJECT.plural).get("", request.name))
 
     def _allowed_runners(self, user: User, project: Object) -> list[Object]:
         return self._list_visible(user, "Runner", allowed_names(project, RUNNERS))

@@ -16,6 +16,7 @@ from fairlead.core.concurrency import compute
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.core.user import User
+from fairlead.kinds.core.resource_count import RESOURCE_COUNT
 from fairlead.registry.kind import Kind
 from fairlead.registry.list import ListQuery, list_entries, wait_for_version
 from fairlead.registry.registry import Registry
@@ -25,7 +26,6 @@ from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.api.content import negotiate, wants_pretty
 from fairlead.server.api.presentation import Presentation, render_list
 
-RESOURCE_COUNTS = "resourcecounts"
 NAMESPACE_FIELD = "metadata.namespace"
 CACHE_SIZE = 4096
 MAX_AGE_SECONDS = 5.0
@@ -54,7 +54,7 @@ class ResourceCounter:
         self._cache: BoundedCache[tuple[User, str, str, str], _CachedCount] = BoundedCache(CACHE_SIZE)
 
     def handlers(self, api_group: str) -> dict[ActionPath, ActionHandler]:
-        return {(api_group, RESOURCE_COUNTS, ""): self.list_counts}
+        return {(api_group, RESOURCE_COUNT.plural, ""): self.list_counts}
 
     async def list_counts(self, request: ActionRequest) -> Reply:
         namespace = _selected_namespace(request.call)

@@ -12,10 +12,9 @@ from jwt import PyJWK
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
+from fairlead.kinds.clusters.runner import RUNNER
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
-
-RUNNERS = "runners"
 
 
 def runner_handlers(
@@ -26,7 +25,7 @@ def runner_handlers(
     config_fields: Callable[[], Mapping[str, str]],
 ) -> dict[ActionPath, ActionHandler]:
     """`token_keys` returns the public keys of direct tokens as JWKs; `config_fields` the rest of a RunnerConfig."""
-    runners = registry.resource(api_group, RUNNERS)
+    runners = registry.resource(api_group, RUNNER.plural)
 
     async def access_key(request: ActionRequest) -> Object:
         return _build_response(request, accessKey=await keys.get_or_create(request.name))
@@ -42,9 +41,9 @@ def runner_handlers(
         return _build_response(request, tokenCaCert=_encode_pem(await token_keys()), **config_fields())
 
     return {
-        (api_group, RUNNERS, "accesskey"): access_key,
-        (api_group, RUNNERS, "config"): configuration,
-        (api_group, RUNNERS, "rotatekey"): rotate,
+        (api_group, RUNNER.plural, "accesskey"): access_key,
+        (api_group, RUNNER.plural, "config"): configuration,
+        (api_group, RUNNER.plural, "rotatekey"): rotate,
     }
 
 

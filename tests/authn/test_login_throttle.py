@@ -210,8 +210,8 @@ async def test_the_tables_are_bounded(clock: FrozenClock) -> None:
         clock.seconds += 1000
         await fail(small_throttle, f"user{number}" * 1000, f"10.0.{number // 250}.{number % 250}:1")
         await succeed(small_throttle, f"good{number}", f"10.1.{number // 250}.{number % 250}:1")
-    assert len(small_throttle._counts) <= 100 and len(small_throttle._known_networks) <= 100
-    assert max(len(user) for user, _ in small_throttle._counts) <= 253
+    assert len(small_throttle._counts._counts) <= 100 and len(small_throttle._known_networks) <= 100
+    assert max(len(user) for user, _ in small_throttle._counts._counts) <= 253
 
 
 async def test_the_least_recently_used_counter_is_dropped_first(clock: FrozenClock) -> None:

@@ -4,9 +4,8 @@ Guessing is hopeless here: state and code are long and random. The delay protect
 """
 
 import math
-from collections import OrderedDict
 
-from fairlead.authn.login_throttle import MAX_COUNTERS, RESET_SECONDS, FailureCount, client_network
+from fairlead.authn.login_throttle import MAX_COUNTERS, FailureCounts, client_network
 from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import Clock
 
@@ -16,27 +15,11 @@ NETWORK_FAILURES = BackoffPolicy(first_seconds=1.0, max_seconds=60.0, free_attem
 
 class SignOnThrottle:
     def __init__(self, clock: Clock, max_counters: int = MAX_COUNTERS) -> None:
-        self._clock = clock
-        self._max_counters = max_counters
-        self._counts: OrderedDict[str, FailureCount] = OrderedDict()
+        self._counts = FailureCounts(clock, max_counters)
 
     def wait_seconds(self, client: str, purpose: str = "") -> int:
         """How long a client has to wait before its next attempt. 0 if it need not. Purposes are counted separately."""
-        network = purpose + client_network(client)
-        now = self._clock.monotonic()
-        count = self._counts.get(network)
-        if count is None:
-            return 0
-        if now - count.latest >= RESET_SECONDS:
-            del self._counts[network]
-            return 0
-        return max(0, math.ceil(count.latest + NETWORK_FAILURES.delay(count.failures) - now))
+        return max(0, math.ceil(self._counts.remaining_seconds((purpose, client_network(client)), NETWORK_FAILURES)))
 
     def record_failure(self, client: str, purpose: str = "") -> None:
-        network = purpose + client_network(client)
-        count = self._counts.setdefault(network, FailureCount(0, 0.0))
-        count.failures += 1
-        count.latest = self._clock.monotonic()
-        self._counts.move_to_end(network)
-        if len(self._counts) > self._max_counters:
-            self._counts.popitem(last=False)
+        self._counts.add((purpose, client_network(client)))

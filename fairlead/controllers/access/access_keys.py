@@ -18,7 +18,7 @@ from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import Conflict, NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION, cooldown_seconds, expires_at, is_sliding, temporary_until
-from fairlead.kinds.access.access_key import is_cli_login
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, is_cli_login
 from fairlead.kinds.core.service_account import account_uid, is_account_key, parse_account_username
 from fairlead.registry.codec import decode
 from fairlead.registry.events import record_event
@@ -28,7 +28,6 @@ from fairlead.storage.contract import Key
 
 log = structlog.get_logger(__name__)
 
-ACCESS_KEYS = "ownedaccesskeys"
 MAX_REQUEUE_SECONDS = 60.0
 """The longest requeue delay of keys that can expire: the wall clock may jump."""
 
@@ -50,9 +49,9 @@ class AccessKeyController:
         `has_other_access`: whether an administrator can get in without the first key, which then does not expire.
         """
         self._has_other_access = has_other_access
-        self.watches = ((api_group, ACCESS_KEYS),)
+        self.watches = ((api_group, OWNED_ACCESS_KEY.plural),)
         self._registry = registry
-        self._keys = registry.resource(api_group, ACCESS_KEYS)
+        self._keys = registry.resource(api_group, OWNED_ACCESS_KEY.plural)
         self._retention = retention
         self._last_use = last_use
 

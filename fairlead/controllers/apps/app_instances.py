@@ -46,6 +46,7 @@ from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer
 from fairlead.domain.app_resolution import ResolvedApp, find_app_definition, resolve_app
 from fairlead.domain.password_parameters import hidden_values, hide_passwords, redact_conditions
 from fairlead.domain.template_resolution import ResolutionError
+from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
@@ -56,7 +57,6 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-APPS = "apps"
 FINALIZER = "service.sh/app-release"
 CHECK_SECONDS = 60.0
 """How often the release in the cluster is compared with what was deployed."""
@@ -74,7 +74,7 @@ class AppInstanceController:
         repositories: Sequence[str] = (),
     ) -> None:
         group = config.api_group
-        plurals = (APP_INSTANCE.plural, APPS, *(plural for plural, _ in TARGETS.values()))
+        plurals = (APP_INSTANCE.plural, APP.plural, *(plural for plural, _ in TARGETS.values()))
         self.watches = tuple((group, plural) for plural in plurals)
         self._registry = registry
         self._group = group
@@ -92,7 +92,7 @@ class AppInstanceController:
         """The instance itself; for an App or a target, the instances that name it, if a relevant part has changed."""
         if key[1] == APP_INSTANCE.plural:
             return (key,)
-        if key[1] != APPS and not self._has_changed(key, entry):
+        if key[1] != APP.plural and not self._has_changed(key, entry):
             return ()
         field = next((f"spec.target.{field}.name" for field, (plural, _) in TARGETS.items() if plural == key[1]), "")
         entries = self._registry.view.entries(self._group, APP_INSTANCE.plural, key[2])
@@ -133,7 +133,9 @@ class AppInstanceController:
         return meta["uid"], meta.get("generation"), known, _relevant_state(target) if target is not None else None
 
     def _find_app(self, instance: Object) -> Object | None:
-        entry = self._registry.resource(self._group, APPS).get_cached("", get_path(instance, "spec.appRef.name") or "")
+        entry = self._registry.resource(self._group, APP.plural).get_cached(
+            "", get_path(instance, "spec.appRef.name") or ""
+        )
         return decode(entry) if entry is not None else None
 
     async def _ensure(self, instance: Object) -> float | None:

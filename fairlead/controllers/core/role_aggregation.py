@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import orjson
 
 from fairlead.core.objects import Object, deep_copy, metadata
-from fairlead.kinds.rbac.roles import GROUP
+from fairlead.kinds.rbac.roles import CLUSTERROLE, GROUP
 from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
 from fairlead.registry.selectors import Requirement
@@ -18,17 +18,16 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-CLUSTER_ROLES = "clusterroles"
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "missing"}
 
 
 class RoleAggregationController:
     name, workers = "clusterrole-aggregation", 1
-    watches = ((GROUP, CLUSTER_ROLES),)
+    watches = ((GROUP, CLUSTERROLE.plural),)
 
     def __init__(self, registry: Registry) -> None:
-        self._resource = registry.resource(GROUP, CLUSTER_ROLES)
-        self._informer = Informer(registry.view, GROUP, CLUSTER_ROLES)
+        self._resource = registry.resource(GROUP, CLUSTERROLE.plural)
+        self._informer = Informer(registry.view, GROUP, CLUSTERROLE.plural)
         self._roles = Derived(registry.view, (self._informer.refresh,), self._build_snapshot)
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:

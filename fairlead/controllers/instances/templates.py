@@ -49,16 +49,15 @@ from fairlead.domain.template_resolution import (
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.instances.fields import PROGRESSING
+from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.kinds.instances.templates import UNMARKED, trust_level
+from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition, with_conditions
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-
-WORKSPACES = "devpodworkspaceinstances"
-ENVIRONMENTS = ENVIRONMENT_TEMPLATE.plural
 
 
 class InstanceTemplateController:
@@ -67,7 +66,7 @@ class InstanceTemplateController:
     def __init__(self, registry: Registry, config: InstanceConfig) -> None:
         templates = [instance.templates for instance in TEMPLATE_INSTANCES.values()]
         # Instances first, so that the index is complete when the other resources are listed at the start.
-        watched = (*TEMPLATE_INSTANCES, *templates, ENVIRONMENTS, CLUSTERS, PROJECTS)
+        watched = (*TEMPLATE_INSTANCES, *templates, ENVIRONMENT_TEMPLATE.plural, CLUSTERS, PROJECTS)
         self.watches = tuple((config.api_group, plural) for plural in watched)
         self._registry = registry
         self._group = config.api_group
@@ -111,7 +110,7 @@ class InstanceTemplateController:
             return None
         instance = decode(entry)
         status = instance.get("status") or {}
-        if key[1] == WORKSPACES and find_condition(status, TEMPLATE_RESOLVED) is None:
+        if key[1] == WORKSPACE.plural and find_condition(status, TEMPLATE_RESOLVED) is None:
             if not _has_definition(instance):
                 return None
             if self._is_reference_missing(instance) and (wait := remaining_grace(instance, self._registry.clock.now())):
@@ -131,14 +130,14 @@ class InstanceTemplateController:
     def _is_reference_missing(self, workspace: Object) -> bool:
         """Whether the workspace names a template or an environment that does not exist."""
         name = get_path(workspace, "spec.templateRef.name")
-        templates = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACES].templates)
+        templates = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACE.plural].templates)
         if name and templates.get_cached("", name) is None:
             return True
         return bool(get_path(workspace, "spec.environmentRef.name")) and self._find_environment(workspace) is None
 
     def _find_environment(self, workspace: Object) -> Object | None:
         name = get_path(workspace, "spec.environmentRef.name") or ""
-        entry = self._registry.resource(self._group, ENVIRONMENTS).get_cached("", name)
+        entry = self._registry.resource(self._group, ENVIRONMENT_TEMPLATE.plural).get_cached("", name)
         return decode(entry) if entry is not None else None
 
     async def _write_status(self, key: Key, instance: Object) -> None:
@@ -155,7 +154,7 @@ class InstanceTemplateController:
 
         resource = self._registry.resource(self._group, key[1])
         await resource.modify(key[2], key[3], edit, server_write_options("status"))
-        if key[1] != WORKSPACES:
+        if key[1] != WORKSPACE.plural:
             await record_transition(self._registry, before, edit(before)["status"])
 
     def _build_status(self, key: Key, instance: Object) -> Object:
@@ -168,23 +167,26 @@ class InstanceTemplateController:
         result = resolve_template(instance, definition, visible, blocker)
         # If the template was applied before trust was recorded, and has changed since, its trust is unknown.
         trust = self._find_trust(key[1], instance) if result.is_adopted else status.get("templateTrust") or UNMARKED
-        if key[1] == WORKSPACES and (refused := refuse_untrusted(instance, definition, result, trust)) is not None:
+        if (
+            key[1] == WORKSPACE.plural
+            and (refused := refuse_untrusted(instance, definition, result, trust)) is not None
+        ):
             return with_conditions(without_rendered(status), refused.conditions, now, generation)
         if result.is_adopted:
             status = _with_rendered(instance, status, TEMPLATE_INSTANCES[key[1]].rendered_field, result, now)
-        if key[1] == WORKSPACES:
+        if key[1] == WORKSPACE.plural:
             environment = self._find_environment(instance)
             status, conditions = apply_environment(instance, environment, status, result.conditions)
             status = with_conditions(status, conditions, now, generation)
             return {**status, "templateTrust": trust} if status.get("instance") is not None else status
         status = {**with_conditions(status, result.conditions, now, generation), "templateTrust": trust}
-        if key[1] == "virtualclusterinstances":
+        if key[1] == VIRTUAL_CLUSTER.plural:
             status.setdefault("serviceUID", metadata(instance)["uid"])
         return derive_status(instance, status, blocker, now)
 
     def _find_blocker(self, key: Key, instance: Object) -> InstanceError | None:
         """None for workspaces: they run on runners, which another controller checks."""
-        return None if key[1] == WORKSPACES else self._context.find_blocker(instance)
+        return None if key[1] == WORKSPACE.plural else self._context.find_blocker(instance)
 
     def _find_definition(self, plural: str, instance: Object) -> tuple[TemplateDefinition | ResolutionError, str]:
         """The template definition, or why it cannot be resolved; and the fingerprint of its public part."""
@@ -259,7 +261,7 @@ def _references_of(entry: Entry) -> tuple[tuple[str, str], ...]:
     templates = TEMPLATE_INSTANCES[entry.key[1]].templates
     references = {
         templates: entry.fields.get("spec.templateRef.name"),
-        ENVIRONMENTS: entry.fields.get("spec.environmentRef.name"),
+        ENVIRONMENT_TEMPLATE.plural: entry.fields.get("spec.environmentRef.name"),
         CLUSTERS: entry.fields.get("spec.clusterRef.cluster"),
     }
     return tuple((plural, name) for plural, name in references.items() if name)

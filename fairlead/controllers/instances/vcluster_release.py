@@ -23,6 +23,7 @@ from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS
 from fairlead.core.backoff import add_jitter
 from fairlead.core.errors import ApiError
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.kinds.instances.templates import CONFINED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
@@ -102,7 +103,6 @@ def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> 
 # the first binding is created.
 
 
-VIRTUAL_CLUSTERS = "virtualclusterinstances"
 FINALIZER = "service.sh/virtual-cluster-access"
 BINDING_TIMEOUT = 15.0
 """Timeout for all bindings of one virtual cluster."""
@@ -120,7 +120,7 @@ class VirtualClusterAccess:
     def __init__(self, registry: Registry, config: InstanceConfig, apis: VirtualClusterApis) -> None:
         self._registry = registry
         self._group = config.api_group
-        self._instances = RemoteInstanceStore(registry, config, VIRTUAL_CLUSTERS, FINALIZER)
+        self._instances = RemoteInstanceStore(registry, config, VIRTUAL_CLUSTER.plural, FINALIZER)
         self._apis = apis
         self._names = config.names
 
@@ -171,7 +171,7 @@ class VirtualClusterAccess:
 
     def _instance_exists(self, uid: str) -> bool:
         """Whether an instance with this uid exists. Seldom needed, so there is no index."""
-        entries = self._registry.view.entries(self._group, VIRTUAL_CLUSTERS)
+        entries = self._registry.view.entries(self._group, VIRTUAL_CLUSTER.plural)
         found = (decode(each) for each in entries if uid.encode() in each.body)
         return any(uid == self._ownership_labels(each)[UID_LABEL] for each in found)
 

@@ -63,6 +63,7 @@ from fairlead.core.errors import BadRequest, NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.release_names import release_name
 from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED
+from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.kinds.instances.templates import UNMARKED
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition
 from fairlead.registry.registry import Registry
@@ -71,7 +72,6 @@ from fairlead.storage.view.view import Entry
 from fairlead.upstream.errors import ProtocolError, UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
 
-VIRTUAL_CLUSTERS = "virtualclusterinstances"
 _INNER_OBJECTS = "virtualClusterObjects"
 """The field of the status with what is deployed in the virtual cluster."""
 PROBE_SECONDS = 15.0
@@ -91,7 +91,7 @@ class VirtualClusterController:
         releases: ReleaseManager,
         template_releases: TemplateReleases,
     ) -> None:
-        self._instances = RemoteInstanceStore(registry, config, VIRTUAL_CLUSTERS, VIRTUAL_CLUSTER_FINALIZER)
+        self._instances = RemoteInstanceStore(registry, config, VIRTUAL_CLUSTER.plural, VIRTUAL_CLUSTER_FINALIZER)
         self.watches = self._instances.watches
         self._cleanup = RemoteCleanup(self._instances, self._tear_down, SPACE_SYNCED, SPACE_READY)
         self._clusters = clusters
@@ -99,7 +99,7 @@ class VirtualClusterController:
         self._releases = releases
         self._template_releases = template_releases
         self._drift = DriftTracker(
-            registry, clusters.watch_sender, VIRTUAL_CLUSTER_LABEL, (config.api_group, VIRTUAL_CLUSTERS)
+            registry, clusters.watch_sender, VIRTUAL_CLUSTER_LABEL, (config.api_group, VIRTUAL_CLUSTER.plural)
         )
         self._config = config
         self._contents = NamespaceContents(registry, config, clusters, self._drift)

@@ -18,6 +18,7 @@ from fairlead.core.errors import AlreadyExists, NotFound
 from fairlead.core.objects import Object, has_finalizer, json_equal, metadata, name_of, remove_finalizer
 from fairlead.domain.quotas import TEAM, USER, count_usage, quota_limits
 from fairlead.kinds import DELETION_ORDER
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, with_condition
 from fairlead.registry.events import record_event
@@ -27,7 +28,6 @@ from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-PROJECTS = "projects"
 REQUEUE_SECONDS = 0.2
 """Requeue delay during deletion: the remaining objects may be of kinds that are not watched here."""
 DELETE_BATCH_SIZE = 20
@@ -41,17 +41,17 @@ class ProjectController:
         self._registry = registry
         self._group = api_group
         self._namespace_prefix = namespace_prefix
-        self._projects = registry.resource(api_group, PROJECTS)
+        self._projects = registry.resource(api_group, PROJECT.plural)
         self._namespaces = registry.resource(*NAMESPACE_RESOURCE)
         self._teardown = NamespaceTeardown(registry, api_group)
         kinds = (each.kind for each in registry.namespaced_resources() if each.kind.persisted)
         self._plurals = tuple(kind.plural for kind in kinds if kind.group == api_group)
         instances = ((api_group, plural) for plural in self._plurals)
-        self.watches = ((api_group, PROJECTS), NAMESPACE_RESOURCE, *instances)
+        self.watches = ((api_group, PROJECT.plural), NAMESPACE_RESOURCE, *instances)
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """The project itself, or the project of the namespace that the object is in."""
-        if key[1] == PROJECTS:
+        if key[1] == PROJECT.plural:
             yield key
         elif key[:2] == NAMESPACE_RESOURCE:
             if key[3].startswith(self._namespace_prefix):

@@ -13,6 +13,7 @@ from fairlead.controllers.workspaces.readiness import READY, RECONCILING, STALLE
 from fairlead.core.clock import Clock, parse_rfc3339, timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.clusters.runner import (
     HEARTBEAT_NAMESPACE,
     HEARTBEAT_PREFIX,
@@ -39,7 +40,6 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-CLUSTERS = "clusters"
 DISK_AVAILABLE, DISK_LOW, DISK_FULL = "DiskAvailable", "DiskLow", "DiskFull"
 WORKSPACES_KNOWN, ORPHANED = "WorkspacesKnown", "Orphaned"
 WARNINGS = {DISK_AVAILABLE: (DISK_LOW, DISK_FULL), WORKSPACES_KNOWN: (ORPHANED,)}
@@ -80,7 +80,7 @@ class RunnerController:
     name, workers = "runners", 1
 
     def __init__(self, registry: Registry, api_group: str) -> None:
-        self.watches = ((api_group, RUNNERS), (api_group, CLUSTERS), (LEASES_GROUP, LEASES))
+        self.watches = ((api_group, RUNNERS), (api_group, CLUSTER.plural), (LEASES_GROUP, LEASES))
         self._registry = registry
         self._group = api_group
         self._heartbeats = Heartbeats(registry.clock)
@@ -88,7 +88,7 @@ class RunnerController:
         """The last reasons of the conditions in `WARNINGS`, by runner. After a restart, Events are recorded again."""
         self._leases = registry.resource(LEASES_GROUP, LEASES)
         self._runners = registry.resource(api_group, RUNNERS)
-        self._clusters = registry.resource(api_group, CLUSTERS)
+        self._clusters = registry.resource(api_group, CLUSTER.plural)
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         if key[1] == RUNNERS:

@@ -14,6 +14,7 @@ from fairlead.core.errors import Conflict, NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.sleep_mode import change_annotations
 from fairlead.kinds.clusters.runner import RUNNERS, silence_message
+from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
@@ -21,7 +22,6 @@ from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-WORKSPACES = "devpodworkspaceinstances"
 DELETION_GRACE_SECONDS = 3600.0
 MAX_RECHECK_SECONDS = 60.0
 """The longest wait for a time of the wall clock, which may jump."""
@@ -31,18 +31,18 @@ class SleepController:
     name, workers = "workspace-sleep", 1
 
     def __init__(self, registry: Registry, api_group: str) -> None:
-        self.watches = ((api_group, WORKSPACES), (api_group, RUNNERS))
+        self.watches = ((api_group, WORKSPACE.plural), (api_group, RUNNERS))
         self._registry = registry
         self._group = api_group
-        self._workspaces = registry.resource(api_group, WORKSPACES)
+        self._workspaces = registry.resource(api_group, WORKSPACE.plural)
         self._runners = registry.resource(api_group, RUNNERS)
         self._deletions: dict[str, float] = {}
         """By uid: since when a deletion is due, on the monotonic clock."""
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        if key[1] == WORKSPACES:
+        if key[1] == WORKSPACE.plural:
             return (key,)
-        entries = self._registry.view.entries(self._group, WORKSPACES)
+        entries = self._registry.view.entries(self._group, WORKSPACE.plural)
         return [each.key for each in entries if each.fields.get(RUNNER_FIELD) == key[3]]
 
     async def reconcile(self, key: Key) -> float | None:

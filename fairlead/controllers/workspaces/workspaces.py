@@ -26,6 +26,8 @@ from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, deep_copy, get_path, metadata, name_of, remove_finalizer
 from fairlead.kinds.clusters.runner import RUNNERS, silence_message
+from fairlead.kinds.instances.workspace import WORKSPACE
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import TRUE, find_condition
 from fairlead.registry.events import record_event
@@ -34,7 +36,6 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-WORKSPACES, PROJECTS = "devpodworkspaceinstances", "projects"
 FINALIZER = "service.sh/runner"
 ENDPOINT_ANNOTATION = "service.sh/runner-endpoint"
 
@@ -44,23 +45,23 @@ class WorkspaceController:
     name, workers = "workspaces", 1
 
     def __init__(self, registry: Registry, api_group: str, namespace_prefix: str) -> None:
-        self.watches = ((api_group, WORKSPACES), (api_group, RUNNERS), (api_group, PROJECTS))
+        self.watches = ((api_group, WORKSPACE.plural), (api_group, RUNNERS), (api_group, PROJECT.plural))
         self._registry = registry
         self._group = api_group
         self._namespace_prefix = namespace_prefix
-        self._workspaces = registry.resource(api_group, WORKSPACES)
+        self._workspaces = registry.resource(api_group, WORKSPACE.plural)
         self._runners = registry.resource(api_group, RUNNERS)
-        self._projects = registry.resource(api_group, PROJECTS)
+        self._projects = registry.resource(api_group, PROJECT.plural)
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        if key[1] == WORKSPACES:
+        if key[1] == WORKSPACE.plural:
             return (key,)
-        if key[1] == PROJECTS:
+        if key[1] == PROJECT.plural:
             return [each.key for each in self._entries(f"{self._namespace_prefix}{key[3]}")]
         return [each.key for each in self._entries() if each.fields.get(RUNNER_FIELD) in ("", key[3])]
 
     def _entries(self, namespace: str = "") -> list[Entry]:
-        return self._registry.view.entries(self._group, WORKSPACES, namespace)
+        return self._registry.view.entries(self._group, WORKSPACE.plural, namespace)
 
     async def reconcile(self, key: Key) -> float | None:
         entry = self._workspaces.get_cached(key[2], key[3])

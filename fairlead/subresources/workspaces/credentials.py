@@ -24,12 +24,13 @@ from fairlead.domain.secret_references import PROJECT_SECRETS, SHARED_SECRETS, S
 from fairlead.domain.workspace_trust import find_trust_problems
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.templates import TRUSTED
+from fairlead.kinds.instances.workspace import WORKSPACE
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import is_true
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionRequest
 
-WORKSPACES, PROJECTS = "devpodworkspaceinstances", "projects"
 GIT_HOST_ANNOTATION = "service.sh/git-host"
 """On a ProjectSecret: it has credentials for repositories on this host, `host` or `host:port`."""
 GIT_KEYS = {
@@ -65,7 +66,7 @@ class CredentialsHandler:
         self._prefix = prefix
 
     async def __call__(self, request: ActionRequest) -> Object:
-        entry = await self._registry.resource(self._group, WORKSPACES).get(request.namespace, request.name)
+        entry = await self._registry.resource(self._group, WORKSPACE.plural).get(request.namespace, request.name)
         workspace = decode(entry)
         self._check_runner(request, workspace)
         found = _Found()
@@ -93,7 +94,7 @@ class CredentialsHandler:
         runner = self._runners.component_of(request.user) if request.user.impersonator is None else None
         if runner is None or runner != get_path(workspace, "spec.runnerRef.runner"):
             reason = "only the runner of a workspace may read its credentials"
-            raise Forbidden.of(WORKSPACES, self._group, request.name, reason)
+            raise Forbidden.of(WORKSPACE.plural, self._group, request.name, reason)
         if not is_true(workspace.get("status"), "Scheduled") or "deletionTimestamp" in metadata(workspace):
             raise Conflict(f'workspace "{request.name}" is not scheduled to a runner, or is being deleted')
         if not self._is_allowed(runner, request.namespace):
@@ -104,7 +105,7 @@ class CredentialsHandler:
         """Whether the namespace is that of a project that allows the runner."""
         if not namespace.startswith(self._prefix):
             return False
-        entry = self._registry.view.get((self._group, PROJECTS, "", namespace.removeprefix(self._prefix)))
+        entry = self._registry.view.get((self._group, PROJECT.plural, "", namespace.removeprefix(self._prefix)))
         return entry is not None and is_allowed(allowed_names(decode(entry), ALLOWED_RUNNERS), runner)
 
     # --- values of the template -----------------------------------------------------------------------------------
@@ -130,7 +131,9 @@ class CredentialsHandler:
 
     def _reference_check(self, workspace: Object) -> ReferenceCheck:
         name = get_path(workspace, "spec.templateRef.name") or ""
-        entry = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACES].templates).get_cached("", name)
+        entry = self._registry.resource(self._group, TEMPLATE_INSTANCES[WORKSPACE.plural].templates).get_cached(
+            "", name
+        )
         return ReferenceCheck(self._access, self._group, workspace, decode(entry) if entry is not None else None)
 
     def _resolve_value(
