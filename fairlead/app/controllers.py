@@ -57,7 +57,7 @@ from fairlead.storage.view.view import View
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
-from fairlead.upstream.in_cluster import api_server_address, in_cluster_source
+from fairlead.upstream.local_cluster import api_server_address, in_cluster_source
 
 log = structlog.get_logger(__name__)
 

@@ -13,11 +13,15 @@ from fairlead.registry.registry import Registry
 from fairlead.server.auth.login import LOGIN_ENDPOINT
 from fairlead.server.auth.oauth import TOKEN_ENDPOINT
 from fairlead.server.discovery.health import HEALTH_PATHS
-from fairlead.server.metrics.certificates import reload_families
 from fairlead.server.metrics.endpoint import METRICS_PATH, MetricsEndpoint
-from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
-from fairlead.server.metrics.installation import InstallationMetrics
-from fairlead.server.metrics.sign_on import sign_on_families
+from fairlead.server.metrics.families import (
+    PlatformMetrics,
+    event_loop_families,
+    flow_families,
+    request_families,
+    sign_on_families,
+)
+from fairlead.server.metrics.installation import InstallationMetrics, reload_families
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.settings import Settings
 

@@ -1,13 +1,13 @@
 """Declares all settings, as the fields of one frozen dataclass."""
 
 import ipaddress
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from fairlead.core.cluster_identity import DEFAULT_PREFIX, check_prefix
-from fairlead.core.cpus import count_cpus
 from fairlead.core.validators import (
     check_api_group,
     check_base_url,
@@ -21,13 +21,42 @@ from fairlead.core.validators import (
     check_role_name,
     format_host,
 )
-from fairlead.settings import connections, runners, shutdown, storage_limits
-from fairlead.settings.defaults import default_data_folder
+from fairlead.settings import connections
+from fairlead.settings.sources import StartError, flag
 from fairlead.settings.values import OFF, ON_OFF, SettingInfo
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
 MAX_WORKERS, MAX_DEFAULT_WORKERS = 64, 8
+MAX_STORED_OBJECTS = 10**9
+MIN_STORED_BYTES = 1024
+MAX_STORED_BYTES = 2**40
+CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+"""Quota and period in microseconds, or `max` without a quota. In a container, this is the file of its own cgroup."""
+
+
+def count_cpus(cpu_max: Path = CGROUP_CPU_MAX) -> int:
+    """The CPUs that this process may use: what its affinity mask and the CPU quota of its cgroup allow.
+
+    At least 1. A quota of one and a half CPUs counts as one.
+    """
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        quota, period = cpu_max.read_text().split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such cgroup, or no quota
+        return allowed
+
+
+def default_data_folder() -> Path:
+    data_home = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG specification says to ignore relative paths.
+    if data_home.startswith("/"):
+        return Path(data_home) / "fairlead"
+    try:
+        return Path.home() / ".local" / "share" / "fairlead"
+    except RuntimeError as error:
+        raise StartError(f"the user has no home folder; set the data folder with {flag('data')}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +259,14 @@ class Settings:
             check=check_role_name,
         ),
     ] = "admin"
-    runner_image: runners.RunnerImage = ""
+    runner_image: Annotated[
+        str,
+        SettingInfo(
+            "Clusters",
+            "Image of runners that the server deploys into clusters, if a Runner names none",
+            computed_default="none: such runners are not deployed",
+        ),
+    ] = ""
     cluster_identity_prefix: Annotated[
         str,
         SettingInfo(
@@ -335,17 +371,56 @@ class Settings:
             "Maximum number of open watches and other streams of one user, with all keys",
         ),
     ] = 2_000
-    stored_objects_per_namespace: storage_limits.ObjectsPerNamespace = 10_000
-    stored_bytes_per_namespace: storage_limits.BytesPerNamespace = 64 * 1024 * 1024
-    stored_objects_per_user: storage_limits.ObjectsPerUser = 2_000
-    stored_bytes_per_user: storage_limits.BytesPerUser = 16 * 1024 * 1024
+    stored_objects_per_namespace: Annotated[
+        int,
+        SettingInfo(
+            "Limits", "Maximum number of objects that users can store in one namespace", maximum=MAX_STORED_OBJECTS
+        ),
+    ] = 10_000
+    stored_bytes_per_namespace: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Maximum total size in bytes of the objects in one namespace",
+            minimum=MIN_STORED_BYTES,
+            maximum=MAX_STORED_BYTES,
+        ),
+    ] = 64 * 1024 * 1024
+    stored_objects_per_user: Annotated[
+        int,
+        SettingInfo(
+            "Limits", "Maximum number of objects that one user can store, of all kinds", maximum=MAX_STORED_OBJECTS
+        ),
+    ] = 2_000
+    stored_bytes_per_user: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Maximum total size in bytes of the objects that one user stores",
+            minimum=MIN_STORED_BYTES,
+            maximum=MAX_STORED_BYTES,
+        ),
+    ] = 16 * 1024 * 1024
     history_seconds: Annotated[int, SettingInfo("Limits", "Minimum seconds before old revisions are compacted")] = 300
     history_revisions: Annotated[
         int, SettingInfo("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)
     ] = 1000
     event_ttl: Annotated[int, SettingInfo("Limits", "Seconds until Event objects are deleted")] = 3600
-    shutdown_drain: shutdown.ShutdownDrain = 5
-    shutdown_grace: shutdown.ShutdownGrace = 10
+    shutdown_drain: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Seconds that the server still serves after the signal to stop, while /readyz responds with 503",
+            minimum=0,
+            maximum=3600,
+        ),
+    ] = 5
+    shutdown_grace: Annotated[
+        int,
+        SettingInfo(
+            "Limits", "Seconds that requests in flight have to finish when the server stops", minimum=0, maximum=3600
+        ),
+    ] = 10
 
     log_level: Annotated[str, SettingInfo("Log", "Minimum level of logged messages", choices=LOG_LEVELS)] = "info"
     log_format: Annotated[
