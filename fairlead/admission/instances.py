@@ -26,7 +26,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-SPACES, VIRTUAL_CLUSTERS = "spaceinstances", "virtualclusterinstances"
+SPACES = "spaceinstances"
 RESTRICTED_SUBRESOURCE = "restricted"
 TEAM_PREFIX = "service:team:"
 ABANDON_ANNOTATION = "service.sh/abandon"

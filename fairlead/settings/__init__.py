@@ -7,7 +7,6 @@ test compares the two.
 Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
 
     declarations.py  declares the settings, with defaults that depend on the machine
-    connections.py   the descriptions of those for certificates and proxies
     contradictions.py  finds settings that contradict each other
     sources.py       reads flags, the environment, the file, and secrets from the service manager
     values.py        parses values

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -21,9 +22,8 @@ from fairlead.core.validators import (
     check_role_name,
     format_host,
 )
-from fairlead.settings import connections
 from fairlead.settings.sources import StartError, flag
-from fairlead.settings.values import OFF, ON_OFF, SettingInfo
+from fairlead.settings.values import HOST, OFF, ON_OFF, OWN, SettingInfo
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
@@ -31,6 +31,9 @@ MAX_WORKERS, MAX_DEFAULT_WORKERS = 64, 8
 MAX_STORED_OBJECTS = 10**9
 MIN_STORED_BYTES = 1024
 MAX_STORED_BYTES = 2**40
+_HEADER_NAME = re.compile(r"[Xx]-[A-Za-z0-9-]{1,62}")
+"""Names that begin with X-, so that no header with another meaning is removed from requests."""
+GENERATED_CERTIFICATE = "generated, in <data>/tls"
 CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 """Quota and period in microseconds, or `max` without a quota. In a container, this is the file of its own cgroup."""
 
@@ -57,6 +60,24 @@ def default_data_folder() -> Path:
         return Path.home() / ".local" / "share" / "fairlead"
     except RuntimeError as error:
         raise StartError(f"the user has no home folder; set the data folder with {flag('data')}") from error
+
+
+def check_proxy_network(value: str) -> str | None:
+    if (problem := check_network(value)) is not None:
+        return problem
+    if ipaddress.ip_network(value).prefixlen == 0:
+        return "has all addresses in it: every client could forge its address; name the networks of the proxies"
+    return None
+
+
+def check_header_name(value: str) -> str | None:
+    return None if _HEADER_NAME.fullmatch(value) else "must be the name of a header, such as X-Remote-User"
+
+
+def check_header_prefix(value: str) -> str | None:
+    if check_header_name(value) is None and value.endswith("-"):
+        return None
+    return "must be the beginning of header names and end in a dash, such as X-Remote-Extra-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +143,161 @@ class Settings:
         ),
     ] = 8444
 
-    tls_cert: connections.TlsCert = None
-    tls_key: connections.TlsKey = None
-    tls_ca: connections.TlsCa = None
-    tls_names: connections.TlsNames = ()
+    tls_cert: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the server certificate and its intermediate certificates",
+            computed_default=GENERATED_CERTIFICATE,
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the private key of tls_cert, without a passphrase",
+            computed_default=GENERATED_CERTIFICATE,
+        ),
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        SettingInfo(
+            "TLS",
+            "PEM file with the CA certificate that clients need to trust tls_cert",
+            computed_default="CAs of the client's system",
+        ),
+    ] = None
+    tls_names: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "TLS",
+            "Additional DNS names and IP addresses for the generated certificate, comma-separated",
+            check=check_host_name,
+            computed_default="none",
+        ),
+    ] = ()
 
-    client_ca: connections.ClientCa = None
-    client_cert_port: connections.ClientCertPort = 8445
-    requestheader_client_ca: connections.RequestheaderClientCa = None
-    requestheader_port: connections.RequestheaderPort = 8446
-    requestheader_allowed_names: connections.RequestheaderAllowedNames = ()
-    requestheader_username_headers: connections.RequestheaderUsernameHeaders = ("X-Remote-User",)
-    requestheader_group_headers: connections.RequestheaderGroupHeaders = ("X-Remote-Group",)
-    requestheader_extra_headers_prefix: connections.RequestheaderExtraHeadersPrefix = ("X-Remote-Extra-",)
-    requestheader_uid_headers: connections.RequestheaderUidHeaders = ()
-    requestheader_link_users: connections.RequestheaderLinkUsers = "off"
-    aggregated_api: connections.AggregatedApi = "off"
-    aggregated_api_authorization: connections.AggregatedApiAuthorization = "own"
-    host_kubeconfig: connections.HostKubeconfig = None
+    client_ca: Annotated[
+        Path | None,
+        SettingInfo(
+            "Client certificates",
+            "PEM file with the CAs of client certificates that authenticate users",
+            computed_default="none: no such certificates",
+        ),
+    ] = None
+    client_cert_port: Annotated[
+        int,
+        SettingInfo(
+            "Client certificates", "Port for users with client certificates, if client_ca is set", maximum=65535
+        ),
+    ] = 8445
+    requestheader_client_ca: Annotated[
+        Path | None,
+        SettingInfo(
+            "Client certificates",
+            "PEM file with the CAs of the client certificates of front proxies",
+            computed_default="none: no front proxies",
+        ),
+    ] = None
+    requestheader_port: Annotated[
+        int, SettingInfo("Client certificates", "Port for front proxies, if there are any", maximum=65535)
+    ] = 8446
+    requestheader_allowed_names: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Common names of the certificates of front proxies, comma-separated",
+            computed_default="none; required with requestheader_client_ca; those of the host with aggregated_api: host",
+        ),
+    ] = ()
+    requestheader_username_headers: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Headers with the user name, comma-separated; the first that is sent counts",
+            check=check_header_name,
+            computed_default="X-Remote-User",
+        ),
+    ] = ("X-Remote-User",)
+    requestheader_group_headers: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Headers with the groups of the user, comma-separated",
+            check=check_header_name,
+            computed_default="X-Remote-Group",
+        ),
+    ] = ("X-Remote-Group",)
+    requestheader_extra_headers_prefix: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Prefixes of headers with extra values of the user, comma-separated",
+            check=check_header_prefix,
+            computed_default="X-Remote-Extra-",
+        ),
+    ] = ("X-Remote-Extra-",)
+    requestheader_uid_headers: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Client certificates",
+            "Headers with the UID of the user, comma-separated",
+            check=check_header_name,
+            computed_default="none: it is not read",
+        ),
+    ] = ()
+    requestheader_link_users: Annotated[
+        str,
+        SettingInfo(
+            "Client certificates",
+            "Whether a user name from a front proxy means the user of that name, with its groups and teams",
+            choices=ON_OFF,
+        ),
+    ] = "off"
+    aggregated_api: Annotated[
+        str,
+        SettingInfo(
+            "Client certificates",
+            "Whether requestheader_port also serves the API without its path prefix, as an APIService of "
+            "Kubernetes; host: CA, names and headers of front proxies come from its kube-apiserver",
+            choices=(*ON_OFF, HOST),
+        ),
+    ] = "off"
+    aggregated_api_authorization: Annotated[
+        str,
+        SettingInfo(
+            "Client certificates",
+            "Whose permissions decide about requests for the APIService: this server's own, or those of the host",
+            choices=(OWN, HOST),
+        ),
+    ] = "own"
+    host_kubeconfig: Annotated[
+        Path | None,
+        SettingInfo(
+            "Client certificates",
+            "Kubeconfig for the kube-apiserver that has the APIService",
+            computed_default="the service account of the pod",
+        ),
+    ] = None
 
-    trusted_proxies: connections.TrustedProxies = ()
-    proxy_protocol_networks: connections.ProxyProtocolNetworks = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Proxies",
+            "Networks of the proxies whose X-Forwarded-For names the client, as comma-separated CIDRs",
+            check=check_proxy_network,
+            computed_default="none",
+        ),
+    ] = ()
+    proxy_protocol_networks: Annotated[
+        tuple[str, ...],
+        SettingInfo(
+            "Proxies",
+            "Networks of the load balancers that use the PROXY protocol on client_cert_port, as comma-separated CIDRs",
+            check=check_proxy_network,
+            computed_default="none: the PROXY protocol is not used",
+        ),
+    ] = ()
 
     api_group: Annotated[str, SettingInfo("API", "API group of the management kinds", check=check_api_group)] = (
         "management.service.sh"

@@ -1,4 +1,4 @@
-"""Tests of `fairlead.settings.connections` and `contradictions`: certificates and proxies."""
+"""Settings of certificates and proxies: their declarations, and those that contradict each other."""
 
 from pathlib import Path
 
