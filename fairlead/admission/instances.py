@@ -96,17 +96,8 @@ def _project_allows(change: Change, registry: Registry, api_group: str, prefix: 
 
 
 def _require_restricted(change: Change, authorize: Authorize) -> None:
-    kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
-    # Without a name: owners have every permission on their own object, and must not get this one from that.
-    right = RequestInfo(
-        verb="create",
-        group=kind.group,
-        version=kind.version,
-        resource=kind.plural,
-        subresource=RESTRICTED_SUBRESOURCE,
-        namespace=namespace,
-    )
-    if not authorize(change.user, right).allowed:
+    if not _may_create_restricted(change, authorize):
+        kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
         rest = " and leave spec.template out" if get_path(change.obj, "spec.template") else ""
         why = (
             f'User "{change.user.name}" cannot create {kind.plural}/{RESTRICTED_SUBRESOURCE} in the namespace '

@@ -44,8 +44,7 @@ from fairlead.server.http.http_server import BindOptions, run_http_server
 from fairlead.server.http.listeners import free_port
 from fairlead.server.pipeline import Pipeline, reject_malformed
 from fairlead.settings import StartError
-from fairlead.upstream.in_cluster import ClusterEndpointSource, in_cluster_source
-from fairlead.upstream.local_cluster import LocalCluster, kubeconfig_source
+from fairlead.upstream.local_cluster import ClusterEndpointSource, LocalCluster, in_cluster_source, kubeconfig_source
 
 BODY_LIMIT = 3 * 1024 * 1024
 SHUTDOWN_GRACE_SECONDS = 10.0

@@ -38,9 +38,8 @@ from fairlead.settings import Settings
 from fairlead.settings.values import HOST, ON, OWN
 from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.in_cluster import ClusterEndpointSource, in_cluster_source
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
-from fairlead.upstream.local_cluster import LocalCluster, kubeconfig_source
+from fairlead.upstream.local_cluster import ClusterEndpointSource, LocalCluster, in_cluster_source, kubeconfig_source
 from fairlead.upstream.object_watch import ObjectWatch
 
 LIMITS = Limits(

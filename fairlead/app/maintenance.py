@@ -36,8 +36,7 @@ from fairlead.storage.copy import (
     restore_records,
     take_snapshot,
 )
-from fairlead.storage.data_version import DataVersion, NewerData, check_readable, load_version
-from fairlead.storage.layout_version import RESTORE_ADVICE
+from fairlead.storage.data_version import RESTORE_ADVICE, DataVersion, NewerData, check_readable, load_version
 from fairlead.storage.open import is_shared, open_existing_store, open_for_restore, open_snapshot, scheme_of
 
 STDIO = "-"

@@ -26,7 +26,7 @@ from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import UpstreamRegistry
-from fairlead.upstream.in_cluster import api_server_address
+from fairlead.upstream.local_cluster import api_server_address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

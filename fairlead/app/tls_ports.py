@@ -21,9 +21,8 @@ from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.certificate_watch import POLL_SECONDS, sign_files, watch_files
 from fairlead.server.http.forwarded import TrustedProxies
 from fairlead.server.http.http_server import run_unix_server
-from fairlead.server.http.identity_headers import IdentityHeaderFilter
 from fairlead.server.http.listeners import free_port, open_listener
-from fairlead.server.http.origins import Origins
+from fairlead.server.http.origins import IdentityHeaderFilter, Origins
 from fairlead.server.http.tls_context import AuthorityFile, AuthoritySource, TrustFiles, share_authority
 from fairlead.server.http.tls_port import BACKLOG, TlsPort, TlsPortOptions, UnixBackend
 from fairlead.server.metrics.installation import ServedCertificate

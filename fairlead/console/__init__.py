@@ -1,7 +1,6 @@
 """The web console: its files, as this server sends them. Imports nothing else from Fairlead.
 
 build.py     loads the files, and computes their addresses and the page that loads them
-modules.py   finds the imports between JavaScript modules
 static/      index.html, modules, stylesheets and icons
 
 `server/console.py` serves a build. The console itself is a client of the API like any other.

@@ -18,8 +18,8 @@ from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
 from fairlead.subresources.cluster_health import health_handlers
-from fairlead.upstream.in_cluster import in_cluster_source
 from fairlead.upstream.kubeconfig import kubeconfig_problems
+from fairlead.upstream.local_cluster import in_cluster_source
 
 log = structlog.get_logger(__name__)
 

@@ -13,10 +13,9 @@ from fairlead.registry.codec import decode
 from fairlead.server.auth.login import LOGIN_ENDPOINT
 from fairlead.server.auth.oauth import TOKEN_ENDPOINT
 from fairlead.server.discovery.health import HEALTH_PATHS
-from fairlead.server.metrics.certificates import reload_families
 from fairlead.server.metrics.endpoint import METRICS_PATH
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
-from fairlead.server.metrics.installation import InstallationMetrics
+from fairlead.server.metrics.installation import InstallationMetrics, reload_families
 
 LABELLED_PATHS = (
     *HEALTH_PATHS,

@@ -23,7 +23,7 @@ from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
 from fairlead.server.auth.sso import SignOnHandlers
-from fairlead.server.metrics.sign_on import sign_on_families
+from fairlead.server.metrics.families import sign_on_families
 from fairlead.settings import Settings
 from fairlead.settings.values import ON
 from fairlead.subresources.sign_on_review import SignOnReviews, sign_on_review_handlers

@@ -4,7 +4,6 @@ frames.py      the frames, encoded and decoded
 requests.py    what is asked for when a stream is opened
 mux.py         the streams of one connection as a state machine: credit, order of sending, limits; no I/O
 streams.py     the state of one stream in `mux.py`
-send_queue.py  the order in which the streams of a connection send
 limits.py      the limits of a connection, and the rate of frames without content
 contract.py    what users of a link see: transports and streams
 connection.py  runs a `Mux` on a transport, with asyncio

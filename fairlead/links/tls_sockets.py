@@ -48,10 +48,8 @@ class TlsLimits:
     handshake_seconds: float = HANDSHAKE_SECONDS
 
 
-async def connect_tls(
-    address: tuple[str, int], context: ssl.SSLContext, name: str, seconds: float
-) -> tuple[SocketTransport, bytes]:
-    """A connection to the process whose certificate has this name, and its certificate (DER). Raises TlsError."""
+async def connect_tls(address: tuple[str, int], context: ssl.SSLContext, name: str, seconds: float) -> SocketTransport:
+    """A connection to the process whose certificate has this name. Raises TlsError."""
     loop = asyncio.get_running_loop()
     transports = list[SocketTransport]()
     try:
@@ -62,7 +60,7 @@ async def connect_tls(
     except OSError as error:  # also TimeoutError and SSLError
         raise TlsError(error.strerror or type(error).__name__) from None  # its text would contain the address
     _set_options(raw)
-    return transports[0], _peer_certificate(raw)
+    return transports[0]
 
 
 @asynccontextmanager
@@ -176,8 +174,3 @@ def _set_options(raw: asyncio.BaseTransport) -> None:
     connected = raw.get_extra_info("socket")
     with suppress(OSError):
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-def _peer_certificate(raw: asyncio.BaseTransport) -> bytes:
-    certificate: bytes | None = raw.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    return certificate or b""

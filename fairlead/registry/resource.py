@@ -16,10 +16,16 @@ from fairlead.core.json_slices import decode_stored
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry import codec, no_effect, object_metadata, request_body, write_rules
-from fairlead.registry.field_ownership import record_ownership
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.patching.apply import ApplyEngine
-from fairlead.registry.patching.managed_fields import APPLY, UPDATE, FieldManager
+from fairlead.registry.patching.managed_fields import (
+    APPLY,
+    UPDATE,
+    FieldManager,
+    keep_unchanged_entries,
+    record_apply,
+    record_update,
+)
 from fairlead.registry.patching.merge_schema import MergeSchemas, build_merge_schemas
 from fairlead.registry.request_body import BodyContext
 from fairlead.registry.secret_fields import restore_write_only
@@ -31,6 +37,47 @@ from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOp
 from fairlead.storage import contract
 from fairlead.storage.contract import Key, Store
 from fairlead.storage.view.view import Entry, View
+
+_CLIENT_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+"""The parts of metadata that managers can own."""
+
+
+def record_ownership(change: Change, options: WriteOptions, manager: FieldManager, schemas: MergeSchemas) -> None:
+    """Sets the managedFields of the new object, and brings it into its stored form."""
+    kind, obj = change.kind, change.obj
+    if options.is_apply:
+        record_apply(obj)
+    elif change.is_untracked:
+        metadata(obj).pop("managedFields", None)
+    else:
+        written = _as_sent(change)
+        shape = schemas.by_subresource[options.subresource]
+        record_update(change.old, written, shape, manager, kind.empty_fields, is_custom=not kind.builtin)
+        if written is not obj:
+            _copy_entries(written, obj)
+    if kind.canonicalize is not None:
+        kind.canonicalize(obj)
+    if options.is_apply or kind.canonicalize is not None:
+        keep_unchanged_entries(change.old, obj)
+
+
+def _as_sent(change: Change) -> Object:
+    """The object whose fields the writer owns. As in Kubernetes, a write of /status owns the metadata that it sends,
+    although it does not change it."""
+    obj, sent = change.obj, change.sent_metadata
+    if sent is None or all(sent.get(name) == metadata(obj).get(name) for name in _CLIENT_METADATA):
+        return obj
+    meta = {name: value for name, value in metadata(obj).items() if name not in _CLIENT_METADATA}
+    meta |= {name: sent[name] for name in _CLIENT_METADATA if sent.get(name)}
+    return {**obj, "metadata": meta}
+
+
+def _copy_entries(source: Object, target: Object) -> None:
+    entries = metadata(source).get("managedFields")
+    metadata(target).pop("managedFields", None)
+    if entries:
+        metadata(target)["managedFields"] = entries
+
 
 MAX_ATTEMPTS = 100  # per write that loses races; each lost race is progress of another writer
 MAX_NAME_ATTEMPTS = 8  # random names to try for a generateName

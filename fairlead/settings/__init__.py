@@ -6,23 +6,19 @@ test compares the two.
 
 Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
 
-    credentials.py   secrets from the service manager
-    declarations.py  declares the settings
+    declarations.py  declares the settings, with defaults that depend on the machine
     contradictions.py  finds settings that contradict each other
-    defaults.py      defaults that depend on the environment
-    sources.py       reads flags, the environment and the file
+    sources.py       reads flags, the environment, the file, and secrets from the service manager
     values.py        parses values
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, get_args
 
-from fairlead.core.addresses import is_loopback
-from fairlead.settings.contradictions import find_connection_problems
-from fairlead.settings.credentials import read_credentials
+from fairlead.settings.contradictions import find_contradictions
 from fairlead.settings.declarations import Settings
-from fairlead.settings.sources import RawValues, SettingSources, StartError, flag
+from fairlead.settings.sources import RawValues, SettingSources, StartError, flag, read_credentials
 from fairlead.settings.values import PARSERS, SettingInfo, absolute_path
 
 __all__ = [
@@ -87,7 +83,7 @@ def load(
         except ValueError as error:
             problems.append(f"{origin}: {error}")
     settings = Settings(**values)
-    problems.extend(_find_contradictions(settings))
+    problems.extend(find_contradictions(settings))
     if problems:
         raise StartError("\n".join(problems))
     return settings
@@ -96,35 +92,6 @@ def load(
 def load_credentials(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that the service manager hands over as files. Raises StartError and FileProblem."""
     return read_credentials(environment, {*SETTINGS, *OTHER_VARIABLES} - {CONFIG}, ENVIRONMENT_PREFIX)
-
-
-def _find_contradictions(settings: Settings) -> Iterator[str]:
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        yield "tls_cert and tls_key must be set together; set both, or neither for a generated certificate"
-    elif settings.tls_ca and not settings.tls_cert:
-        yield "tls_ca requires tls_cert; leave it out, or set tls_cert and tls_key as well"
-    elif settings.tls_names and settings.tls_cert:
-        yield "tls_names only apply to the generated certificate; leave them out, or leave out tls_cert and tls_key"
-    yield from _find_replica_problems(settings)
-    yield from find_connection_problems(settings)
-    if 0 < settings.audit_max_days < settings.audit_min_days:
-        yield "audit_max_days is less than audit_min_days; raise it, or lower audit_min_days"
-
-
-def _find_replica_problems(settings: Settings) -> Iterator[str]:
-    if not settings.replica_address:
-        return
-    if not settings.store_url.startswith(("postgres", "etcd")):
-        yield "replica_address needs a store that several servers share; leave it out, or use PostgreSQL or etcd"
-    if settings.replica_port == 0 and settings.worker_count > 1:
-        yield "replica_port: 0 is for servers with one worker; choose a port, or set workers to 1"
-    elif settings.replica_port and settings.replica_port == settings.port:
-        yield "replica_port is the port that serves clients; choose another one"
-    if is_loopback(settings.listen) and not is_loopback(settings.replica_address):
-        yield (
-            f"replica_address: other replicas cannot reach this server, which listens on {settings.listen} only; "
-            "set listen to 0.0.0.0, or to an address that they reach"
-        )
 
 
 def read_variable(name: str, environment: Mapping[str, str]) -> tuple[str, str]:

@@ -1,12 +1,42 @@
-"""Finds settings for certificates and proxies that contradict each other."""
+"""Finds settings that contradict each other."""
 
 from collections.abc import Iterator
 
+from fairlead.core.addresses import is_loopback
 from fairlead.settings.declarations import Settings
 from fairlead.settings.values import HOST, OFF, ON, OWN
 
 
-def find_connection_problems(settings: Settings) -> Iterator[str]:
+def find_contradictions(settings: Settings) -> Iterator[str]:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        yield "tls_cert and tls_key must be set together; set both, or neither for a generated certificate"
+    elif settings.tls_ca and not settings.tls_cert:
+        yield "tls_ca requires tls_cert; leave it out, or set tls_cert and tls_key as well"
+    elif settings.tls_names and settings.tls_cert:
+        yield "tls_names only apply to the generated certificate; leave them out, or leave out tls_cert and tls_key"
+    yield from _find_replica_problems(settings)
+    yield from _find_connection_problems(settings)
+    if 0 < settings.audit_max_days < settings.audit_min_days:
+        yield "audit_max_days is less than audit_min_days; raise it, or lower audit_min_days"
+
+
+def _find_replica_problems(settings: Settings) -> Iterator[str]:
+    if not settings.replica_address:
+        return
+    if not settings.store_url.startswith(("postgres", "etcd")):
+        yield "replica_address needs a store that several servers share; leave it out, or use PostgreSQL or etcd"
+    if settings.replica_port == 0 and settings.worker_count > 1:
+        yield "replica_port: 0 is for servers with one worker; choose a port, or set workers to 1"
+    elif settings.replica_port and settings.replica_port == settings.port:
+        yield "replica_port is the port that serves clients; choose another one"
+    if is_loopback(settings.listen) and not is_loopback(settings.replica_address):
+        yield (
+            f"replica_address: other replicas cannot reach this server, which listens on {settings.listen} only; "
+            "set listen to 0.0.0.0, or to an address that they reach"
+        )
+
+
+def _find_connection_problems(settings: Settings) -> Iterator[str]:
     has_names = bool(settings.requestheader_allowed_names)
     if settings.aggregated_api != HOST and bool(settings.requestheader_client_ca) != has_names:
         yield (

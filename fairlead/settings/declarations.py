@@ -1,13 +1,13 @@
 """Declares all settings, as the fields of one frozen dataclass."""
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from fairlead.core.cpus import count_cpus
 from fairlead.core.user import RESERVED_PREFIX
 from fairlead.core.validators import (
     check_api_group,
@@ -22,7 +22,7 @@ from fairlead.core.validators import (
     check_role_name,
     format_host,
 )
-from fairlead.settings.defaults import default_data_folder
+from fairlead.settings.sources import StartError, flag
 from fairlead.settings.values import HOST, OFF, ON_OFF, OWN, SettingInfo
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -36,6 +36,32 @@ _HEADER_NAME = re.compile(r"[Xx]-[A-Za-z0-9-]{1,62}")
 """Names that begin with X-, so that no header with another meaning is removed from requests."""
 _IDENTITY_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#@-]{0,62}(?<=[:/#@-])", re.ASCII)
 GENERATED_CERTIFICATE = "generated, in <data>/tls"
+CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+"""Quota and period in microseconds, or `max` without a quota. In a container, this is the file of its own cgroup."""
+
+
+def count_cpus(cpu_max: Path = CGROUP_CPU_MAX) -> int:
+    """The CPUs that this process may use: what its affinity mask and the CPU quota of its cgroup allow.
+
+    At least 1. A quota of one and a half CPUs counts as one.
+    """
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        quota, period = cpu_max.read_text().split()
+        return max(1, min(allowed, int(quota) // int(period)))
+    except (OSError, ValueError):  # no such cgroup, or no quota
+        return allowed
+
+
+def default_data_folder() -> Path:
+    data_home = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG specification says to ignore relative paths.
+    if data_home.startswith("/"):
+        return Path(data_home) / "fairlead"
+    try:
+        return Path.home() / ".local" / "share" / "fairlead"
+    except RuntimeError as error:
+        raise StartError(f"the user has no home folder; set the data folder with {flag('data')}") from error
 
 
 def check_proxy_network(value: str) -> str | None:

@@ -1,4 +1,9 @@
-"""Reads settings from flags, the environment and the configuration file, for `load`."""
+"""Reads settings from flags, the environment and the configuration file, for `load`.
+
+Secrets can also be files that the service manager hands over: systemd's LoadCredential= and LoadCredentialEncrypted=. A
+file `fairlead.NAME` in $CREDENTIALS_DIRECTORY has the value of a setting or of one of the other variables. Only this
+process can read it, and it is in no environment that other programs could look into.
+"""
 
 import difflib
 import re
@@ -12,6 +17,11 @@ from fairlead.core.files import read_file
 # Kubernetes sets environment variables for the services of a namespace. Ignore those of a service named `fairlead`.
 SERVICE_LINK = re.compile(r"FAIRLEAD_(\w+_)?(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_\w+)?")
 SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://\S+")
+
+CREDENTIALS_VARIABLE = "CREDENTIALS_DIRECTORY"
+CREDENTIALS_PREFIX = "fairlead."
+MAX_CREDENTIAL_BYTES = 1 << 20
+"""The limit of systemd."""
 
 RawValues = dict[str, tuple[str, Any]]
 """By setting name: the origin for error messages (flag, variable, or file and key), and the raw value."""
@@ -100,3 +110,25 @@ def _is_service_link(key: str, value: str) -> bool:
 def _unknown_setting(key: str, known: Sequence[str], advice: str) -> str:
     (nearest,) = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
     return f"unknown setting {key}; did you mean {nearest}? Otherwise {advice}"
+
+
+def read_credentials(environment: Mapping[str, str], names: Collection[str], prefix: str) -> dict[str, str]:
+    """The values by the names of their variables, `prefix` and the name in capitals. Raises StartError, FileProblem."""
+    folder = environment.get(CREDENTIALS_VARIABLE, "")
+    if not folder or not Path(folder).is_dir():
+        return {}
+    found = {}
+    for file in sorted(Path(folder).glob(f"{CREDENTIALS_PREFIX}*")):
+        name = file.name.removeprefix(CREDENTIALS_PREFIX)
+        if name not in names:
+            raise StartError(f"unknown credential {file.name}; the name after the dot must be that of a setting")
+        variable = prefix + name.upper()
+        if environment.get(variable):
+            raise StartError(f"{variable} is set, and there is a credential {file.name}; use one of them")
+        if file.stat().st_size > MAX_CREDENTIAL_BYTES:
+            raise StartError(f"the credential {file.name} is larger than 1 MiB")
+        try:
+            found[variable] = (read_file(file) or b"").decode().strip()
+        except UnicodeDecodeError:
+            raise StartError(f"the credential {file.name} is not text") from None
+    return found

@@ -10,7 +10,9 @@ Replicas of two consecutive releases share a store during an upgrade. So data of
 `minimumVersion` allows it: a migration that older programs cannot cope with raises it. Backups and copies contain the
 record, so restored data is migrated like any other.
 
-The layout of a store, such as its SQL tables, has a version of its own (`layout_version.py`), which is checked first.
+The layout of a store, its SQL tables or its keys in etcd, has a version of its own, which is checked first. Each type
+of store counts its own. Beside the number, a store records who can use the layout, so that an older program can name
+the release that it needs in its message, or continue during an upgrade if only things were added that it does not use.
 """
 
 import re
@@ -18,7 +20,38 @@ import re
 import msgspec
 
 from fairlead.storage.contract import Key, Store, StoreUnavailable, Write
-from fairlead.storage.layout_version import RESTORE_ADVICE
+
+RESTORE_ADVICE = "or restore a backup from before the upgrade"
+
+
+class LayoutNeeds(msgspec.Struct, frozen=True):
+    """Who can use a layout: programs that know at least the version `minimum`, and their first release.
+
+    Both are unknown in stores that were created by a version which did not record them.
+    """
+
+    minimum: int = 0
+    release: str = ""
+
+
+def check_layout(name: str, found: int, known: int, needs: LayoutNeeds) -> None:
+    """Raises StoreUnavailable if the layout is too new for a program that knows the version `known`."""
+    if found <= known or 0 < needs.minimum <= known:
+        return
+    needed = f"install Fairlead {needs.release} or newer" if needs.release else "install that version again"
+    raise StoreUnavailable(
+        f"{name}: written by a newer version of Fairlead (layout {found}, this one knows {known}); "
+        f"{needed}, {RESTORE_ADVICE}"
+    )
+
+
+def parse_needs(text: str | bytes | None) -> LayoutNeeds:
+    """The recorded needs. What is not readable counts as unknown."""
+    try:
+        return msgspec.json.decode(text, type=LayoutNeeds) if text else LayoutNeeds()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return LayoutNeeds()
+
 
 VERSION_KEY: Key = ("", "versions", "", "data")
 """No kind serves this record, so it appears in no list or watch."""

@@ -30,6 +30,7 @@ from fairlead.storage.contract import (
 )
 from fairlead.storage.copy import PAGE_SIZE
 from fairlead.storage.data_version import (
+    RESTORE_ADVICE,
     VERSION_KEY,
     DataVersion,
     MigrationLock,
@@ -40,7 +41,6 @@ from fairlead.storage.data_version import (
     save_version,
 )
 from fairlead.storage.encrypted import format_key
-from fairlead.storage.layout_version import RESTORE_ADVICE
 
 RENEW_SECONDS = 2.0
 TAKEOVER_SECONDS = 15.0

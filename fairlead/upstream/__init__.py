@@ -11,6 +11,6 @@ kubeconfig -> ClusterEndpoint -> Upstream (connection pool, limits) -> Response,
     address_policy.py              which addresses may be dialed
     kubeconfig.py, errors.py       kubeconfig validation; `UpstreamError` and its subclasses
     kube_client.py, watch.py       Kubernetes client, and list and watch, for controllers
-    in_cluster.py, local_cluster.py  the cluster around this process, and the cluster of a local credential
+    local_cluster.py               the cluster around this process, and the cluster of a local credential
     object_watch.py                list and watch of one object
 """

@@ -1,11 +1,15 @@
-"""The cluster of a local kubeconfig or service account, which is read again because credentials are rotated.
+"""The cluster of a local kubeconfig, or of the service account of the pod that this process runs in.
+
+The credential is read again, because it is rotated.
 
 The agent has one, and so has a server behind a kube-apiserver. Their operator chooses the cluster with a local file, so
 there is no address policy here.
 """
 
 import asyncio
+import os
 import socket
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,9 +18,36 @@ import structlog
 from fairlead.core.files import FileProblem, read_file
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import Unreachable
-from fairlead.upstream.in_cluster import ClusterEndpointSource
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
+
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where pods find their service account token and the cluster's CA certificate."""
+
+ClusterEndpointSource = Callable[[], ClusterEndpoint]
+"""Reads the current endpoint and credential of the cluster. Raises FileProblem."""
+
+
+def api_server_address(environment: Mapping[str, str] = os.environ) -> tuple[str, int] | None:
+    """Host and port of the API server from a pod's environment; None outside of a pod."""
+    host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+    return (host, int(port)) if host and port.isdecimal() else None
+
+
+def in_cluster_source(advice: str, folder: Path = SERVICE_ACCOUNT_DIR) -> ClusterEndpointSource:
+    """`advice` says what to do if the process does not run in a pod with a service account."""
+
+    def read_endpoint() -> ClusterEndpoint:
+        address = api_server_address()
+        token = read_file(folder / "token")
+        authority = read_file(folder / "ca.crt")
+        if address is None or not token or not authority:
+            raise FileProblem(f"{folder}: not running in a pod; {advice}")
+        return ClusterEndpoint(*address, "", address[0], authority.decode(), token.decode().strip())
+
+    return read_endpoint
+
 
 RELOAD_SECONDS = 30.0
 LIMITS = Limits(max_requests=1024, max_websockets=1024, max_queued=1024)

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from fairlead.server.audit.annotations import ANNOTATIONS
 from fairlead.settings import SETTINGS, Setting, flag, variable
+from scripts.reference.audit_annotations import ANNOTATIONS
 from scripts.reference.text import format_row
 
 ANNOTATION_TABLE = re.compile(r"(?<=\| annotation \| meaning \|\n\|---\|---\|\n)(?:\|.*\n)+")

@@ -8,8 +8,7 @@ from posixpath import dirname, join, normpath
 import pytest
 
 from fairlead.authn.sso.reasons import SignOnReason
-from fairlead.console.build import load_build
-from fairlead.console.modules import find_static_graph
+from fairlead.console.build import find_static_graph, load_build
 
 ROOT = Path(__file__).resolve().parents[2]
 STATIC = ROOT / "fairlead" / "console" / "static"

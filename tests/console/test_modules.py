@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.console.modules import find_static_graph, list_imports
+from fairlead.console.build import find_static_graph, list_imports
 
 
 @pytest.mark.parametrize(

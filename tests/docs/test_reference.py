@@ -7,9 +7,9 @@ import pytest
 
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.server.audit.annotations import ANNOTATIONS
 from scripts.draw_concepts import DRAWINGS, FOLDER
 from scripts.reference import ROOT, build_reference
+from scripts.reference.audit_annotations import ANNOTATIONS
 from scripts.reference.kinds import iterate_rows
 from scripts.reference.tables import replace_setting_rows
 from scripts.reference.text import escape

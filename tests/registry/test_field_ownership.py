@@ -1,4 +1,4 @@
-"""registry/field_ownership.py: owners after writes of /status, and of what cannot be tracked."""
+"""registry/resource.py: owners after writes of /status, and of what cannot be tracked."""
 
 import pytest
 

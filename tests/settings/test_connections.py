@@ -1,4 +1,4 @@
-"""Tests of the settings for certificates and proxies, and of those that contradict each other."""
+"""Settings of certificates and proxies: their declarations, and those that contradict each other."""
 
 from pathlib import Path
 

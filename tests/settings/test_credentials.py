@@ -1,4 +1,4 @@
-"""settings/credentials.py: secrets that systemd hands over as files."""
+"""settings/sources.py: secrets that systemd hands over as files."""
 
 from pathlib import Path
 

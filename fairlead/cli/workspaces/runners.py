@@ -6,7 +6,7 @@ from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import Object, get_path
 
 RUNNERS = "runners"
-NOT_REPORTED, SILENT = "NotReported", "Silent"
+SILENT = "Silent"
 
 
 def find_obstacle(client: Client, workspace: Object) -> str:
@@ -58,11 +58,3 @@ def describe_runner_problem(client: Client, name: str) -> str:
     if not get_path(runner, "status.phase"):
         return f"the runner {name} was never started; start it on its machine with `fairlead runner start {name}`"
     return ""
-
-
-def describe_runner(client: Client, name: str) -> str:
-    """The runner in a line of `show`."""
-    if not name:
-        return ""
-    problem = describe_runner_problem(client, name)
-    return f"{name} ({problem})" if problem else name

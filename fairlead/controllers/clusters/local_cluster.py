@@ -21,7 +21,7 @@ from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.clusters import CLUSTERS, DEFAULT_KUBECONFIG_KEY
-from fairlead.upstream.in_cluster import ClusterEndpointSource
+from fairlead.upstream.local_cluster import ClusterEndpointSource
 
 SECRET_NAME = "local-cluster"
 INTERVAL_SECONDS = 10.0

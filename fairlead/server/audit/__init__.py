@@ -9,6 +9,6 @@ redaction.py        removes credentials from objects, URIs and texts; which requ
 intake.py           selects the log of a request, or counts it if it is over its quota (quotas.py); summary events
 log_writer.py       the bounded queue and the thread that writes
 log_file.py         the file, its rotation, and the retention of rotated files
-agent_reports.py    events that cluster agents report, rebuilt from known fields; their quota is in report_quota.py
+agent_reports.py    events that cluster agents report, rebuilt from known fields; and their quota
 log.py              `AuditLog`: all of it for the rest of the server, with its metrics
 """

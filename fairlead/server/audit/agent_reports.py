@@ -6,19 +6,65 @@ drop. `subresources/cluster_agents.py` calls this.
 """
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from fairlead.core.clock import Clock, micro_timestamp
-from fairlead.core.errors import TooManyRequests
+from fairlead.core.errors import Details, TooManyRequests
 from fairlead.core.objects import Object
 from fairlead.server.audit.events import encode_line
 from fairlead.server.audit.intake import SUMMARY_CATEGORY_ANNOTATION, SUMMARY_COUNT_ANNOTATION
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.redaction import MAX_URI_LENGTH, sanitize
-from fairlead.server.audit.report_quota import ReportCounts, ReportQuota
+
+WINDOW_SECONDS = 60.0
+MAX_CLUSTER_EVENTS, MAX_CLUSTER_BYTES = 6_000, 8 * 1024 * 1024
+"""The quota of one cluster per minute."""
+
+
+class ReportQuota(Protocol):
+    async def charge_events(self, cluster: str, events: int) -> None:
+        """Charges a report to the quota of its cluster, before its events are processed. Raises TooManyRequests."""
+
+    def charge_bytes(self, cluster: str, count: int) -> None:
+        """Charges what the events of a report take in the log."""
+
+
+class _ClusterUsage(Struct, eq=False):
+    events: int = 0
+    bytes: int = 0
+
+
+class ReportCounts:
+    """The usage of all clusters in the current minute, as reported to this process. With several workers, one process
+    counts for all (`server/workers/`)."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._window_end = 0.0
+        self._usage: dict[str, _ClusterUsage] = {}
+
+    async def charge_events(self, cluster: str, events: int) -> None:
+        self.add_events(cluster, events)
+
+    def add_events(self, cluster: str, events: int) -> None:
+        """Charges events at once, or raises TooManyRequests."""
+        now = self._clock.monotonic()
+        if now >= self._window_end:
+            self._window_end, self._usage = now + WINDOW_SECONDS, {}
+        used = self._usage.setdefault(cluster, _ClusterUsage())
+        if used.events + events > MAX_CLUSTER_EVENTS or used.bytes >= MAX_CLUSTER_BYTES:
+            limit = f"{MAX_CLUSTER_EVENTS} events or {MAX_CLUSTER_BYTES} bytes per minute"
+            message = f"the agent of this cluster reports more than {limit}; keep the events and report them later"
+            raise TooManyRequests(message, Details(retry_after=max(int(self._window_end - now), 1)))
+        used.events += events
+
+    def charge_bytes(self, cluster: str, count: int) -> None:
+        self._usage.setdefault(cluster, _ClusterUsage()).bytes += count
+
 
 # --- remote events ---
 # Renders audit events that a cluster agent reports for its direct endpoint, as lines for this server's log.

@@ -42,7 +42,6 @@ DETAIL_ANNOTATION, RULES_ANNOTATION = "service.sh/sign-on-detail", "service.sh/s
 SUCCESS = "success"
 MAX_ANNOTATED_RULES = 20
 MAX_PARAMETER_LENGTH = 8_192
-MAX_NAME_LENGTH = 40
 
 _NO_BLAME = frozenset(
     {

@@ -5,11 +5,10 @@ certificate_watch.py    notices changed files of certificates
 asgi.py                 granian's ASGI interface: requests become a `Call`, a `Reply` becomes a response or stream
 listeners.py            ports and listening sockets
 request.py              request headers and body; rejection of ambiguous requests (request smuggling)
-origins.py              where a request comes from
+origins.py              where a request comes from; removes the headers in which front proxies name users
 forwarded.py            the client behind trusted proxies (`X-Forwarded-For`)
-identity_headers.py     removes the headers in which front proxies name users
 tls_port.py             ports for client certificates: accept loop, TLS, relay to the HTTP server
-tls_context.py          their TLS contexts; client_connections.py has the open connections, relay.py copies bytes
+tls_context.py          their TLS contexts
 proxy_protocol.py       the PROXY protocol of load balancers
 response.py             response headers; the stages for gzip and custom headers
 websocket.py            the server side of WebSockets

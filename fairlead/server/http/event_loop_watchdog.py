@@ -100,7 +100,7 @@ class Watchdog:
         """The longest time that threads held the interpreter while the loop waited, in seconds since the start."""
         self.lags = Histogram(BUCKET_BOUNDS)
         self.longest_blocked = 0.0
-        """In seconds, since the start or since `reset_longest_blocked`."""
+        """In seconds, since the start."""
         self.last_tick = self._next_tick = clock()
         """When the timer last fired; the monitor thread reads it."""
         self._cpu_at_last_tick = 0.0
@@ -109,10 +109,6 @@ class Watchdog:
         self._log = _LimitedLog()
         self._last_wait = 0.0
         self._thread_seconds: dict[ThreadActivity, float] = {}
-
-    def reset_longest_blocked(self) -> None:
-        """Starts a new period for `longest_blocked`."""
-        self.longest_blocked = 0.0
 
     def start(self) -> None:
         """Starts measuring."""

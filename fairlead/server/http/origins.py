@@ -1,14 +1,76 @@
 """Where a request comes from: its connection, the client certificate, and the client behind proxies."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.core.call import Call
-from fairlead.core.tls_peer import FRONT_PROXY
-from fairlead.server.http.client_connections import ClientConnection, ClientConnections
+from fairlead.core.tls_peer import FRONT_PROXY, TlsPeer
 from fairlead.server.http.forwarded import DIRECT, TrustedProxies
-from fairlead.server.http.identity_headers import IdentityHeaderFilter
-from fairlead.server.http.request import RequestHeaders
+from fairlead.server.http.request import HeaderPairs, RequestHeaders
+
+STANDARD_PREFIXES = ("x-remote-",)
+"""Prefixes of the headers that Kubernetes' front proxies send: user, uid, groups and extra values."""
+
+
+class IdentityHeaderFilter:
+    """Removes the headers in which a front proxy names the user, from all requests that are not from a front proxy: the
+    standard headers, and those that are configured instead. `names` may end in a dash, and are prefixes then, as extra
+    headers are.
+
+    Nothing reads them there. Removing them makes sure of it: also for the spelling with underscores, which some
+    programs take for the same header.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        lowered = {name.lower() for name in (*STANDARD_PREFIXES, *names) if name}
+        self._prefixes = tuple(sorted(_normalize(name.encode()) for name in lowered if name.endswith("-")))
+        self._names = frozenset(_normalize(name.encode()) for name in lowered if not name.endswith("-"))
+        # Every request is tested with these, and hardly any has one of them: the longest part without a dash.
+        parts = (max(name.split("-"), key=len) for name in lowered)
+        self._markers = tuple(sorted({part.encode() for part in parts}))
+
+    def clean(self, headers: RequestHeaders) -> RequestHeaders:
+        names = headers.joined_names()
+        for marker in self._markers:
+            if marker in names:
+                return RequestHeaders(self._select(headers.pairs))
+        return headers
+
+    def _select(self, pairs: HeaderPairs) -> HeaderPairs:
+        return [pair for pair in pairs if not self._is_identity(_normalize(pair[0]))]
+
+    def _is_identity(self, name: bytes) -> bool:
+        return name in self._names or name.startswith(self._prefixes)
+
+
+def _normalize(name: bytes) -> bytes:
+    return name.lower().replace(b"_", b"-")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnection:
+    """One connection. `host` and `port` are those of the TCP connection.
+
+    `source` is the address of the client that a load balancer has named with the PROXY protocol: None if the port does
+    not use it, and empty if the load balancer has named none. `peer` is the certificate of the client, None if it has
+    none.
+    """
+
+    host: str
+    port: int
+    source: str | None = None
+    peer: TlsPeer | None = None
+
+
+class ClientConnections(dict[str, ClientConnection]):
+    """The connections that `tls_port.py` relays to the HTTP server, by the address of their Unix socket.
+
+    The HTTP server sees a Unix socket. Its peer has an address of its own for each connection, under which the
+    connection is found here. So nothing in the bytes of a request says whose it is, and nothing has to be parsed or
+    inserted.
+    """
+
 
 CONNECTION_CLOSED = "the connection of this request is closed"
 

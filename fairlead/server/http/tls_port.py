@@ -2,7 +2,7 @@
 
 granian verifies client certificates, but does not tell the application about them. So these ports terminate TLS here,
 with OpenSSL, and relay the decrypted bytes to a second listener of granian: a Unix socket that only this user can
-connect to. `client_connections.py` describes how a request finds the certificate of its connection. Requests are parsed
+connect to. `ClientConnections` describes how a request finds the certificate of its connection. Requests are parsed
 by the same HTTP server as on the main port, so everything works as it does there: watches, WebSockets, limits.
 
 The accept loop is ours as well. So a new certificate is used by the next connection, and nothing is restarted. When the
@@ -22,16 +22,72 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import structlog
 from cryptography import x509
 
 from fairlead.core.tls_peer import TlsPeer
-from fairlead.server.http.client_connections import ClientConnection, ClientConnections
 from fairlead.server.http.handshakes import Handshakes
+from fairlead.server.http.origins import ClientConnection, ClientConnections
 from fairlead.server.http.proxy_protocol import ProxyHeaderError, read_proxy_header
-from fairlead.server.http.relay import RelaySide
 from fairlead.server.http.tls_context import TrustFiles, build_tls_context, is_issued, read_peer
+
+BUFFER_BYTES = 64 * 1024
+"""Bytes that wait for a side that does not read. Beyond that, nothing more is read from the other one."""
+
+
+class RelaySide(asyncio.Protocol):
+    """One side of a relayed connection. It reads nothing before it is connected to the other side.
+
+    Each side stops to read while the other one does not take more. When one side ends, the other one is closed after
+    what has arrived was sent.
+    """
+
+    __slots__ = ("_other", "closed", "transport")
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._other: RelaySide | None = None
+        self.closed = asyncio.Event()
+
+    def connect(self, other: "RelaySide") -> None:
+        """Begins to copy in this direction."""
+        self._other = other
+        if self.closed.is_set() and other.transport is not None:  # it has ended before there was another side
+            other.transport.close()
+        elif self.transport is not None:
+            self.transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self.transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._other is not None and self._other.transport is not None:
+            self._other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if (source := self._source()) is not None:
+            source.pause_reading()
+
+    def resume_writing(self) -> None:
+        if (source := self._source()) is not None:
+            source.resume_reading()
+
+    def eof_received(self) -> bool:
+        return False  # TLS connections cannot be closed in one direction only
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed.set()
+        if (source := self._source()) is not None:
+            source.close()
+
+    def _source(self) -> asyncio.Transport | None:
+        other = self._other
+        return None if other is None or other.closed.is_set() else other.transport
+
 
 BACKLOG = 1024
 HANDSHAKE_SECONDS, SHUTDOWN_SECONDS = 10.0, 30.0

@@ -1,4 +1,4 @@
-"""Metric families about the installation around the server: runners, the leader election, the certificate, the disk.
+"""Metric families about the installation around the server: runners, the leader election, certificates, the disk.
 
 `app` provides the sources. No name of an object is in a label.
 """
@@ -91,3 +91,13 @@ def _disk_families(folder: Path) -> Iterator[MetricFamily]:
         "fairlead_data_free_bytes", GAUGE, "Free space on the file system of the data folder.", free, MINIMUM
     )
     yield single_value("fairlead_data_size_bytes", GAUGE, "Size of the file system of the data folder.", size, MINIMUM)
+
+
+def reload_families(reloads: ReloadCounter) -> Iterator[MetricFamily]:
+    yield Family(
+        "fairlead_certificate_reloads_total",
+        COUNTER,
+        "Attempts to use changed files of certificates, by port and result.",
+        ("port", "result"),
+        list(reloads.results.items()),
+    )

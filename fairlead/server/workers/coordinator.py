@@ -21,7 +21,7 @@ from fairlead.authn.login_throttle import LoginThrottle, PendingAttempt
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError
 from fairlead.core.framed_socket import FramedConnection, serve_framed
-from fairlead.server.audit.report_quota import ReportCounts
+from fairlead.server.audit.agent_reports import ReportCounts
 from fairlead.server.flow.streams import StreamCounts, StreamOwner
 from fairlead.server.metrics.aggregation import encode_families, merge_ended
 from fairlead.server.metrics.families import process_families

@@ -15,8 +15,8 @@ import msgspec
 
 from fairlead.storage.commit import pack_key, prefix_range, unpack_key
 from fairlead.storage.contract import FIRST_REVISION, Key, StoreUnavailable
+from fairlead.storage.data_version import check_layout, parse_needs
 from fairlead.storage.etcd.messages import NO_REVISION, KeyValue
-from fairlead.storage.layout_version import check_layout, parse_needs
 
 VERSION = 1
 

@@ -16,7 +16,7 @@ import asyncpg
 import msgspec
 
 from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable
-from fairlead.storage.layout_version import LayoutNeeds, check_layout, parse_needs
+from fairlead.storage.data_version import LayoutNeeds, check_layout, parse_needs
 from fairlead.storage.postgres.connection import Connection, PostgresAddress, connect
 
 LOCK_CLASS = 0x46414952

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable
-from fairlead.storage.layout_version import LayoutNeeds, check_layout
+from fairlead.storage.data_version import LayoutNeeds, check_layout
 
 SCHEMA_VERSION = 1
 SCHEMA_RELEASE = "0.1.0"

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from fairlead.links.connection import Link
 from fairlead.links.contract import Stream
 from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import OpenRequest, Refused
@@ -81,6 +82,18 @@ class PeerGroups:
 
     async def close(self) -> None:
         await asyncio.gather(*(group.close() for group in self._groups))
+
+
+async def open_there(link: Link | None, request: OpenRequest) -> Stream | None:
+    """A stream at another process; None if it is not reached or does not have the runner. Raises Refused."""
+    if link is None:
+        return None
+    try:
+        return await link.open(request)
+    except Refused as refusal:
+        if refusal.code == NOT_HERE or link.end is not None:
+            return None
+        raise
 
 
 class PeerService:

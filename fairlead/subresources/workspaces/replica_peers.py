@@ -24,7 +24,7 @@ from fairlead.links.requests import UNAVAILABLE, OpenRequest, Refused
 from fairlead.links.sockets import SocketTransport
 from fairlead.links.tls_sockets import TlsError, TlsLimits, connect_tls, serve_tls
 from fairlead.subresources.workspaces.hub import MAX_KNOWN_RUNNERS, RunnerHub
-from fairlead.subresources.workspaces.peers import LOCATE, NOT_HERE, PEER_LIMITS, PeerService, RunnerPeers
+from fairlead.subresources.workspaces.peers import LOCATE, PEER_LIMITS, PeerService, RunnerPeers, open_there
 from fairlead.subresources.workspaces.replica_leases import Replica
 
 CONNECT_SECONDS = 1.0
@@ -142,15 +142,7 @@ class ReplicaPeers:
 
     async def _open_at(self, replica: Replica, request: OpenRequest) -> Stream | None:
         """A stream to a replica; None if it is not reached or does not have the runner. Raises Refused."""
-        link = await self._connect(replica)
-        if link is None:
-            return None
-        try:
-            return await link.open(request)
-        except Refused as refusal:
-            if refusal.code == NOT_HERE or link.end is not None:
-                return None
-            raise
+        return await open_there(await self._connect(replica), request)
 
     async def _connect(self, replica: Replica) -> Link | None:
         peer = self._peers.get(replica.identity)
@@ -173,7 +165,7 @@ class ReplicaPeers:
     async def _dial(self, replica: Replica) -> Link:
         context = (await self._authority.contexts()).client
         name = peer_name(replica.identity)
-        transport, _ = await connect_tls((replica.host, replica.port), context, name, CONNECT_SECONDS)
+        transport = await connect_tls((replica.host, replica.port), context, name, CONNECT_SECONDS)
         link = self._run(transport, is_dialer=True)
         # With TLS 1.3, the other end may still reject our certificate: only its first frame shows that it has not.
         try:

@@ -8,10 +8,10 @@ from pathlib import Path
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.links.connection import Link
 from fairlead.links.contract import GOING_AWAY, Stream
-from fairlead.links.requests import OpenRequest, Refused
+from fairlead.links.requests import OpenRequest
 from fairlead.links.sockets import SocketTransport, connect_transport, serve_transports
 from fairlead.subresources.workspaces.hub import MAX_KNOWN_RUNNERS, RunnerHub
-from fairlead.subresources.workspaces.peers import NOT_HERE, PEER_LIMITS, NoPeers, PeerService
+from fairlead.subresources.workspaces.peers import PEER_LIMITS, NoPeers, PeerService, open_there
 
 
 class WorkerPeers:
@@ -60,15 +60,7 @@ class WorkerPeers:
 
     async def _open_at(self, number: int, request: OpenRequest) -> Stream | None:
         """A stream to a worker; None if it does not run or does not have the runner. Raises Refused."""
-        link = await self._connect(number)
-        if link is None:
-            return None
-        try:
-            return await link.open(request)
-        except Refused as refusal:
-            if refusal.code == NOT_HERE or link.end is not None:
-                return None
-            raise
+        return await open_there(await self._connect(number), request)
 
     async def _connect(self, number: int) -> Link | None:
         async with self._locks[number]:

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from fairlead.core.errors import TooManyRequests
-from fairlead.server.audit import agent_reports, report_quota
+from fairlead.server.audit import agent_reports
 from fairlead.server.audit.agent_reports import MAX_LINE_BYTES, AgentReports, render_remote_event
 from fairlead.server.audit.log_writer import AuditLogWriter
 from tests.harness.audit import MemoryLog
@@ -35,14 +35,14 @@ async def test_a_cluster_over_its_quota_gets_429_and_other_clusters_do_not() -> 
     assert recorded == 5_500 and 1 <= error.value.details.retry_after <= 60
     assert reports.rejected_events == 501
     assert await reports.record("paris", {"events": [EVENT]}) == 1
-    clock.tick(report_quota.WINDOW_SECONDS)
+    clock.tick(agent_reports.WINDOW_SECONDS)
     assert await reports.record("oslo", {"events": [EVENT]}) == 1
     await writer.close()
     assert len(sink.events) == 5_502
 
 
 async def test_reports_without_events_count_toward_the_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_quota, "MAX_CLUSTER_EVENTS", 10)
+    monkeypatch.setattr(agent_reports, "MAX_CLUSTER_EVENTS", 10)
     reports = AgentReports(None, ManualClock())
     with structlog.testing.capture_logs() as lines, pytest.raises(TooManyRequests):
         for _ in range(20):
@@ -51,7 +51,7 @@ async def test_reports_without_events_count_toward_the_quota(monkeypatch: pytest
 
 
 async def test_a_cluster_has_a_quota_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_quota, "MAX_CLUSTER_BYTES", 1_000)
+    monkeypatch.setattr(agent_reports, "MAX_CLUSTER_BYTES", 1_000)
     reports = AgentReports(None, ManualClock())
     await reports.record("oslo", {"events": [EVENT] * 10})
     with pytest.raises(TooManyRequests):

@@ -12,8 +12,8 @@ from fairlead.core.crypto.certificate_files import CertificateFiles, read_certif
 from fairlead.core.files import FileProblem
 from fairlead.server.http import certificate_watch
 from fairlead.server.http.certificate_watch import MAIN_PORT, ReloadCounter, watch_certificate
-from fairlead.server.metrics.certificates import reload_families
 from fairlead.server.metrics.exposition import TEXT, render_families
+from fairlead.server.metrics.installation import reload_families
 from tests.harness.certificates import create_authority
 from tests.harness.eventually import TIMEOUT_SECONDS, eventually
 

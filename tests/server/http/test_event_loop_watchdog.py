@@ -69,15 +69,6 @@ def test_many_small_steps_are_not_blocking(clocks: Clocks, watchdog: Watchdog) -
     assert watchdog.longest_blocked == pytest.approx(0, abs=1e-9)
 
 
-def test_the_longest_blocked_time_can_be_reset(clocks: Clocks, watchdog: Watchdog) -> None:
-    clocks.work(0.3)
-    watchdog.tick()
-    watchdog.reset_longest_blocked()
-    clocks.work(TICK_SECONDS + 0.01)
-    watchdog.tick()
-    assert watchdog.longest_blocked == pytest.approx(0.01)
-
-
 def test_a_step_of_a_request_counts_in_full(clocks: Clocks, watchdog: Watchdog) -> None:
     """The timer alone would miss the part of the step before it was due."""
     clocks.work(TICK_SECONDS + 0.04)

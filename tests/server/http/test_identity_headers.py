@@ -1,9 +1,9 @@
-"""Tests of `fairlead.server.http.identity_headers`: headers that name a user are removed on arrival."""
+"""Tests of `fairlead.server.http.origins`: headers that name a user are removed on arrival."""
 
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.http.identity_headers import IdentityHeaderFilter
+from fairlead.server.http.origins import IdentityHeaderFilter
 from fairlead.server.http.request import RequestHeaders
 from tests.server.http.test_asgi import serve_with
 

@@ -1,8 +1,8 @@
-"""server/metrics/sign_on.py: counters of single sign-on."""
+"""server/metrics/families.py: counters of single sign-on."""
 
 from fairlead.authn.sso.counters import SignOnCounters
 from fairlead.server.metrics.exposition import TEXT, render_families
-from fairlead.server.metrics.sign_on import sign_on_families
+from fairlead.server.metrics.families import sign_on_families
 
 
 def test_counters_have_connector_and_result() -> None:

@@ -17,7 +17,7 @@ from fairlead.authn.login_throttle import USER_BACKOFF
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import TooManyRequests, Unavailable
 from fairlead.core.user import User
-from fairlead.server.audit.report_quota import MAX_CLUSTER_BYTES, MAX_CLUSTER_EVENTS
+from fairlead.server.audit.agent_reports import MAX_CLUSTER_BYTES, MAX_CLUSTER_EVENTS
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.server.metrics.endpoint import MetricsEndpoint
 from fairlead.server.metrics.exposition import COUNTER, single_value

@@ -226,7 +226,7 @@ async def test_a_replica_whose_certificate_has_expired_is_refused_by_both_ends(t
         return served[0]
 
     async with serve_tls(listener, find_context, accepted.append):
-        transport, _ = await connect_tls(
+        transport = await connect_tls(
             listener.getsockname(), expired.client, "fresh.fairlead.internal", TIMEOUT_SECONDS
         )
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -247,7 +247,7 @@ async def test_a_client_without_a_certificate_gets_no_link(tmp_path: Path) -> No
     anonymous = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anonymous.load_verify_locations(cadata=AUTHORITY.certificate)
     async with serve_tls(listener, find_context, accepted.append):
-        transport, _ = await connect_tls(listener.getsockname(), anonymous, "one.fairlead.internal", TIMEOUT_SECONDS)
+        transport = await connect_tls(listener.getsockname(), anonymous, "one.fairlead.internal", TIMEOUT_SECONDS)
         async with asyncio.timeout(TIMEOUT_SECONDS):
             assert await transport.receive() is None
         assert accepted == []
@@ -284,7 +284,7 @@ async def test_a_peer_that_floods_is_read_no_further_than_the_limit(tmp_path: Pa
         return own.built.server
 
     async with serve_tls(listener, find_context, accepted.append):
-        transport, _ = await connect_tls(
+        transport = await connect_tls(
             listener.getsockname(), own.built.client, "one.fairlead.internal", TIMEOUT_SECONDS
         )
         sent = 0

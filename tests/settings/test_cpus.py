@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.cpus import count_cpus
+from fairlead.settings.declarations import count_cpus
 
 
 @pytest.mark.parametrize(
