@@ -126,6 +126,8 @@ async def test_it_can_start_no_process_and_has_limits(served: ServedWorkspace) -
     assert int(limits["Max open files"][1]) <= 4096
 
 
+# asyncssh offers Diffie-Hellman over finite fields by default, for old clients.
+@pytest.mark.filterwarnings("ignore:Diffie-Hellman over:cryptography.utils.CryptographyDeprecationWarning")
 async def test_it_works_without_files_with_every_algorithm_that_it_offers(served: ServedWorkspace) -> None:
     """A library may import something only when it is needed. Then, nothing is there any more."""
     choices: list[dict[str, list[bytes]]] = [
