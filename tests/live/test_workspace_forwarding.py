@@ -249,7 +249,7 @@ import socket, sys, threading
 def connect(address, port):
     try:
         with socket.create_connection((address, port), 3) as connected:
-            connected.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+            connected.sendall(b"GET /v2/ HTTP/1.0\\r\\n\\r\\n")
             said = connected.recv(100).decode().partition("\\n")[0] or "connected"
     except OSError:
         said = ""
@@ -321,7 +321,7 @@ def test_a_command_reaches_other_machines_and_neither_this_one_nor_metadata_nor_
         found = connect_inside(user, name, [*targets, (outside, int(port)), ("127.0.0.1", machine.port)])
         with pytest.raises(BlockingIOError):
             datagrams.recv(100)
-    assert found.pop(f"{outside} {port}").startswith("HTTP/1.0")
+    assert found.pop(f"{outside} {port}").startswith("HTTP/1.0 200")
     assert found.pop(f"127.0.0.1 {machine.port}") == OF_WORKSPACE.decode().strip()
     assert {target: said for target, said in found.items() if said} == {}
     assert machine.reached == []

@@ -65,6 +65,33 @@ for number, (family, kind, protocol) in enumerate(((2, 3, 1), (17, 3, 0), (2, 2,
     "groups of the machine": f"unshare -m -C sh -c 'for o in {CGROUPS}; do mount -t cgroup -o $o x /tmp || continue; "
     "mkdir /tmp/x && echo REACHED; echo /x >/tmp/release_agent && echo REACHED; echo 1 >/tmp/cgroup.procs && "
     "echo REACHED; umount /tmp; done; mount -t cgroup2 x /tmp && ls /tmp | grep slice && echo REACHED'",
+    "groups above its own": "cd /sys/fs/cgroup; for f in */cgroup.procs */tasks */cgroup.threads cgroup.procs "
+    "*/cgroup.clone_children */notify_on_release */release_agent */memory.force_empty */memory.use_hierarchy "
+    "*/memory.swappiness */memory.move_charge_at_immigrate cgroup.kill tools/cgroup.kill tools/cgroup.freeze; do "
+    "if [ -e $f ] && [ $f != cgroup.procs ]; then echo 0 >$f && echo REACHED $f; fi; done; "
+    "for d in */.. */../.. */box/../..; do mkdir $d/made && echo REACHED $d; done; mkdir */made made && echo REACHED",
+    "groups of other workspaces": "cd /sys/fs/cgroup; ls -d */fairlead-* */../fairlead-* fairlead-* && echo REACHED; "
+    "ls -d /proc/1/root/sys/fs/cgroup/*/fairlead-* && echo REACHED; "
+    "grep -h fairlead- /proc/[0-9]*/cgroup && echo REACHED",
+    "a program that the kernel starts when a group is empty": """cd /sys/fs/cgroup
+for g in */box; do
+    mkdir $g/nest || continue
+    echo 1 >$g/nest/notify_on_release
+    echo '|/bin/touch /tmp/released' >$g/nest/release_agent && echo REACHED agent of $g
+    echo '|/bin/touch /tmp/released' >${g%/box}/release_agent && echo REACHED agent of ${g%/box}
+    sh -c "echo \\$\\$ >$g/nest/cgroup.procs"
+    rmdir $g/nest
+done; sleep 0.5; [ ! -e /tmp/released ] || echo REACHED""",
+    "threads in a group of their own": """cd /sys/fs/cgroup
+for g in box memory/box pids/box; do
+    [ -d $g ] || continue
+    mkdir -p $g/threads
+    if [ -e $g/cgroup.type ]; then echo threaded >$g/threads/cgroup.type && echo REACHED $g; fi
+    rmdir $g/threads
+done""",
+    "a new view of the groups": "unshare -C -m sh -c 'for c in memory pids cpu devices freezer; do "
+    "mount -t cgroup -o $c x /mnt 2>/dev/null || mount -t cgroup -o $c x /tmp || continue; "
+    "cat /proc/self/cgroup | grep /../ && echo REACHED; ls /tmp | grep fairlead && echo REACHED; umount /tmp; done'",
     "open files of the machine": "for f in /proc/self/fd/*; do [ -d $f ] && [ $f/. -ef /proc/self/fd/. ] || "
     "case $(readlink $f) in /memfd:*|/proc/*|pipe:*|/dev/null|'') ;; *) echo REACHED $(readlink $f);; esac; done",
     "processes of the machine": "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep '[p]ytest' && echo REACHED",
@@ -91,6 +118,58 @@ def test_the_probes_run_as_root_of_the_holder(prepared: Containers) -> None:
         "0",
         "REACHED",
     ]
+
+
+# --- limits, from groups of its own -----------------------------------------------------------------------------------
+
+ESCAPES = {
+    "memory in nested groups": """
+import os
+base = "/sys/fs/cgroup/memory/box" if os.path.isdir("/sys/fs/cgroup/memory/box") else "/sys/fs/cgroup/box"
+os.mkdir(base + "/nest")
+for name in ("memory.limit_in_bytes", "memory.max", "memory.memsw.limit_in_bytes", "memory.oom_control"):
+    path = f"{base}/nest/{name}"
+    if os.path.exists(path):
+        try:
+            open(path, "w").write("1" if "oom" in name else str(64 << 30))
+        except OSError:
+            pass
+open(base + "/nest/cgroup.procs", "w").write("0")
+held = []
+for number in range(40):
+    held.append(bytearray(b"x") * (32 << 20))
+    print(number + 1, flush=True)
+""",
+    "processes in nested groups": """
+import os, time
+base = "/sys/fs/cgroup/pids/box" if os.path.isdir("/sys/fs/cgroup/pids/box") else "/sys/fs/cgroup/box"
+os.mkdir(base + "/many")
+try:
+    open(base + "/many/pids.max", "w").write("max")
+except OSError:
+    pass
+open(base + "/many/cgroup.procs", "w").write("0")
+count = 0
+try:
+    for _ in range(400):
+        if os.fork() == 0:
+            time.sleep(5)
+            os._exit(0)
+        count += 1
+except OSError:
+    pass
+print(count, flush=True)
+""",
+}
+REACHED = {"memory in nested groups": 256 // 32, "processes in nested groups": 128}
+"""What the limits of the workspace allow at most, of 40 parts of 32 MiB and of 400 processes."""
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_groups_of_its_own_do_not_give_a_workspace_more_than_its_limits(prepared: Containers, name: str) -> None:
+    """In the box. The tools, from which this begins, have more, and cannot give it to a container."""
+    seen = prepared.run(UID, "python3", "-c", ESCAPES[name], check=False).split()
+    assert seen and int(seen[-1]) <= REACHED[name], seen
 
 
 MANY_GROUPS = """
