@@ -117,7 +117,6 @@ def test_a_folder_below_one_of_another_user_is_rejected(folder: Path, monkeypatc
         "encryption.keys",
         "seal.keys",
         "agent-config.json",
-        "knowledge.json",
         "pepper.key",
         "admin.kubeconfig",
         "fairlead.db",
