@@ -60,7 +60,7 @@ async def test_a_server_that_cannot_decrypt_everything_does_not_publish_its_acti
     async def record_keyring(store: Store, keyring: Keyring) -> None:
         published.append(keyring)
 
-    monkeypatch.setattr("fairlead.app.publish_active_key", record_keyring)
+    monkeypatch.setattr("fairlead.app.stores.publish_active_key", record_keyring)
     with pytest.raises(StartError):
         await run_once(settings)
     assert published == []
