@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.disk import read_usage
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.holder import Holder
@@ -36,7 +37,9 @@ from tests.runner.harness.hostile_registry import (
     make_layer,
 )
 from tests.runner.harness.image_registry import ImageRegistry, running_registry
-from tests.runner.harness.podman import Containers
+from tests.runner.harness.podman import TOOLS, Containers
+from tests.runner.harness.sessions import run_inside
+from tests.runner.harness.tasks import RecordedTask
 
 UID = "4e915740-0000-4000-8000-00000000000{}"
 CANARY = "canary-of-the-machine"
@@ -455,3 +458,60 @@ async def test_an_image_that_fills_the_disk_takes_no_more_than_that(operator: Op
     assert await engine.pulled.ensure([operator.offer(f"after-full-of-{sort}", HostileImage([PLAIN]))])
     usage = read_usage(holder.pid)
     assert usage is not None and usage.describe_shortage() == ""
+
+
+# --- configurations ---------------------------------------------------------------------------------------------------
+
+METADATA = [
+    {"remoteUser": "root", "containerEnv": {"FROM_LABEL": "${localEnv:FAIRLEAD_RUNNER_KEY}"}, "init": True},
+    {"customizations": {"vscode": {"extensions": ["x" * 10_000]}}, "forwardPorts": ["169.254.169.254:80"]},
+]
+CONFIG_OF_IMAGE = {
+    "Env": [
+        "FAIRLEAD_RUNNER_KEY",
+        "*",
+        "FAIRLEAD_*",
+        "_CONTAINERS_USERNS_CONFIGURED",
+        "NAME WITH SPACE=x",
+        "PATH=/usr/bin:/bin",
+    ],
+    "User": "root:root",
+    "Entrypoint": ["/bin/sh", "-c", 'exec "$0" "$@"'],
+    "StopSignal": "SIGKILL",
+    "Volumes": {"/run/fairlead/secrets": {}},
+    "Labels": {
+        "devcontainer.metadata": json.dumps(METADATA),
+        "fairlead.recovery": "true",
+        "fairlead.task": "another",
+        "fairlead.template": "another",
+        "io.containers.capabilities": "SYS_ADMIN,MKNOD",
+        "io.podman.annotations.privileged": "TRUE",
+        "run.oci.keep_original_groups": "1",
+    },
+}
+
+
+@pytest.mark.timeout(400)
+async def test_the_configuration_of_an_image_gives_its_container_no_more(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Podman of many versions takes a variable without a value from its own environment, which has nothing secret."""
+    monkeypatch.setenv("FAIRLEAD_RUNNER_KEY", CANARY)
+    engine = operator.engine()
+    uid = UID.format(1)
+    task = RecordedTask()
+    image = operator.offer("configured", HostileImage(base=TOOLS / "workspace-image.tar", config=CONFIG_OF_IMAGE))
+    spec = WorkspaceSpec(
+        uid, "p", "demo", "mallory", ImageSource(image), template_hash="own", secrets={"API_TOKEN": CANARY}
+    )
+    try:
+        await engine.up(spec, task)
+        script = "env; cat /proc/1/environ | tr '\\0' '\\n'; grep CapEff /proc/self/status"
+        seen = (await run_inside(engine, uid, script)).output
+        status = await engine.status(uid)
+    finally:
+        await engine.delete(uid, RecordedTask("delete"))
+    assert (status.is_recovery, status.task_id, status.template_hash) == (False, task.task_id, "own")
+    capabilities = int(seen.partition("CapEff:")[2].split()[0], 16)
+    assert not capabilities & (1 << 21 | 1 << 27)  # SYS_ADMIN and MKNOD
+    assert CANARY not in seen + task.text

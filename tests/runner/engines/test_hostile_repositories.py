@@ -17,6 +17,7 @@ import pytest
 from fairlead.runner.engines.contract import EngineError, GitSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.sessions import list_pids
 from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 
 UID = "badbadba-0000-4000-8000-00000000000{}"
@@ -58,6 +59,7 @@ REFUSED_CONFIGURATION = {
 """Properties of a devcontainer.json, and what the refusal says."""
 
 INHERITED = {
+    "privileged by a feature": "privileged needs the permission",
     "capability by a feature": "capAdd needs the permission",
     "no AppArmor by a feature": "securityOpt needs the permission",
     "command at the start by a feature": "entrypoints needs the permission",
@@ -68,6 +70,9 @@ FEATURE = {
     "id": "evil",
     "version": "1.0.0",
     "name": "Evil",
+    "privileged": True,
+    "init": True,
+    "customizations": {"vscode": {"settings": {"terminal.integrated.shell.linux": "/evil"}}},
     "capAdd": ["SYS_ADMIN"],
     "securityOpt": ["apparmor=unconfined"],
     "entrypoint": "/entrypoint",
@@ -328,3 +333,54 @@ def test_neither_a_container_nor_a_build_connects_to(attempts: str, place: str, 
 def test_secrets_in_the_environment_of_a_command_are_masked_in_the_log(attempts: str) -> None:
     assert "API_TOKEN=********" in attempts
     assert SECRET not in attempts and CANARY not in attempts and GIT_TOKEN not in attempts
+
+
+# --- dotfiles ---------------------------------------------------------------------------------------------------------
+
+PREPARE_DOTFILES = """
+mkdir /tmp/dot && cd /tmp/dot && git init -q && cp /workspaces/demo/install.sh . && ln -s {canary} .profile-of-machine
+printf '[submodule "x"]\\n\\tpath = x\\n\\turl = ext::sh -c touch% {marker}\\n' >.gitmodules
+git add -A && git -c user.name=m -c user.email=m@example.com commit -qm First
+"""
+INSTALL = """#!/bin/sh
+exec 3>&2 >$HOME/seen 2>&1
+id -un; env; ls -d /ws /private /opt/fairlead /etc/fairlead; cat {canary} .profile-of-machine; touch {marker}
+cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'
+yes | head -c 100000 >&3
+exit 1
+"""
+
+
+async def test_dotfiles_are_installed_inside_by_the_user_of_the_workspace(hostile: Hostile) -> None:
+    """Their author gets what that user has: no more, and nothing of the clone."""
+    uid, task = UID.format(5), RecordedTask()
+    engine = hostile.containers.engine(protocols=frozenset({"https", "ssh", "file"}))
+    configuration = {
+        "image": IMAGE,
+        "remoteUser": "dev",
+        "userEnvProbe": "none",
+        "onCreateCommand": "sh /workspaces/demo/prepare.sh",
+    }
+    files = {
+        ".devcontainer.json": json.dumps(configuration),
+        "prepare.sh": hostile.fill(PREPARE_DOTFILES),
+        "install.sh": hostile.fill(INSTALL),
+    }
+    spec = WorkspaceSpec(
+        uid,
+        "project",
+        "demo",
+        "mallory",
+        GitSource(hostile.containers.commit(uid, files)),
+        secrets={"API_TOKEN": SECRET, "FAIRLEAD_GIT_TOKEN": GIT_TOKEN},
+        options={"dotfiles": "file:///tmp/dot"},
+    )
+    try:
+        await engine.up(spec, task)
+        seen = (await run_inside(engine, uid, "cat /home/dev/seen")).output
+    finally:
+        await engine.delete(uid, RecordedTask("cleanup"))
+    assert seen.splitlines()[0] == "dev"
+    assert "cannot access '/ws'" in seen and "cannot access '/etc/fairlead'" in seen
+    assert CANARY not in seen and GIT_TOKEN not in seen
+    assert SECRET not in task.text and CANARY not in task.text

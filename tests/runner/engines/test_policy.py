@@ -1,5 +1,6 @@
 """What a devcontainer.json may ask for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,3 +126,27 @@ def test_features_from_listed_sources_need_no_permission() -> None:
 def test_all_refusals_are_reported_at_once_and_each_once() -> None:
     found = check(initializeCommand="x", privileged=True, appPort=22)
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("feature", "is_listed"),
+    [
+        ("registry.example.com/team/tools:1", True),
+        ("registry.example.com/team/more/tools@sha256:0", True),
+        ("registry.example.com/one/feature:1", True),
+        ("registry.example.com/one/feature-evil:1", False),
+        ("registry.example.com/team-evil/tools:1", False),
+        ("registry.example.com/teams/tools:1", False),
+        ("registry.example.com/team/../evil/tools:1", False),
+        ("registry.example.com.evil.example.com/team/tools:1", False),
+        ("https://registry.example.com/team/tools.tgz", False),
+        ("./registry.example.com/team/tools", False),
+        ("../registry.example.com/team/tools", False),
+        ("/registry.example.com/team/tools", False),
+    ],
+)
+def test_a_feature_is_listed_by_whole_parts_of_its_name(feature: str, is_listed: bool) -> None:
+    sources = ("registry.example.com/team/", "registry.example.com/one/feature")
+    grant = replace(make_grant(), feature_sources=sources)
+    found = check_configuration({"configuration": {"features": {feature: {}}}}, grant)
+    assert (found == []) == is_listed

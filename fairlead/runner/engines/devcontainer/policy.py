@@ -73,9 +73,15 @@ def _check_build(build: Any, grant: Grant) -> Iterator[str]:
 
 def _check_features(features: Any, grant: Grant) -> Iterator[str]:
     for name in features if isinstance(features, Mapping) else ():
-        is_listed = name.startswith(grant.feature_sources) if grant.feature_sources else False
+        is_listed = any(_is_from(name, source) for source in grant.feature_sources)
         if not is_listed and not grant.allows("features"):
             yield f"feature {name!r} is not from a source that the runner lists; it needs the permission features"
+
+
+def _is_from(feature: str, source: str) -> bool:
+    """Whether a source of the list is the feature, or a folder above it, and not only the begin of another name."""
+    begin = source.rstrip("/")
+    return ".." not in feature.split("/") and feature.startswith((f"{begin}/", f"{begin}:", f"{begin}@"))
 
 
 def _check_mounts(mounts: Any, grant: Grant) -> Iterator[str]:
