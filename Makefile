@@ -153,7 +153,7 @@ tools: ## unpack kubectl into .tools/bin, for the first session
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
 	@scripts/setup-tools.sh podman devcontainer
 
-test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman, the dev container CLI, an OpenID provider, promtool,, shells and the newest Python
+test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman, the dev container CLI, an OpenID provider, promtool, shells and the newest Python
 	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe podman devcontainer oidc promtool zsh fish workspace python-3.14
 
 clean: ## remove .venv, .tools and all caches, but no data of servers

@@ -8,7 +8,10 @@ validation (`registry/validate.py`), not admission.
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
     instance_owners                             who may become the owner of an instance
     workspace_templates                         which templates decide about permissions and placement of workspaces
+    presets                                     workspaces from presets, and what presets refer to
+    large_parameters                            parses them in a thread, before other rules need them
     apps, template_apps                         deployed apps: who may deploy which App where; in templates
+    helm                                        warns about what cannot be deployed without Helm
     runners                                     who may have the server connect to a runner, or deploy one; its deletion
     used_by                                     describes the objects that prevent a deletion
     users, access_keys, access_key_limits       principals and their credentials

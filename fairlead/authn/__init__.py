@@ -2,6 +2,8 @@
 
 access_keys     authenticates access keys; last_used records their last use, key_rotation replaces their values
 bootstrap       the first administrator, and the secret behind the digests of access keys
+cli_grants      logins of the command line; cli_grants_tokens their values, cli_grants_device those without a browser
+first_key       when the key of the first administrator expires
 client_certificates  users of client certificates; request_headers those that a front proxy names
 host_request_headers  the CA and headers of a front proxy, as a kube-apiserver publishes them
 component_keys  keys of runners and cluster agents

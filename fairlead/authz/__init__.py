@@ -9,4 +9,5 @@ ownership         owners and access entries of objects; name_index makes their l
 self_access       users on their own User, teams and access keys
 component_access  runners and cluster agents
 secret_access     which secrets a workspace gets
+subject_access_reviews  authorization by another API server, for requests that it forwards
 """

@@ -10,6 +10,7 @@ Modules:
     tls.py                    TLS contexts and certificate fingerprints
     contexts.py               stored logins
     login_sessions.py         logins with a short-lived key, which is refreshed
+    workspace_streams.py      WebSockets of the subresources of workspaces
     discovery.py              finds API resources by name, kind or short name
     kubeconfig.py             reads and writes kubeconfig files
     admin_kubeconfig.py       the kubeconfig of the first administrator; admin_reset.py: requests for a new key of it

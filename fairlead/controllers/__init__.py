@@ -7,6 +7,7 @@
 - `clusters/`: connected clusters: probes, status, binding of administrators, finalizer
 - `instances/`: templates, spaces and virtual clusters, which live in remote clusters
 - `helm/`: Helm releases of virtual clusters
+- `apps/`: installed apps, and the charts and apps of templates
 - `workspaces/`: workspaces and the runners that they are scheduled to
 
 A controller has `watches`, `keys_for` and `reconcile` (`runtime/loop.py`). `app/background.py` runs those that

@@ -6,10 +6,13 @@ password_parameters.py              keeps values of password parameters out of r
 template_resolution.py              from an instance and its template to the rendered template
 secret_references.py                references to secrets in workspaces and templates, and who wrote them
 workspace_trust.py                  what a workspace template may decide
+environments.py presets.py          environments of workspaces, and what a preset gives to one
+sleep_mode.py                       how a workspace falls asleep and wakes up
 app_resolution.py                   the same for instances of Apps
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases
 quotas.py                           what project quotas count
 cluster_identity.py                 users of this server as remote clusters see them
+probe_history.py                    the recent probes of a cluster, as a short text
 spaces.py                           when the namespace of a space may be used
 """

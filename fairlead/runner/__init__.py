@@ -15,9 +15,13 @@ workspaces.py       all workspaces of the runner; requests, events and resync en
 reconcile.py        one workspace: compares what is wanted with what is, and runs tasks
 work.py             the task under way of a workspace, from its start to its end
 reporting.py        writes the status of a workspace to the server, and Events
+usage.py            what a workspace uses, as it is reported (pure)
 execution.py        calls the engine of a workspace for a task
 services.py         what the workspaces of a runner share
+credentials.py      the secrets of a workspace, in memory only
+orphans.py          workspaces that the machine has and the server does not
 decisions.py        which task is due (pure)
+sleep_requests.py   how a workspace is asked to sleep (pure)
 desired.py          from the object of the API to what an engine is called with (pure)
 template_policy.py  what this runner honours of a template (pure)
 tasks.py            a task under way: named steps with deadlines, and its log
@@ -29,5 +33,7 @@ status.py           from the state of a workspace to the status that is reported
 registry.py         finds engines by name
 disk.py             the free space of the state folder: condition, and limit for new workspaces
 doctor.py           checks what the machine lacks
-engines/            what a workspace runs in: dev containers or plain processes, behind one contract
+activity/           whether workspaces are in use
+ssh/                SSH to workspaces
+engines/            what a workspace runs in: dev containers or Pods, behind one contract
 """

@@ -11,6 +11,7 @@ wrapper.py             forwards everything to another store; the two wrappers ov
 view/                  the watch cache in memory that serves reads and watches
 compaction.py          background compaction of history
 copy.py, backup.py     copies between stores, and backup files
+data_version.py        the version of the data; migration.py: migrates them to that of this program
 commit.py              key encoding and commit validation; watch_feed.py: watches (both used by all stores)
 fingerprints.py        detects replicas that are configured with different secrets
 """

@@ -6,6 +6,7 @@
     owner.py          the process that has opened an embedded store and serves it to the workers
     worker.py         a process that serves requests: `fairlead.app.run` with a WorkerContext
     context.py        what a worker is given
+    coordinator.py    the connection of a worker to the process that coordinates all of them
     shared_memory.py  the memory that all processes share
     folder_lock.py    keeps a second server from the sockets in the data folder
 

@@ -3,6 +3,7 @@
 reasons    why a token or a provider was rejected, as an enumeration for audit and metrics
 addresses  which URLs and network addresses may be fetched
 fetch      bounded HTTPS requests: `Issuer`, `Fetcher`
+cached_document  a document of a provider, kept while the provider is down
 discovery  `ProviderClient`: metadata of issuers, their keys, form posts and userinfo. One per process
 jwks       the cached key sets of issuers
 tokens     `verify_id_token`, `verify_logout_token` and `verify_subject_token`

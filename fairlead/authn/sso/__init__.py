@@ -6,9 +6,11 @@
 - `rules`: evaluates allow-lists and group mappings
 - `policy`: the same for stored users and sessions, on each authentication
 - `user_names`, `users`: finds, creates and updates the user of an identity
+- `reserved_names`: names that objects refer to, though no user has them
 - `encryption`: encrypts refresh tokens, and the state of a sign-on in a browser
 - `consumed`: values that can be used once, such as the state of a sign-on
 - `pending`: sign-ons that have begun, in a cookie
+- `return_paths`: where a browser goes after a sign-on
 - `provider_access`: the requests to a provider
 - `sessions`: the access keys of sessions, with their tokens
 - `refresh`: checks sessions with their provider

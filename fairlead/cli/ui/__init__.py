@@ -11,6 +11,8 @@
 - `streams`: closed streams, locales, and output that cannot be written
 - `jsonpath`: templates of `-o jsonpath=` and fields of `--sort-by`
 - `prompts`: secrets and confirmations
+- `secret_file`: files for secrets that a command prints once
+- `findings`: what a doctor has found, as lines and as JSON
 - `completion`: shell completion of names
 - `durations`: parsing and formatting of durations
 """

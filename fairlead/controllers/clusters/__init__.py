@@ -6,4 +6,5 @@
 - `status.py`: phase and conditions from the result of a probe
 - `admin_binding.py`: the ClusterRoleBinding of Fairlead's administrators in the cluster
 - `removal.py`: the finalizer: cleanup in the cluster when a Cluster is deleted
+- `local_cluster.py`: connects the cluster that the server runs in
 """

@@ -5,4 +5,6 @@
 - `direct_token`: DirectClusterEndpointToken and TokenKeyRotation
 - `components`: runners and cluster agents as authenticating components
 - `whoami`: Self, SelfSubjectReview and TokenReview
+- `audit_event`: AuditEvent
+- `sign_on_review`: SignOnReview
 """

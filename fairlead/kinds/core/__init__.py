@@ -4,5 +4,6 @@
 - `event`, `event_v1`: the same Events in both API groups
 - `lease`: Lease
 - `server_objects`: the Secrets and Leases that the server keeps for itself
+- `resource_count`: ResourceCount
 - `empty_kinds`: Pod, Service and CustomResourceDefinition, which are always empty
 """

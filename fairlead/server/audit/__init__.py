@@ -9,6 +9,8 @@ redaction.py        removes credentials from objects, URIs and texts; which requ
 intake.py           selects the log of a request, or counts it if it is over its quota (quotas.py); summary events
 log_writer.py       the bounded queue and the thread that writes
 log_file.py         the file, its rotation, and the retention of rotated files
+log_reader.py       pages, single events and watches of the log: log_query.py (what is asked for), log_search.py
+                    (from the newest line backwards), log_segments.py (the files)
 agent_reports.py    events that cluster agents report, rebuilt from known fields; and their quota
 log.py              `AuditLog`: all of it for the rest of the server, with its metrics
 """

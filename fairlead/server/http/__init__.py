@@ -9,6 +9,7 @@ origins.py              where a request comes from; removes the headers in which
 forwarded.py            the client behind trusted proxies (`X-Forwarded-For`)
 tls_port.py             ports for client certificates: accept loop, TLS, relay to the HTTP server
 tls_context.py          their TLS contexts
+handshakes.py           bounds the handshakes that are under way on a port
 proxy_protocol.py       the PROXY protocol of load balancers
 response.py             response headers; the stages for gzip and custom headers
 websocket.py            the server side of WebSockets

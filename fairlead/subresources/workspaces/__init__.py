@@ -11,6 +11,7 @@ targets.py        finds the runner of a workspace, and builds the request to it
 session.py        a client's WebSocket and the stream to the runner behind it
 client_frames.py  the messages on that WebSocket
 exchanges.py      requests to a runner with one JSON response, such as tasks, and POST of up and stop
+exec.py           runs a command in a workspace; exec_frames.py: its messages, those of `pods/exec`
 waking.py         wakes a workspace up for an `up` or a session
 access.py         SSH certificates, and the list of ports
 downloads.py      responses that are streamed: log and download

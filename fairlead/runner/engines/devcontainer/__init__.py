@@ -8,6 +8,7 @@ namespaces.py        the program that builds a holder: namespaces with an unpriv
 holder.py            a running holder, and how programs run in it
 workspace_holder.py  the holders of one workspace
 cgroups.py           its control groups
+disk.py              its disk
 network.py           its network
 firewall.py          what networks of workspaces cannot reach
 creation.py          `up`: from a specification to a running container
@@ -20,6 +21,7 @@ recovery.py          the container that stands in for one that cannot be built
 shared_images.py     archives of images that workspaces of one repository share
 pulled_images.py     images of registries, which all workspaces share
 detached.py          the CLI in its own session, which outlives the runner
+leader.py            the program that runs it, and takes what it prints
 observation.py       state and usage of a workspace
 ports.py             ports inside a container
 connections.py       bytes of connections to them

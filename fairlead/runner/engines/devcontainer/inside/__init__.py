@@ -7,4 +7,5 @@ builds.py       builds, whose results workspaces of one repository share
 build_key.py    what the result of a build depends on
 dockerfile.py   which images and files a Dockerfile uses
 base_images.py  prints which images a Dockerfile begins with
+pulls.py        `podman pull`, with what it said last
 """
