@@ -11,7 +11,6 @@ validation (`registry/validate.py`), not admission.
     presets                                     workspaces from presets, and what presets refer to
     large_parameters                            parses them in a thread, before other rules need them
     apps, template_apps                         deployed apps: who may deploy which App where; in templates
-    helm                                        warns about what cannot be deployed without Helm
     runners                                     who may have the server connect to a runner, or deploy one; its deletion
     used_by                                     describes the objects that prevent a deletion
     users, access_keys, access_key_limits       principals and their credentials

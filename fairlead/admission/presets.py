@@ -53,15 +53,24 @@ def apply_presets(api_group: str, prefix: str) -> Rule:
             return
         if not name or not _has_valid_types(change.new):
             return
+        presets = registry.resource(api_group, WORKSPACE_PRESET.plural)
         if change.old is not None:
-            if name == get_path(change.old, PRESET_FIELD.path):
+            if name == get_path(change.old, PRESET_FIELD.path) and presets.get_cached("", name) is not None:
                 change.new.update(keep_copied(change.new, change.old))
+            if get_path(change.new, "spec.presetRef") != get_path(change.old, "spec.presetRef"):
+                change.warnings.append(
+                    "spec.presetRef has no effect on a workspace that exists; remove it and set the other fields, or "
+                    "create another workspace"
+                )
             return
         check_allow_list(change, PRESET_FIELD, registry, (api_group, prefix))
-        entry = registry.resource(api_group, WORKSPACE_PRESET.plural).get_cached("", name)
+        entry = presets.get_cached("", name)
         if entry is None:
-            why = "there is no preset with that name; create it first, or name another one"
-            raise _invalid(change, Problem.invalid(PRESET_FIELD.path, name, why))
+            change.warnings.append(
+                f'spec.presetRef has no effect: there is no preset "{name}"; create it first, or name another one, and '
+                "create the workspace anew"
+            )
+            return
         try:
             definition = find_preset_definition(change.new, decode(entry))
         except ResolutionError as error:

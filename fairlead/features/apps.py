@@ -2,7 +2,6 @@
 
 from fairlead.admission import Phase
 from fairlead.admission.apps import check_app_instances
-from fairlead.admission.helm import warn_without_helm
 from fairlead.admission.template_apps import require_app_use
 from fairlead.controllers.apps.app_instances import AppInstanceController
 from fairlead.controllers.runtime.loop import Controller
@@ -30,7 +29,6 @@ def build_apps_feature(services: Services) -> Feature:
         admission={
             Phase.CHECK: (
                 check_app_instances(authorize, group),
-                warn_without_helm(group),
                 require_app_use(authorize, group),
             ),
         },

@@ -48,20 +48,22 @@ async def create_preset(api: RegistryFixture, **spec: Any) -> None:
     await api.create(PRESET, "shop", spec={**SPEC, **spec})
 
 
-async def create_workspace(api: RegistryFixture, annotations: Object | None = None, **spec: Any) -> Object:
+async def create_workspace(
+    api: RegistryFixture, annotations: Object | None = None, warnings: list[str] | None = None, **spec: Any
+) -> Object:
     body = api.build_object(WORKSPACE, "w", spec={"presetRef": {"name": "shop"}, **spec})
     body["metadata"]["annotations"] = annotations or {}
-    return await api.submit(WORKSPACE, body, WriteOptions(ADA))
+    return await api.submit(WORKSPACE, body, WriteOptions(ADA, warnings=warnings if warnings is not None else []))
 
 
-async def update_workspace(api: RegistryFixture, **spec: Any) -> Object:
+async def update_workspace(api: RegistryFixture, warnings: list[str] | None = None, **spec: Any) -> Object:
     """Replaces the spec, as a PUT does."""
 
     def edit(each: Object) -> None:
         each["spec"] = spec
         each["metadata"].pop("annotations", None)
 
-    return await api.patch(WORKSPACE, "w", edit, WriteOptions(ADA))
+    return await api.patch(WORKSPACE, "w", edit, WriteOptions(ADA, warnings=warnings if warnings is not None else []))
 
 
 async def test_a_workspace_gets_what_it_leaves_out(api: RegistryFixture) -> None:
@@ -113,7 +115,6 @@ async def test_a_version_is_chosen_when_the_workspace_is_created(api: RegistryFi
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ({"name": "gone"}, 'spec.presetRef.name: Invalid value: "gone": there is no preset with that name; create it'),
         ({"name": "shop", "version": "2.x.x"}, 'preset "shop" has no version 2.x.x: its newest is 1.0.0'),
         ({"name": "shop", "version": "2"}, "fix spec.presetRef.version"),
     ],
@@ -173,16 +174,24 @@ async def test_an_update_with_the_manifest_keeps_what_was_copied(api: RegistryFi
     assert ("templateRef" in own["spec"], own["spec"]["parameters"]) == (False, "")
 
 
-async def test_a_preset_can_only_be_set_at_creation_and_be_removed(api: RegistryFixture) -> None:
+async def test_a_preset_has_an_effect_at_creation_only_and_can_be_removed(api: RegistryFixture) -> None:
     await create_preset(api)
     await api.create(PRESET, "other", spec=SPEC)
     await create_workspace(api)
     for reference in ({"name": "other"}, {"name": "shop", "version": "1.x.x"}):
-        with pytest.raises(Invalid, match="can only be set at creation; remove it and set the other fields"):
-            await update_workspace(api, presetRef=reference)
+        warnings: list[str] = []
+        await update_workspace(api, warnings, presetRef=reference)
+        assert [each.partition(";")[0] for each in warnings] == [
+            "spec.presetRef has no effect on a workspace that exists"
+        ]
     assert (await update_workspace(api, templateRef={"name": "t"}))["spec"] == {"templateRef": {"name": "t"}}
-    with pytest.raises(Invalid, match="can only be set at creation"):
-        await update_workspace(api, presetRef={"name": "shop"})
+
+
+async def test_a_preset_that_does_not_exist_has_no_effect_and_a_warning_says_so(api: RegistryFixture) -> None:
+    warnings: list[str] = []
+    workspace = await create_workspace(api, warnings=warnings, presetRef={"name": "gone"})
+    assert workspace["spec"] == {"presetRef": {"name": "gone"}}
+    assert [each.partition(";")[0] for each in warnings] == ['spec.presetRef has no effect: there is no preset "gone"']
 
 
 async def test_fields_of_the_wrong_type_are_left_to_the_validation(api: RegistryFixture) -> None:

@@ -61,7 +61,6 @@ ADMISSION_ORDER = {
         "warn-outside-of-projects",
         "check-parameters",
         "check-app-instances",
-        "warn-without-helm",
         "require-app-use",
         "mark-trusted-templates",
         "prevent-deletion-while-used",

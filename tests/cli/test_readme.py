@@ -125,6 +125,7 @@ def test_the_picture_shows_what_up_prints_today(
         "export ",
         "kubectl apply ",
         "fairlead admin reset",
+        "helm ",
     )
     assert {each for each in printed if each and not each.startswith(of_this_server)} - drawn == set()
     assert KEY_ADVICE.split()[0] in " ".join(drawn)

@@ -192,7 +192,10 @@ def test_the_page_of_a_cluster_lists_checks_and_who_may_use_it(page: Page, sign_
 def test_objects_of_a_cluster_can_be_browsed(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
     sign_in(page, ADMIN)
     page.goto("clusters/berlin")
+    page.wait_for('[data-check="connection"][data-state="ready"]')
+    page.wait_idle()
     page.click(role("button", "Browse objects"))
+    page.wait_until(lambda: page.path.endswith("/~browse"), "the kinds are shown")
     page.click(role("link", "Namespaces"))
     page.wait_for(role("link", "default"))
     page.goto("clusters/berlin/~browse")

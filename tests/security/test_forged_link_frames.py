@@ -15,7 +15,7 @@ from fairlead.links.frames import FrameType
 from fairlead.links.limits import INITIAL_WINDOW, MAX_STREAMS
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import ResetCode
-from tests.harness.server_process import TIMEOUT_SECONDS, Server, running_server
+from tests.harness.server_process import TIMEOUT_SECONDS, Server, build_tls_context, running_server
 from tests.live.workspace_setup import WORKSPACE, M, create_object, create_workspace
 from tests.security.conftest import assert_healthy
 from tests.security.hostile_runner import HELLO, HostileRunner, hostile_runner
@@ -221,6 +221,6 @@ async def test_more_streams_than_allowed_are_refused_and_cost_no_more(
 async def test_a_runner_cannot_take_the_link_of_another(linked: tuple[Server, str, str]) -> None:
     server, key, other = linked
     for name, wrong in (("local", other), ("other", key)):
-        async with httpx.AsyncClient(verify=str(server.ca_file), base_url=server.url) as client:
+        async with httpx.AsyncClient(verify=build_tls_context(str(server.ca_file)), base_url=server.url) as client:
             response = await client.get(f"{M}/runners/{name}/link", headers={"Authorization": f"Bearer {wrong}"})
         assert response.status_code == 403, response.text

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.harness.server_process import build_tls_context
 from tests.sso.attacks import CONNECTOR
 from tests.sso.deployments import Deployment
 from tests.sso.providers.forging import Forger
@@ -68,7 +69,7 @@ def test_logouts_in_another_form_end_nothing(deployment: Deployment, forger: For
         {"content": repeated, "headers": {"content-type": "application/x-www-form-urlencoded"}},
         {"params": {"logout_token": token}},
     ]
-    with httpx.Client(verify=str(deployment.ca_file)) as client:
+    with httpx.Client(verify=build_tls_context(str(deployment.ca_file))) as client:
         answers = [client.post(url, **form).status_code for form in forms]
     assert all(answer in (400, 415) for answer in answers), answers
     assert deployment.whoami(key) is not None

@@ -76,6 +76,10 @@ def management_objects(project_namespace: str) -> Iterator[tuple[str, Object]]:
         "devpodworkspacetemplates",
         build("DevPodWorkspaceTemplate", {**small, "template": {"provider": {"name": "docker"}}}),
     )
+    inline = {"displayName": "Old", "template": {"inline": '{"image": "debian:12"}'}}
+    yield "devpodenvironmenttemplates", build("DevPodEnvironmentTemplate", inline)
+    source = {"displayName": "Old", "source": {"image": "debian:12"}, "templateRef": {"name": "old"}}
+    yield "devpodworkspacepresets", build("DevPodWorkspacePreset", source)
     yield "runners", build("Runner", {"displayName": "Old"})
     yield "sharedsecrets", build("SharedSecret", shared, namespace="service-system")
     yield "projectsecrets", build("ProjectSecret", shared, namespace=project_namespace)

@@ -159,21 +159,11 @@ def check(change: Change) -> Iterable[Problem]:
     for reference in ("presetRef", "templateRef", "environmentRef"):
         if name := get_path(spec, f"{reference}.name"):
             yield from (Problem.invalid(f"spec.{reference}.name", name, fault) for fault in dns_subdomain_errors(name))
-    preset = get_path(spec, "presetRef.name")
-    if change.old is not None and preset and _preset_of(change.obj) != _preset_of(change.old):
-        reason = "can only be set at creation; remove it and set the other fields, or create another workspace"
-        yield Problem.invalid("spec.presetRef.name", preset, reason)
     if get_path(spec, "target.cluster.name") and get_path(spec, "target.virtualCluster.name"):
         yield Problem.forbidden("spec.target.virtualCluster", "spec.target.cluster is set too; keep one of them")
     runner = get_path(spec, "runnerRef.runner")
     if runner != (get_path(change.old, "spec.runnerRef.runner") or runner):
         yield Problem.invalid("spec.runnerRef.runner", runner, "field is immutable once a runner has been set")
-
-
-def _preset_of(workspace: Object) -> tuple[str, str]:
-    """The name and version of its preset."""
-    reference = get_path(workspace, "spec.presetRef") or {}
-    return reference.get("name") or "", reference.get("version") or ""
 
 
 WORKSPACE = Kind(

@@ -13,18 +13,18 @@ class PullFailed(Exception):
 
 def pull_image(podman: str, arguments: Sequence[str]) -> None:
     """Pulls an image, the last argument. Shows the progress as podman does, and raises PullFailed."""
-    process = subprocess.Popen(
+    last = ""
+    with subprocess.Popen(
         [podman, "pull", *arguments],
         stdout=subprocess.DEVNULL,  # only the ID of the image
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-    )
-    last = ""
-    assert process.stderr is not None
-    for line in process.stderr:
-        sys.stderr.write(line)
-        last = line.strip() or last
-    if process.wait() != 0:
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            sys.stderr.write(line)
+            last = line.strip() or last
+    if process.returncode != 0:
         reason = last[:MAX_LINE].removeprefix("Error: ") or f"podman ended with code {process.returncode}"
         raise PullFailed(f"the image {arguments[-1]} cannot be pulled: {reason}")
