@@ -67,7 +67,7 @@ SPEC = owned_spec(
     presetRef=with_description(
         VERSIONED_REF,
         "Preset that the workspace is created from: what the workspace leaves out of source, template, parameters and "
-        "environment is copied from it. Can only be set at creation.",
+        "environment is copied from it. Has an effect at creation only.",
     ),
     environmentRef=with_description(
         VERSIONED_REF,
