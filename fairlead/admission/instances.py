@@ -99,10 +99,12 @@ def _require_restricted(change: Change, authorize: Authorize) -> None:
     if not _may_create_restricted(change, authorize):
         kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
         rest = " and leave spec.template out" if get_path(change.obj, "spec.template") else ""
+        preset = get_path(change.obj, "spec.presetRef.name")
+        hint = f'; the preset "{preset}" does not exist, or gives no template' if preset and not rest else ""
         why = (
             f'User "{change.user.name}" cannot create {kind.plural}/{RESTRICTED_SUBRESOURCE} in the namespace '
             f'"{namespace}"; '
-            f"name a template in spec.templateRef.name{rest}, or ask for that permission"
+            f"name a template in spec.templateRef.name{rest}, or ask for that permission{hint}"
         )
         raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
 
