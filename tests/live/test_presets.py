@@ -70,7 +70,7 @@ def test_a_member_creates_a_workspace_from_a_preset(tmp_path: Path) -> None:
                 assert ada.post(f"{M}/{plural}", json={**own, "kind": kind}).status_code == 403
             refused = create(ada, "gone")
             assert refused.status_code == 403
-            assert 'the preset "gone" does not exist, or gives no template' in refused.text
+            assert 'the preset "gone" does not exist, or gives no template' in refused.json()["message"]
             missing = create(admin, "gone")
             assert missing.status_code == 201, missing.text
             assert "there is no preset" in missing.headers["warning"]
