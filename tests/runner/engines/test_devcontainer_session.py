@@ -23,7 +23,7 @@ from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.programs import run_program
 from fairlead.runner.engines.sessions import list_pids, read_mark
 from tests.harness.eventually import eventually
-from tests.runner.harness.podman import IMAGE, SMALL, Containers, list_leftovers
+from tests.runner.harness.podman import IMAGE, SMALL, Containers, expect_nothing_left
 from tests.runner.harness.sessions import read_all, run_inside
 from tests.runner.harness.tasks import RecordedTask
 
@@ -286,7 +286,7 @@ async def test_a_neighbour_with_a_volume_reaches_nothing_of_it(running: Running)
     finally:
         await engine.delete(uid, RecordedTask("task-of-the-neighbour"))
     assert not (running.containers.folder / "state/workspaces" / uid).exists()
-    assert list_leftovers(uid, int(maps[1])) == []
+    expect_nothing_left(uid, int(maps[1]))
 
 
 async def test_up_of_a_running_workspace_changes_nothing(running: Running) -> None:
@@ -326,7 +326,7 @@ async def test_delete_leaves_nothing(running: Running) -> None:
     assert (await running.engine.status(UID)).state is ContainerState.NOT_FOUND
     assert await running.engine.list_workspaces() == {}
     assert list((running.containers.folder / "state/workspaces").iterdir()) == []
-    assert list_leftovers(UID, running.engine.settings.first_uid) == []
+    expect_nothing_left(UID, running.engine.settings.first_uid)
     assert os.listdir("/etc")
 
 

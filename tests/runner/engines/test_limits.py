@@ -20,7 +20,7 @@ from fairlead.runner.engines.devcontainer.holder import Holder, save_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder
 from fairlead.runner.engines.devcontainer.preparation import build_grant, prepare
 from fairlead.runner.engines.devcontainer.workspace_holder import HolderFactory
-from tests.runner.harness.podman import IMAGE, Containers, list_leftovers
+from tests.runner.harness.podman import IMAGE, Containers, expect_nothing_left
 from tests.runner.harness.tasks import RecordedTask
 
 LIMITS = Limits(memory_bytes=128 << 20, cpus=0.5, processes=64)
@@ -100,4 +100,4 @@ async def test_a_container_stays_within_its_limits_and_cannot_change_them(contai
     status = await engine.status(uid)
     assert (status.state, status.cause) == (ContainerState.RUNNING, "")
     await engine.delete(uid, RecordedTask("task-2"))
-    assert list_leftovers(uid, grant.first_uid) == []
+    expect_nothing_left(uid, grant.first_uid)

@@ -160,6 +160,13 @@ def remove_firewall(settings: Settings) -> None:
         subprocess.run(["iptables", "--wait", "-t", table, command, *rule], check=False, capture_output=True)
 
 
+def expect_nothing_left(uid: str, first_uid: int, seconds: float = 5) -> None:
+    """A killed process leaves its control group a moment before it is gone. It runs no more instructions of its own."""
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not list_leftovers(uid, first_uid), seconds)
+    assert list_leftovers(uid, first_uid) == []
+
+
 def list_leftovers(uid: str, first_uid: int) -> list[str]:
     """What is left on the machine of a workspace with this uid and these ids, apart from its folder."""
     network = network_name(first_uid)
