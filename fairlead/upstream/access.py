@@ -6,8 +6,13 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
+from fairlead import __version__
 
-@dataclass(frozen=True, slots=True)
+CONTROLLER_AGENT = f"fairlead/{__version__} (controller)"
+"""The User-Agent of the server's own requests. Those of users have the one of their client."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class ClusterEndpoint:
     """Address, trusted CA and credential of one API server. The `repr` never shows the credential.
 

@@ -19,7 +19,7 @@ from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
@@ -149,7 +149,8 @@ class UpstreamRegistry:
         if ref is None:
             raise NotConnected("KubeconfigNotSet", f'"{name}" is not connected; set spec.config.secretName')
         try:
-            return Upstream(self._load_endpoint(ref), self._policy.resolve, HEALTH_PROBE_LIMITS)
+            endpoint = self._load_endpoint(ref)
+            return Upstream(endpoint, self._policy.resolve, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT)
         except TlsError as error:
             raise NotConnected("InvalidKubeconfig", error.message) from error
 
@@ -179,7 +180,10 @@ class UpstreamRegistry:
         if entry is None:
             raise NotConnected("NotFound", f'"{name}" no longer exists')
         return Upstream(
-            self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry))), self._policy.resolve, SYSTEM_LIMITS
+            self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry))),
+            self._policy.resolve,
+            SYSTEM_LIMITS,
+            user_agent=CONTROLLER_AGENT,
         )
 
     def close_deleted_virtual_cluster(self, namespace: str, name: str) -> None:
@@ -255,10 +259,14 @@ class UpstreamRegistry:
     def _build(self, key: Key, ref: KubeconfigRef) -> _UpstreamSet | NotConnected:
         try:
             endpoint = self._load_endpoint(ref)
-            resolve, on_failure = self._policy.resolve, partial(self.failures.notify, key)
-            user = Upstream(endpoint, resolve, self._limits, on_failure)
-            system, watch = (Upstream(endpoint, resolve, each, on_failure) for each in (SYSTEM_LIMITS, WATCH_LIMITS))
-            return _UpstreamSet(user, system, Upstream(endpoint, resolve, HEALTH_PROBE_LIMITS), watch)
+            resolve = self._policy.resolve
+            on_failure = partial(self.failures.notify, key)
+            return _UpstreamSet(
+                user=Upstream(endpoint, resolve, self._limits, on_failure),
+                system=Upstream(endpoint, resolve, SYSTEM_LIMITS, on_failure, CONTROLLER_AGENT),
+                health=Upstream(endpoint, resolve, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT),
+                watch=Upstream(endpoint, resolve, WATCH_LIMITS, on_failure, CONTROLLER_AGENT),
+            )
         except NotConnected as error:
             return error
         except TlsError as error:  # well-formed PEM that OpenSSL rejects

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import TimedOut, TlsError, Unreachable
@@ -34,8 +35,23 @@ _KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEP
 """A watch may be silent for hours. TCP keepalive detects a dead peer within a minute."""
 
 
+_contexts: WeakValueDictionary[tuple[str, str, str], ssl.SSLContext] = WeakValueDictionary()
+"""Those in use, by what they are made of: a cluster has several pools of connections, and clusters whose certificates
+are signed by a public authority have one context together."""
+
+
+async def share_ssl_context(endpoint: ClusterEndpoint) -> ssl.SSLContext:
+    """Builds the TLS context in a thread, unless there is one: 2 ms with the cluster's own authority, 50 ms with those
+    of the system. Raises TlsError for unusable PEM."""
+    content = (endpoint.ca_data, endpoint.client_certificate, endpoint.client_key)
+    context = _contexts.get(content)
+    if context is None:
+        context = _contexts[content] = await asyncio.to_thread(build_ssl_context, endpoint)
+    return context
+
+
 def build_ssl_context(endpoint: ClusterEndpoint) -> ssl.SSLContext:
-    """Builds the TLS context. Takes milliseconds, so it is built once per cluster. Raises TlsError for unusable PEM."""
+    """Raises TlsError for unusable PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A kubeconfig may trust an intermediate CA or the server certificate itself. Go accepts that.
@@ -104,7 +120,7 @@ class Connector:
     async def _connect(self, protocol_factory: Callable[[], AnyProtocol]) -> AnyProtocol:
         endpoint, loop = self._endpoint, asyncio.get_running_loop()
         if self._context is None:
-            self._context = build_ssl_context(endpoint)
+            self._context = await share_ssl_context(endpoint)
         address = await self._resolve(endpoint.host, endpoint.port)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)

@@ -12,8 +12,10 @@ import re
 from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -138,14 +140,15 @@ def _key_pair_problem(certificate: str, key: str) -> str | None:
     if not certificates:
         return "client-certificate-data contains no PEM certificate; export it again"
     try:
-        private = load_pem_private_key(key.encode(), None).public_key()
+        # To validate an RSA key takes 200 ms. A key that is not valid only fails its owner: it is compared below.
+        key_pair = load_pem_private_key(key.encode(), None, unsafe_skip_rsa_key_validation=True)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return "client-key-data contains no unencrypted PEM key; export it again"
     try:
         public = certificates[0].public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return "client-certificate-data has an unsupported key type; use RSA or ECDSA"
-    if public != private:
+    if public != key_pair.public_key():
         return "client-key-data does not match client-certificate-data; export both again"
     return None
 
@@ -191,8 +194,20 @@ class _ProblemCollector:
         return value
 
 
+_parsed: WeakValueDictionary[bytes, ClusterEndpoint] = WeakValueDictionary()
+"""What is in use, by the digest of the kubeconfig: probes and controllers read the same one again and again."""
+
+
 def parse_kubeconfig(content: bytes) -> ClusterEndpoint:
     """Parses the cluster and user of the current context. Raises InvalidKubeconfig."""
+    digest = sha256(content).digest()
+    endpoint = _parsed.get(digest)
+    if endpoint is None:
+        endpoint = _parsed[digest] = _parse(content)
+    return endpoint
+
+
+def _parse(content: bytes) -> ClusterEndpoint:
     collector = _ProblemCollector()
     config = _load_yaml(content, collector)
     context = _find_entry(config, "contexts", "context", _current_context(config, collector), collector)

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from fairlead.core.files import FileProblem, read_file
-from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint
 from fairlead.upstream.errors import Unreachable
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
@@ -77,7 +77,7 @@ class LocalCluster:
         self._source = source
         self._limits = limits
         self._endpoint = source()
-        self._upstream = Upstream(self._endpoint, resolve_host, self._limits)
+        self._upstream = Upstream(self._endpoint, resolve_host, self._limits, user_agent=CONTROLLER_AGENT)
         self._draining: list[Upstream] = []
 
     def __call__(self) -> Upstream:
@@ -100,7 +100,8 @@ class LocalCluster:
             log.warning("cannot read the cluster's credential; the old one stays in use", reason=str(error))
             return
         if endpoint != self._endpoint:
-            renewed = Upstream(endpoint, resolve_host, self._limits)  # may fail: then nothing has changed
+            # May fail: then nothing has changed.
+            renewed = Upstream(endpoint, resolve_host, self._limits, user_agent=CONTROLLER_AGENT)
             self._draining.append(self._upstream)
             self._endpoint, self._upstream = endpoint, renewed
         for each in [each for each in self._draining if not each.in_use]:

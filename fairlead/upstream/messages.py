@@ -176,13 +176,14 @@ class RequestHeadEncoder:
 
     __slots__ = ("_after_target", "_base_path", "_line_count")
 
-    def __init__(self, endpoint: ClusterEndpoint) -> None:
+    def __init__(self, endpoint: ClusterEndpoint, user_agent: str = "") -> None:
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         name = host if endpoint.port == 443 else f"{host}:{endpoint.port}"
         self._base_path = endpoint.base_path
         authorization = f"authorization: Bearer {endpoint.token}\r\n" if endpoint.token else ""
-        self._after_target = f" HTTP/1.1\r\nhost: {name}\r\n{authorization}"
-        self._line_count = 4 if endpoint.token else 3
+        agent = f"user-agent: {user_agent}\r\n" if user_agent else ""
+        self._after_target = f" HTTP/1.1\r\nhost: {name}\r\n{authorization}{agent}"
+        self._line_count = self._after_target.count("\n") + 1
 
     def encode(self, method: str, target: str, headers: Sequence[tuple[str, str]], framing: str) -> bytes:
         """`framing`: header lines of ours, for the length of the body or for a WebSocket handshake."""

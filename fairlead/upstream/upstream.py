@@ -123,13 +123,15 @@ class Upstream:
         resolve: Resolve,
         limits: Limits,
         on_failure: Callable[[], None] = ignore_failure,
+        user_agent: str = "",
     ) -> None:
-        """`on_failure` is called for each request without a response, and for each 401."""
+        """`on_failure` is called for each request without a response, and for each 401. `user_agent` is for requests
+        that do not name one of their own."""
         self._limits = limits
         self._on_failure = on_failure
         self.user_limits = UserLimits(limits)
         """Limits per user. The gateways acquire a slot before they send a request of a user."""
-        self._head_encoder = RequestHeadEncoder(endpoint)
+        self._head_encoder = RequestHeadEncoder(endpoint, user_agent)
         self._connector = Connector(endpoint, resolve)
         self._pool = ConnectionPool(self._connector, limits)
         self._websocket_slots = BoundedSlots(limits.max_websockets, limits.max_queued, limits.connect_seconds)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlead import __version__
 from fairlead.core.objects import Object, metadata
 from fairlead.kinds.core.server_objects import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -99,6 +100,18 @@ async def test_the_system_upstream_has_its_own_connections(
     await fetch_version(upstreams.cluster_upstream("berlin"))
     await fetch_version(upstreams.system_upstream("berlin"))
     assert [request.connection for request in fake_cluster.requests] == [1, 2]
+
+
+async def test_requests_of_the_server_have_a_user_agent_and_those_of_users_their_own(
+    api: RegistryFixture, fake_cluster: FakeCluster, upstreams: UpstreamRegistry
+) -> None:
+    await create_connected_cluster(api, fake_cluster)
+    await fetch_version(upstreams.cluster_upstream("berlin"))
+    for upstream in (upstreams.system_upstream("berlin"), upstreams.health_upstream("berlin")):
+        await fetch_version(upstream)
+    users, *own = (each.header_values("user-agent") for each in fake_cluster.requests)
+    assert users == []
+    assert own == [[f"fairlead/{__version__} (controller)"]] * 2
 
 
 async def test_a_changed_secret_creates_a_new_upstream_and_closes_the_old_one(

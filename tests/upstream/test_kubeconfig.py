@@ -1,14 +1,19 @@
 """Tests of `fairlead.upstream.kubeconfig` (T-12, T-22): fields that would run programs, read files or use proxies are
 rejected with an instruction."""
 
+import weakref
 from base64 import b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.kubeconfig import kubeconfig_problems as list_problems
@@ -195,6 +200,42 @@ def test_a_key_that_does_not_match_the_certificate_is_a_problem() -> None:
     user = {"client-certificate-data": encode_base64(first.certificate), "client-key-data": encode_base64(second.key)}
     [problem] = expect_problems(build_kubeconfig(user=user))
     assert "does not match client-certificate-data" in problem
+
+
+def test_an_rsa_key_is_only_compared_with_its_certificate() -> None:
+    """To validate one takes 200 ms of the event loop. This one would fail: its private exponent is wrong."""
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ada")])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), serial_number=1)
+        .not_valid_before(datetime(2026, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2100, 1, 1, tzinfo=UTC))
+        .sign(key, hashes.SHA256())
+        .public_bytes(Encoding.PEM)
+        .decode()
+    )
+    numbers = key.private_numbers()
+    wrong = rsa.RSAPrivateNumbers(
+        p=numbers.p,
+        q=numbers.q,
+        d=numbers.d + 2,
+        dmp1=numbers.dmp1,
+        dmq1=numbers.dmq1,
+        iqmp=numbers.iqmp,
+        public_numbers=numbers.public_numbers,
+    ).private_key(unsafe_skip_rsa_key_validation=True)
+    pem = wrong.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()).decode()
+    user = {"client-certificate-data": encode_base64(certificate), "client-key-data": encode_base64(pem)}
+    assert parse_kubeconfig(build_kubeconfig(user=user)).client_key == pem
+
+
+def test_the_same_content_is_parsed_once_while_it_is_in_use() -> None:
+    endpoint = parse_kubeconfig(build_kubeconfig())
+    assert parse_kubeconfig(build_kubeconfig()) is endpoint
+    assert parse_kubeconfig(build_kubeconfig(user={"token": "other"})) is not endpoint
+    reference = weakref.ref(endpoint)
+    del endpoint
+    assert reference() is None
 
 
 def test_all_problems_are_reported_together() -> None:

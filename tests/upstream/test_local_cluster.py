@@ -86,7 +86,7 @@ async def test_the_old_upstream_stays_open_if_there_cannot_be_a_new_one(
     await local_cluster.close()
 
 
-def _raise_unusable(*_: object) -> None:
+def _raise_unusable(*_: object, **__: object) -> None:
     raise ValueError("unusable")
 
 

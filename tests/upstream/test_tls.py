@@ -1,9 +1,11 @@
 """Tests of TLS in `fairlead.upstream.upstream`: server certificates and client certificates."""
 
+import gc
 import os
 import socket
 import ssl
 import threading
+import weakref
 from base64 import b64decode
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +13,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from fairlead.upstream.dial import share_ssl_context
 from fairlead.upstream.errors import TlsError
 from fairlead.upstream.upstream import Limits, Upstream
 from tests.fake_cluster.certificates import get_authority
@@ -90,3 +93,14 @@ def _serve_handshake(listener: socket.socket, context: ssl.SSLContext) -> None:
             tls_connection.do_handshake()
         while os.read(tls_connection.fileno(), 65536):
             pass
+
+
+async def test_a_context_is_built_once_for_all_connections_that_need_the_same(fake_cluster: FakeCluster) -> None:
+    endpoint = build_endpoint(fake_cluster)
+    context = await share_ssl_context(endpoint)
+    assert await share_ssl_context(replace(endpoint, port=1, token="other")) is context
+    assert await share_ssl_context(replace(endpoint, ca_data="")) is not context
+    reference = weakref.ref(context)
+    del context
+    gc.collect()
+    assert reference() is None

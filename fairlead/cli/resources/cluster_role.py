@@ -117,9 +117,12 @@ def _rules(part: RolePart, cluster_roles: Sequence[str]) -> Iterator[Object]:
 
 def _chart_rules() -> Iterator[Object]:
     """Rules for objects that charts of virtual clusters usually create, and for the roles that they grant."""
-    pods = ("pods", *(f"pods/{each}" for each in ("attach", "ephemeralcontainers", "exec", "log", "portforward")))
+    pods = ("attach", "ephemeralcontainers", "exec", "log", "portforward", "resize", "status")
     core = ("configmaps", "endpoints", "events", "persistentvolumeclaims", "secrets", "serviceaccounts", "services")
-    yield _rule("", (*core, *pods, "pods/status"), MANAGE_VERBS)
+    yield _rule("", (*core, "pods", *(f"pods/{each}" for each in pods)), MANAGE_VERBS)
+    yield _rule("events.k8s.io", ("events",), MANAGE_VERBS)
+    yield _rule("discovery.k8s.io", ("endpointslices",), MANAGE_VERBS)
+    yield _rule("coordination.k8s.io", ("leases",), MANAGE_VERBS)
     yield _rule("apps", ("deployments", "replicasets", "statefulsets"), MANAGE_VERBS)
     yield _rule("batch", ("jobs",), MANAGE_VERBS)
     yield _rule("networking.k8s.io", ("ingresses", "networkpolicies"), MANAGE_VERBS)

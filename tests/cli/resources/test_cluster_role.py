@@ -87,6 +87,37 @@ def test_the_role_for_runners_has_all_permissions_that_the_server_grants_to_a_ru
     assert granted >= set(iter_permissions(ROLE_RULES)), "a cluster refuses a Role with more than that"
 
 
+CHART_RULES: list[dict[str, Any]] = [
+    {
+        "apiGroups": [""],
+        "resources": ["configmaps", "secrets", "services", "pods", "pods/attach", "pods/portforward", "pods/exec"],
+        "verbs": ["create", "delete", "patch", "update", "get", "list", "watch"],
+    },
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["create", "delete", "list", "watch"]},
+    {
+        "apiGroups": [""],
+        "resources": ["pods/status", "pods/ephemeralcontainers", "pods/resize"],
+        "verbs": ["patch", "update"],
+    },
+    {
+        "apiGroups": ["apps"],
+        "resources": ["statefulsets", "replicasets", "deployments"],
+        "verbs": ["get", "list", "watch", "patch", "update"],
+    },
+    {"apiGroups": [""], "resources": ["endpoints", "pods/log"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "get", "list", "watch"]},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["create", "list", "get", "delete"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "update", "get"]},
+]
+"""What the Role of the open-source vcluster chart grants with Kubernetes 1.35, from version 0.20 on; the leases with
+several replicas."""
+
+
+def test_the_role_for_virtual_clusters_has_all_permissions_that_the_chart_grants() -> None:
+    granted = set(iter_permissions(get_cluster_role_rules(print_roles("virtual-clusters"))))
+    assert set(iter_permissions(CHART_RULES)) - granted == set(), "a cluster refuses a Role with more than that"
+
+
 def iter_permissions(rules: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
     for rule in rules:
         yield from product(rule.get("apiGroups", ()), rule.get("resources", ()), rule["verbs"])

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairlead import __version__
 from fairlead.client import ClientError
 from fairlead.client.kubeconfig import find_entry, parse_kubeconfig
 from fairlead.client.kubeconfig_export import export_context
@@ -27,6 +28,7 @@ from fairlead.upstream.upstream import Upstream
 FileVersion = tuple[int, int, int]
 """Time of change, size and inode of a file."""
 _FILE_FIELDS = ("tokenFile", "certificate-authority", "client-certificate", "client-key")
+RUNNER_AGENT = f"fairlead/{__version__} (runner)"
 LIMITS = Limits(max_requests=64, max_websockets=512, max_queued=256, connect_seconds=10, response_header_seconds=30)
 
 
@@ -79,7 +81,7 @@ class Contexts:
         assert self.path is not None
         try:
             content = export_context([self.path], name).content
-            return Upstream(cluster_kubeconfig.parse_kubeconfig(content), resolve, LIMITS)
+            return Upstream(cluster_kubeconfig.parse_kubeconfig(content), resolve, LIMITS, user_agent=RUNNER_AGENT)
         except (ClientError, FileProblem, TlsError, cluster_kubeconfig.InvalidKubeconfig) as error:
             raise _unusable(f"{self.path}: the context {name!r} cannot be used: {error}") from None
 
