@@ -33,7 +33,10 @@ class OutputLines:
     def feed(self, data: bytes, now: float) -> Iterator[str]:
         *complete, self._pending = (self._pending + self._masking.feed(data)).split(b"\n")
         for line in complete:
-            yield from self._decode_pieces(_visible_part(line.rstrip(b"\r")))
+            if b"\r" in line or len(line) > MAX_LINE_BYTES:
+                yield from self._decode_pieces(_visible_part(line.rstrip(b"\r")))
+            else:
+                yield line.decode(errors="replace")
         if b"\r" in self._pending[:-1]:
             yield from self._note_progress(now)
         if len(self._pending) > MAX_LINE_BYTES:
@@ -116,6 +119,6 @@ class MessageLog:
 
     def _append(self, messages: list[str], level: str) -> None:
         if messages:
-            time = timestamp(self._clock.now())
-            lines = ({"time": time, "level": level, "message": each} for each in messages)
-            self._log.append(b"".join(json.encode(line) + b"\n" for line in lines))
+            described = json.encode({"time": timestamp(self._clock.now()), "level": level})
+            begin = described.removesuffix(b"}") + b',"message":'
+            self._log.append(b"".join([begin + json.encode(each) + b"}\n" for each in messages]))

@@ -143,14 +143,27 @@ class EngineStatus:
     this state folder, and so of this installation."""
 
 
+MAX_MESSAGE_BEGIN, MAX_MESSAGE_END = 3000, 1000
+"""Characters of a message that are kept. It is in the journal, in the log and in the status of the workspace, and may
+quote what a repository or a registry said, which can be megabytes."""
+
+
 class EngineError(Exception):
     """A task failed. `reason` is a word for conditions, `message` a sentence for people, `step` where it happened."""
 
     def __init__(self, reason: str, message: str, step: str = "") -> None:
-        super().__init__(message)
+        shortened = shorten_message(message)
+        super().__init__(shortened)
         self.reason = reason
-        self.message = message
+        self.message = shortened
         self.step = step
+
+
+def shorten_message(message: str) -> str:
+    left_out = len(message) - MAX_MESSAGE_BEGIN - MAX_MESSAGE_END
+    if left_out <= 0:
+        return message
+    return f"{message[:MAX_MESSAGE_BEGIN]} [{left_out} characters left out] {message[-MAX_MESSAGE_END:]}"
 
 
 class Reason(StrEnum):

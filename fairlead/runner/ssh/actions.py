@@ -18,6 +18,7 @@ from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.settings import RunnerSettings
 from fairlead.runner.ssh.endpoint import SshEndpoint
+from fairlead.runner.ssh.groups import remove_unused_groups
 from fairlead.runner.ssh.host_keys import HostKeys
 from fairlead.runner.ssh.inside import Inside
 from fairlead.runner.ssh.stopping import RUNNING_STATES
@@ -101,4 +102,5 @@ class SshActions:
 
 
 def create_ssh_actions(services: RunnerServices, settings: RunnerSettings) -> SshActions:
+    remove_unused_groups()
     return SshActions(services, SshEndpoint(HostKeys(settings.state_folder)))

@@ -1,14 +1,24 @@
 """A command that outlives the runner."""
 
 import asyncio
+import json
 import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from fairlead.core.clock import SystemClock
 from fairlead.runner.engines.devcontainer import detached
+from fairlead.runner.engines.devcontainer.creation import CliLog, Progress
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.leader import MAX_LOG_BYTES, MAX_OUT_BYTES
+from fairlead.runner.log_lines import MessageLog
+from fairlead.runner.task_log import TaskLog
+from fairlead.runner.tasks import RunningTask
 from tests.harness.eventually import eventually
 
 
@@ -169,3 +179,59 @@ def test_output_without_end_is_read_up_to_a_limit(tmp_path: Path) -> None:
     (tmp_path / "out").touch()
     os.truncate(tmp_path / "out", 1 << 43)
     assert len(DetachedCommand(tmp_path).read_output()) == MAX_OUT_BYTES
+
+
+@dataclass(slots=True)
+class LongestTurn:
+    seconds: float = 0
+
+
+@asynccontextmanager
+async def measure_turns() -> AsyncIterator[LongestTurn]:
+    """The longest CPU time that other tasks of the event loop took, one after the other, without a turn for this one:
+    it does not depend on what else the machine does."""
+    longest = LongestTurn()
+
+    async def tick() -> None:
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest.seconds = max(longest.seconds, time.thread_time() - before)
+            await asyncio.sleep(0.001)
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield longest
+    finally:
+        ticking.cancel()
+
+
+def describe_output(text: str) -> str:
+    """As the CLI logs what a command prints."""
+    return json.dumps({"type": "raw", "level": 3, "text": text})
+
+
+PRINTED = {
+    "lines without text": [describe_output("\n" * 100_000)] * 3,
+    "single bytes": [describe_output("x")] * 5_000,
+    "lines that the CLI has not written": ["1"] * 5_000,
+    "one long line": [describe_output("x" * 500_000)] * 5,
+    "a repeated secret": [describe_output("a" * 500_000)] * 2,
+}
+
+
+@pytest.mark.parametrize("printed", PRINTED)
+async def test_whatever_a_command_prints_leaves_the_event_loop_to_others(tmp_path: Path, printed: str) -> None:
+    """A member can have a lifecycle command print anything, and some choose the secrets that are masked there."""
+    secrets = [*("a" * length for length in (*range(4, 40), 60_000)), "a" * 60_000 + "b"]
+    messages = MessageLog(TaskLog(tmp_path / "task"), SystemClock())
+    messages.mask(secrets)
+    task = RunningTask("task", messages, SystemClock(), lambda step: None)
+    progress, log = Progress(), CliLog(task, secrets)
+    command = DetachedCommand(tmp_path / "command")
+    command.folder.mkdir()
+    (command.folder / "log").write_text("\n".join(PRINTED[printed]) + "\n")
+    (command.folder / "exit").write_text("0")
+    async with measure_turns() as longest:
+        assert await command.follow(lambda line: log.write(progress.read_line(line))) == 0
+    assert longest.seconds < 0.15

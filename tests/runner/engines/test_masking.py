@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from fairlead.runner.engines.contract import TaskContext
 from fairlead.runner.engines.devcontainer.creation import CliLog, Progress
 from fairlead.runner.engines.kubernetes.line_log import MAX_LINE_BYTES, LineLog
-from fairlead.runner.engines.masking import MASK, Masker, StreamMasker
+from fairlead.runner.engines.masking import MASK, Masker, SecretValue, StreamMasker
 from tests.runner.harness.tasks import RecordedTask
 
 SECRET, LINES, QUOTED = "canary-7f3-é", "first-line\nsecond-line", 'with"quote\\'
@@ -60,6 +61,41 @@ def test_what_waits_is_bounded() -> None:
     assert passed + stream.end() == MASK
 
 
+REPEATED = {
+    "one letter": (["aaaa"], b"a"),
+    "many secrets of one letter": (["a" * length for length in range(4, 104)], b"a"),
+    "a long secret of one letter": (["a" * 32768], b"a"),
+    "a long secret that never comes": (["a" * 65535 + "b"], b"a" * 65534 + b"c"),
+    "a long secret of two letters": (["ab" * 16384], b"ab"),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_repeated_letters_take_no_longer_than_others(name: str) -> None:
+    secrets, printed = REPEATED[name]
+    stream = StreamMasker(Masker(secrets))
+    piece = (printed * 65536)[:65536] if len(printed) < 3 else printed
+    began = time.process_time()
+    passed = b"".join(stream.feed(piece) for _ in range(4)) + stream.end()
+    assert time.process_time() - began < 0.5
+    assert passed == (MASK if name != "a long secret that never comes" else piece * 4)
+
+
+def test_a_value_is_found_wherever_it_is() -> None:
+    numbers = random.Random(9)
+    for _ in range(5000):
+        value = bytes(numbers.choices(b"ab", k=numbers.randint(4, 9)))
+        data = bytes(numbers.choices(b"ab", weights=(5, 2), k=40))
+        starts = [start for start in range(len(data)) if data.startswith(value, start)]
+        covered = {position for start in starts for position in range(start, start + len(value))}
+        found = {position for start, end in SecretValue(value).find(data) for position in range(start, end)}
+        assert found == covered, (value, data)
+        first = max(0, len(data) - len(value) + 1)
+        begin = next((each for each in range(first, len(data)) if value.startswith(data[each:])), len(data))
+        assert SecretValue(value).find_begin(data, len(data)) == begin
+        assert SecretValue(value)._read_begin(data, first) == begin
+
+
 def test_what_is_no_secret_does_not_wait() -> None:
     stream = StreamMasker(Masker([SECRET]))
     assert stream.feed(b"Password: ") == b"Password: "
@@ -74,7 +110,8 @@ def write_entries(*entries: Mapping[str, object]) -> str:
     task = RecordedTask()
     progress, log = Progress(), CliLog(task, [SECRET])
     for each in entries:
-        log.write(progress.read_line(json.dumps({"level": 3, **each}).encode() + b"\n"))
+        for _ in log.write(progress.read_line(json.dumps({"level": 3, **each}).encode() + b"\n")):
+            continue
     log.end()
     return task.text
 

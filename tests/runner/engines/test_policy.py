@@ -143,10 +143,53 @@ def test_all_refusals_are_reported_at_once_and_each_once() -> None:
         ("./registry.example.com/team/tools", False),
         ("../registry.example.com/team/tools", False),
         ("/registry.example.com/team/tools", False),
+        ("all.example.com/any/tools:1", True),
+        (f"all.example.com/any/tools@sha256:{'0' * 64}", True),
+        (f"all.example.com@evil.example.com/any/tools@sha256:{'0' * 64}", False),
+        (f"all.example.com:x@evil.example.com/any/tools@sha256:{'0' * 64}", False),
+        ("all.example.com:8443/any/tools:1", False),
+        ("registry.example.com/team/%2e%2e/evil/tools:1", False),
+        ("registry.example.com/team/..\\evil/tools:1", False),
+        ("registry.example.com/team/tools@sha256:0/../../evil", False),
+        ("https://files.example.com/team/devcontainer-feature-x.tgz", True),
+        ("https://files.example.com/team/%2e%2e/evil/devcontainer-feature-x.tgz", False),
+        ("https://files.example.com/team/%2E./evil/devcontainer-feature-x.tgz", False),
+        ("https://files.example.com/team/..\\..\\evil/devcontainer-feature-x.tgz", False),
+        ("https://files.example.com/team/.\t./evil/devcontainer-feature-x.tgz", False),
+        ("https://mirror.example.com/devcontainer-feature-x.tgz", True),
+        ("https://mirror.example.com@evil.example.com/devcontainer-feature-x.tgz", False),
+        ("https://mirror.example.com:x@evil.example.com/devcontainer-feature-x.tgz", False),
     ],
 )
 def test_a_feature_is_listed_by_whole_parts_of_its_name(feature: str, is_listed: bool) -> None:
-    sources = ("registry.example.com/team/", "registry.example.com/one/feature")
+    """In a URL, what is before an @ is a user, and there are several ways to write two dots."""
+    sources = (
+        "registry.example.com/team/",
+        "registry.example.com/one/feature",
+        "all.example.com",
+        "https://files.example.com/team",
+        "https://mirror.example.com/",
+    )
     grant = replace(make_grant(), feature_sources=sources)
     found = check_configuration({"configuration": {"features": {feature: {}}}}, grant)
     assert (found == []) == is_listed
+
+
+def test_a_feature_that_another_one_depends_on_needs_a_listed_source_as_well() -> None:
+    listed, other = "registry.example.com/team/tools:1", "other.example.com/any/tools:1"
+    fetched = [{"sourceInformation": {"userFeatureId": name}} for name in (other, listed)]
+    result = {
+        "configuration": {"features": {listed: {}}},
+        "featuresConfiguration": {"featureSets": fetched},
+    }
+    grant = make_grant(feature_sources=("registry.example.com/team",))
+    found = check_configuration(result, grant)
+    assert found == [f"feature {other!r} is not from a source that the runner lists; it needs the permission features"]
+    assert check_configuration(result, replace(grant, permissions=("features",))) == []
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 7, [7], {"featureSets": 7}, {"featureSets": [7, {}]}], ids=str)
+def test_what_is_not_an_object_asks_for_nothing(value: Any) -> None:
+    """A workspace whose tools were taken over may print anything."""
+    result = {"configuration": value, "mergedConfiguration": value, "featuresConfiguration": value}
+    check_configuration(result, make_grant("features"))

@@ -1,4 +1,4 @@
-"""Images of a registry whose operator is hostile, as `image_registry.py` serves them."""
+"""Images and features of a registry whose operator is hostile, as `image_registry.py` serves them."""
 
 import hashlib
 import io
@@ -65,7 +65,8 @@ def describe_config(diff_ids: Sequence[str], config: Mapping[str, Any]) -> dict[
 @dataclass(frozen=True, slots=True)
 class HostileImage:
     """An image that a registry offers. `behaviour` changes how it answers, by a part of the path of a request:
-    `status`, `headers`, `body`, `endless` zeros after the body, and `seconds` that pass before."""
+    `status`, `headers`, `body`, `endless` zeros or what to `repeat` after the body, `seconds` that pass before, and
+    `after` how many requests it begins."""
 
     layers: Sequence[bytes] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -101,3 +102,52 @@ class HostileImage:
             (folder / name).write_text(text)
         for content in (config, *self.layers):
             (folder / digest(content).removeprefix("sha256:")).write_bytes(content)
+
+
+FEATURE_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+FEATURE_CONFIG = "application/vnd.devcontainers"
+FEATURE_LAYER = "application/vnd.devcontainers.layer.v1+tar"
+FEATURE_ANNOTATION = "dev.containers.metadata"
+INSTALL = "#!/bin/sh\n"
+
+
+@dataclass(frozen=True, slots=True)
+class HostileFeature:
+    """A feature of dev containers that a registry offers."""
+
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    install: str = INSTALL
+    entries: Sequence[Entry] = ()
+    """Further members of its archive."""
+    announced: Mapping[str, Any] | None = None
+    """What the manifest says of its metadata, if it says something."""
+    archive: bytes = b""
+    """In place of the archive with all that."""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    """Replaces parts of the manifest."""
+    behaviour: Mapping[str, Any] = field(default_factory=dict)
+    """As that of images."""
+
+    def write(self, folder: Path) -> None:
+        """Into a folder that `image_registry` serves. The name of the folder is that of the feature."""
+        folder.mkdir(parents=True)
+        described = {"id": folder.name, "version": "1.0.0", "name": folder.name, **self.metadata}
+        entries = [
+            Entry("./devcontainer-feature.json", json.dumps(described).encode()),
+            Entry("./install.sh", self.install.encode()),
+            *self.entries,
+        ]
+        archive = self.archive or make_layer(entries)
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": FEATURE_MANIFEST,
+            "config": {"mediaType": FEATURE_CONFIG, "size": 2, "digest": digest(b"{}")},
+            "layers": [{"mediaType": FEATURE_LAYER, "size": len(archive), "digest": digest(archive)}],
+            **self.manifest,
+        }
+        if self.announced is not None:
+            announced = {"id": folder.name, "version": "1.0.0", "name": folder.name, **self.announced}
+            manifest["annotations"] = {FEATURE_ANNOTATION: json.dumps(announced)}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder / "behaviour.json").write_text(json.dumps(self.behaviour))
+        (folder / digest(archive).removeprefix("sha256:")).write_bytes(archive)

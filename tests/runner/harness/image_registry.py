@@ -4,6 +4,8 @@ It may be a hostile one: beside an image, a file says which requests are answere
 """
 
 import json
+import re
+import ssl
 import subprocess
 import sys
 import time
@@ -51,9 +53,15 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_error(404)
 
+    def do_POST(self) -> None:
+        """Of git, which sends what it wants to have."""
+        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        self.do_GET()
+
     def find_folder(self) -> Path:
-        repository = self.path.removeprefix("/v2/").partition("/manifests/")[0].partition("/blobs/")[0]
-        own = self.folder / repository
+        """For images and features of a registry, and for git."""
+        repository = re.split("/manifests/|/blobs/|/info/refs|/git-upload-pack", self.path.removeprefix("/v2"))[0]
+        own = self.folder / repository.lstrip("/")
         return own if own.is_dir() else self.folder
 
     def behave(self, folder: Path) -> bool:
@@ -62,22 +70,26 @@ class Handler(BaseHTTPRequestHandler):
             behaviours = json.loads((folder / "behaviour.json").read_text())
         except FileNotFoundError:
             return False
-        behaviour = next((value for part, value in behaviours.items() if part in self.path), None)
-        if behaviour is None:
+        part, behaviour = next(((part, value) for part, value in behaviours.items() if part in self.path), ("", None))
+        if behaviour is None or self.count_requests(part) <= behaviour.get("after", 0):
             return False
         time.sleep(behaviour.get("seconds", 0))
         body = behaviour.get("body", "").encode()
         self.send_response(behaviour.get("status", 200))
         for header, value in behaviour.get("headers", {}).items():
             self.send_header(header, value)
-        if "endless" not in behaviour:
+        repeated = behaviour.get("repeat", "").encode() or (bytes(1 << 20) if "endless" in behaviour else b"")
+        if not repeated:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
-        block = bytes(1 << 20)
-        while "endless" in behaviour:
-            self.wfile.write(block)
+        while repeated:
+            self.wfile.write(repeated)
         return True
+
+    def count_requests(self, part: str) -> int:
+        """Of this one and those before it, with this part in their paths."""
+        return sum(part in line for line in self.requests.read_text().splitlines())
 
     def send(self, kind: str, content: bytes) -> None:
         self.send_response(200)
@@ -91,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_registry(number: int, folder: Path) -> Iterator[ImageRegistry]:
+def running_registry(number: int, folder: Path, with_tls: bool = False) -> Iterator[ImageRegistry]:
     """Serves the image in this folder under every name, at port 5000 of an address in TEST-NET-2."""
     name, gateway = NAMESPACE.format(number=number), f"198.51.100.{4 * (number % 64) + 1}"
     address = f"198.51.100.{4 * (number % 64) + 2}"
@@ -106,7 +118,11 @@ def running_registry(number: int, folder: Path) -> Iterator[ImageRegistry]:
         f"ip -n {name} link set eth0 up",
         f"ip -n {name} route add default via {gateway}",
     )
-    program = (*("ip", "netns", "exec", name, sys.executable, "-m", __name__), address, str(folder), str(requests))
+    certificate = create_certificate(folder.with_name("registry.pem"), address) if with_tls else ""
+    program = (
+        *("ip", "netns", "exec", name, sys.executable, "-m", __name__),
+        *(address, str(folder), str(requests), certificate),
+    )
     remove_namespace(name)  # a test that was killed may have left it
     try:
         for command in commands:
@@ -121,6 +137,29 @@ def running_registry(number: int, folder: Path) -> Iterator[ImageRegistry]:
         remove_namespace(name)
 
 
+def create_certificate(file: Path, address: str) -> str:
+    """The path of a certificate that signs itself, with its key."""
+    names = ("-subj", f"/CN={address}", "-addext", f"subjectAltName=IP:{address}")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-days",
+        "1",
+        *key,
+        *names,
+        "-keyout",
+        str(file),
+        "-out",
+        f"{file}.certificate",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    with file.open("a") as content:
+        content.write(Path(f"{file}.certificate").read_text())
+    return str(file)
+
+
 def remove_namespace(name: str) -> None:
     for command in (["ip", "link", "delete", name], ["ip", "netns", "delete", name]):
         subprocess.run(command, check=False, capture_output=True)
@@ -129,5 +168,9 @@ def remove_namespace(name: str) -> None:
 if __name__ == "__main__":
     Handler.folder, Handler.requests = Path(sys.argv[2]), Path(sys.argv[3])
     server = ThreadingHTTPServer((sys.argv[1], 5000), Handler)
+    if certificate := sys.argv[4]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     print("ready", flush=True)
     server.serve_forever()

@@ -23,8 +23,11 @@ from fairlead.runner.engines.contract import Engine
 from fairlead.runner.engines.descriptors import Connection
 from fairlead.runner.engines.devcontainer.cgroups import create_group, list_groups, remove_group
 from fairlead.runner.engines.sessions import find_marked, find_trees, list_pids, read_mark
+from fairlead.runner.services import RunnerServices
+from fairlead.runner.settings import RunnerSettings
+from fairlead.runner.ssh.actions import create_ssh_actions
 from fairlead.runner.ssh.confinement import PROCESS_NAME, choose_owner
-from fairlead.runner.ssh.groups import PREFIX, remove_stale_groups
+from fairlead.runner.ssh.groups import PREFIX, close_group, open_group, remove_unused_groups
 from fairlead.runner.ssh.limits import RequestRate
 from fairlead.runner.ssh.messages import (
     MAX_DESCRIPTORS,
@@ -223,18 +226,40 @@ async def test_one_that_is_taken_over_gets_no_more_memory_than_its_group_has(mon
 
 
 @needs_root
-def test_groups_of_a_runner_that_is_gone_are_removed() -> None:
+def test_groups_of_a_runner_that_is_gone_are_removed_when_the_next_one_starts(tmp_path: Path) -> None:
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
-    names = [f"{PREFIX}-{gone.pid}-00-0", f"{PREFIX}-{os.getpid()}-00-0", f"{PREFIX}-others"]
+    names = [f"{PREFIX}-{gone.pid}-00-0", f"{PREFIX}-{os.getppid()}-00-0", f"{PREFIX}-others"]
     for name in names:
         create_group(name, {})
     try:
-        remove_stale_groups()
+        create_ssh_actions(cast(RunnerServices, None), RunnerSettings("runner", "https://127.0.0.1:1", tmp_path))
         assert [name for name in list_groups(PREFIX) if name in names] == sorted(names[1:])
     finally:
         for name in names:
             remove_group(name)
+
+
+@needs_root
+def test_a_group_that_was_not_empty_at_its_end_is_removed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.runner.ssh.groups.CLOSE_SECONDS", 0.1)
+    used = open_group("one")
+    closed = open_group("another")
+    left = subprocess.Popen(["/bin/sleep", "600"])
+    try:
+        for folder in closed:
+            Path(folder, "cgroup.procs").write_text(str(left.pid))
+        asyncio.run(close_group(closed))
+        assert Path(closed[0]).exists()
+        left.kill()
+        left.wait()
+        remove_unused_groups()
+        assert not any(Path(folder).exists() for folder in closed)
+        assert all(Path(folder).exists() for folder in used)
+    finally:
+        left.kill()
+        asyncio.run(close_group(used))
+    assert find_groups() == []
 
 
 RUNNER = """

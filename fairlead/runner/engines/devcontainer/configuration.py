@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairlead.core.sizes import format_size
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.cgroups import TOOLS_MEMORY_BYTES
 from fairlead.runner.engines.devcontainer.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.holder import INSIDE_TARGET, PYTHON, Holder
 from fairlead.runner.engines.devcontainer.inside.shim import REFUSALS
 from fairlead.runner.engines.devcontainer.policy import check_configuration
-from fairlead.runner.engines.devcontainer.programs import last_line, parse_object
+from fairlead.runner.engines.devcontainer.programs import MAX_ERROR_BYTES, parse_object
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.workspace_holder import DEFAULT_CONFIGURATION, SHIM, resolve_cli
 from fairlead.runner.engines.environments import read_environment
@@ -53,6 +55,13 @@ BASE_IMAGES = (
     f"import sys; sys.path.insert(0, {posixpath.dirname(INSIDE_TARGET)!r}); "
     "from inside.base_images import main; main(sys.argv[1:])",
 )
+ERROR_LEVEL = 5
+"""Of lines in the log of the CLI that say what is wrong."""
+MAX_SHOWN_ERRORS = 3
+MAX_SHOWN_CHARACTERS = 500
+STACK_LINE = re.compile(r"\s+at ")
+LAST_EXIT_CODE = 128
+"""Higher ones are of programs that a signal has ended."""
 REASONS = frozenset({Reason.POLICY_VIOLATION, Reason.PLATFORM_MISMATCH, Reason.IMAGE_PULL_FAILED})
 
 
@@ -158,7 +167,7 @@ async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) 
     found = await holder.run(*command)
     await raise_refusals(holder)
     if found.code != 0:
-        message = describe_cli_error(found.output, found.errors)
+        message = describe_cli_error(found.output, found.errors, found.code)
         if says_disk_is_full(found.errors):  # the pull of an image, of which the CLI says only that it failed
             message = f"{message}: {os.strerror(errno.ENOSPC)}"
         raise EngineError(Reason.CONFIGURATION_INVALID, message)
@@ -187,11 +196,29 @@ def _parse_refusal(line: str) -> tuple[str, str] | None:
     return (reason, str(fields.get("message", ""))) if reason is not None else None
 
 
-def describe_cli_error(output: str, errors: str) -> str:
+def describe_cli_error(output: str, errors: str, code: int) -> str:
     """What the CLI says of its failure: a JSON object on stdout, or lines on stderr."""
     result = parse_object(output) or {}
     if said := result.get("description") or result.get("message"):
         return str(said)
-    line = last_line(errors)
-    entry = parse_object(line) or {}
-    return str(entry["text"]).strip() if "text" in entry else line
+    lines = [line for line in errors.splitlines() if line.strip()]
+    if len(errors) >= MAX_ERROR_BYTES:  # only the end is there, which begins within a line
+        lines = lines[1:]
+    entries = [parse_object(line) or {"text": line} for line in lines]
+    is_killed = code < 0 or code > LAST_EXIT_CODE
+    shown = [entry for entry in entries if entry.get("level") == ERROR_LEVEL][-MAX_SHOWN_ERRORS:]
+    if not is_killed:  # else it did not come to say why
+        shown += entries[-1:]
+    messages = [_remove_stack(str(entry.get("text", ""))) for entry in shown]
+    if is_killed:
+        allowed = format_size(TOOLS_MEMORY_BYTES)
+        messages.insert(
+            0, f"the dev container CLI was killed; it may need more memory than {allowed}, which it can have"
+        )
+    return "; ".join(filter(None, dict.fromkeys(messages))) or f"the dev container CLI ended with code {code}"
+
+
+def _remove_stack(text: str) -> str:
+    """Without the lines on where in the CLI an error occurred."""
+    lines = [line.strip() for line in text.splitlines() if not STACK_LINE.match(line)]
+    return " ".join(filter(None, lines))[:MAX_SHOWN_CHARACTERS]

@@ -8,7 +8,7 @@ import asyncio
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,11 +57,14 @@ DOTFILES = "Installing Dotfiles"
 WRITING = (
     Reason.ENGINE_UNAVAILABLE,
     Reason.CLONE_FAILED,
+    Reason.CONFIGURATION_INVALID,
     Reason.BUILD_FAILED,
     Reason.START_FAILED,
     Reason.COMMAND_FAILED,
 )
 """What may fail because the disk is full, also if no message says so."""
+PIECE_BYTES = 4096
+"""Of the log, which are passed on at a time."""
 SHOWN_LEVEL = 3
 """Lines of the CLI below this level are for its developers, and contain environments."""
 
@@ -85,13 +88,18 @@ class CliLog:
         self._output = StreamMasker(self._masker)
         self._is_within_line = False
 
-    def write(self, shown: Shown) -> None:
-        if not shown.is_message:
-            self._log(self._output.feed(shown.text.encode(errors="replace")))
-            return
-        if self._is_within_line:
-            self._log(b"\n")
-        self._log(self._masker.mask(shown.text.encode(errors="replace")))
+    def write(self, shown: Shown) -> Iterator[None]:
+        """In pieces, and so that others can have their turn in between: each line of text becomes one of the log, which
+        costs far more than its bytes."""
+        data = shown.text.encode(errors="replace")
+        if shown.is_message:
+            if self._is_within_line:
+                self._log(b"\n")
+            data = self._masker.mask(data)
+        for position in range(0, len(data), PIECE_BYTES):
+            piece = data[position : position + PIECE_BYTES]
+            self._log(piece if shown.is_message else self._output.feed(piece))
+            yield
 
     def end(self) -> None:
         self._log(self._output.end())
@@ -331,7 +339,7 @@ class Creation:
             await raise_refusals(holder)
         if code is None:
             raise EngineError(Reason.START_FAILED, "the dev container CLI was killed, or the machine restarted")
-        message = describe_cli_error(self.command.read_output().decode(errors="replace"), "")
+        message = describe_cli_error(self.command.read_output().decode(errors="replace"), "", code)
         if progress.step == COMMANDS:
             self._save_session(self.command.read_output())
             error = EngineError(Reason.COMMAND_FAILED, f"{progress.command} failed: {message}")

@@ -14,8 +14,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.runner.engines.devcontainer.holder import PYTHON
@@ -24,11 +24,36 @@ from fairlead.runner.engines.devcontainer.leader import MAX_OUT_BYTES
 
 LEADER = (PYTHON, "-IS", str(Path(__file__).with_name("leader.py")))
 POLL_SECONDS = 0.1
+OFFSET = "offset"
+"""The file with the position up to which the log was passed on."""
 FREED_BYTES = 16 << 20
 MAX_LINE_BYTES = PASS_BYTES = 1 << 20
-"""Of a line, and of what is read before other tasks get their turn: the command may print faster than it is read."""
+"""Of a line, and of what is read before the position is saved."""
+SLICE_SECONDS = 0.01
+"""How long lines are handled before other tasks get their turn, for at least as long: the command may print faster than
+it is read, in any number of lines. It waits then."""
+HandleLine = Callable[[bytes], Iterable[object] | None]
+"""Handles a line of the log, at once or in the steps of what it returns."""
 PUNCH_HOLE = 0x01 | 0x02
 """FALLOC_FL_KEEP_SIZE and FALLOC_FL_PUNCH_HOLE."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Leaves the event loop to others."""
+
+    _began: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_rest_due(self) -> bool:
+        return time.monotonic() - self._began >= SLICE_SECONDS
+
+    async def rest(self) -> None:
+        await asyncio.sleep(time.monotonic() - self._began)
+        self.begin()
+
+    def begin(self) -> None:
+        self._began = time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +110,20 @@ class DetachedCommand:
         except FileNotFoundError:
             return b""
 
-    async def follow(self, on_line: Callable[[bytes], None]) -> int | None:
+    async def follow(self, on_line: HandleLine) -> int | None:
         """Passes on complete lines of the log until the command has ended. Returns its exit code, or None if it ended
         without one: it was killed, or the machine restarted. Goes on where an earlier runner stopped reading."""
-        offset_file = self.folder / "offset"
-        offset = self._read_offset(offset_file)
-        started, freed = False, 0
+        offset = self._read_offset()
+        started, freed, pace = False, 0, Pace()
         while True:
             code = self.read_exit_code()
             leader = self.find_leader()
             started = started or leader is not None or code is not None
-            before, offset = offset, self._pass_lines(offset, on_line)
-            write_file(offset_file, b"%d" % offset)
+            before = offset
+            offset = await self._pass_lines(offset, on_line, pace)
             freed = self._free_space(freed, offset)
             if offset - before >= PASS_BYTES:
-                await asyncio.sleep(0)
+                await pace.rest()
                 continue
             if code is not None:
                 return code
@@ -109,12 +133,13 @@ class DetachedCommand:
             if not started:
                 return None
             await asyncio.sleep(POLL_SECONDS)
+            pace.begin()
 
-    def _read_offset(self, file: Path) -> int:
+    def _read_offset(self) -> int:
         """Where an earlier runner stopped reading. A crash of the machine may leave the file empty: then lines are
         passed on again, which is better than that they are lost."""
         try:
-            return int(file.read_text())
+            return int((self.folder / OFFSET).read_text())
         except (FileNotFoundError, ValueError):
             return 0
 
@@ -145,8 +170,9 @@ class DetachedCommand:
             await asyncio.sleep(0.05)
         return False
 
-    def _pass_lines(self, offset: int, on_line: Callable[[bytes], None]) -> int:
-        """Returns the position of what it did not pass on: there is more if this is far from the given one."""
+    async def _pass_lines(self, offset: int, on_line: HandleLine, pace: Pace) -> int:
+        """Returns the position of what it did not pass on, which it saves: there is more if this is far from the given
+        one."""
         end = offset + PASS_BYTES
         try:
             with (self.folder / "log").open("rb") as file:
@@ -155,10 +181,17 @@ class DetachedCommand:
                     line = file.readline(MAX_LINE_BYTES)
                     if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
                         break
+                    for _ in on_line(line) or ():
+                        if pace.is_rest_due:
+                            await pace.rest()
                     offset += len(line)
-                    on_line(line)
+                    if pace.is_rest_due:
+                        await pace.rest()
         except FileNotFoundError:
             pass
+        finally:
+            with contextlib.suppress(FileNotFoundError):  # the workspace was deleted meanwhile
+                write_file(self.folder / OFFSET, b"%d" % offset)
         return offset
 
 

@@ -5,6 +5,7 @@ that are not listed are refused, because a later version of the CLI may give the
 the CLI makes of it (`inside/run_options.py`).
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -33,15 +34,41 @@ NEVER = {
 }
 PERMITTED = {"privileged": "privileged", "capAdd": "capAdd", "securityOpt": "securityOpt", "entrypoints": "entrypoints"}
 """Properties that a template allows as a whole, and the permission for each."""
+_FEATURE = re.compile(
+    r"(?P<path>(?:https://)?[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+)"
+    r"(?::[A-Za-z0-9._-]{1,128}|@sha256:[0-9a-f]{1,64})?"
+)
+"""The name of a feature in a registry, or the URL of its archive, in which every program sees the same host and path:
+there are no users, escapes, or dots that lead up. The end is a tag or a digest."""
 BUILD_PROPERTIES = frozenset({"dockerfile", "context", "target", "args", "cacheFrom"})
 
 
 def check_configuration(result: Mapping[str, Any], grant: Grant) -> list[str]:
     """Sentences on everything in the result of `read-configuration` that is refused."""
-    own = result.get("configuration") or {}
-    merged = result.get("mergedConfiguration") or {}
-    found = [*_check_properties(own, grant), *_check_properties(merged, grant)]
+    own = _expect_object(result.get("configuration"))
+    merged = _expect_object(result.get("mergedConfiguration"))
+    found = [
+        *_check_properties(own, grant),
+        *_check_properties(merged, grant),
+        *_check_features(_list_fetched_features(result), grant),
+    ]
     return list(dict.fromkeys(found))  # once, although most properties are in both
+
+
+def _expect_object(value: Any) -> Mapping[str, Any]:
+    """What a workspace prints in place of an object has no properties, and no meaning."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list_fetched_features(result: Mapping[str, Any]) -> list[str]:
+    """The features that the CLI has fetched, with those that others depend on."""
+    sets = _expect_object(result.get("featuresConfiguration")).get("featureSets")
+    sources = [_expect_object(_expect_object(each).get("sourceInformation")) for each in _expect_list(sets)]
+    return [str(source.get("userFeatureId")) for source in sources]
+
+
+def _expect_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _check_properties(configuration: Mapping[str, Any], grant: Grant) -> Iterator[str]:
@@ -72,7 +99,7 @@ def _check_build(build: Any, grant: Grant) -> Iterator[str]:
 
 
 def _check_features(features: Any, grant: Grant) -> Iterator[str]:
-    for name in features if isinstance(features, Mapping) else ():
+    for name in features if isinstance(features, (Mapping, list)) else ():
         is_listed = any(_is_from(name, source) for source in grant.feature_sources)
         if not is_listed and not grant.allows("features"):
             yield f"feature {name!r} is not from a source that the runner lists; it needs the permission features"
@@ -80,8 +107,8 @@ def _check_features(features: Any, grant: Grant) -> Iterator[str]:
 
 def _is_from(feature: str, source: str) -> bool:
     """Whether a source of the list is the feature, or a folder above it, and not only the begin of another name."""
-    begin = source.rstrip("/")
-    return ".." not in feature.split("/") and feature.startswith((f"{begin}/", f"{begin}:", f"{begin}@"))
+    found = _FEATURE.fullmatch(feature)
+    return found is not None and f"{found['path']}/".startswith(f"{source.rstrip('/')}/")
 
 
 def _check_mounts(mounts: Any, grant: Grant) -> Iterator[str]:
