@@ -6,6 +6,7 @@ validation (`registry/validate.py`), not admission.
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
     storage_locks                               locks of the quotas on stored objects, which the registry enforces
     instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
+    restricted                                  the permission to create instances that not all members may create
     instance_owners                             who may become the owner of an instance
     workspace_templates                         which templates decide about permissions and placement of workspaces
     presets                                     workspaces from presets, and what presets refer to

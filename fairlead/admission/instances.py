@@ -16,6 +16,8 @@ from collections.abc import Collection
 from typing import Any
 
 from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission.projects import find_project
+from fairlead.admission.restricted import RESTRICTED_SUBRESOURCE, may_create_restricted
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
@@ -23,12 +25,9 @@ from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES, TEMPLATE_INSTANCES
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.kinds.instances.remote_instances import SPACE
-from fairlead.kinds.projects.project import PROJECT
-from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-RESTRICTED_SUBRESOURCE = "restricted"
 TEAM_PREFIX = "service:team:"
 ABANDON_ANNOTATION = "service.sh/abandon"
 DEFAULT_SPACE_ROLES = frozenset({"view", "edit", "admin"})
@@ -48,8 +47,10 @@ def default_instance_owner(authorize: Authorize, api_group: str, prefix: str) ->
             _set_default_owner(change)
         if kind.plural not in TEMPLATE_INSTANCES:
             return
-        if _bypasses_template(change) and not _project_allows(change, registry, api_group, prefix):
-            _require_restricted(change, authorize)
+        if _bypasses_template(change):
+            project = find_project(change, registry, (api_group, prefix))
+            if get_path(project, "spec.requireTemplate.disabled") is not True:
+                _require_restricted(change, authorize)
 
     return rule
 
@@ -87,16 +88,8 @@ def _template_source(instance: Object) -> tuple[Any, Any, Any]:
     return get_path(instance, "spec.templateRef.name") or None, template, parameters
 
 
-def _project_allows(change: Change, registry: Registry, api_group: str, prefix: str) -> bool:
-    namespace = str(metadata(change.obj).get("namespace") or "")
-    if not namespace.startswith(prefix):
-        return False
-    entry = registry.resource(api_group, PROJECT.plural).get_cached("", namespace.removeprefix(prefix))
-    return entry is not None and get_path(decode(entry), "spec.requireTemplate.disabled") is True
-
-
 def _require_restricted(change: Change, authorize: Authorize) -> None:
-    if not _may_create_restricted(change, authorize):
+    if not may_create_restricted(change, authorize):
         kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
         rest = " and leave spec.template out" if get_path(change.obj, "spec.template") else ""
         preset = get_path(change.obj, "spec.presetRef.name")
@@ -145,7 +138,7 @@ def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collecti
         if (
             namespace
             and namespace != get_path(old, "spec.clusterRef.namespace")
-            and not _may_create_restricted(change, authorize)
+            and not may_create_restricted(change, authorize)
         ):
             advice = "leave it out, so that the server chooses one, or ask for that permission"
             raise _restricted_error(change, "setting spec.clusterRef.namespace", advice)
@@ -175,20 +168,6 @@ def _role_denied_error(change: Change, role: str, roles: Collection[str]) -> For
         "space_roles"
     )
     return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-
-
-def _may_create_restricted(change: Change, authorize: Authorize) -> bool:
-    kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
-    # Without a name: owners have every permission on their own object, and must not get this one from that.
-    right = RequestInfo(
-        verb="create",
-        group=kind.group,
-        version=kind.version,
-        resource=kind.plural,
-        subresource=RESTRICTED_SUBRESOURCE,
-        namespace=namespace,
-    )
-    return authorize(change.user, right).allowed
 
 
 def _restricted_error(change: Change, action: str, advice: str) -> Forbidden:

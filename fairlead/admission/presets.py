@@ -4,6 +4,8 @@
   what a workspace uses, so that these apply to a copied template or environment as to one that the requester wrote: a
   preset gives no permissions. Later changes of the preset do not change the workspace. Whether the project allows the
   preset is checked before anything else is said about it.
+- `require_presets` rejects workspaces without a preset in a project that requires one. Exempt are those who may create
+  workspaces without a template. What the project did not require before may stay.
 - `check_presets` rejects values for password parameters in presets, and warns about templates and environments that do
   not exist.
 """
@@ -11,8 +13,11 @@
 from collections.abc import Iterator
 
 from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.admission.projects import check_allow_list
-from fairlead.core.errors import Invalid, Problem
+from fairlead.admission.allow_lists import allowed_names
+from fairlead.admission.projects import check_allow_list, describe_allowed, find_project
+from fairlead.admission.restricted import RESTRICTED_SUBRESOURCE, may_create_restricted
+from fairlead.core.call import Authorize
+from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.parameters import parse_values
@@ -79,6 +84,54 @@ def apply_presets(api_group: str, prefix: str) -> Rule:
         change.new.update(apply_definition(change.new, definition))
 
     return rule
+
+
+def require_presets(authorize: Authorize, api_group: str, prefix: str) -> Rule:
+    """Requires a preset of workspaces in projects with `spec.requirePreset`. `prefix` is that of project namespaces."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, WORKSPACE.plural))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource or change.user == CONTROLLER_USER or change.new is None:
+            return
+        if not _has_valid_types(change.new):
+            return
+        problem = _find_missing_preset(change, registry, api_group)
+        if not problem:
+            return
+        project = find_project(change, registry, (api_group, prefix))
+        if project is None or not requires_preset(project) or may_create_restricted(change, authorize):
+            return
+        why = _describe_requirement(problem, project, api_group)
+        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+    return rule
+
+
+def requires_preset(project: Object) -> bool:
+    """`requirePreset: {}` is enough; `disabled` takes it back without removing the field."""
+    required = get_path(project, "spec.requirePreset")
+    return isinstance(required, dict) and required.get("disabled") is not True
+
+
+def _find_missing_preset(change: Change, registry: Registry, api_group: str) -> str:
+    """Why the workspace is not from a preset; empty if it is, or if the change is not about that."""
+    name = get_path(change.new, PRESET_FIELD.path)
+    if change.old is None:
+        if not name:
+            return "the workspace names none"
+        exists = registry.resource(api_group, WORKSPACE_PRESET.plural).get_cached("", name) is not None
+        return "" if exists else f'there is no preset "{name}"'
+    return "the change removes spec.presetRef" if get_path(change.old, PRESET_FIELD.path) and not name else ""
+
+
+def _describe_requirement(problem: str, project: Object, api_group: str) -> str:
+    names = allowed_names(project, PRESET_FIELD.allow_list, PRESET_FIELD.kind, api_group)
+    choice = f" ({describe_allowed(PRESET_FIELD, names)})" if names is not None else ""
+    return (
+        f'project "{name_of(project)}" requires a preset (spec.requirePreset), and {problem}; name one{choice} in '
+        f"spec.presetRef.name, as `fairlead workspace create --preset` does, or ask for the permission to create "
+        f"{WORKSPACE.plural}/{RESTRICTED_SUBRESOURCE} in the project"
+    )
 
 
 def _has_valid_types(workspace: Object) -> bool:

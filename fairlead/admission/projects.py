@@ -52,7 +52,7 @@ def enforce_allow_lists(api_group: str, prefix: str, use_check: ClusterUseCheck 
             return
         uses = [use for use in change.kind.allow_list_fields if _is_set_anew(change, use)]
         project = str(metadata(change.obj).get("namespace") or "").removeprefix(prefix)
-        lists = _find_project(change, registry, (api_group, prefix)) if uses else None
+        lists = find_project(change, registry, (api_group, prefix)) if uses else None
         if lists is None:
             return
         for use in uses:
@@ -69,7 +69,7 @@ def enforce_allow_lists(api_group: str, prefix: str, use_check: ClusterUseCheck 
 def check_allow_list(change: Change, field: AllowListField, registry: Registry, place: tuple[str, str]) -> None:
     """Raises an error if the project does not allow what the field names. For rules that have to know it earlier.
     `place` is the API group and the prefix of project namespaces."""
-    project = _find_project(change, registry, place)
+    project = find_project(change, registry, place)
     if project is None or not _is_set_anew(change, field):
         return
     names = allowed_names(project, field.allow_list, field.kind, place[0])
@@ -77,7 +77,7 @@ def check_allow_list(change: Change, field: AllowListField, registry: Registry, 
         raise _not_allowed_error(change, field, name_of(project), names or [])
 
 
-def _find_project(change: Change, registry: Registry, place: tuple[str, str]) -> Object | None:
+def find_project(change: Change, registry: Registry, place: tuple[str, str]) -> Object | None:
     """The project of the object; None outside of projects."""
     api_group, prefix = place
     namespace = str(metadata(change.obj).get("namespace") or "")
@@ -93,9 +93,13 @@ def _is_set_anew(change: Change, field: AllowListField) -> bool:
     return isinstance(name, str) and name != "" and name != get_path(change.old, field.path)
 
 
-def _not_allowed_error(change: Change, field: AllowListField, project: str, names: list[str]) -> Forbidden:
+def describe_allowed(field: AllowListField, names: list[str]) -> str:
     listed = ", ".join(names[:MAX_LISTED_NAMES]) + (", ..." if len(names) > MAX_LISTED_NAMES else "")
-    choice = f"allowed here: {listed}" if names else f"the project allows no {field.noun} at all"
+    return f"allowed here: {listed}" if names else f"the project allows no {field.noun} at all"
+
+
+def _not_allowed_error(change: Change, field: AllowListField, project: str, names: list[str]) -> Forbidden:
+    choice = describe_allowed(field, names)
     why = (
         f'project "{project}" does not allow the {field.noun} "{get_path(change.obj, field.path)}" ({field.path}); '
         f"{choice}; "

@@ -34,6 +34,8 @@ DEFAULT_GROUP = "management.service.sh"
 GATEWAY_PATTERN = re.compile(r"/kubernetes/(cluster/[^/?#]+|project/[^/?#]+/(space|virtualcluster)/[^/?#]+)$")
 """The path of a gateway at the end of a URL, as kubeconfigs have it."""
 
+PROGRAM = "fairlead-cli"
+"""The program in the header User-Agent, which is also the field manager of what it writes."""
 VERSION = "v1"
 PAGE_SIZE = 500
 TIMEOUT_SECONDS = 65.0
@@ -89,7 +91,7 @@ class Client:
         self._http = httpx.Client(
             base_url=self.url,
             verify=_ssl_context(authority, insecure),
-            headers={"User-Agent": f"fairlead-cli/{__version__}", "Accept": JSON},
+            headers={"User-Agent": f"{PROGRAM}/{__version__}", "Accept": JSON},
             auth=_bearer_auth(key) if key else None,
             # An HTTP proxy cannot reach loopback addresses of this host.
             trust_env=not is_loopback(host),

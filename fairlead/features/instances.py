@@ -11,7 +11,7 @@ from fairlead.admission.instances import (
     warn_outside_of_projects,
 )
 from fairlead.admission.large_parameters import parse_large_parameters
-from fairlead.admission.presets import apply_presets
+from fairlead.admission.presets import apply_presets, require_presets
 from fairlead.admission.secret_refs import check_virtual_cluster_secret
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.authz.name_index import owns
@@ -67,6 +67,7 @@ def build_instances_feature(services: Services) -> Feature:
             Phase.PROTECT: (check_abandon(auth.authorize, group),),
             Phase.COMPLETE: (
                 apply_presets(group, prefix),  # of workspaces, before all rules about what one uses
+                require_presets(auth.authorize, group, prefix),  # before the rule that requires a template
                 keep_instance_owner(group),
                 default_instance_owner(auth.authorize, group, prefix),
             ),

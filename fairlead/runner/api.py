@@ -8,8 +8,10 @@ process. Tests replace `RunnerApi` as a whole.
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -64,24 +66,36 @@ class RunnerApi(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class SharedClient:
+    """A client for the requests with one key."""
+
+    key: str
+    client: Client
+    requests: int = 0
+    is_current: bool = True
+
+
 class ClientSource:
-    """Connects with the current key: a rotated one gets a new client."""
+    """Connects with the current key: a rotated one gets a new client, and the former is closed after its requests."""
 
     def __init__(self, build_client: Callable[[str], Client], read_key: Callable[[], str]) -> None:
         self._build_client = build_client
         self._read_key = read_key
-        self._current: tuple[str, Client] | None = None
+        self._current: SharedClient | None = None
         self._seconds = REQUEST_SECONDS
         self._lock = threading.Lock()
 
-    def get(self) -> Client:
-        """The client for requests, which threads share."""
-        key = self._read_key()
-        with self._lock:
-            if self._current is None or self._current[0] != key:
-                self._current = (key, self._build_client(key))
-            self._current[1].timeout = self._seconds
-            return self._current[1]
+    @contextmanager
+    def borrow(self) -> Iterator[Client]:
+        """The client for one request. Threads share it."""
+        shared = self._begin_request(self._read_key())
+        try:
+            yield shared.client
+        finally:
+            with self._lock:
+                shared.requests -= 1
+                _close_if_unused(shared)
 
     def limit_requests(self, seconds: float) -> None:
         self._seconds = seconds
@@ -89,6 +103,31 @@ class ClientSource:
     def create(self) -> Client:
         """A client of the caller's own."""
         return self._build_client(self._read_key())
+
+    def close(self) -> None:
+        """Closes the connections; those of requests that have begun, after them."""
+        with self._lock:
+            self._retire_current()
+
+    def _begin_request(self, key: str) -> SharedClient:
+        with self._lock:
+            if self._current is None or self._current.key != key:
+                self._retire_current()
+                self._current = SharedClient(key, self._build_client(key))
+            self._current.client.timeout = self._seconds
+            self._current.requests += 1
+            return self._current
+
+    def _retire_current(self) -> None:
+        if self._current is not None:
+            self._current.is_current = False
+            _close_if_unused(self._current)
+            self._current = None
+
+
+def _close_if_unused(shared: SharedClient) -> None:
+    if not shared.is_current and shared.requests == 0:
+        shared.client.close()
 
 
 class ClientApi:
@@ -99,6 +138,11 @@ class ClientApi:
         self._runner = runner
         self._clock = clock
         self._threads = ThreadPoolExecutor(MAX_REQUESTS, "request")
+
+    def close(self) -> None:
+        """Ends the threads and connections. Requests that have begun are finished."""
+        self._threads.shutdown(wait=False)
+        self._clients.close()
 
     async def get_runner(self) -> Object:
         return check_runner(await self._call(lambda client: client.get(RUNNERS, self._runner)))
@@ -190,7 +234,11 @@ class ClientApi:
 
     async def _call(self, send: Callable[[Client], Object]) -> Object:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: send(self._clients.get()))
+        return await loop.run_in_executor(self._threads, self._send, send)
+
+    def _send(self, send: Callable[[Client], Object]) -> Object:
+        with self._clients.borrow() as client:
+            return send(client)
 
 
 def build_event(workspace: Object, reason: str, message: str, type: str, now: str) -> Object:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import closing
 
 from fairlead.client import ApiStatusError, CertificateError, ClientError
 from fairlead.core.clock import parse_rfc3339
@@ -53,7 +54,8 @@ def _check_key(settings: RunnerSettings) -> Finding:
 
 async def _check_server(settings: RunnerSettings) -> Finding:
     try:
-        runner = await connect(settings).get_runner()
+        with closing(connect(settings)) as api:
+            runner = await api.get_runner()
     except ApiStatusError as error:
         remedy = f"fairlead runner key {settings.name}"
         if error.code == 404:

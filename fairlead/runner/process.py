@@ -8,7 +8,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -69,8 +69,7 @@ class LinkSetup:
 async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[StartedRunner], None]) -> None:
     """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over."""
     clock = SystemClock()
-    api = connect(settings)
-    with lock_folder(ensure_private_folder(settings.state_folder)):
+    with closing(connect(settings)) as api, lock_folder(ensure_private_folder(settings.state_folder)):
         identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
         engines = load_engines(
             settings.engines,

@@ -1,17 +1,19 @@
 """Workspaces from presets: what is copied, what is checked, and what stays when a workspace is updated."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from fairlead.admission.presets import apply_presets, check_presets
+from fairlead.admission.presets import apply_presets, check_presets, require_presets
 from fairlead.admission.projects import enforce_allow_lists
 from fairlead.admission.templates import mark_trusted_templates, prevent_deletion_while_used
 from fairlead.admission.workspace_templates import restrict_workspace_templates
-from fairlead.core.call import Decision
+from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Conflict, Forbidden, Invalid
 from fairlead.core.objects import Object
+from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, open_registry
@@ -19,6 +21,7 @@ from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, open_registr
 WORKSPACE, PRESET, TEMPLATE = "DevPodWorkspaceInstance", "DevPodWorkspacePreset", "DevPodWorkspaceTemplate"
 ENVIRONMENT = "DevPodEnvironmentTemplate"
 PREFIX = NAMESPACE[:2]
+ADMIN = User("root", ("system:masters",))
 PROJECT = NAMESPACE.removeprefix(PREFIX)
 SOURCE = "service.sh/workspace-source"
 REPOSITORY = "https://example.com/shop.git@main"
@@ -247,3 +250,82 @@ async def test_missing_templates_and_environments_are_warned_about(api: Registry
         PRESET, "shop", lambda each: each["spec"].update(displayName="x"), WriteOptions(ADA, warnings=warnings)
     )
     assert warnings == []
+
+
+# --- projects that require a preset ---
+
+
+def allow_administrators(user: User, target: RequestInfo) -> Decision:
+    assert (target.verb, target.resource, target.subresource) == ("create", "devpodworkspaceinstances", "restricted")
+    assert (target.namespace, target.name) == (NAMESPACE, "")
+    return Decision(user == ADMIN)
+
+
+@asynccontextmanager
+async def open_project(**spec: Any) -> AsyncIterator[RegistryFixture]:
+    rules = (apply_presets(GROUP, PREFIX), require_presets(allow_administrators, GROUP, PREFIX))
+    async with open_registry(rules=rules) as fixture:
+        await fixture.create("Project", PROJECT, spec=spec)
+        await create_preset(fixture)
+        yield fixture
+
+
+async def create_without_preset(api: RegistryFixture, user: User = ADA) -> Object:
+    body = api.build_object(WORKSPACE, "w", spec={"templateRef": {"name": "t"}})
+    return await api.submit(WORKSPACE, body, WriteOptions(user))
+
+
+@pytest.mark.parametrize("required", [{}, {"disabled": False}])
+async def test_a_project_that_requires_a_preset_refuses_workspaces_without_one(required: Object) -> None:
+    async with open_project(requirePreset=required) as api:
+        with pytest.raises(Forbidden) as error:
+            await create_without_preset(api)
+        assert error.value.message.endswith(
+            f'project "{PROJECT}" requires a preset (spec.requirePreset), and the workspace names none; name one in '
+            "spec.presetRef.name, as `fairlead workspace create --preset` does, or ask for the permission to create "
+            "devpodworkspaceinstances/restricted in the project"
+        )
+        assert api.get(WORKSPACE, "w") is None
+        await create_workspace(api)
+
+
+@pytest.mark.parametrize("spec", [{}, {"requirePreset": {"disabled": True}}])
+async def test_other_projects_take_workspaces_without_a_preset(spec: Object) -> None:
+    async with open_project(**spec) as api:
+        await create_without_preset(api)
+
+
+async def test_administrators_may_create_a_workspace_without_the_required_preset() -> None:
+    async with open_project(requirePreset={}) as api:
+        await create_without_preset(api, ADMIN)
+        await update_workspace(api, templateRef={"name": "other"})  # a member changes something else
+
+
+async def test_a_required_preset_must_exist() -> None:
+    async with open_project(requirePreset={}) as api:
+        with pytest.raises(Forbidden, match='there is no preset "gone"'):
+            await create_workspace(api, presetRef={"name": "gone"}, templateRef={"name": "t"})
+
+
+async def test_a_required_preset_cannot_be_removed_later() -> None:
+    async with open_project(requirePreset={}) as api:
+        await create_workspace(api)
+        with pytest.raises(Forbidden, match=r"the change removes spec\.presetRef"):
+            await update_workspace(api, templateRef={"name": "t"})
+        await update_workspace(api, presetRef={"name": "shop"}, displayName="still from the preset")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "choice"), [(["shop", "bar"], "allowed here: shop, bar"), ([], "the project allows no preset at all")]
+)
+async def test_the_refusal_names_the_presets_that_the_project_allows(allowed: list[str], choice: str) -> None:
+    templates = [{"kind": PRESET, "name": each} for each in allowed] + [{"kind": TEMPLATE, "name": "t"}]
+    async with open_project(requirePreset={}, allowedTemplates=templates) as api:
+        with pytest.raises(Forbidden, match=rf"name one \({choice}\) in spec\.presetRef\.name"):
+            await create_without_preset(api)
+
+
+async def test_a_preset_of_the_wrong_type_is_left_to_the_schema() -> None:
+    async with open_project(requirePreset={}) as api:
+        with pytest.raises(Invalid, match=r"spec\.presetRef"):
+            await create_workspace(api, presetRef="shop")

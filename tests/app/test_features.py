@@ -36,6 +36,7 @@ ADMISSION_ORDER = {
         "enforce-key-limits",
         "store-component-key",
         "apply-presets",
+        "require-presets",
         "keep-instance-owner",
         "default-instance-owner",
     ],

@@ -75,10 +75,12 @@ class Replica:
 
     def kill(self) -> None:
         """Kills the process at once, also a frozen one."""
-        if self.process is not None:
+        if isinstance(self.process, ForkedProcess):
+            self.process.close()
+        elif self.process is not None:
             self.process.kill()
             self.process.wait()
-            self.process = None
+        self.process = None
 
 
 @dataclass

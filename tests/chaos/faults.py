@@ -51,6 +51,7 @@ async def restart_one(deployment: Deployment) -> None:
     replica.send(signal.SIGTERM)
     assert replica.process is not None
     assert await asyncio.to_thread(replica.process.wait) == 0, replica.log.read_text()[-2000:]
+    replica.kill()
     replica.start()
 
 

@@ -389,3 +389,33 @@ def test_a_workspace_is_created_from_a_template_and_waited_for(
         client.delete("runners", "dock")
     _, err = deleting.communicate(timeout=TIMEOUT_SECONDS)
     assert "the workspace desk is deleted" in err
+
+
+def write_setting_by_kubectl(cli: CliFixture, kubectl: Path, level: str, *flags: str) -> None:
+    """Merges the settings, as users do who have only kubectl."""
+    patch = json.dumps({"spec": {"raw": f"audit:\n  level: {level}\n"}})
+    kubeconfig = Path(cli.fake.ca_file).parents[1] / "admin.kubeconfig"
+    command = [str(kubectl), "--kubeconfig", str(kubeconfig), "patch", "configs.management.service.sh"]
+    arguments = ["service-manager-config", "--type", "merge", "--patch", patch, *flags]
+    environment = server_environment() | build_environment(cli)
+    subprocess.run([*command, *arguments], env=environment, check=True, timeout=TIMEOUT_SECONDS, capture_output=True)
+
+
+def test_config_show_says_who_wrote_a_setting_and_whether_a_command_changes_it(
+    cli: CliFixture, component: Callable[[str], Path]
+) -> None:
+    kubectl = component("kubectl")
+    try:
+        expect_success(cli.run("config", "set", "audit.level=Request"))
+        shown = expect_success(cli.run("config", "show", "audit.level"))
+        assert "the Config, written by fairlead-cli at " in shown
+        assert "`fairlead config set audit.level=VALUE`, or `fairlead config unset audit.level`" in shown
+        write_setting_by_kubectl(cli, kubectl, "Metadata")
+        shown = expect_success(cli.run("config", "show", "audit.level"))
+        assert "the Config, written by kubectl-patch at " in shown
+        assert "`fairlead config set audit.level=VALUE`" in shown
+        write_setting_by_kubectl(cli, kubectl, "Request", "--field-manager", "argocd-controller")
+        shown = expect_success(cli.run("config", "show", "audit.level"))
+        assert "where argocd-controller has it from" in shown
+    finally:
+        expect_success(cli.run("config", "unset", "audit.level"))

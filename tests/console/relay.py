@@ -28,7 +28,7 @@ class Relay:
         for each in self.sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-        self.sockets.clear()
+        self.sockets.clear()  # the threads that read from them close them
 
     def accept(self) -> None:
         while True:
@@ -53,12 +53,13 @@ class Relay:
 
 
 def _pass_bytes(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(BUFFER_BYTES):
-            sink.sendall(data)
-    for each in (source, sink):
+    with source:
         with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+            while data := source.recv(BUFFER_BYTES):
+                sink.sendall(data)
+        for each in (source, sink):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

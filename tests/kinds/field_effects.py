@@ -125,7 +125,9 @@ READERS = {
         DevPodWorkspacePreset.spec.versions[].version DevPodWorkspacePreset.spec.parameters
         DevPodWorkspacePreset.spec.versions[].parameters
     """,
-    "fairlead/admission/presets.py": "DevPodWorkspacePreset.*Ref.name DevPodWorkspacePreset.*Ref.version",
+    "fairlead/admission/presets.py": """
+        DevPodWorkspacePreset.*Ref.name DevPodWorkspacePreset.*Ref.version Project.spec.requirePreset.disabled
+    """,
     "fairlead/domain/sleep_mode.py": "DevPodWorkspace*.template.instanceTemplate.metadata.annotations",
     "fairlead/subresources/workspaces/waking.py": "DevPodWorkspace*.preventWakeUpOnConnection",
     # Apps

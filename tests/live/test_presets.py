@@ -12,6 +12,7 @@ from tests.live.workspace_setup import M, create_object
 
 WORKSPACES = f"{M}/namespaces/service-p-web/devpodworkspaceinstances"
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
+MERGE_PATCH = "application/merge-patch+json"
 TEXT = '{"image": "debian:12"} // tools'
 
 
@@ -33,12 +34,46 @@ def apply(client: httpx.Client, preset: str) -> httpx.Response:
     return client.patch(f"{WORKSPACES}/desk?fieldManager=test&force=true", content=content, headers=APPLY)
 
 
+def create_member(admin: httpx.Client, name: str) -> str:
+    """A user with an access key, which is returned."""
+    create_object(admin, f"{M}/users", "User", name)
+    return str(create_object(admin, f"{M}/ownedaccesskeys", "OwnedAccessKey", name, user=name)["spec"]["key"])
+
+
+def test_a_project_that_requires_a_preset_refuses_members_without_one(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server, server.client() as admin:
+        keys = {name: create_member(admin, name) for name in ("ada", "bob")}
+        members = [
+            {"kind": "User", "name": "ada", "clusterRole": "user"},
+            {"kind": "User", "name": "bob", "clusterRole": "admin"},
+        ]
+        project = create_object(admin, f"{M}/projects", "Project", "web", members=members, requirePreset={})
+        assert project["spec"]["requirePreset"] == {}, "an empty object is stored: it is what requires a preset"
+        source = {"image": "debian:12"}
+        template = {"name": "default"}
+        create_object(
+            admin, f"{M}/devpodworkspacepresets", "DevPodWorkspacePreset", "shop", source=source, templateRef=template
+        )
+        plain = build_manifest("shop") | {"spec": {"templateRef": template}}
+        with server.client(keys["ada"]) as ada, server.client(keys["bob"]) as bob:
+            refused = ada.post(WORKSPACES, json=plain)
+            assert refused.status_code == 403
+            message = refused.json()["message"]
+            assert 'project "web" requires a preset (spec.requirePreset), and the workspace names none' in message
+            assert create(ada, "shop").status_code == 201
+            removed = ada.patch(
+                f"{WORKSPACES}/desk", json={"spec": {"presetRef": None}}, headers={"Content-Type": MERGE_PATCH}
+            )
+            assert (removed.status_code, "the change removes spec.presetRef" in removed.text) == (403, True)
+            ada.delete(f"{WORKSPACES}/desk").raise_for_status()
+            assert bob.post(WORKSPACES, json=plain).status_code == 201, "an administrator of the project"
+
+
 def test_a_member_creates_a_workspace_from_a_preset(tmp_path: Path) -> None:
     with running_server(tmp_path / "data") as server, server.client() as admin:
-        create_object(admin, f"{M}/users", "User", "ada")
+        key = create_member(admin, "ada")
         members = [{"kind": "User", "name": "ada", "clusterRole": "user"}]
         create_object(admin, f"{M}/projects", "Project", "web", members=members)
-        key = create_object(admin, f"{M}/ownedaccesskeys", "OwnedAccessKey", "k", user="ada")["spec"]["key"]
         template = {"provider": {"name": "devcontainer", "options": {"memory": {"value": "{{ parameters.memory }}"}}}}
         create_object(
             admin,
@@ -61,7 +96,7 @@ def test_a_member_creates_a_workspace_from_a_preset(tmp_path: Path) -> None:
             environmentRef={"name": "tools"},
             parameters="memory: 2Gi",
         )
-        with server.client(str(key)) as ada:
+        with server.client(key) as ada:
             own = {"apiVersion": "management.service.sh/v1", "metadata": {"name": "own"}, "spec": {}}
             for plural, kind in (
                 ("devpodworkspacepresets", "DevPodWorkspacePreset"),

@@ -51,6 +51,7 @@ def test_a_stopped_server_keeps_acknowledged_writes_and_ends_its_watches(tmp_pat
         for watch in watches:
             watch.join(TIMEOUT_SECONDS)
         errors = server.log.read_text()
+        http2_client.close()
     assert [watch.failure for watch in watches] == [None, None, None]
     assert (http2_client.ended & set(streams), http2_client.reset) == (set(streams), set())
     assert "Traceback" not in errors

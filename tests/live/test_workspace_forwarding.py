@@ -161,6 +161,7 @@ def forward(user: SshUser, name: str, targets: Sequence[str]) -> tuple[dict[str,
         process.terminate()
         process.wait(WAIT_SECONDS)
         reading.join()
+        process.communicate()
     return words, messages.decode(errors="replace")
 
 

@@ -1,8 +1,8 @@
 """The process: settings, the lock of its folder, its own status, the journal on the disk, and the systemd unit."""
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -178,11 +178,66 @@ def test_the_unit_keeps_what_runs_and_does_not_contain_the_key(tmp_path: Path) -
     assert "runner start local --server https://example.com" in unit and "--engine kubernetes" in unit
 
 
+@dataclass
+class FakeClient:
+    """Records whether it is closed."""
+
+    key: str
+    timeout: float = 0.0
+    is_closed: bool = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@dataclass
+class RotatedKey:
+    """A source of clients whose key can be rotated, and the clients that it made."""
+
+    key: str = "first"
+    clients: list[FakeClient] = field(default_factory=list)
+
+    def open_source(self) -> ClientSource:
+        return ClientSource(self._build_client, lambda: self.key)
+
+    def list_closed(self) -> list[str]:
+        return [each.key for each in self.clients if each.is_closed]
+
+    def _build_client(self, key: str) -> Client:
+        self.clients.append(FakeClient(key))
+        return cast(Client, self.clients[-1])
+
+
 def test_a_limit_of_requests_holds_for_the_current_client_and_for_that_of_the_next_key() -> None:
-    keys = ["first"]
-    source = ClientSource(lambda key: cast(Client, SimpleNamespace(key=key, timeout=0.0)), lambda: keys[-1])
-    assert source.get().timeout == REQUEST_SECONDS
+    rotated = RotatedKey()
+    source = rotated.open_source()
+    with source.borrow() as client:
+        assert client.timeout == REQUEST_SECONDS
     source.limit_requests(5)
-    assert source.get().timeout == 5
-    keys.append("second")
-    assert source.get().timeout == 5
+    with source.borrow() as client:
+        assert client.timeout == 5
+    rotated.key = "second"
+    with source.borrow() as client:
+        assert client.timeout == 5
+
+
+def test_the_client_of_a_former_key_is_closed_after_its_last_request() -> None:
+    rotated = RotatedKey()
+    source = rotated.open_source()
+    with source.borrow():
+        rotated.key = "second"
+        with source.borrow():
+            assert [each.key for each in rotated.clients] == ["first", "second"]
+            assert rotated.list_closed() == [], "requests use both"
+    assert rotated.list_closed() == ["first"]
+    source.close()
+    assert rotated.list_closed() == ["first", "second"]
+
+
+def test_connections_are_closed_after_the_requests_that_have_begun() -> None:
+    rotated = RotatedKey()
+    source = rotated.open_source()
+    with source.borrow():
+        source.close()
+        assert rotated.list_closed() == []
+    assert rotated.list_closed() == ["first"]

@@ -182,13 +182,15 @@ async def listening(
 
 async def send_and_read(address: tuple[str, int], content: bytes, source: str = "127.0.0.1") -> bytes:
     reader, writer = await asyncio.open_connection(*address, local_addr=(source, 0))
-    with suppress(OSError):
+    try:
         writer.write(content)
         await writer.drain()
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return await reader.read()
-    writer.close()
-    return b""
+    except OSError:
+        return b""
+    finally:
+        writer.close()
 
 
 def client_hello() -> bytes:
@@ -271,12 +273,15 @@ async def test_clients_that_do_not_go_on_keep_no_replica_from_connecting(tmp_pat
     limits = TlsLimits(handshakes=8, handshake_seconds=3600)
     async with listening(contexts.server, limits) as (address, accepted):
         idle = [await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0)) for _ in range(40)]
+        connected = []
         for number in range(3):
-            await connect_tls(address, contexts.client, "one.fairlead.internal", TIMEOUT_SECONDS)
+            connected.append(await connect_tls(address, contexts.client, "one.fairlead.internal", TIMEOUT_SECONDS))
             await eventually(lambda: len(accepted) == number + 1)  # noqa: B023
             idle += [await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0)) for _ in range(8)]
         for _, writer in idle:
             writer.close()
+        for transport in connected:
+            await transport.close()
 
 
 async def test_a_slow_handshake_of_a_replica_survives_a_flood_from_another_address(tmp_path: Path) -> None:
@@ -288,9 +293,10 @@ async def test_a_slow_handshake_of_a_replica_survives_a_flood_from_another_addre
         idle = [await asyncio.open_connection(*address, local_addr=("127.0.0.2", 0)) for _ in range(40)]
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(TIMEOUT_SECONDS):
-            await loop.create_connection(
+            connected, _ = await loop.create_connection(
                 asyncio.Protocol, sock=raw, ssl=contexts.client, server_hostname="one.fairlead.internal"
             )
             await eventually(lambda: len(accepted) == 1)
+            connected.abort()
         for _, writer in idle:
             writer.close()

@@ -10,9 +10,9 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,10 +166,19 @@ class LoadClient:
 def running_load(server: Server, url: str, figures: Figures) -> Iterator[None]:
     """Readers, writers and watches, with connections of their own. In the end, watches must have seen everything."""
     stop = threading.Event()
+    with ExitStack() as connections:
 
-    def connect() -> LoadClient:
-        return LoadClient(server, url, figures, stop)
+        def connect() -> LoadClient:
+            client = LoadClient(server, url, figures, stop)
+            connections.enter_context(client.client)
+            return client
 
+        with load(connect, figures, stop):
+            yield
+
+
+@contextmanager
+def load(connect: Callable[[], LoadClient], figures: Figures, stop: threading.Event) -> Iterator[None]:
     setup = connect()
     for number in range(WRITERS):
         setup.request("create", "POST", CONFIGMAPS, json=configmap(f"writer-{number}", count="0"))

@@ -143,4 +143,5 @@ def test_an_older_replica_stops_before_data_is_migrated_that_it_cannot_use(
         message = expect_startup_error(tmp_path / "again", store=group.store, **group.secrets)
         assert f"needs Fairlead {RELEASE} or newer" in message
         assert newer.process.poll() is None
-        wait_until(lambda: newer.client().get("/readyz").status_code == 200, TIMEOUT_SECONDS)
+        with newer.client() as client:
+            wait_until(lambda: client.get("/readyz").status_code == 200, TIMEOUT_SECONDS)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fairlead.cli.ui.session import UsageError
+from fairlead.client.client import PROGRAM
 from fairlead.core.objects import Object, get_path
 from fairlead.settings import SETTINGS, flag, variable
 
@@ -28,8 +29,9 @@ BUILT_IN: Mapping[str, str] = {
     "audit.level": "the levels of the audit policy",
 }
 """Values of settings that are set nowhere."""
-OWN_MANAGERS = ("fairlead", "kubectl-edit", "kubectl-patch")
-"""Field managers of commands, which write once. Any other may write again what it wrote."""
+WRITING_ONCE = (PROGRAM, "fairlead", "fairlead-console", "kubectl-edit", "kubectl-patch", "kubectl-replace")
+"""Field managers of those who write once: commands, the server's first start, the console and kubectl. Any other may
+write again what it wrote, also `fairlead-apply` from a file."""
 
 
 def explain_setting(config: Object, settings: Object, name: str) -> Iterator[tuple[str, str]]:
@@ -43,7 +45,7 @@ def explain_setting(config: Object, settings: Object, name: str) -> Iterator[tup
     writers = find_writers(config)
     yield "value", describe_value(value)
     yield "from", f"the Config, written by {' and '.join(f'{who} at {when}' for who, when in writers) or 'a user'}"
-    others = [who for who, _ in writers if who not in OWN_MANAGERS]
+    others = [who for who, _ in writers if who not in WRITING_ONCE]
     if others:
         yield (
             "change",

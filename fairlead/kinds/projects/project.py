@@ -179,7 +179,10 @@ SPEC = owned_spec(
         "Whether instances must be created from a template.",
         disabled=boolean("Also allow instances with an inline `template`. Defaults to false."),
     ),
-    requirePreset=without_effect(open_object("Whether workspaces must be created from a preset.")),
+    requirePreset=obj(
+        "Workspaces must be created from a preset: set it to `{}`. Without the field, a preset is not required.",
+        disabled=boolean("Also allow workspaces without a preset. Defaults to false."),
+    ),
     quotas=obj(
         "Limits for objects of the project. Lowering a quota deletes nothing.",
         project=with_description(

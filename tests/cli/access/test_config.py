@@ -80,12 +80,13 @@ def explain(user: CliFixture, setting: str) -> dict[str, str]:
     return {line[:10].strip(): line[10:].strip() for line in result.out.splitlines()}
 
 
-def test_show_explains_a_setting_of_the_config(user: CliFixture) -> None:
-    serve_written_by(user, "fairlead")
+@pytest.mark.parametrize("manager", ["fairlead", "fairlead-cli", "fairlead-console", "kubectl-edit"])
+def test_show_explains_a_setting_of_the_config(user: CliFixture, manager: str) -> None:
+    serve_written_by(user, manager)
     assert explain(user, "auth.password.disabled") == {
         "setting": "auth.password.disabled",
         "value": "true",
-        "from": "the Config, written by fairlead at 2026-01-02T03:04:05Z",
+        "from": f"the Config, written by {manager} at 2026-01-02T03:04:05Z",
         "change": (
             "`fairlead config set auth.password.disabled=VALUE`, or `fairlead config unset auth.password.disabled`"
         ),

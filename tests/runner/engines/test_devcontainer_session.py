@@ -347,5 +347,13 @@ async def read_until(reader: object, end: bytes) -> bytes:
 
 
 def find_sleepers() -> list[str]:
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    lines = [read_command_line(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
     return [line.decode() for line in lines if line.startswith(b"sleep\x004242")]
+
+
+def read_command_line(path: Path) -> bytes:
+    """Empty if the process has ended meanwhile."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
