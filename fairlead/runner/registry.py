@@ -94,7 +94,7 @@ ENGINES: Mapping[str, CreateEngine] = {
 
 def list_permissions() -> frozenset[str]:
     """The permissions that templates can give in the engines of this package."""
-    modules = (import_module(f"{ENGINES_PACKAGE}.{each}") for each in ("devcontainer.grant", "kubernetes.options"))
+    modules = (import_module(f"{ENGINES_PACKAGE}.{each}") for each in ("devcontainer.grant", "kubernetes.settings"))
     return frozenset[str]().union(*(module.PERMISSIONS for module in modules))
 
 

@@ -6,7 +6,7 @@ Engines apply the same policy to it as to a file of a repository: it gives no pe
 from fairlead.core.body_errors import Malformed, TooManyValues
 from fairlead.core.json import encode
 from fairlead.core.jsonc import parse_jsonc
-from fairlead.runner.engines.contract import EngineError, Reason, WorkspaceSpec
+from fairlead.runner.engines.contract import WorkspaceSpec, invalid_configuration
 
 CONTENTS = ("image", "build", "dockerFile", "dockerComposeFile")
 """Properties of which one says what the container is made of."""
@@ -16,20 +16,18 @@ def read_environment(spec: WorkspaceSpec, default_image: str) -> bytes:
     """The devcontainer.json of the environment, as JSON. `default_image` is for one that does not say what the
     container is made of, and may be empty. Raises EngineError."""
     if spec.dev_container_path:
-        raise _invalid(
+        raise invalid_configuration(
             f"the workspace has an environment, which takes the place of {spec.dev_container_path!r}; leave out that "
             "path, or remove spec.environmentRef"
         )
     try:
         configuration = parse_jsonc(spec.dev_container)
     except (Malformed, TooManyValues) as error:
-        raise _invalid(f"the environment is no devcontainer.json: {error}") from None
+        raise invalid_configuration(f"the environment is no devcontainer.json: {error}") from None
     if not any(configuration.get(name) for name in CONTENTS):
         if not default_image:
-            raise _invalid("the environment has neither an image nor a build, and the template names no image")
+            raise invalid_configuration(
+                "the environment has neither an image nor a build, and the template names no image"
+            )
         configuration["image"] = default_image
     return encode(configuration)
-
-
-def _invalid(message: str) -> EngineError:
-    return EngineError(Reason.CONFIGURATION_INVALID, message)
