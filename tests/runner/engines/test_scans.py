@@ -16,7 +16,7 @@ from fairlead.core.clock import SystemClock
 from fairlead.runner.api import ClientSource, RunnerApi
 from fairlead.runner.engines.devcontainer import ports
 from fairlead.runner.engines.devcontainer.ports import list_listening
-from fairlead.runner.engines.scans import MAX_THREADS, Scans
+from fairlead.runner.engines.measurement import MAX_THREADS, Scans
 from tests.harness.event_loops import ASYNCIO_ONLY, LoopFactories
 from tests.harness.eventually import eventually
 

@@ -18,7 +18,6 @@ import msgspec
 from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, Reason, is_variable_name
 from fairlead.runner.engines.devcontainer.grant import TASK_LABEL, TEMPLATE_LABEL
-from fairlead.runner.engines.environments import read_environment
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.allowed_places import choose_clone_image
 from fairlead.runner.engines.kubernetes.configuration import MAX_BYTES, DevContainer, default_image, read_dev_container
@@ -59,6 +58,7 @@ from fairlead.runner.engines.kubernetes.settings import Deadlines
 from fairlead.runner.engines.masking import LineLog
 from fairlead.runner.engines.records import RecordFolder
 from fairlead.runner.engines.sessions import new_mark
+from fairlead.runner.engines.specification import read_environment
 
 MAX_LOG_BYTES = 2 * MAX_BYTES
 
