@@ -16,8 +16,7 @@ from fairlead.links.contract import Stream
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.links.streams import Data, Eof
-from fairlead.runner.activity.metering import MeteredStream
-from fairlead.runner.activity.traffic import KEEPALIVE_BYTES
+from fairlead.runner.activity import KEEPALIVE_BYTES, MeteredStream
 from fairlead.runner.engines.contract import (
     ContainerState,
     Engine,

@@ -1,8 +1,8 @@
 """Requests of the runner to its server, and the watch of its workspaces.
 
 The client is synchronous: each request runs in a thread, one of its own pool, so that nothing that a workspace makes
-slow delays a heartbeat. The watch has a thread of its own, which ends with the
-process. Tests replace `RunnerApi` as a whole.
+slow delays a heartbeat. The watch has a thread of its own, which ends with the process. Tests replace all methods of
+`RunnerApi`.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 from fairlead.client import ApiStatusError, Client, ClientError, Event
@@ -34,36 +34,6 @@ MAX_RESPONSE_SECONDS = 60.0
 MAX_WAITING_EVENTS = 16
 """Events of the watch that wait for the event loop. The thread that reads them waits, too."""
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-
-
-class RunnerApi(Protocol):
-    """The server, as the runner uses it. Methods raise ClientError."""
-
-    async def get_runner(self) -> Object: ...
-
-    async def get_config(self) -> Object: ...
-
-    async def report_runner(self, status: Object) -> None:
-        """Changes these fields of the status. Conditions replace those of the same type."""
-
-    async def get_lease(self) -> Object | None: ...
-
-    async def put_lease(self, lease: Object) -> Object: ...
-
-    def limit_requests(self, seconds: float) -> None:
-        """Later requests fail after this time. The process cannot end before them: threads are not cancelled."""
-
-    async def patch_workspace(self, workspace: Object, patch: Object) -> Object: ...
-
-    async def record_event(self, workspace: Object, reason: str, message: str, type: str) -> None: ...
-
-    async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str) -> Object:
-        """The secrets for an `up`. They are not to be stored. The host is empty if there is no repository."""
-        ...
-
-    def watch_workspaces(self) -> AsyncIterator[Event]:
-        """All workspaces of the runner as ADDED, then SYNCED, then changes. Raises ClientError when it breaks off."""
-        ...
 
 
 @dataclass(slots=True)
@@ -130,8 +100,8 @@ def _close_if_unused(shared: SharedClient) -> None:
         shared.client.close()
 
 
-class ClientApi:
-    """`RunnerApi` over HTTPS."""
+class RunnerApi:
+    """The server, as the runner uses it. Methods raise ClientError."""
 
     def __init__(self, clients: ClientSource, runner: str, clock: Clock) -> None:
         self._clients = clients
@@ -151,6 +121,8 @@ class ClientApi:
         return check_config(await self._call(lambda client: client.get(RUNNERS, self._runner, "config")))
 
     async def report_runner(self, status: Object) -> None:
+        """Changes these fields of the status. Conditions replace those of the same type."""
+
         def send(client: Client) -> Object:
             path = client.path(RUNNERS, self._runner, "status")
             return client.send("PATCH", path, {"status": status}, media_type=STRATEGIC_PATCH)
@@ -169,6 +141,7 @@ class ClientApi:
         return check_lease(await self._call(lambda client: client.send("PUT", self._lease_path(), lease)))
 
     def limit_requests(self, seconds: float) -> None:
+        """Later requests fail after this time. The process cannot end before them: threads are not cancelled."""
         self._clients.limit_requests(seconds)
 
     async def patch_workspace(self, workspace: Object, patch: Object) -> Object:
@@ -186,6 +159,7 @@ class ClientApi:
         await self._call(lambda client: client.send("POST", client.core_path("events", namespace=namespace), event))
 
     async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str) -> Object:
+        """The secrets for an `up`. They are not to be stored. The host is empty if there is no repository."""
         meta = metadata(workspace)
         query = urlencode({"gitHost": git_host, "gitProtocol": git_protocol})
 
@@ -196,6 +170,7 @@ class ClientApi:
         return check_credentials(await self._call(send))
 
     async def watch_workspaces(self) -> AsyncIterator[Event]:
+        """All workspaces of the runner as ADDED, then SYNCED, then changes. Raises ClientError when it breaks off."""
         events: asyncio.Queue[Event | Exception] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         is_over = threading.Event()

@@ -1,13 +1,17 @@
 """Which task of a workspace is due. Pure: the same facts give the same decision, however often it is made.
 
-What is wanted comes from the object of the API and from the journal; what is comes from the engine.
+What is wanted comes from the object of the API and from the journal; what is comes from the engine. The server writes
+the annotations by which a workspace is asked to sleep, or a user does (`force`); `docs/workspace-sleep.md` has all of
+them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from fairlead.core.backoff import BackoffPolicy
 from fairlead.core.clock import parse_rfc3339
+from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import ContainerState
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, WorkspaceRecord
 
@@ -16,6 +20,16 @@ ORPHAN_RETENTION = timedelta(days=7)
 RESTORE_RETENTION = timedelta(days=90)
 """The same if the server had been restored from a backup: the workspace may be one that the backup does not have."""
 RETRY = BackoffPolicy(first_seconds=5.0, max_seconds=300.0)
+
+PREFIX = "sleepmode.service.sh/"
+FORCE, FORCE_DURATION = f"{PREFIX}force", f"{PREFIX}force-duration"
+SLEEP_TYPE, SLEEPING_SINCE = f"{PREFIX}sleep-type", f"{PREFIX}sleeping-since"
+INACTIVITY_SLEEP, SCHEDULED_SLEEP = "inactivitySleep", "scheduledSleep"
+FORCED_SLEEP, FORCED_DURATION_SLEEP = "forcedSleep", "forcedDurationSleep"
+SLEEP_TYPES = frozenset({INACTIVITY_SLEEP, SCHEDULED_SLEEP, FORCED_SLEEP, FORCED_DURATION_SLEEP})
+
+ACTIVE, IDLE, UNKNOWN = "Active", "Idle", "Unknown"
+"""States of `status.activity`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +127,22 @@ def retention_end(record: WorkspaceRecord, retention: timedelta | None = None) -
         return None
     duration = ORPHAN_RETENTION if retention is None else retention
     return since + (max(duration, RESTORE_RETENTION) if record.is_lost_in_restore else duration)
+
+
+def sleep_type_of(workspace: Object) -> str:
+    """Why the workspace is to sleep; empty if it is to be awake."""
+    notes = _annotations(workspace)
+    if notes.get(FORCE) == "true":
+        return FORCED_DURATION_SLEEP if (notes.get(FORCE_DURATION) or "0").strip("0") else FORCED_SLEEP
+    # A forced sleep ends when the server has removed its type, not before: that write is checked against quotas.
+    found = notes.get(SLEEP_TYPE) or ""
+    return found if found in SLEEP_TYPES else ""
+
+
+def sleeping_since(workspace: Object) -> str:
+    """Identifies a decision to sleep."""
+    return _annotations(workspace).get(SLEEPING_SINCE) or ""
+
+
+def _annotations(workspace: Object) -> Mapping[str, str]:
+    return metadata(workspace).get("annotations") or {}

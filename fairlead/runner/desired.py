@@ -17,7 +17,7 @@ from fairlead.core.sizes import parse_size
 from fairlead.core.workspace_options import ALLOW, PLACEMENT_OPTIONS, SIZE_OPTIONS
 from fairlead.core.workspace_source import SOURCE_ANNOTATION
 from fairlead.runner.credentials import NO_CREDENTIALS, SECRETS_UNAVAILABLE, Credentials
-from fairlead.runner.decisions import Wanted
+from fairlead.runner.decisions import Wanted, sleep_type_of
 from fairlead.runner.engines.contract import (
     EngineError,
     FolderSource,
@@ -29,7 +29,7 @@ from fairlead.runner.engines.contract import (
     WorkspaceSpec,
 )
 from fairlead.runner.journal import WorkspaceRecord
-from fairlead.runner.sleep_requests import sleep_type_of
+from fairlead.runner.status import find_condition
 
 UP_ANNOTATION = "service.sh/workspace-up"
 """A new value, such as the time, requests an `up`: for clients that have no connection to the runner."""
@@ -50,8 +50,7 @@ def read_wanted(workspace: Object) -> Wanted:
     has_template = bool(get_path(spec, "templateRef.name") or spec.get("template"))
     has_environment = bool(get_path(spec, "environmentRef.name"))
     is_resolved = not has_template or get_path(workspace, "status.instance") is not None
-    conditions: list[Object] = get_path(workspace, "status.conditions") or []
-    resolved = next((each for each in conditions if each.get("type") == TEMPLATE_RESOLVED), {})
+    resolved = find_condition(workspace, TEMPLATE_RESOLVED)
     problem = str(resolved.get("message") or resolved.get("reason") or TEMPLATE_RESOLVED)
     return Wanted(
         is_deleting="deletionTimestamp" in meta,

@@ -25,14 +25,7 @@ async def examine(settings: RunnerSettings) -> AsyncIterator[Finding]:
     yield _check_folder(settings)
     for name in settings.engines:
         try:
-            engines = load_engines(
-                (name,),
-                settings.name,
-                settings.state_folder,
-                settings.allowed_folders,
-                settings.clusters,
-                settings.disk,
-            )
+            engines = load_engines(settings, (name,))
         except FileProblem as error:
             yield Finding(f"engine {name}", str(error), "use another --engine")
             continue

@@ -13,28 +13,29 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import structlog
 
 from fairlead.client import Client, ClientError
 from fairlead.client.client import read_ca_file
+from fairlead.client.tls import build_ssl_context
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
 from fairlead.core.findings import Finding
 from fairlead.core.waiting import wait_until_stopped
-from fairlead.runner.actions import Action, RunnerActions
-from fairlead.runner.activity.ledger import ActivityLedger
-from fairlead.runner.activity.monitor import ActivityMonitor
-from fairlead.runner.api import MAX_RESPONSE_BYTES, MAX_RESPONSE_SECONDS, ClientApi, ClientSource, RunnerApi
-from fairlead.runner.disk import DiskGuard, report_disk
+from fairlead.links.contract import OpenHandler
+from fairlead.links.dialing import DialError, LinkAddress, Superseded, keep_link
+from fairlead.runner.actions import RunnerActions
+from fairlead.runner.activity import ActivityLedger
+from fairlead.runner.activity_monitor import ActivityMonitor
+from fairlead.runner.api import MAX_RESPONSE_BYTES, MAX_RESPONSE_SECONDS, ClientSource, RunnerApi
+from fairlead.runner.conditions import DiskGuard, report_disk, report_orphans
 from fairlead.runner.engines.contract import Engine, EngineError
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
-from fairlead.runner.link import LinkTarget, find_target, serve_link
-from fairlead.runner.orphans import report_orphans
-from fairlead.runner.queue import TaskSlots
 from fairlead.runner.registry import load_engines
-from fairlead.runner.services import RunnerServices
+from fairlead.runner.services import RunnerServices, TaskSlots
 from fairlead.runner.settings import RunnerSettings, key_reader
 from fairlead.runner.ssh.actions import create_ssh_actions
 from fairlead.runner.task_log import TaskLogs
@@ -57,28 +58,12 @@ class StartedRunner:
     boot: str
 
 
-@dataclass(frozen=True, slots=True)
-class LinkSetup:
-    """Where the runner dials, as whom, and which actions it serves besides its own."""
-
-    target: LinkTarget
-    identity: RunnerIdentity
-    actions: Mapping[str, Action]
-
-
 async def run(settings: RunnerSettings, stop: asyncio.Event, ready: Callable[[StartedRunner], None]) -> None:
     """Runs until `stop` is set. Raises FileProblem if it cannot start, or if another process takes over."""
     clock = SystemClock()
     with closing(connect(settings)) as api, lock_folder(ensure_private_folder(settings.state_folder)):
         identity = RunnerIdentity(settings.name, _machine_id(settings.state_folder), secrets.token_hex(8))
-        engines = load_engines(
-            settings.engines,
-            settings.name,
-            settings.state_folder,
-            settings.allowed_folders,
-            settings.clusters,
-            settings.disk,
-        )
+        engines = load_engines(settings, settings.engines)
         heartbeat = Heartbeat(api, identity, clock)
         if not await _finish_before(stop, heartbeat.acquire()):
             return
@@ -115,18 +100,11 @@ async def _serve(
     stop: asyncio.Event,
     ready: Callable[[StartedRunner], None],
 ) -> None:
-    target = find_target(settings)
+    build_address = address_builder(settings)
     ready(StartedRunner(settings.name, settings.server, identity.boot))
     ssh = create_ssh_actions(services, settings)
-    try:
-        await _work(services, heartbeat, LinkSetup(target, identity, ssh.actions()), stop)
-    finally:
-        await ssh.close()
-
-
-async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup, stop: asyncio.Event) -> None:
     workspaces = WorkspaceSet(services)
-    actions = RunnerActions(services, workspaces, link.actions)
+    actions = RunnerActions(services, workspaces, ssh.actions())
 
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
@@ -139,7 +117,7 @@ async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup,
                 report_orphans(services.api, services.journal, services.clock, services.orphan_retention),
                 name="orphans",
             )
-            group.create_task(serve_link(link.target, link.identity, actions.handle_open), name="link")
+            group.create_task(serve_link(build_address, identity, actions.handle_open), name="link")
 
     work = asyncio.create_task(run_all(), name="runner")
     try:
@@ -151,23 +129,52 @@ async def _work(services: RunnerServices, heartbeat: Heartbeat, link: LinkSetup,
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
+        await ssh.close()
 
 
 def _first_message(error: BaseException) -> str:
     return _first_message(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else str(error)
 
 
-def connect(settings: RunnerSettings) -> ClientApi:
+def connect(settings: RunnerSettings) -> RunnerApi:
     """Raises FileProblem or ClientError if the key or the CA is not usable."""
     authority = read_ca_file(settings.ca_file) if settings.ca_file is not None else ""
     build = partial(_build_client, settings.server, authority, settings.api_group)
-    return ClientApi(ClientSource(build, key_reader(settings)), settings.name, SystemClock())
+    return RunnerApi(ClientSource(build, key_reader(settings)), settings.name, SystemClock())
 
 
 def _build_client(server: str, authority: str, api_group: str, key: str) -> Client:
     client = Client(server, key, authority=authority, group=api_group)
     client.max_response_bytes, client.max_response_seconds = MAX_RESPONSE_BYTES, MAX_RESPONSE_SECONDS
     return client
+
+
+def address_builder(settings: RunnerSettings) -> Callable[[], LinkAddress]:
+    """Returns the function that builds the address for each attempt to connect, because the key may have been rotated.
+    Raises FileProblem or ClientError if the key or the CA is not usable."""
+    base = settings.server.replace("http", "ws", 1)
+    name = quote(settings.name, safe="")
+    url = f"{base}/kubernetes/management/apis/{settings.api_group}/v1/runners/{name}/link"
+    authority = read_ca_file(settings.ca_file) if settings.ca_file is not None else ""
+    tls = build_ssl_context(authority)
+    read_key = key_reader(settings)
+
+    def build_address() -> LinkAddress:
+        try:
+            return LinkAddress(url, read_key(), tls)
+        except FileProblem as error:  # so that the runner tries again
+            raise DialError(str(error)) from None
+
+    return build_address
+
+
+async def serve_link(build_address: Callable[[], LinkAddress], identity: RunnerIdentity, on_open: OpenHandler) -> None:
+    """Serves the streams that the server opens, for ever. Nothing else depends on it: tasks and workspaces go on
+    without a connection. Raises Replaced if another process has taken over."""
+    try:
+        await keep_link(build_address, on_open, identity.boot)
+    except Superseded as error:
+        raise Replaced(str(error)) from None
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from fairlead.core.waiting import Signal
 from fairlead.runner.answers import parse_revision
 from fairlead.runner.api import is_gone
 from fairlead.runner.decisions import (
+    FORCE,
     Wanted,
     due_task,
     has_new_owner,
@@ -40,12 +41,16 @@ from fairlead.runner.journal import (
     WorkspaceRecord,
 )
 from fairlead.runner.registry import choose_engine
-from fairlead.runner.reporting import record_owner_change, record_task_end, write_report
 from fairlead.runner.services import RunnerServices
-from fairlead.runner.sleep_requests import FORCE
-from fairlead.runner.status import Report, build_report
+from fairlead.runner.status import (
+    MIN_SECONDS,
+    TASK_SUCCEEDED,
+    Report,
+    build_report,
+    find_condition,
+    has_changed_noticeably,
+)
 from fairlead.runner.tasks import new_task_id
-from fairlead.runner.usage import MIN_SECONDS, has_changed_noticeably
 from fairlead.runner.work import CANCELLED, ONE_TIME_OPTIONS, REPLACED_MESSAGE, TaskWork
 
 log = structlog.get_logger(__name__)
@@ -53,6 +58,7 @@ log = structlog.get_logger(__name__)
 POLL_SECONDS = 10.0
 VERSION_POLLS, VERSION_POLL_SECONDS = 100, 0.05
 RETRY_SECONDS = 5.0
+OWNER_CHANGED = "OwnerChanged"
 ASLEEP, TEMPLATE_UNAVAILABLE, TOO_MANY_TASKS = "Asleep", "TemplateUnavailable", "TooManyTasks"
 MAX_UNFINISHED_TASKS = 16
 """Requests that wait for a task that does not end. Each has a log, and a place in the journal."""
@@ -304,9 +310,12 @@ class WorkspaceReconciler:
     # --- reports ---------------------------------------------------------------------------------------------------
 
     async def _record_owner_change(self) -> None:
+        message = (
+            "the owner has changed: it is stopped, and the next `up` creates a new container with other credentials"
+        )
         if self._object is not None:
             try:
-                await record_owner_change(self._services, self._object)
+                await self._services.api.record_event(self._object, OWNER_CHANGED, message, "Normal")
             except ClientError as error:
                 log.warning("an Event could not be recorded", uid=self.uid, error=str(error))
 
@@ -320,16 +329,29 @@ class WorkspaceReconciler:
         if not report.differs_from(workspace) and not self._is_usage_due(workspace, report):
             return POLL_SECONDS
         try:
-            patched = await write_report(self._services, workspace, report)
+            await self._services.fence.require_current()
+            patch = report.patch(workspace, timestamp(self._services.clock.now()))
+            patched = await self._services.api.patch_workspace(workspace, patch)
             self._usage_reported_at = self._services.clock.monotonic()
             if self._object is workspace:
                 self._object = patched
-            await record_task_end(self._services, workspace, patched, record)
+            await self._record_task_end(workspace, patched, record)
         except ClientError as error:
             if not is_gone(error):
                 log.warning("a status could not be reported", uid=self.uid, error=str(error))
             return RETRY_SECONDS
         return POLL_SECONDS
+
+    async def _record_task_end(self, before: Object, after: Object, record: WorkspaceRecord) -> None:
+        """Records an Event if the last task has ended between two versions of the workspace. Raises ClientError."""
+        task = record.last_task
+        if task is None or task.status == RUNNING or "deletionTimestamp" in metadata(after):
+            return
+        reason = str(find_condition(after, TASK_SUCCEEDED).get("reason") or "")
+        if reason and reason != find_condition(before, TASK_SUCCEEDED).get("reason"):
+            kind = "Warning" if task.status == FAILED else "Normal"
+            message = task.message or f"{task.type} succeeded"
+            await self._services.api.record_event(after, reason, message, kind)
 
     def _is_usage_due(self, workspace: Object, report: Report) -> bool:
         if report.usage is None or not has_changed_noticeably(workspace, report.usage):

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.runner.engines.contract import Engine
-from fairlead.runner.settings import DEFAULT_DISK, NO_CLUSTERS, ClusterAccess, DiskSettings
+from fairlead.runner.settings import DEFAULT_DISK, NO_CLUSTERS, ClusterAccess, DiskSettings, RunnerSettings
 
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
 """Other names of engines in templates."""
@@ -34,10 +34,6 @@ class EngineSettings:
     allowed_folders: tuple[Path, ...] = ()
     clusters: ClusterAccess = NO_CLUSTERS
     disk: DiskSettings = DEFAULT_DISK
-
-    @property
-    def kubeconfig(self) -> Path | None:
-        return self.clusters.kubeconfig
 
 
 CreateEngine = Callable[[EngineSettings], Engine]
@@ -94,7 +90,7 @@ ENGINES: Mapping[str, CreateEngine] = {
 
 def list_permissions() -> frozenset[str]:
     """The permissions that templates can give in the engines of this package."""
-    modules = (import_module(f"{ENGINES_PACKAGE}.{each}") for each in ("devcontainer.grant", "kubernetes.options"))
+    modules = (import_module(f"{ENGINES_PACKAGE}.{each}") for each in ("devcontainer.grant", "kubernetes.settings"))
     return frozenset[str]().union(*(module.PERMISSIONS for module in modules))
 
 
@@ -104,20 +100,13 @@ def is_system_namespace(namespace: str) -> bool:
     return bool(module.is_system_namespace(namespace))
 
 
-def load_engines(
-    names: Sequence[str],
-    runner: str,
-    state_folder: Path,
-    allowed_folders: tuple[Path, ...] = (),
-    clusters: ClusterAccess = NO_CLUSTERS,
-    disk: DiskSettings = DEFAULT_DISK,
-) -> dict[str, Engine]:
+def load_engines(settings: RunnerSettings, names: Sequence[str]) -> dict[str, Engine]:
     """Imports and creates engines; by the name of each, the default first. Raises FileProblem."""
     engines: dict[str, Engine] = {}
     for name in names:
-        folder = _ensure_engine_folder(state_folder, name.partition(":")[0])
+        folder = _ensure_engine_folder(settings.state_folder, name.partition(":")[0])
         try:
-            chosen = EngineSettings(runner, folder, allowed_folders, clusters, disk)
+            chosen = EngineSettings(settings.name, folder, settings.allowed_folders, settings.clusters, settings.disk)
             engine = _find_engine(name)(chosen)
         except (ImportError, AttributeError, ValueError) as error:
             known = ", ".join(ENGINES)

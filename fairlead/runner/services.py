@@ -1,24 +1,57 @@
-"""What the workspaces of a runner share."""
+"""What the workspaces of a runner share, such as the number of them that come up at a time.
 
-from collections.abc import Mapping
+A workspace that the engine has nothing of is built; others are only started. Builds take more of the machine.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
 
 from fairlead.core.clock import Clock
-from fairlead.runner.activity.ledger import ActivityLedger
+from fairlead.runner.activity import ActivityLedger
 from fairlead.runner.api import RunnerApi
-from fairlead.runner.disk import DiskGuard
+from fairlead.runner.conditions import DiskGuard
 from fairlead.runner.engines.contract import Engine
+from fairlead.runner.heartbeat import Heartbeat
 from fairlead.runner.journal import Journal
-from fairlead.runner.queue import TaskSlots
 from fairlead.runner.task_log import TaskLogs
 
+BUILDS_AT_A_TIME = 2
+STARTS_AT_A_TIME = 4
 
-class Fence(Protocol):
-    async def require_current(self) -> None:
-        """Raises Replaced if another process has taken over this runner."""
-        ...
+
+class Slots:
+    """A number of slots, first come, first served."""
+
+    def __init__(self, count: int, what: str) -> None:
+        self._free = asyncio.Semaphore(count)
+        self._what = what
+        self._holders: list[str] = []
+
+    def describe_wait(self) -> str:
+        """What a task waits for; empty if there is a free slot."""
+        if not self._free.locked():
+            return ""
+        return f"waiting for {len(self._holders)} other {self._what}: {', '.join(self._holders)}"
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        async with self._free:
+            self._holders.append(name)
+            try:
+                yield
+            finally:
+                self._holders.remove(name)
+
+
+class TaskSlots:
+    """The slots of a runner."""
+
+    def __init__(self, builds: int = BUILDS_AT_A_TIME, starts: int = STARTS_AT_A_TIME) -> None:
+        self.builds = Slots(builds, "builds")
+        self.starts = Slots(starts, "starts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +60,7 @@ class RunnerServices:
     the runner honours."""
 
     api: RunnerApi
-    fence: Fence
+    fence: Heartbeat
     journal: Journal
     logs: TaskLogs
     engines: Mapping[str, Engine]

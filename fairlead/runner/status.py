@@ -2,16 +2,17 @@
 
 `Ready` means that the runner has taken the workspace; the state of the container is `lastWorkspaceStatus`. `Failed`
 means that the last task failed and nothing runs. The reasons of the server are not the runner's to set.
+
+What a workspace uses is rounded, and reported only if it has changed noticeably, at most once a minute or together with
+something else: each report is a write to the store of the server.
 """
 
 from dataclasses import dataclass
 
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.runner.decisions import Wanted
+from fairlead.runner.decisions import FORCED_DURATION_SLEEP, FORCED_SLEEP, INACTIVITY_SLEEP, SCHEDULED_SLEEP, Wanted
 from fairlead.runner.engines.contract import ContainerState, EngineStatus
 from fairlead.runner.journal import FAILED, RUNNING, TaskRecord, WorkspaceRecord
-from fairlead.runner.sleep_requests import FORCED_DURATION_SLEEP, FORCED_SLEEP, INACTIVITY_SLEEP, SCHEDULED_SLEEP
-from fairlead.runner.usage import describe_usage
 
 TASK_SUCCEEDED, TEMPLATE_APPLIED = "TaskSucceeded", "TemplateApplied"
 APPLIED, APPLIED_AT_NEXT_UP = "Applied", "AppliedAtNextUp"
@@ -132,3 +133,31 @@ def find_condition(workspace: Object, type: str) -> Object:
     """The condition of this type; empty if there is none."""
     conditions: list[Object] = get_path(workspace, "status.conditions") or []
     return next((each for each in conditions if each.get("type") == type), {})
+
+
+# --- usage ------------------------------------------------------------------------------------------------------------
+
+MIN_SECONDS = 60.0
+MIN_CHANGE, MIN_CHANGE_MEBIBYTES = 0.1, 16
+_MEBIBYTE = 1024 * 1024
+
+
+def describe_usage(observed: EngineStatus) -> Object:
+    """`status.usage`, as quantities. None removes a value that is unknown now, as in a merge patch."""
+    return {"memory": _format(observed.memory_bytes), "disk": _format(observed.disk_bytes)}
+
+
+def has_changed_noticeably(workspace: Object, usage: Object) -> bool:
+    before = get_path(workspace, "status.usage") or {}
+    return any(_is_noticeable(before.get(name), value) for name, value in usage.items())
+
+
+def _format(size: int | None) -> str | None:
+    return None if size is None else f"{-(-size // _MEBIBYTE)}Mi"
+
+
+def _is_noticeable(before: str | None, after: str | None) -> bool:
+    if not before or not after:
+        return bool(before) != bool(after)
+    was, now = (int(each.removesuffix("Mi")) if each.removesuffix("Mi").isdecimal() else 0 for each in (before, after))
+    return abs(now - was) >= max(MIN_CHANGE_MEBIBYTES, MIN_CHANGE * was)

@@ -20,7 +20,7 @@ from fairlead.runner.desired import (
     read_permissions,
     template_options,
 )
-from fairlead.runner.engines.contract import EngineError, Limits, Reason
+from fairlead.runner.engines.contract import Limits, policy_violation
 from fairlead.runner.registry import choose_engine
 from fairlead.runner.services import RunnerServices
 
@@ -35,12 +35,14 @@ def check_template(services: RunnerServices, workspace: Object, engine: str) -> 
     options = template_options(workspace)
     for name in sorted(options):
         if name in DECIDED_OPTIONS and is_secret(options[name]):
-            raise _violation(f"the option {name} of the template's provider must not be secret; set its value there")
+            raise policy_violation(
+                f"the option {name} of the template's provider must not be secret; set its value there"
+            )
     if not is_trusted(workspace):
         _check_untrusted(options, engine, next(iter(services.engines), ""))
     if refused := sorted(read_permissions(options) - services.allowed_permissions):
         flags = " ".join(f"--allow {each}" for each in refused)
-        raise _violation(
+        raise policy_violation(
             f"the template allows {', '.join(refused)}, which this runner does not honour; remove it from the option "
             f"{ALLOW} of the template's provider, or have the runner started with {flags}"
         )
@@ -54,12 +56,12 @@ def find_engine(services: RunnerServices, workspace: Object) -> str:
 
 def _check_untrusted(options: Mapping[str, object], engine: str, default_engine: str) -> None:
     if engine and engine != default_engine:
-        raise _violation(
+        raise policy_violation(
             f"the template is not trusted, so it cannot choose the engine {engine}; leave out its provider, name "
             f"{default_engine}, or {ADVICE}"
         )
     if refused := find_untrusted_options(options):
-        raise _violation(f"the template is not trusted, so it cannot set {', '.join(refused)}; {ADVICE}")
+        raise policy_violation(f"the template is not trusted, so it cannot set {', '.join(refused)}; {ADVICE}")
     wanted = read_limits(options)
     for name, value, bound, shown in (
         ("memory", wanted.memory_bytes, UNTRUSTED_LIMITS.memory_bytes, "4Gi"),
@@ -67,10 +69,6 @@ def _check_untrusted(options: Mapping[str, object], engine: str, default_engine:
         ("processes", wanted.processes, UNTRUSTED_LIMITS.processes, "4096"),
     ):
         if value is not None and bound is not None and value > bound:
-            raise _violation(
+            raise policy_violation(
                 f"the template is not trusted, so its option {name} can be at most {shown}; reduce it, or {ADVICE}"
             )
-
-
-def _violation(message: str) -> EngineError:
-    return EngineError(Reason.POLICY_VIOLATION, message)

@@ -4,6 +4,7 @@ A task that ends with the process is not stored as ended: the next process goes 
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 
 import structlog
@@ -11,15 +12,15 @@ from msgspec.structs import replace
 
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
-from fairlead.runner.desired import choose_source
-from fairlead.runner.engines.contract import EngineError
-from fairlead.runner.execution import call_engine
-from fairlead.runner.journal import DELETE, FAILED, RUNNING, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
-from fairlead.runner.log_lines import ERROR, INFO, MessageLog
+from fairlead.runner.credentials import fetch_credentials
+from fairlead.runner.desired import build_spec, choose_source, parse_source, provider_name
+from fairlead.runner.engines.contract import ContainerState, Engine, EngineError, Reason
+from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
+from fairlead.runner.registry import choose_engine
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.status import describe_failure
-from fairlead.runner.tasks import RunningTask, new_task_id
-from fairlead.runner.template_policy import find_engine
+from fairlead.runner.tasks import ERROR, INFO, MessageLog, RunningTask, new_task_id
+from fairlead.runner.template_policy import check_template, find_engine
 
 log = structlog.get_logger(__name__)
 
@@ -72,10 +73,9 @@ class TaskWork:
             engine = record.engine or find_engine(services, workspace)
             record = replace(record, engine=engine, source=choose_source(workspace, record))
         services.journal.put(record)
-        task_log = services.logs.open(self._uid, task.id)
         self._type, self._step = type, task.step
-        messages = MessageLog(task_log, services.clock)
-        self._running = RunningTask(task.id, messages, services.clock, self._note_step)
+        task_log = services.logs.open(self._uid, task.id)
+        self._running = RunningTask(task.id, task_log, services.clock, self._note_step)
         if task.attempts > 1:
             self._running.log_message(f"the runner was restarted; going on with this task ({task.attempts})")
         self._work = asyncio.create_task(self._execute(self._running, task, record, workspace))
@@ -98,7 +98,7 @@ class TaskWork:
         ended = replace(task, status=status, reason=reason, message=message, ended_at=ended_at)
         if self.task_id != task.id:
             task_log = self._services.logs.get(self._uid, task.id)
-            MessageLog(task_log, self._services.clock).write(*_describe_end(ended))
+            MessageLog(task_log, self._services.clock).log_message(*_describe_end(ended))
             task_log.close()
         return ended
 
@@ -162,3 +162,52 @@ def _describe_end(task: TaskRecord) -> tuple[str, str]:
     if task.status == FAILED:
         return f"{task.type} failed: {task.message}", ERROR
     return f"{task.type} succeeded", INFO
+
+
+# --- the call of the engine -------------------------------------------------------------------------------------------
+
+
+async def call_engine(
+    services: RunnerServices, running: RunningTask, task: TaskRecord, record: WorkspaceRecord, workspace: Object | None
+) -> None:
+    """Raises EngineError. Deleting needs neither the object nor the template."""
+    engine = services.engines.get(record.engine)
+    if task.type != UP:
+        if engine is None and record.engine:
+            raise _missing_engine(record.engine, services)
+        if engine is not None:
+            await (engine.stop if task.type == STOP else engine.delete)(record.uid, running)
+        return
+    if workspace is not None:
+        named = choose_engine(provider_name(workspace), services.engines)
+        check_template(services, workspace, record.engine or named)
+    if engine is None or workspace is None:
+        raise _missing_engine(record.engine or provider_name(workspace or {}), services)
+    # What an earlier process began goes on at once. The template may have changed since, which applies at the next up.
+    if task.attempts > 1 and await engine.adopt(record.uid, running):
+        return
+    await _bring_up(services, engine, running, record, workspace)
+
+
+async def _bring_up(
+    services: RunnerServices, engine: Engine, running: RunningTask, record: WorkspaceRecord, workspace: Object
+) -> None:
+    source = parse_source(record.source)
+    observed = await engine.status(record.uid)
+    is_new = bool(record.options.get("recreate") or record.options.get("reset") or record.is_for_other_owner)
+    is_build = observed.state is ContainerState.NOT_FOUND or is_new
+    if is_build and (shortage := services.disk.find_shortage()):
+        raise EngineError(Reason.DISK_FULL, shortage)
+    slots = services.slots.builds if is_build else services.slots.starts
+    if wait := slots.describe_wait():
+        running.note_wait(wait)
+    async with slots.hold(f"{record.namespace}/{record.name}"):
+        credentials = await fetch_credentials(services, workspace, source, running)
+        spec = build_spec(workspace, record, source, credentials)
+        await engine.up(dataclasses.replace(spec, installation=services.installation), running)
+
+
+def _missing_engine(name: str, services: RunnerServices) -> EngineError:
+    names = ", ".join(services.engines) or "none"
+    message = f'this runner has no engine "{name}", which the template names as its provider; it has: {names}'
+    return EngineError(Reason.ENGINE_UNAVAILABLE, message)

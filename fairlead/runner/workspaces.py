@@ -17,8 +17,8 @@ from fairlead.core.backoff import Backoff, BackoffPolicy
 from fairlead.core.objects import Object, metadata
 from fairlead.runner.answers import check_workspace, parse_revision
 from fairlead.runner.engines.contract import EngineError, EngineStatus
+from fairlead.runner.engines.records import is_valid_uid
 from fairlead.runner.heartbeat import Replaced
-from fairlead.runner.journal import is_valid_uid
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
 

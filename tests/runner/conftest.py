@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.activity.ledger import ActivityLedger
-from fairlead.runner.activity.monitor import ActivityMonitor
-from fairlead.runner.disk import DiskGuard
+from fairlead.runner.activity import ActivityLedger
+from fairlead.runner.activity_monitor import ActivityMonitor
+from fairlead.runner.conditions import DiskGuard, report_orphans
 from fairlead.runner.heartbeat import Heartbeat, RunnerIdentity
 from fairlead.runner.journal import Journal, WorkspaceRecord
-from fairlead.runner.orphans import report_orphans
-from fairlead.runner.queue import TaskSlots
 from fairlead.runner.reconcile import WorkspaceReconciler
-from fairlead.runner.services import RunnerServices
+from fairlead.runner.services import RunnerServices, TaskSlots
 from fairlead.runner.task_log import TaskLogs
 from fairlead.runner.workspaces import WorkspaceSet
 from tests.harness.virtual_time import LoopClock

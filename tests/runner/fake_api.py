@@ -7,11 +7,14 @@ from typing import Any
 from fairlead.client import ApiStatusError, Event, Unreachable
 from fairlead.client.watch import ADDED, DELETED, MODIFIED, SYNCED
 from fairlead.core.objects import Object, deep_copy, metadata
+from fairlead.runner.api import RunnerApi
 
 NAMESPACE = "service-p-web"
 
 
-class FakeApi:
+class FakeApi(RunnerApi):
+    """All methods are its own: it has no client."""
+
     def __init__(self) -> None:
         self.workspaces: dict[str, Object] = {}
         self.events: list[tuple[str, str, str]] = []

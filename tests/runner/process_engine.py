@@ -23,7 +23,6 @@ from functools import partial
 from pathlib import Path
 
 from fairlead.core.findings import Finding
-from fairlead.runner.engines.clone_strategies import clone_options
 from fairlead.runner.engines.contract import (
     GIT_CREDENTIALS,
     ActivitySample,
@@ -40,8 +39,7 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.measurement import ProcessSample, WriteScanner, read_process, sample_terminals
-from fairlead.runner.engines.scans import Scans
+from fairlead.runner.engines.measurement import ProcessSample, Scans, WriteScanner, read_process, sample_terminals
 from fairlead.runner.engines.sessions import (
     MARK,
     end_trees,
@@ -51,6 +49,7 @@ from fairlead.runner.engines.sessions import (
     request_end,
     start_session,
 )
+from fairlead.runner.engines.specification import clone_options
 from fairlead.runner.registry import EngineSettings
 
 UID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")

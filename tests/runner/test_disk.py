@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.disk import CHECK_SECONDS, DiskGuard, report_disk
+from fairlead.runner.conditions import CHECK_SECONDS, DiskGuard, report_disk
 from tests.harness.virtual_time import LoopClock
 from tests.runner.fake_api import FakeApi
 

@@ -11,7 +11,7 @@ from fairlead.links.contract import SUPERSEDED, MessageTransport, Stream
 from fairlead.links.dialing import DialError, LinkAddress
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.runner.heartbeat import Replaced, RunnerIdentity
-from fairlead.runner.link import find_target, serve_link
+from fairlead.runner.process import address_builder, serve_link
 from fairlead.runner.settings import RunnerSettings
 from tests.links.pipes import pipe_pair
 
@@ -26,19 +26,19 @@ def build_settings(folder: Path) -> RunnerSettings:
 
 
 def test_the_address_has_the_key_of_the_moment(tmp_path: Path) -> None:
-    target = find_target(build_settings(tmp_path))
+    build_address = address_builder(build_settings(tmp_path))
     path = "/kubernetes/management/apis/management.service.sh/v1/runners/r/link"
-    assert target.build_address().url == f"wss://example.com:8443{path}"
-    assert target.build_address().key == "first"
+    assert build_address().url == f"wss://example.com:8443{path}"
+    assert build_address().key == "first"
     (tmp_path / "key").write_text("second\n")
-    assert target.build_address().key == "second"
+    assert build_address().key == "second"
 
 
 def test_a_key_that_is_missing_for_a_moment_is_an_attempt_that_failed(tmp_path: Path) -> None:
-    target = find_target(build_settings(tmp_path))
+    build_address = address_builder(build_settings(tmp_path))
     (tmp_path / "key").unlink()
     with pytest.raises(DialError, match="no such file"):
-        target.build_address()
+        build_address()
 
 
 async def test_a_superseded_runner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,5 +57,5 @@ async def test_a_superseded_runner_is_replaced(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(dialing, "dial", dial)
     superseding = asyncio.create_task(supersede())
     with pytest.raises(Replaced, match="another process has connected"):
-        await serve_link(find_target(build_settings(tmp_path)), RunnerIdentity("r", "machine", "boot"), refuse)
+        await serve_link(address_builder(build_settings(tmp_path)), RunnerIdentity("r", "machine", "boot"), refuse)
     await superseding

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.runner.log_lines import MAX_LINE_BYTES, MessageLog, OutputLines
 from fairlead.runner.task_log import TaskLog
+from fairlead.runner.tasks import MAX_LINE_BYTES, MessageLog, OutputLines
 from tests.harness.virtual_time import LoopClock
 
 
@@ -83,9 +83,9 @@ async def test_a_secret_with_a_message_of_the_runner_in_between_is_masked(tmp_pa
     log = TaskLog(tmp_path / "l")
     messages = MessageLog(log, LoopClock())
     messages.mask(["canary-7f3"])
-    messages.write_output(b"is canary-7f3"[: 3 + cut])
-    messages.write("step Build")
-    messages.write_output(b"canary-7f3 and can"[cut:])
+    messages.log(b"is canary-7f3"[: 3 + cut])
+    messages.log_message("step Build")
+    messages.log(b"canary-7f3 and can"[cut:])
     messages.end_output()
     found = [json.loads(line)["message"] for line in log.read(0).data.splitlines()]
     assert found == ["is ", "step Build", "******** and can"]
@@ -103,9 +103,9 @@ def test_any_output_ends_up_in_messages_without_newlines(chunks: list[bytes], en
 async def test_a_log_has_the_messages_of_the_runner_and_the_output_in_order(tmp_path: Path) -> None:
     log = TaskLog(tmp_path / "l")
     messages = MessageLog(log, LoopClock())
-    messages.write_output(b"first\nhalf a li")
-    messages.write("step Build")
-    messages.write("failed \udcff", "error")
+    messages.log(b"first\nhalf a li")
+    messages.log_message("step Build")
+    messages.log_message("failed \udcff", "error")
     found = [json.loads(line) for line in log.read(0).data.splitlines()]
     assert [(each["level"], each["message"]) for each in found] == [
         ("info", "first"),
@@ -119,6 +119,6 @@ async def test_a_log_has_the_messages_of_the_runner_and_the_output_in_order(tmp_
 async def test_a_line_that_a_killed_process_did_not_complete_is_ended(tmp_path: Path) -> None:
     TaskLog(tmp_path / "l").append(b'{"message": "one"}\n{"mess')
     log = TaskLog(tmp_path / "l")
-    MessageLog(log, LoopClock()).write("two")
+    MessageLog(log, LoopClock()).log_message("two")
     first, cut, last = log.read(0).data.splitlines()
     assert (json.loads(first)["message"], cut, json.loads(last)["message"]) == ("one", b'{"mess', "two")

@@ -74,19 +74,19 @@ def test_a_runner_fails_only_if_none_of_its_engines_works() -> None:
 
 
 def test_an_engine_is_found_by_its_name_or_its_module(tmp_path: Path) -> None:
-    engines = load_engines((FAKE,), "r", tmp_path)
+    engines = load_engines(RunnerSettings("r", "", tmp_path), (FAKE,))
     assert list(engines) == ["fake"]
     assert choose_engine("fake", engines) == choose_engine("", engines) == "fake"
     assert choose_engine("other", engines) == choose_engine("docker", engines) == ""
     assert choose_engine("docker", {"devcontainer": FakeEngine(tmp_path)}) == "devcontainer"
     for name in ("missing", "missing:create", "tests.runner.fake_engine:missing", ":"):
         with pytest.raises(FileProblem, match="there is no engine"):
-            load_engines((name,), "r", tmp_path)
+            load_engines(RunnerSettings("r", "", tmp_path), (name,))
 
 
 def test_users_of_containers_can_pass_the_folders_of_engines_and_not_those_of_the_runner(tmp_path: Path) -> None:
     state = ensure_private_folder(tmp_path / "state")
-    load_engines((FAKE,), "r", state)
+    load_engines(RunnerSettings("r", "", state), (FAKE,))
     Journal(state / "workspaces").put(WorkspaceRecord("u", "p", "w"))
     modes = {path.name: path.stat().st_mode & 0o777 for path in (state, state / "engines", state / "workspaces")}
     assert modes == {"state": 0o711, "engines": 0o711, "workspaces": 0o700}

@@ -1,9 +1,9 @@
-"""Tests of `fairlead.runner.sleep_requests`: the server and the runner, which share no code, mean the same."""
+"""Tests of `fairlead.runner.decisions`: the server and the runner, which share no code, mean the same."""
 
 import pytest
 
 from fairlead.domain import sleep_mode
-from fairlead.runner import sleep_requests
+from fairlead.runner import decisions
 
 NAMES = ("FORCE", "FORCE_DURATION", "SLEEP_TYPE", "SLEEPING_SINCE", "INACTIVITY_SLEEP", "FORCED_SLEEP")
 STATES = ("FORCED_DURATION_SLEEP", "ACTIVE", "IDLE", "UNKNOWN")
@@ -11,7 +11,7 @@ STATES = ("FORCED_DURATION_SLEEP", "ACTIVE", "IDLE", "UNKNOWN")
 
 @pytest.mark.parametrize("name", [*NAMES, *STATES])
 def test_the_words_are_those_of_the_server(name: str) -> None:
-    assert getattr(sleep_requests, name) == getattr(sleep_mode, name)
+    assert getattr(decisions, name) == getattr(sleep_mode, name)
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_the_words_are_those_of_the_server(name: str) -> None:
 )
 def test_both_read_the_same_from_annotations(annotations: dict[str, str]) -> None:
     workspace = {"metadata": {"annotations": annotations}}
-    assert sleep_requests.sleep_type_of(workspace) == sleep_mode.sleep_type_of(workspace)
+    assert decisions.sleep_type_of(workspace) == sleep_mode.sleep_type_of(workspace)

@@ -186,6 +186,14 @@ class Reason(StrEnum):
     ENGINE_UNAVAILABLE = "EngineUnavailable"
 
 
+def invalid_configuration(message: str) -> EngineError:
+    return EngineError(Reason.CONFIGURATION_INVALID, message)
+
+
+def policy_violation(message: str) -> EngineError:
+    return EngineError(Reason.POLICY_VIOLATION, message)
+
+
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 

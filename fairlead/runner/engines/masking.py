@@ -1,4 +1,4 @@
-"""Masks secrets in logs.
+"""Masks secrets in the output of programs, and writes it to logs.
 
 What is printed arrives in chunks, and a secret may be in two of them. So the end of a chunk waits for the next one, as
 long as it may be the begin of a secret.
@@ -6,6 +6,8 @@ long as it may be the begin of a secret.
 
 import json
 from collections.abc import Iterable, Iterator
+
+from fairlead.runner.engines.contract import TaskContext
 
 MASK = b"********"
 SHORTEST = 4
@@ -160,3 +162,40 @@ class StreamMasker:
         self._held = data[stop:]
         self._masked = max(0, position - stop)
         return b"".join(parts)
+
+
+MAX_LINE_BYTES = 64 * 1024
+"""A longer line is cut in pieces: it would fill the memory."""
+
+
+class LineLog:
+    def __init__(self, task: TaskContext, secrets: Iterable[str]) -> None:
+        self._task = task
+        self._masking = StreamMasker(Masker(secrets))
+        self._pending = b""
+        self.last_line = ""
+        """The last one that was not empty."""
+
+    def feed(self, data: bytes) -> None:
+        self._add(self._masking.feed(data))
+        if len(self._pending) > MAX_LINE_BYTES:
+            self._end_line()
+
+    def end(self) -> None:
+        """Writes a line that has no end."""
+        self._add(self._masking.end())
+        self._end_line()
+
+    def _add(self, data: bytes) -> None:
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        for line in lines:
+            self._write(line)
+
+    def _end_line(self) -> None:
+        line, self._pending = self._pending, b""
+        if line:
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        self._task.log(line + b"\n")
+        self.last_line = line.decode(errors="replace").strip() or self.last_line

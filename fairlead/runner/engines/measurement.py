@@ -4,17 +4,19 @@ All of it comes from files of the kernel on the host, and of the work folder onl
 pretend to be active; it cannot make the host read or follow anything else.
 """
 
+import asyncio
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from fairlead.runner.engines.contract import TerminalSample
-from fairlead.runner.engines.scans import Scans
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PTY_MAJOR = 136
@@ -28,6 +30,32 @@ CLOCK_SECONDS = 1.0
 """The times of files come from a clock that is a little behind."""
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 40
+MAX_THREADS = 2
+"""For scans whose cost a workspace controls. They are few, and not those of the event loop, in which other parts of the
+runner would wait for them."""
+
+Result = TypeVar("Result")
+
+
+def _create_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(MAX_THREADS, "scan")
+
+
+@dataclass(frozen=True, slots=True)
+class Scans(Generic[Result]):
+    """Scans of one kind: of each workspace, one at a time."""
+
+    _threads: ThreadPoolExecutor = field(default_factory=_create_threads)
+    _pending: "dict[str, asyncio.Future[Result]]" = field(default_factory=dict)
+
+    async def run(self, uid: str, scan: Callable[[], Result]) -> Result:
+        """The result of the scan; of the one that is under way, if there is one."""
+        pending = self._pending.get(uid)
+        if pending is None:
+            pending = asyncio.get_running_loop().run_in_executor(self._threads, scan)
+            self._pending[uid] = pending
+            pending.add_done_callback(lambda _: self._pending.pop(uid, None))
+        return await asyncio.shield(pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +81,14 @@ class ProcessSample:
 
 def read_process(pid: int) -> ProcessSample | None:
     """None if there is no such process, or only what is left until its parent has noticed."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    head, _, tail = text.rpartition(")")
-    fields = tail.split()
-    if fields[0] in "ZX":
+    name, fields = _read_stat(pid)
+    if not fields or fields[0] in "ZX":
         return None
     group, session, terminal, foreground = (int(each) for each in fields[2:6])
     cpu_seconds = sum(int(each) for each in fields[11:15]) / CLOCK_TICKS
     return ProcessSample(
         pid=pid,
-        name=head.partition("(")[2],
+        name=name,
         group=group,
         session=session,
         terminal=terminal,
@@ -76,12 +99,24 @@ def read_process(pid: int) -> ProcessSample | None:
 
 def read_start_ticks(pid: int) -> int:
     """When a process started: another one with the same pid has another value. 0 if there is none."""
+    _, fields = _read_stat(pid)
+    return 0 if not fields or fields[0] == "Z" else int(fields[19])
+
+
+def read_parent(pid: int) -> int:
+    """0 if there is no such process."""
+    _, fields = _read_stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def _read_stat(pid: int) -> tuple[str, list[str]]:
+    """The name of a process, and the fields of /proc/PID/stat after it; none if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
-        return 0
-    fields = text.rpartition(")")[2].split()
-    return 0 if fields[0] == "Z" else int(fields[19])
+        return "", []
+    head, _, tail = text.rpartition(")")
+    return head.partition("(")[2], tail.split()
 
 
 def read_nested_pids(pid: int) -> list[int]:

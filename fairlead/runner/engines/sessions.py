@@ -13,11 +13,9 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fairlead.runner.engines.descriptors import Pipe, Terminal
-from fairlead.runner.engines.measurement import read_process
-from fairlead.runner.engines.scans import Scans
+from fairlead.runner.engines.measurement import Scans, read_nested_pids, read_parent, read_process
 
 MARK = "FAIRLEAD_SESSION"
 BOOT_ID = uuid.uuid4().hex
@@ -251,18 +249,10 @@ def find_stale_sessions(uid: str) -> list[int]:
 
 
 def _find_first(marked: set[int]) -> list[int]:
-    """Those that no other one started. One that lost its parent detached itself, as tmux does, and is left alone."""
+    """Those that no other one started. One that lost its parent detached itself, as tmux does, and is left alone: the
+    first process of its container, or of the machine, is its parent then."""
     parents = {pid: read_parent(pid) for pid in marked}
-    return [pid for pid, parent in parents.items() if parent not in marked and not _is_init(parent)]
-
-
-def _is_init(pid: int) -> bool:
-    """Whether this is the first process of a container or of the machine, to which processes without parents go."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-    return any(line.startswith("NSpid:") and line.split()[-1] == "1" for line in status.splitlines())
+    return [pid for pid, parent in parents.items() if parent not in marked and read_nested_pids(parent)[-1:] != [1]]
 
 
 def find_trees(roots: list[int]) -> list[int]:
@@ -294,13 +284,6 @@ def read_mark(pid: int, variable: str = MARK) -> str:
     # It may have very many parts: it is not divided into them.
     _, _, after = (b"\0" + environment).partition(b"\0" + variable.encode() + b"=")
     return after.partition(b"\0")[0].decode(errors="replace")
-
-
-def read_parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (OSError, ValueError):
-        return 0
 
 
 def send(pid: int, number: signal.Signals) -> None:

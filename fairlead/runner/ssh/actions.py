@@ -11,8 +11,7 @@ from fairlead.core.objects import Object, get_path, metadata
 from fairlead.links.contract import Stream
 from fairlead.links.requests import OpenRequest, Refused
 from fairlead.runner.actions import Action, send_json
-from fairlead.runner.activity.metering import MeteredStream
-from fairlead.runner.activity.traffic import KEEPALIVE_BYTES
+from fairlead.runner.activity import KEEPALIVE_BYTES, MeteredStream
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from fairlead.core.clock import parse_rfc3339
-from fairlead.runner.activity.monitor import REPORT_SECONDS
+from fairlead.runner.activity_monitor import REPORT_SECONDS
 from fairlead.runner.engines.contract import ActivitySample, EngineError, Reason
 from tests.harness.eventually import eventually
 from tests.harness.virtual_time import EPOCH

@@ -1,12 +1,19 @@
-"""Tests of `fairlead.runner.activity.tracker`: what counts as activity, in samples of half a minute."""
+"""Tests of `fairlead.runner.activity`: what counts as activity, in samples of half a minute."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from fairlead.runner.activity.tracker import IDLE_SECONDS, SAMPLE_SECONDS, ActivityTracker, Cause
-from fairlead.runner.activity.traffic import KEEPALIVE_BYTES, SessionTraffic, TrafficSample
+from fairlead.runner.activity import (
+    IDLE_SECONDS,
+    KEEPALIVE_BYTES,
+    SAMPLE_SECONDS,
+    ActivityTracker,
+    Cause,
+    SessionTraffic,
+    TrafficSample,
+)
+from fairlead.runner.decisions import ACTIVE, IDLE, UNKNOWN
 from fairlead.runner.engines.contract import ActivitySample, TerminalSample
-from fairlead.runner.sleep_requests import ACTIVE, IDLE, UNKNOWN
 
 MINUTE = 60.0
 STARTED = datetime(2026, 1, 2, tzinfo=UTC)

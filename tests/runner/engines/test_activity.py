@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.activity import tracker as tracker_module
-from fairlead.runner.activity.tracker import SAMPLE_SECONDS, ActivityTracker, Cause
-from fairlead.runner.activity.traffic import KEEPALIVE_BYTES, SessionTraffic
+from fairlead.runner import activity as activity_module
+from fairlead.runner.activity import KEEPALIVE_BYTES, SAMPLE_SECONDS, ActivityTracker, Cause, SessionTraffic
+from fairlead.runner.decisions import ACTIVE, IDLE
 from fairlead.runner.engines import measurement
 from fairlead.runner.engines.contract import (
     ActivitySample,
@@ -32,7 +32,6 @@ from fairlead.runner.engines.devcontainer.connections import ESTABLISHED, LISTEN
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.programs import PATH, run_program
 from fairlead.runner.engines.measurement import WriteScanner, has_writes_since
-from fairlead.runner.sleep_requests import ACTIVE, IDLE
 from tests.harness.eventually import eventually, poll_until_found
 from tests.runner.harness.podman import IMAGE, Containers, list_loop_devices
 from tests.runner.harness.sessions import run_inside
@@ -101,7 +100,7 @@ async def test_a_container_that_does_nothing_is_idle(watched: Watched) -> None:
 
 
 async def test_a_busy_loop_is_activity(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracker_module, "CPU_SECONDS", 0.5)
+    monkeypatch.setattr(activity_module, "CPU_SECONDS", 0.5)
     assert await watched.watch(6) == IDLE
     process = await watched.engine.exec(UID, ["sh", "-c", "while :; do :; done"], ExecOptions())  # type: ignore[attr-defined]
     try:

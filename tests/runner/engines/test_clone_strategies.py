@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.clone_strategies import CLONE_STRATEGIES, clone_options
 from fairlead.runner.engines.contract import EngineError, GitSource, Reason
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.sources import SCRIPT, plan_fetch
 from fairlead.runner.engines.kubernetes.scripts import CLONE
+from fairlead.runner.engines.specification import CLONE_STRATEGIES, clone_options
 
 each_strategy = pytest.mark.parametrize("strategy", CLONE_STRATEGIES)
 each_engine = pytest.mark.parametrize("engine", ["devcontainer", "kubernetes"])

@@ -16,7 +16,7 @@ from fairlead.runner.engines.contract import (
 )
 from fairlead.runner.engines.devcontainer.configuration import describe_override
 from fairlead.runner.engines.devcontainer.preparation import decode_spec, encode_spec
-from fairlead.runner.engines.environments import read_environment
+from fairlead.runner.engines.specification import read_environment
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask

@@ -9,8 +9,7 @@ import pytest
 
 from fairlead.runner.engines.contract import TaskContext
 from fairlead.runner.engines.devcontainer.creation import CliLog, Progress
-from fairlead.runner.engines.kubernetes.line_log import MAX_LINE_BYTES, LineLog
-from fairlead.runner.engines.masking import MASK, Masker, SecretValue, StreamMasker
+from fairlead.runner.engines.masking import MASK, MAX_LINE_BYTES, LineLog, Masker, SecretValue, StreamMasker
 from tests.runner.harness.tasks import RecordedTask
 
 SECRET, LINES, QUOTED = "canary-7f3-é", "first-line\nsecond-line", 'with"quote\\'

@@ -13,10 +13,10 @@ import pytest
 
 from fairlead.client import Client
 from fairlead.core.clock import SystemClock
-from fairlead.runner.api import ClientApi, ClientSource
+from fairlead.runner.api import ClientSource, RunnerApi
 from fairlead.runner.engines.devcontainer import ports
 from fairlead.runner.engines.devcontainer.ports import list_listening
-from fairlead.runner.engines.scans import MAX_THREADS, Scans
+from fairlead.runner.engines.measurement import MAX_THREADS, Scans
 from tests.harness.event_loops import ASYNCIO_ONLY, LoopFactories
 from tests.harness.eventually import eventually
 
@@ -87,7 +87,7 @@ async def test_requests_to_the_server_do_not_wait_for_threads_of_the_event_loop(
         def get(self, *path: str) -> dict[str, Any]:
             return {"path": path}
 
-    api = ClientApi(ClientSource(lambda _: cast(Client, FakeClient()), lambda: "key"), "runner", SystemClock())
+    api = RunnerApi(ClientSource(lambda _: cast(Client, FakeClient()), lambda: "key"), "runner", SystemClock())
     busy = [asyncio.create_task(asyncio.to_thread(slow.run)) for _ in range(64)]
     await eventually(lambda: slow.calls > 0)
     async with asyncio.timeout(30):

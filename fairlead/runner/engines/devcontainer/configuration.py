@@ -23,7 +23,7 @@ from fairlead.runner.engines.devcontainer.policy import check_configuration
 from fairlead.runner.engines.devcontainer.programs import MAX_ERROR_BYTES, parse_object
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.workspace_holder import DEFAULT_CONFIGURATION, SHIM, resolve_cli
-from fairlead.runner.engines.environments import read_environment
+from fairlead.runner.engines.specification import read_environment
 
 PLACES = (".devcontainer/devcontainer.json", ".devcontainer.json")
 MAX_BYTES = 1 << 20

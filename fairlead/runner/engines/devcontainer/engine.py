@@ -43,13 +43,13 @@ from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
 from fairlead.runner.engines.measurement import (
     ProcessSample,
+    Scans,
     WriteScanner,
     list_cgroup_pids,
     read_cgroup_cpu,
     read_process,
     sample_terminals,
 )
-from fairlead.runner.engines.scans import Scans
 from fairlead.runner.engines.sessions import (
     MARK,
     end_trees,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fairlead.runner.engines.clone_strategies import clone_options
 from fairlead.runner.engines.contract import (
     GIT_KNOWN_HOSTS,
     GIT_SSH_KEY,
@@ -27,6 +26,7 @@ from fairlead.runner.engines.contract import (
     WorkspaceSpec,
 )
 from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.specification import clone_options
 
 SCRIPT = """
 set -eu

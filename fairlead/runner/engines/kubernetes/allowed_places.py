@@ -5,19 +5,16 @@ listed, and without a list there is one place: the namespace of the current cont
 never a place for workspaces.
 """
 
-import re
 from dataclasses import dataclass
 
+from fairlead.core.sizes import parse_size
 from fairlead.core.workspace_options import find_untrusted_options
-from fairlead.runner.engines.contract import EngineError, Reason, WorkspaceSpec
-from fairlead.runner.engines.kubernetes.credentials import Contexts
-from fairlead.runner.engines.kubernetes.options import Options
-from fairlead.runner.engines.kubernetes.settings import Settings
+from fairlead.runner.engines.contract import EngineError, Reason, WorkspaceSpec, policy_violation
+from fairlead.runner.engines.kubernetes.contexts import Contexts
+from fairlead.runner.engines.kubernetes.settings import Options, Settings
 
 SYSTEM_PREFIX = "kube-"
 TRUST_ADVICE = "use a template that administrators trust (service.sh/trusted=true)"
-_SIZE = re.compile(r"([0-9.]+)([kMGTP]i?|Ki)?")
-_EXPONENTS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 
 
 def is_system_namespace(namespace: str) -> bool:
@@ -46,16 +43,18 @@ class AllowedPlaces:
         """Raises EngineError if workspaces must not be there, or not any more."""
         self._check_context(context)
         if is_system_namespace(namespace):
-            raise _violation(f"namespace {namespace} belongs to Kubernetes itself; choose another option namespace")
+            raise policy_violation(
+                f"namespace {namespace} belongs to Kubernetes itself; choose another option namespace"
+            )
         if namespace != self.contexts.find_namespace(context) and namespace not in self.settings.namespaces:
-            raise _violation(
+            raise policy_violation(
                 f"the operator of the runner has not listed namespace {namespace}; leave out the option namespace of "
                 f"the template's provider, or have the runner started with --kube-namespace {namespace}"
             )
 
     def _check_context(self, context: str) -> None:
         if context not in self.settings.contexts and context != self.contexts.find_current():
-            raise _violation(
+            raise policy_violation(
                 f"the operator of the runner has not listed the context {context!r}; leave out the option cluster of "
                 f"the template's provider, or have the runner started with --kube-context {context}"
             )
@@ -66,15 +65,16 @@ def check_untrusted(spec: WorkspaceSpec, options: Options) -> None:
     if spec.is_trusted:
         return
     if refused := find_untrusted_options(spec.options):
-        raise _violation(f"the template is not trusted, so it cannot set {', '.join(refused)}; {TRUST_ADVICE}")
+        raise policy_violation(f"the template is not trusted, so it cannot set {', '.join(refused)}; {TRUST_ADVICE}")
     defaults = Options()
     for name, value, bound in (
         ("storage", options.storage, defaults.storage),
         ("ephemeralStorage", options.ephemeral_storage, defaults.ephemeral_storage),
     ):
-        if _count_bytes(value) > _count_bytes(bound):
+        size = parse_size(value)  # None: it is a size, as the option was parsed, but one beyond terabytes
+        if size is None or size > (parse_size(bound) or 0):
             message = f"the template is not trusted, so its option {name} can be at most {bound}"
-            raise _violation(f"{message}; reduce it, or {TRUST_ADVICE}")
+            raise policy_violation(f"{message}; reduce it, or {TRUST_ADVICE}")
 
 
 def choose_clone_image(spec: WorkspaceSpec, options: Options, settings: Settings) -> str:
@@ -85,7 +85,7 @@ def choose_clone_image(spec: WorkspaceSpec, options: Options, settings: Settings
     if image:
         return image
     if not spec.is_trusted:
-        raise _violation(
+        raise policy_violation(
             "the template is not trusted, so its image does not clone repositories; have the runner started with "
             f"--clone-image, or {TRUST_ADVICE}"
         )
@@ -93,16 +93,3 @@ def choose_clone_image(spec: WorkspaceSpec, options: Options, settings: Settings
         "the template names no image that can clone: set the option cloneImage to one with git and a shell, or image"
     )
     raise EngineError(Reason.CONFIGURATION_INVALID, message)
-
-
-def _count_bytes(text: str) -> float:
-    """The size of an option that was parsed already."""
-    found = _SIZE.fullmatch(text)
-    assert found is not None
-    unit = found[2] or ""
-    factor = float(1024 if unit.endswith("i") else 1000)
-    return float(found[1]) * float(factor ** _EXPONENTS.get(unit[:1], 0))
-
-
-def _violation(message: str) -> EngineError:
-    return EngineError(Reason.POLICY_VIOLATION, message)

@@ -5,7 +5,8 @@ gateway may be restarting.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -38,18 +39,14 @@ class Cluster:
 
     async def get(self, path: str) -> Object | None:
         """None if there is no such object."""
-        try:
-            return await self._client.get(path)
-        except (RemoteApiError, UpstreamError) as error:
-            if isinstance(error, RemoteApiError) and error.status == 404:
-                return None
-            raise translate(error) from error
+        found: Object | None = None
+        with _translate_errors(allowed=(404,)):
+            found = await self._client.get(path)
+        return found
 
     async def list(self, path: str, **query: str) -> list[Object]:
-        try:
+        with _translate_errors():
             return list((await self._client.list(path, **query)).get("items") or ())
-        except (RemoteApiError, UpstreamError) as error:
-            raise translate(error) from error
 
     async def create(self, path: str, body: Object) -> bool:
         """False if an object of that name exists."""
@@ -63,19 +60,13 @@ class Cluster:
 
     async def patch(self, path: str, change: Object) -> None:
         """Merges; an object that does not exist is no error."""
-        try:
+        with _translate_errors(allowed=(404,)):
             await self.repeat(lambda: self._client.patch(path, change, MERGE_PATCH))
-        except RemoteApiError as error:
-            if error.status != 404:
-                raise translate(error) from error
 
     async def delete(self, path: str, options: Object | None = None) -> None:
         """An object that does not exist is no error, nor is one with another uid than `options` say."""
-        try:
+        with _translate_errors(allowed=(404, 409)):
             await self.repeat(lambda: self._client.delete(path, options))
-        except RemoteApiError as error:
-            if error.status not in (404, 409):
-                raise translate(error) from error
 
     async def repeat(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Repeats a call that got no answer, up to `call_seconds`. Raises RemoteApiError or EngineError."""
@@ -120,27 +111,30 @@ class Cluster:
                 raise response_error(response.status, content)
             return content
 
-        try:
+        with _translate_errors():
             return await self.repeat(read)
-        except RemoteApiError as error:
-            raise translate(error) from error
 
     async def open_websocket(
         self, path: str, query: Sequence[tuple[str, str]], subprotocols: Sequence[str]
     ) -> UpstreamWebSocket:
-        try:
+        with _translate_errors():
             return await self.upstream.open_websocket(Request("GET", f"{path}?{urlencode(query)}"), subprotocols)
-        except HandshakeRejected as error:
-            refused = response_error(error.status, error.body)
-            raise translate(refused) from error
-        except (UpstreamError, BadRequest) as error:
+
+
+@contextmanager
+def _translate_errors(allowed: Collection[int] = ()) -> Iterator[None]:
+    """Raises EngineError. Responses with these statuses end the block, and are no error."""
+    try:
+        yield
+    except (RemoteApiError, UpstreamError, BadRequest) as error:
+        if not isinstance(error, RemoteApiError) or error.status not in allowed:
             raise translate(error) from error
 
 
 def translate(error: Exception) -> EngineError:
     """The error for people, with a reason that says who can solve it."""
-    if isinstance(error, EngineError):
-        return error
+    if isinstance(error, HandshakeRejected):
+        error = response_error(error.status, error.body)
     if not isinstance(error, RemoteApiError):
         return EngineError(Reason.ENGINE_UNAVAILABLE, str(error))
     if POD_SECURITY in error.message:

@@ -14,9 +14,16 @@ from typing import Any
 from fairlead.core.body_errors import Malformed
 from fairlead.core.json import encode
 from fairlead.core.jsonc import parse_jsonc
-from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec, is_variable_name
-from fairlead.runner.engines.kubernetes.options import Options
+from fairlead.runner.engines.contract import (
+    EngineError,
+    ImageSource,
+    Reason,
+    WorkspaceSpec,
+    invalid_configuration,
+    is_variable_name,
+)
 from fairlead.runner.engines.kubernetes.policy import SECCOMP_UNCONFINED, SHM_SIZE, find_violations, parse_mount
+from fairlead.runner.engines.kubernetes.settings import Options
 
 PLACES = (".devcontainer/devcontainer.json", ".devcontainer.json")
 MAX_BYTES = 1 << 20
@@ -64,7 +71,7 @@ def list_places(spec: WorkspaceSpec) -> tuple[str, ...]:
     if not spec.dev_container_path:
         return PLACES
     if spec.dev_container_path.startswith("/") or ".." in spec.dev_container_path.split("/"):
-        raise _invalid(f"the path {spec.dev_container_path!r} leaves the repository")
+        raise invalid_configuration(f"the path {spec.dev_container_path!r} leaves the repository")
     return (spec.dev_container_path,)
 
 
@@ -84,20 +91,20 @@ def read_dev_container(content: bytes | None, spec: WorkspaceSpec, options: Opti
         raise EngineError(Reason.POLICY_VIOLATION, "; ".join(violations))
     if not configuration.get("image"):
         if not options.image:
-            raise _invalid("the devcontainer.json has no image, and neither has the template")
+            raise invalid_configuration("the devcontainer.json has no image, and neither has the template")
         configuration["image"] = options.image
     return _build(configuration, folder)
 
 
 def parse_configuration(content: bytes) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
-        raise _invalid("the devcontainer.json is larger than 1 MiB")
+        raise invalid_configuration("the devcontainer.json is larger than 1 MiB")
     try:
         value = parse_jsonc(content.decode("utf-8-sig"))
     except (UnicodeDecodeError, Malformed) as error:
-        raise _invalid(f"the devcontainer.json is not valid: {error}") from None
+        raise invalid_configuration(f"the devcontainer.json is not valid: {error}") from None
     if b"\\u0000" in encode(value):
-        raise _invalid("the devcontainer.json contains a NUL character")
+        raise invalid_configuration("the devcontainer.json contains a NUL character")
     return value
 
 
@@ -110,7 +117,9 @@ def _default_configuration(spec: WorkspaceSpec, options: Options) -> dict[str, A
     image = default_image(spec, options)
     if not image or spec.dev_container_path:
         wanted = spec.dev_container_path or " or ".join(PLACES)
-        raise _invalid(f"the repository has no {wanted}, and the template names no image for such repositories")
+        raise invalid_configuration(
+            f"the repository has no {wanted}, and the template names no image for such repositories"
+        )
     return {"image": image}
 
 
@@ -121,7 +130,7 @@ def _find_session_folder(configuration: dict[str, Any], spec: WorkspaceSpec, wor
     base = {"localWorkspaceFolderBasename": posixpath.basename(work_folder), "containerWorkspaceFolder": work_folder}
     folder = substitute(chosen, base)
     if not isinstance(folder, str) or not folder.startswith("/"):
-        raise _invalid(f"workspaceFolder {chosen!r} is not an absolute path")
+        raise invalid_configuration(f"workspaceFolder {chosen!r} is not an absolute path")
     return folder
 
 
@@ -176,7 +185,7 @@ def _read_variables(value: Any, name: str) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(is_variable_name(each) for each in value):
-        raise _invalid(f"{name} must be an object with names of variables")
+        raise invalid_configuration(f"{name} must be an object with names of variables")
     return {each: str(text) for each, text in value.items() if text is not None}
 
 
@@ -191,12 +200,12 @@ def _read_script(value: Any, name: str) -> str:
         return _CONTAINER_VARIABLE.sub(lambda match: f"${{{match[1]}:-{match[2] or ''}}}", value)
     if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
         return " ".join(quote_expression(each) for each in value)
-    raise _invalid(f"{name} must be a string, a list of strings, or an object of those")
+    raise invalid_configuration(f"{name} must be a string, a list of strings, or an object of those")
 
 
 def _read_user(value: Any) -> str:
     if not isinstance(value, str) or (value and not _USER.fullmatch(value)):
-        raise _invalid(f"{value!r} is not the name or number of a user")
+        raise invalid_configuration(f"{value!r} is not the name or number of a user")
     return value
 
 
@@ -209,7 +218,3 @@ def _read_shared_memory(value: Any) -> int:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value in (None, "", False) else [value]
-
-
-def _invalid(message: str) -> EngineError:
-    return EngineError(Reason.CONFIGURATION_INVALID, message)

@@ -2,23 +2,28 @@
 
 Each part finds out what is there already, so a runner that is killed meanwhile just begins again: the next one goes on
 with the Pods that carry the ID of the task.
+
+The source is fetched into the claim in a Pod of its own, which also prints the devcontainer.json: the image of the
+workspace is known only afterwards. Git runs in its init container, as the engine `devcontainer` runs it in its sandbox:
+with no configuration but its own, the protocol of the source only, without hooks and submodules.
 """
 
 import asyncio
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import msgspec
 
 from fairlead.core.objects import Object, metadata
 from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, Reason, is_variable_name
 from fairlead.runner.engines.devcontainer.grant import TASK_LABEL, TEMPLATE_LABEL
-from fairlead.runner.engines.environments import read_environment
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.allowed_places import choose_clone_image
-from fairlead.runner.engines.kubernetes.configuration import DevContainer, default_image, read_dev_container
-from fairlead.runner.engines.kubernetes.exec_protocol import Pipe
-from fairlead.runner.engines.kubernetes.fetching import fetch_source
-from fairlead.runner.engines.kubernetes.line_log import LineLog
+from fairlead.runner.engines.kubernetes.configuration import MAX_BYTES, DevContainer, default_image, read_dev_container
 from fairlead.runner.engines.kubernetes.manifests import (
+    CLONE,
+    CONFIGURATION,
     SECRET_ENVIRONMENT,
     Plan,
     build_claim,
@@ -26,17 +31,81 @@ from fairlead.runner.engines.kubernetes.manifests import (
     build_owner_reference,
     build_pod,
     build_secret,
+    build_source_pod,
     list_secrets,
 )
-from fairlead.runner.engines.kubernetes.observation import describe_end, has_ended, is_running, is_terminating
-from fairlead.runner.engines.kubernetes.place import CLAIMS, PODS, POLICIES, SECRETS
-from fairlead.runner.engines.kubernetes.records import Record, Records, Session
-from fairlead.runner.engines.kubernetes.removal import remove_pods, request_pod_removal
+from fairlead.runner.engines.kubernetes.observation import (
+    describe_end,
+    find_end,
+    has_ended,
+    is_running,
+    is_terminating,
+    list_statuses,
+)
+from fairlead.runner.engines.kubernetes.place import (
+    CLAIMS,
+    PODS,
+    POLICIES,
+    SECRETS,
+    Waiter,
+    remove_pods,
+    request_pod_removal,
+)
+from fairlead.runner.engines.kubernetes.records import Record, Session
 from fairlead.runner.engines.kubernetes.scripts import SessionScript
-from fairlead.runner.engines.kubernetes.sessions import Inside, choose_user
+from fairlead.runner.engines.kubernetes.sessions import Inside, Pipe, choose_user
 from fairlead.runner.engines.kubernetes.settings import Deadlines
-from fairlead.runner.engines.kubernetes.waiting import Waiter
+from fairlead.runner.engines.masking import LineLog
+from fairlead.runner.engines.records import RecordFolder
 from fairlead.runner.engines.sessions import new_mark
+from fairlead.runner.engines.specification import read_environment
+
+MAX_LOG_BYTES = 2 * MAX_BYTES
+
+
+async def fetch_source(waiter: Waiter, plan: Plan, image: str) -> str:
+    """The devcontainer.json, or an empty text. A Pod that an earlier process of the runner created goes on."""
+    place = waiter.place
+    await place.cluster.create(place.collection(PODS), build_source_pod(plan, image))
+    await waiter.wait_for_pod(place.source_pod_path, _has_begun)
+    lines = LineLog(waiter.task, plan.spec.secrets.values())
+    async for data in place.cluster.stream_log(place.source_pod_path, CLONE):
+        lines.feed(data)
+    lines.end()
+    pod = await waiter.wait_for_pod(place.source_pod_path, lambda pod: False)
+    end = find_end(pod, CLONE)
+    if end is None or end.get("exitCode"):
+        if end is not None and not lines.last_line:
+            lines.feed(await place.cluster.read_log(place.source_pod_path, CLONE, MAX_LOG_BYTES))
+            lines.end()
+        message = lines.last_line or describe_end(pod)
+        raise EngineError(Reason.CLONE_FAILED, f"the source could not be fetched: {message}")
+    log = await place.cluster.read_log(place.source_pod_path, CONFIGURATION, MAX_LOG_BYTES)
+    configuration = parse_output(log)
+    await place.cluster.delete(place.source_pod_path)
+    if plan.options.access_mode == "ReadWriteOncePod":
+        await waiter.wait_until_gone(place.source_pod_path)
+    return configuration
+
+
+def parse_output(log: bytes) -> str:
+    """The devcontainer.json from what the container printed."""
+    first, *lines = log.decode("ascii", "replace").split("\n")
+    try:
+        if first not in (scripts.FOUND, scripts.MISSING):
+            raise ValueError(first)
+        content = b64decode("".join(lines[: lines.index(scripts.END)]))
+    except ValueError:
+        message = log.decode(errors="replace").strip().rpartition("\n")[2]
+        raise EngineError(Reason.CONFIGURATION_INVALID, f"the devcontainer.json could not be read: {message}") from None
+    if len(content) > MAX_BYTES:
+        raise EngineError(Reason.CONFIGURATION_INVALID, "the devcontainer.json is larger than 1 MiB")
+    return content.decode("utf-8", "replace")
+
+
+def _has_begun(pod: Object) -> bool:
+    """Whether the clone has a log."""
+    return any(not (each.get("state") or {}).get("waiting") for each in list_statuses(pod, CLONE))
 
 
 @dataclass(slots=True)
@@ -45,7 +114,7 @@ class Creation:
 
     waiter: Waiter
     plan: Plan
-    records: Records
+    records: RecordFolder[Record]
     record: Record
     has_pod: bool = field(default=False, init=False)
     """Whether there is a Pod that this task goes on with."""
@@ -75,7 +144,7 @@ class Creation:
         self._update(ready_pod=uid, ready_template=self.plan.spec.template_hash)
 
     def _update(self, **changes: object) -> None:
-        self.record = self.records.update(self.record, **changes)
+        self.record = self.records.put(msgspec.structs.replace(self.record, **changes))
 
     async def _withdraw(self) -> None:
         """A workspace that did not come up leaves its claim only."""
@@ -190,7 +259,7 @@ class Creation:
                 Reason.START_FAILED,
                 f"user {user} cannot write to the work folder; the storage class must support the option `user`",
             )
-        self._update(session=Session(user, number, container.folder, container.remote_environment))
+        self._update(session=Session(user, number, container.folder, dict(container.remote_environment)))
 
     # --- lifecycle commands -------------------------------------------------------------------------------------------
 

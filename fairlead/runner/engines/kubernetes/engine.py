@@ -26,20 +26,26 @@ from fairlead.runner.engines.devcontainer.settings import Settings as CloneSetti
 from fairlead.runner.engines.devcontainer.sources import plan_fetch
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.allowed_places import AllowedPlaces, check_untrusted
+from fairlead.runner.engines.kubernetes.contexts import Contexts, diagnose
 from fairlead.runner.engines.kubernetes.creation import Creation
-from fairlead.runner.engines.kubernetes.credentials import Contexts
-from fairlead.runner.engines.kubernetes.diagnosis import diagnose
 from fairlead.runner.engines.kubernetes.manifests import Plan, object_name, runner_label, source_pod_name
 from fairlead.runner.engines.kubernetes.observation import build_status
-from fairlead.runner.engines.kubernetes.options import check_permissions, parse_options
-from fairlead.runner.engines.kubernetes.place import CLAIMS, PODS, Place, find_installations, list_labelled
+from fairlead.runner.engines.kubernetes.place import (
+    CLAIMS,
+    PODS,
+    Place,
+    Waiter,
+    find_installations,
+    list_labelled,
+    remove_everything,
+    remove_pods,
+)
 from fairlead.runner.engines.kubernetes.ports import open_port, parse_ports
-from fairlead.runner.engines.kubernetes.records import NO_SESSION, Record, Records
-from fairlead.runner.engines.kubernetes.removal import remove_everything, remove_pods
+from fairlead.runner.engines.kubernetes.records import NO_SESSION, Record
 from fairlead.runner.engines.kubernetes.scripts import SessionScript
 from fairlead.runner.engines.kubernetes.sessions import Inside, choose_user
-from fairlead.runner.engines.kubernetes.settings import Settings
-from fairlead.runner.engines.kubernetes.waiting import Waiter
+from fairlead.runner.engines.kubernetes.settings import Settings, check_permissions, parse_options
+from fairlead.runner.engines.records import RecordFolder
 from fairlead.runner.engines.sessions import new_mark
 
 
@@ -49,7 +55,7 @@ class KubernetesEngine:
     name: str = "kubernetes"
     contexts: Contexts = field(init=False)
     places: AllowedPlaces = field(init=False)
-    records: Records = field(init=False)
+    records: RecordFolder[Record] = field(init=False)
     _observed: dict[str, tuple[float, EngineStatus]] = field(default_factory=dict)
     _visited: set[str] = field(default_factory=set)
     """Workspaces in which the sessions of earlier processes of the runner were ended."""
@@ -58,7 +64,7 @@ class KubernetesEngine:
     def __post_init__(self) -> None:
         self.contexts = Contexts(self.settings.kubeconfig, self.settings.call_seconds)
         self.places = AllowedPlaces(self.settings, self.contexts)
-        self.records = Records(self.settings.state_folder)
+        self.records = RecordFolder(self.settings.state_folder / "workspaces", Record)
 
     async def check(self) -> Sequence[Finding]:
         return await diagnose(self.contexts)
@@ -112,7 +118,7 @@ class KubernetesEngine:
         if known is not None and now - known[0] < self.settings.status_seconds:
             return known[1]
         place = await self._locate(uid)
-        record = self.records.find(uid)
+        record = self.records.get(uid)
         if place is None:
             return EngineStatus(ContainerState.NOT_FOUND)
         status = await self._observe(place, record)
@@ -135,7 +141,7 @@ class KubernetesEngine:
 
     async def exec(self, uid: str, command: Sequence[str], options: ExecOptions) -> Process:
         inside = await self._enter(uid)
-        record = self.records.find(uid)
+        record = self.records.get(uid)
         session = record.session if record is not None else NO_SESSION
         script = SessionScript(
             mark=new_mark(uid),
@@ -168,13 +174,13 @@ class KubernetesEngine:
         check_untrusted(spec, options)
         context, namespace = self.places.choose(options)
         chosen = Record(spec.uid, context, namespace, project_name(spec.name))
-        known = self.records.find(spec.uid)
+        known = self.records.get(spec.uid)
         if known is None:
             await self._check_owner(context, namespace, spec.uid)
         if known is None or (known.cluster, known.namespace) == (context, namespace):
-            return self.records.save(known or chosen)
+            return self.records.put(known or chosen)
         if (await self._observe(self._open(known), known)).state is ContainerState.NOT_FOUND:
-            return self.records.save(chosen)
+            return self.records.put(chosen)
         if not spec.reset:
             self.places.check(known.cluster, known.namespace)
             if not spec.is_trusted:
@@ -186,7 +192,7 @@ class KubernetesEngine:
             task.log(f"the workspace stays in namespace {known.namespace} of {known.cluster} until a reset\n".encode())
             return known
         await remove_everything(self._open(known), self.settings, task)
-        return self.records.save(chosen)
+        return self.records.put(chosen)
 
     async def _check_owner(self, context: str, namespace: str, uid: str) -> None:
         """Raises EngineError if another runner has the workspace in this namespace: an `up` would take over its claim,
@@ -234,21 +240,21 @@ class KubernetesEngine:
     async def _locate(self, uid: str) -> Place | None:
         """By the record; if that is lost, by the labels in the namespaces of the kubeconfig. What another runner has
         made there is none of this one, whatever the server says."""
-        if (record := self.records.find(uid)) is not None:
+        if (record := self.records.get(uid)) is not None:
             return self._open(record)
         for context, namespace in sorted(self._list_places()):
             selector = f"{UID_LABEL}={uid},{RUNNER_LABEL}={runner_label(self.settings.runner)}"
             listed = await list_labelled(self.contexts.open(context), namespace, selector)
             for each in (each for objects in listed.values() for each in objects):
                 found = Record(uid, context, str(metadata(each)["namespace"]))
-                return self._open(self.records.save(found))
+                return self._open(self.records.put(found))
         return None
 
     def _list_places(self) -> set[tuple[str, str]]:
         """Contexts and namespaces in which this runner may have workspaces. An empty namespace means all of them."""
         contexts = self.contexts.list_names()
         places = {(name, self.contexts.find_namespace(name)) for name in contexts}
-        return places | {(each.cluster, each.namespace) for each in self.records.list_all() if each.cluster in contexts}
+        return places | {(each.cluster, each.namespace) for each in self.records.records() if each.cluster in contexts}
 
     async def _list_place(self, context: str, namespace: str) -> dict[str, EngineStatus]:
         selector = f"{RUNNER_LABEL}={runner_label(self.settings.runner)}"
@@ -256,7 +262,7 @@ class KubernetesEngine:
         by_name = {(plural, metadata(each)["name"]): each for plural, objects in listed.items() for each in objects}
         found = {}
         for uid, installation in find_installations(listed).items():
-            record = self.records.find(uid)
+            record = self.records.get(uid)
             if record is None and installation is None:
                 continue  # made by an earlier version, and not known here: it may be of another installation
             pod = by_name.get((PODS, object_name(uid)))

@@ -17,8 +17,7 @@ from fairlead.runner.engines.contract import GIT_CREDENTIALS, Limits, WorkspaceS
 from fairlead.runner.engines.devcontainer.grant import RUNNER_LABEL, TASK_LABEL, TEMPLATE_LABEL, UID_LABEL
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.configuration import MAX_BYTES, DevContainer, list_places
-from fairlead.runner.engines.kubernetes.options import Options
-from fairlead.runner.engines.kubernetes.settings import Folders
+from fairlead.runner.engines.kubernetes.settings import Folders, Options
 
 WORKSPACE, CLONE, CONFIGURATION, IDENTIFY, OWN = "workspace", "clone", "configuration", "identify", "own"
 """Names of containers."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fairlead.runner.engines.devcontainer.policy import HARMLESS, NEVER
-from fairlead.runner.engines.kubernetes.options import is_image
+from fairlead.runner.engines.kubernetes.settings import is_image
 
 BUILD_ADVICE = (
     "nothing is built in a cluster; build the image elsewhere, for example with `devcontainer build --push`, and name "

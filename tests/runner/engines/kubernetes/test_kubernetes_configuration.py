@@ -15,8 +15,7 @@ from fairlead.runner.engines.kubernetes.manifests import (
     build_secret,
     build_source_pod,
 )
-from fairlead.runner.engines.kubernetes.options import Options, parse_options
-from fairlead.runner.engines.kubernetes.settings import Folders
+from fairlead.runner.engines.kubernetes.settings import Folders, Options, parse_options
 from tests.runner.engines.kubernetes.conftest import UID, make_spec
 
 FOLDER = "/workspaces/demo"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from fairlead.runner.engines.kubernetes.credentials import Contexts
+from fairlead.runner.engines.kubernetes.contexts import Contexts
 from tests.fake_cluster.workspace_node import WorkspaceNode
 
 

@@ -180,10 +180,12 @@ async def test_a_lost_state_folder_does_not_lose_workspaces(
     later = KubernetesEngine(settings)
     assert (await later.list_workspaces())[UID].state is ContainerState.RUNNING
     assert (await later.status(UID)).state is ContainerState.RUNNING
-    (settings.state_folder / "workspaces" / f"{UID}.json").unlink(missing_ok=True)
-    await later.delete(UID, RecordedTask())
+    (settings.state_folder / "workspaces" / f"{UID}.json").unlink()
+    last = KubernetesEngine(settings)
+    await last.delete(UID, RecordedTask())
     assert node.list_objects() == []
-    await later.contexts.close()
+    for each in (later, last):
+        await each.contexts.close()
 
 
 async def test_a_pod_on_a_dead_node_does_not_block_the_deletion(
@@ -220,7 +222,7 @@ async def test_what_another_state_folder_made_is_listed_with_its_installation(
     assert (await engine.list_workspaces())[UID].installation == ""
     later = KubernetesEngine(replace(settings, state_folder=tmp_path / "later"))
     assert (await later.list_workspaces())[UID].installation == "one"
-    assert later.records.find(UID) is None, "it is not taken over by listing it"
+    assert later.records.get(UID) is None, "it is not taken over by listing it"
     await later.contexts.close()
 
 

@@ -44,6 +44,6 @@ async def test_what_another_runner_made_is_not_taken_over_by_an_up(
         with pytest.raises(EngineError, match="another runner has a workspace") as error:
             await other.up(wanted, RecordedTask())
         assert error.value.reason == Reason.POLICY_VIOLATION
-    assert other.records.find(UID) is None
+    assert other.records.get(UID) is None
     engine._observed.clear()
     assert (await engine.status(UID)).state is ContainerState.RUNNING

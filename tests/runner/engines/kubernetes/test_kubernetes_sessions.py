@@ -115,7 +115,7 @@ async def test_the_next_runner_ends_the_sessions_of_a_killed_one(
 async def test_a_quiet_session_is_kept_alive(
     running: KubernetesEngine, node: WorkspaceNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.runner.engines.kubernetes.exec_protocol.PING_SECONDS", 0.02)
+    monkeypatch.setattr("fairlead.runner.engines.kubernetes.sessions.PING_SECONDS", 0.02)
     process = await running.exec(UID, ["cat"], ExecOptions())
     while node.sockets[-1].pings < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.02)

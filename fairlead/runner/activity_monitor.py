@@ -12,13 +12,13 @@ import structlog
 from fairlead.client import ClientError
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.runner.activity.tracker import SAMPLE_SECONDS, ActivityTracker
+from fairlead.runner.activity import SAMPLE_SECONDS, ActivityTracker
 from fairlead.runner.api import is_gone
+from fairlead.runner.decisions import IDLE
 from fairlead.runner.engines.contract import ActivitySample, ContainerState, EngineError, MeasuringEngine
 from fairlead.runner.heartbeat import Replaced
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
-from fairlead.runner.sleep_requests import IDLE
 from fairlead.runner.workspaces import WorkspaceSet
 
 log = structlog.get_logger(__name__)
