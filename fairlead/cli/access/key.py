@@ -11,8 +11,7 @@ import typer
 
 from fairlead.cli.access import key_create, permissions
 from fairlead.cli.access.key_create import write_key_value
-from fairlead.cli.access.key_expiry import expiry_time, find_expiry
-from fairlead.cli.access.scope_flags import describe_scope
+from fairlead.cli.access.keys import describe_scope, expiry_time, find_expiry
 from fairlead.cli.access.whoami import identity
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.access.scope_flags import build_scope
+from fairlead.cli.access.keys import build_scope
 from fairlead.cli.ui.completion import SCOPE_COMPLETERS, complete_names
 from fairlead.cli.ui.describe import drop_none
 from fairlead.cli.ui.durations import parse_duration

@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell
+from fairlead.cli.ui.describe import build_object, cell, update_list
 from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.list_fields import update_list
 from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
     Deletion,

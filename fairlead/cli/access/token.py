@@ -1,7 +1,12 @@
-"""`fairlead token`: prints the login's key as an ExecCredential for kubectl, and manages direct tokens.
+"""`fairlead credential` and `fairlead token`: the key of the login for kubectl; and direct tokens for clusters.
 
-Kubeconfigs of earlier versions run `fairlead token`; newer ones run `fairlead credential`. `token create` and
-`token rotate-keys` issue direct tokens for clusters and rotate their signing key.
+`credential` is the exec credential plugin that `fairlead kubeconfig` writes into kubeconfigs. Only JSON goes to stdout.
+It refreshes the key of the login if needed, and never prompts: when the login has ended, the error says what to run.
+With `--server`, a kubeconfig never gets the key of a later login of the same name to another server. kubectl runs it
+often, so `__main__.py` serves keys that need no refresh without this module. Kubeconfigs of earlier versions run
+`fairlead token`.
+
+`token create` and `token rotate-keys` issue direct tokens for clusters and rotate their signing key.
 """
 
 import os
@@ -18,6 +23,7 @@ from fairlead.cli.ui.groups import CommandGroup
 from fairlead.cli.ui.output import Output, print_data, print_note
 from fairlead.cli.ui.session import open_session, report_errors, resolve_login
 from fairlead.client import ClientError
+from fairlead.client.login_sessions import current_session
 from fairlead.core.objects import get_path
 from fairlead.exec_credential import render_credential
 
@@ -92,3 +98,28 @@ def rotate_keys(context: ContextFlag = None, output: OutputFlag = Output.TABLE) 
         until = get_path(rotation, "status.retiredUntil")
         if until:
             print_note(f"the previous key stays published until {until}, when its last token expires")
+
+
+ServerFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        help="URL of the server that gets the key. If the login is for another one, the command fails.",
+        metavar="URL",
+        show_default=False,
+    ),
+]
+
+
+def credential(context: ContextFlag = None, server: ServerFlag = None) -> None:
+    """Print a key of the login as an ExecCredential, for kubectl."""
+    with report_errors():
+        login = resolve_login(context).login
+        if server is not None and server != login.url:
+            advice = "run `fairlead kubeconfig` to write the context again, or log in to that server"
+            raise ClientError(f"this context is for {server}, but the login is for {login.url}; {advice}")
+        if not login.session:
+            print(render_credential(login.key, None, os.environ))
+            return
+        session = current_session(login)
+        print(render_credential(session.key, session.refresh_time, os.environ))

@@ -1,31 +1,184 @@
-"""`fairlead trust`: which tokens of other systems are exchanged for access keys."""
+"""`fairlead trust`: which tokens of other systems are exchanged for access keys. The rules are in the Config.
 
-from collections.abc import Sequence
+A token of a CI system is only read here, to fill in its claims. It is neither verified nor sent to the server.
+"""
+
+import base64
+import binascii
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
-from fairlead.cli.access.scope_flags import build_scope, describe_scope
-from fairlead.cli.access.trust_config import add_rule, read_trust, remove_rule
-from fairlead.cli.access.trust_rules import (
-    GITHUB_CLAIMS,
-    GITLAB_CLAIMS,
-    claims_from_token,
-    parse_claims,
-    resolve_cluster_account,
-    resolve_principal,
-)
+from fairlead.cli.access.config import read_settings, update_settings
+from fairlead.cli.access.keys import build_scope, describe_scope
 from fairlead.cli.ui.completion import SCOPE_COMPLETERS, complete_names
 from fairlead.cli.ui.durations import format_duration, parse_duration
 from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import Output, print_data, print_note, print_table
 from fairlead.cli.ui.session import UsageError, open_session
-from fairlead.client import Client
+from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.core import json
+from fairlead.core.body_errors import Malformed
 from fairlead.core.files import read_file
-from fairlead.core.objects import Object, name_of
+from fairlead.core.objects import Object, get_path, name_of
+
+
+def read_trust(client: Client) -> Object:
+    """The settings of workload identity; empty if there are none."""
+    return _trust_of(read_settings(client))
+
+
+def update_trust(client: Client, update: Callable[[Object], None]) -> None:
+    """Changes the settings of workload identity in place."""
+
+    def update_all(settings: Object) -> None:
+        trust = _trust_of(settings)
+        update(trust)
+        auth = settings.get("auth")
+        settings["auth"] = {**(auth if isinstance(auth, dict) else {}), "workloadIdentity": trust}
+
+    update_settings(client, update_all)
+
+
+def add_rule(client: Client, rule: Object) -> str:
+    """Adds a rule at the end, and returns the audience that tokens must have."""
+    audience = ""
+    default = _default_audience(client)
+
+    def update(trust: Object) -> None:
+        nonlocal audience
+        rules: list[Any] = list(trust.get("rules") or ())
+        if any(each.get("name") == rule["name"] for each in rules):
+            advice = "choose another name, or remove it first with `fairlead trust remove`"
+            raise ClientError(f"there is already a rule named {rule['name']}; {advice}")
+        audience = trust.setdefault("audience", default)
+        trust["rules"] = [*rules, rule]
+
+    update_trust(client, update)
+    return audience
+
+
+def remove_rule(client: Client, name: str) -> None:
+    def update(trust: Object) -> None:
+        rules = list(trust.get("rules") or ())
+        trust["rules"] = [each for each in rules if each.get("name") != name]
+        if len(trust["rules"]) == len(rules):
+            raise ClientError(f"there is no rule named {name}; `fairlead trust list` shows them")
+
+    update_trust(client, update)
+
+
+def _default_audience(client: Client) -> str:
+    """An audience that no other installation has."""
+    instance = client.whoami().get("instanceID")
+    if not isinstance(instance, str) or not instance:
+        raise ClientError("the server did not return the id of the installation; set the audience in the Config")
+    return f"fairlead:{instance}"
+
+
+def _trust_of(settings: Object) -> Object:
+    found = get_path(settings, "auth.workloadIdentity")
+    return dict(found) if isinstance(found, dict) else {}
+
+
+MAX_TOKEN_BYTES = 16 * 1024
+PRINCIPAL_FORMAT = "user/NAME, team/NAME or serviceaccount/NAMESPACE/NAME"
+GITHUB_CLAIMS = ("repository_id", "repository_owner_id")
+GITLAB_CLAIMS = ("project_id", "namespace_id")
+"""Ids that stay the same when a repository or project is renamed, and are never given to another one."""
+_OPTIONAL_CLAIMS = ("environment", "ref", "ref_type")
+
+
+def resolve_principal(client: Client, text: str) -> Object:
+    """The fields of a rule that name the principal, with the uid that it has now."""
+    kind, _, name = text.partition("/")
+    if kind in ("user", "team") and name and "/" not in name:
+        return {kind: name, "uid": _read_uid(client, client.path(f"{kind}s", name), text)}
+    namespace, _, account = name.partition("/")
+    if kind == "serviceaccount" and namespace and account and "/" not in account:
+        path = client.core_path("serviceaccounts", account, namespace=namespace)
+        return {"serviceAccount": name, "uid": _read_uid(client, path, text)}
+    raise UsageError(f"{text!r} is not a principal; use --as {PRINCIPAL_FORMAT}")
+
+
+def resolve_cluster_account(client: Client, cluster: str, namespace: str, account: str, *, pin: bool) -> Object:
+    """The fields of a rule for a service account of a connected cluster. With `pin`, a recreated one is another one."""
+    source = {
+        "cluster": cluster,
+        "clusterUID": _read_uid(client, client.path("clusters", cluster), f"cluster {cluster}"),
+        "namespace": namespace,
+        "serviceAccountName": account,
+    }
+    if pin:
+        parts = "/".join(quote(each, safe="") for each in (namespace, "serviceaccounts", account))
+        path = f"/kubernetes/cluster/{quote(cluster, safe='')}/api/v1/namespaces/{parts}"
+        source["serviceAccountUID"] = _read_uid(client, path, f"service account {namespace}/{account} in {cluster}")
+    return source
+
+
+def _read_uid(client: Client, path: str, what: str) -> str:
+    try:
+        uid = get_path(client.send("GET", path), "metadata.uid")
+    except ApiStatusError as problem:
+        if problem.code != 404:
+            raise
+        raise ClientError(f"{what} does not exist; create it first, or check the name") from None
+    if not isinstance(uid, str) or not uid:
+        raise ClientError(f"the server did not return the uid of {what}")
+    return uid
+
+
+def parse_claims(texts: Sequence[str]) -> dict[str, str]:
+    """Claims from flags such as `ref=refs/heads/main`."""
+    claims: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name or not value:
+            raise UsageError(f"{text!r} is not a claim; use the format NAME=VALUE")
+        if name in claims:
+            raise UsageError(f"the claim {name} is set twice; set it once")
+        claims[name] = value
+    return claims
+
+
+def claims_from_token(file: Path, ids: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The issuer of a token, and the claims for a rule: its ids, and the environment or else the branch."""
+    found = _read_token(file)
+    missing = [name for name in ids if not isinstance(found.get(name), str)]
+    if missing:
+        raise ClientError(f"the token has no {' and no '.join(missing)}; is it from another system?")
+    claims = {name: found[name] for name in ids}
+    for name in _OPTIONAL_CLAIMS:
+        if isinstance(found.get(name), str) and found[name]:
+            claims[name] = found[name]
+            if name == "environment":
+                break  # the branches that may deploy to an environment are a setting of the environment
+    issuer = found.get("iss")
+    print_note("from the token, which is not verified: " + ", ".join(f"{key}={value}" for key, value in claims.items()))
+    return (issuer if isinstance(issuer, str) else ""), claims
+
+
+def _read_token(file: Path) -> Object:
+    content = sys.stdin.buffer.read(MAX_TOKEN_BYTES + 1) if str(file) == "-" else read_file(file)
+    if content is None:
+        raise UsageError(f"{file}: no such file; save the token of a job there, or use - for stdin")
+    parts = content.strip().split(b".")
+    if len(content) > MAX_TOKEN_BYTES or len(parts) != 3:
+        raise UsageError(f"{file} does not contain a token: three parts that are separated by dots")
+    try:
+        value = json.decode(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, Malformed, ValueError):
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError(f"{file} does not contain a token: its claims cannot be decoded")
+    return value
+
 
 KEYS = "ownedaccesskeys"
 RULE_LABEL = "service.sh/trust-rule"

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli.resources.app_history import describe_content, describe_entry, find_revision
 from fairlead.cli.resources.instance import (
     WaitFlag,
     create_instance,
@@ -21,22 +20,17 @@ from fairlead.cli.resources.instance import (
     wait_for_instance,
 )
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, drop_none, owner_cell, print_created
+from fairlead.cli.ui.describe import build_object, cell, drop_none, find_condition, owner_cell, print_created
 from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, age
 from fairlead.cli.ui.field_flags import name_flags, name_project
 from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, RequiredProjectFlag, TimeoutFlag, options_from
 from fairlead.cli.ui.output import TABLE, ObjectOutput, print_note
-from fairlead.cli.ui.resource_commands import (
-    Deletion,
-    Resource,
-    add_delete_command,
-    add_list_command,
-    add_show_command,
-)
+from fairlead.cli.ui.resource_commands import Deletion, Resource, add_delete_command, add_list_command, add_show_command
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.cli.ui.wait import VerboseFlag, describe_condition
+from fairlead.client import ClientError
 from fairlead.core.files import read_file
-from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.objects import Object, format_scalar, get_path, name_of
 
 COLUMNS = ("NAME", "PHASE", "APP", "VERSION", "TARGET", "REVISION", "AGE")
 TARGETS = (("cluster", "cluster"), ("space", "spaceInstance"), ("vcluster", "virtualClusterInstance"))
@@ -328,3 +322,55 @@ def add_commands(group: typer.Typer) -> None:
     add_list_command(group, APP_INSTANCES, "List installed apps.", name="instances")
     help = "Show one installed app: its release, history, conditions and notes."
     add_show_command(group, APP_INSTANCES, help, describe_rows, name="status")
+
+
+def find_revision(instance: Object, revision: int | None) -> Object:
+    """The entry of the history to return to: by default the newest that differs from the spec. Raises ClientError."""
+    history: list[Object] = get_path(instance, "status.history") or []
+    known = ", ".join(str(each.get("revision")) for each in history) or "none"
+    if revision is None:
+        current = _current_content(instance, history)
+        entry = next((each for each in history if _content_of(each) != current), None)
+        if entry is None:
+            raise ClientError(f"there is no earlier revision with another version or other parameters (known: {known})")
+    else:
+        entry = next((each for each in history if each.get("revision") == revision), None)
+        if entry is None:
+            raise ClientError(f"revision {revision} is not in the history (known: {known}); choose one of those")
+    if entry.get("hasAllParameters") is False:
+        raise ClientError(
+            f"the parameters of revision {entry.get('revision')} were too long to be kept; set them again"
+        )
+    return entry
+
+
+def _current_content(instance: Object, history: Sequence[Object]) -> tuple[Any, Any]:
+    """What the spec requests. If that is deployed, it is the newest entry, which has the version that a pattern in the
+    spec stands for."""
+    deployed = find_condition(instance, "Deployed")
+    is_current = deployed.get("observedGeneration") == get_path(instance, "metadata.generation")
+    if history and is_current and deployed.get("status") == "True":
+        return _content_of(history[0])
+    return get_path(instance, "spec.appRef.version") or "", get_path(instance, "spec.parameters") or ""
+
+
+def _content_of(entry: Object) -> tuple[Any, Any]:
+    return entry.get("appVersion") or "", entry.get("parameters") or ""
+
+
+def describe_entry(entry: Object) -> str:
+    return f"{describe_content(entry)}; {entry.get('chart')}, at {entry.get('deployedAt')}"
+
+
+def describe_content(entry: Object) -> str:
+    """The revision with its version, and its parameters in the format of --set."""
+    version = f" of version {entry['appVersion']}" if entry.get("appVersion") else ""
+    return f"revision {entry.get('revision')}{version} {_describe_parameters(entry)}"
+
+
+def _describe_parameters(entry: Object) -> str:
+    if entry.get("hasAllParameters") is False:
+        return "with parameters that were too long to be kept"
+    values = decode_values(entry.get("parameters") or "", "status.history")
+    texts = (f"{name}={' '.join(format_scalar(value).split())}" for name, value in values.items())
+    return f"with {', '.join(texts)}" if values else "without parameters"

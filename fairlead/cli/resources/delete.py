@@ -7,26 +7,27 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources.any_kind import (
+    FilesFlag,
     NamespaceOptions,
+    RecursiveFlag,
     Target,
     TargetsArgument,
     object_namespace,
     parse_targets,
+    read_manifests,
     served_resources,
 )
-from fairlead.cli.resources.manifests import FilesFlag, RecursiveFlag, read_manifests
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.field_flags import name_selector
 from fairlead.cli.ui.flags import ContextFlag, DryRunFlag, NoWaitFlag, SelectorFlag, TimeoutFlag, YesFlag, options_from
 from fairlead.cli.ui.output import escape_control
+from fairlead.cli.ui.resource_commands import join_names
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session
 from fairlead.cli.ui.wait import ObjectRef, VerboseFlag, failed_conditions, wait_deleted
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.discovery import find_kind
 from fairlead.core.objects import Object, get_path, name_of
-
-MAX_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,7 @@ def command(options: DeleteOptions) -> None:
         if not targets:
             raise ClientError(f"no object matches the selector {options.selector!r}; nothing was deleted")
         if not options.yes and not options.dry_run:
-            names = ", ".join(each.label for each in targets[:MAX_LISTED])
-            more = f" and {len(targets) - MAX_LISTED} more" if len(targets) > MAX_LISTED else ""
-            prompts.confirm(f"Delete {names}{more}?")
+            prompts.confirm(f"Delete {join_names([each.label for each in targets])}?")
         deleted = [_delete(session.client, each, options) for each in targets]
         if not all(deleted):
             raise typer.Exit(1)

@@ -1,7 +1,4 @@
-"""`fairlead project`: creates, lists, shows and deletes projects, and lists their members.
-
-`project_usage.py` shows what they use.
-"""
+"""`fairlead project`: creates, lists, shows and deletes projects, with their members and what they use."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,14 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.resources import project_usage
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell
+from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, update_list
 from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.list_fields import update_list
 from fairlead.cli.ui.output import TABLE, Format, print_name, print_note, print_table, print_value
 from fairlead.cli.ui.resource_commands import (
     Deletion,
@@ -260,7 +255,50 @@ def _is_same_member(one: Object, other: Object) -> bool:
     return (one.get("kind"), one.get("name")) == (other["kind"], other["name"])
 
 
-group.command("usage")(project_usage.command)
+USAGE_COLUMNS = ("WHOSE", "WHAT", "USED", "LIMIT")
+STORED = (("objects", "stored objects"), ("bytes", "stored bytes"))
+
+UsageRow = tuple[str, str, str, str]
+
+
+@group.command("usage")
+def usage(name: NameArgument, context: ContextFlag = None, output: ObjectOutputFlag = TABLE) -> None:
+    """Show what a project uses: its quotas, what is stored in it by whom, and what you store in all projects."""
+    with open_session(context) as session:
+        found = session.client.get(PROJECTS.plural, name, "usage")
+        if not output.is_table:
+            print_value(found, output)
+        else:
+            rows = [*_quota_usage_rows(found), *_storage_usage_rows(found)]
+            print_table(USAGE_COLUMNS, rows, f"the server does not report what the project {name} uses")
+
+
+def _quota_usage_rows(usage: Object) -> Iterator[UsageRow]:
+    project, user = (get_path(usage, f"quotas.{part}") or {} for part in ("project", "user"))
+    for key, limit in (project.get("limit") or {}).items():
+        yield "project", key, str((project.get("used") or {}).get(key, 0)), str(limit)
+    limits = user.get("limit") or {}
+    for kind in ("user", "team"):
+        for name, used in sorted((get_path(user, f"used.{kind}s") or {}).items()):
+            yield from ((f"{kind} {name}", key, str(used.get(key, 0)), str(limit)) for key, limit in limits.items())
+
+
+def _storage_usage_rows(usage: Object) -> Iterator[UsageRow]:
+    storage = usage.get("storage") or {}
+    requester = usage.get("requester") or {}
+    for field, what in STORED if storage else ():
+        yield "project", what, _number(storage, "used", field), _number(storage, "limit", field)
+    for each in storage.get("users") or ():
+        for field, what in STORED:
+            yield f"user {each.get('user')}", f"{what} in the project", str(each.get(field, 0)), "-"
+    for field, what in STORED if requester else ():
+        yield "you", f"{what} in all", _number(requester, "used", field), _number(requester, "limit", field)
+
+
+def _number(part: Object, side: str, field: str) -> str:
+    return str(get_path(part, f"{side}.{field}") or 0)
+
+
 add_delete_command(
     group,
     PROJECTS,

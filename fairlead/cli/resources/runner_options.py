@@ -1,5 +1,11 @@
-"""The flags for the process of a runner, and the settings that they make. `runner_process.py` has the commands."""
+"""The flags for the process of a runner, and the settings that they make. `runner_process.py` has the commands.
 
+Without a flag for the server, the URL and the CA come from the login of the command line. The key of the runner is then
+requested from the server, and written to a private file in the state folder; it is neither printed nor part of a
+command line.
+"""
+
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -7,14 +13,74 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.resources.runner_login import Connection, connect_with_login, default_state_folder
 from fairlead.cli.ui.durations import parse_duration
 from fairlead.cli.ui.flags import ContextFlag
-from fairlead.client import DEFAULT_GROUP
+from fairlead.cli.ui.session import Session, open_session
+from fairlead.client import DEFAULT_GROUP, ApiStatusError, ClientError
+from fairlead.core.files import ensure_private_folder, write_file
 from fairlead.core.sizes import parse_size
 
 if TYPE_CHECKING:
     from fairlead.runner.settings import ClusterAccess, DiskSettings, RunnerSettings
+
+RUNNERS = "runners"
+KEY_VARIABLE = "FAIRLEAD_RUNNER_KEY"
+KEY_FILE, CA_FILE = "key", "ca.crt"
+SYSTEM_STATE = Path("/var/lib/fairlead-runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a runner reaches its server. Without a key file, the key is in the environment."""
+
+    server: str
+    key_file: Path | None
+    ca_file: Path | None
+    api_group: str
+
+
+def default_state_folder() -> Path:
+    """That of the system for root, else one of the user."""
+    if os.geteuid() == 0:
+        return SYSTEM_STATE
+    home = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "fairlead-runner"
+
+
+def connect_with_login(name: str, state: Path, key_file: Path | None, context: str | None) -> Connection:
+    """Requests the key, unless there is one, and writes it and the CA to the state folder."""
+    with open_session(context) as session:
+        login = session.login
+        if login.insecure:
+            raise ClientError(
+                f"the login for {login.url} does not verify the server's certificate, and a runner has to; log in "
+                "with --ca-file, or use --server and --ca-file"
+            )
+        ensure_private_folder(state)
+        if key_file is None and not os.environ.get(KEY_VARIABLE):
+            key_file = state / KEY_FILE
+            write_file(key_file, f"{request_key(session, name)}\n".encode())
+        ca_file = state / CA_FILE if login.authority else None
+        if ca_file is not None:
+            write_file(ca_file, login.authority.encode(), mode=0o644)
+        return Connection(login.url, key_file, ca_file, login.group)
+
+
+def request_key(session: Session, name: str) -> str:
+    try:
+        response = session.client.get(RUNNERS, name, "accesskey")
+    except ApiStatusError as problem:
+        if problem.code == 404:
+            raise ClientError(f"there is no runner {name!r}; create it with `fairlead runner create {name}`") from None
+        if problem.code == 403:
+            advice = "only its owner and administrators may; use their login, or --server and --key-file"
+            raise ClientError(f"you may not read the key of the runner {name} ({problem.message}); {advice}") from None
+        raise
+    key = response.get("accessKey")
+    if not isinstance(key, str) or not key:
+        raise ClientError("the server did not return a key; is it a Fairlead server?")
+    return key
+
 
 DEFAULT_ENGINE = "devcontainer"
 MIN_DISK_BYTES, MAX_DISK_BYTES = 1 << 30, 15 << 40

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.resources.runner_options import DEFAULT_ENGINE, RunnerOptions, build_settings
+from fairlead.cli.server.doctor import describe_finding
 from fairlead.cli.server.event_loop import exit_with_error, run_until_signal
-from fairlead.cli.ui.findings import describe_finding
 from fairlead.cli.ui.flags import options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import DEFAULT_GROUP, ClientError

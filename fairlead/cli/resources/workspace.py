@@ -17,7 +17,6 @@ from fairlead.cli.resources.instance import (
     parse_template_ref,
     template_cell,
 )
-from fairlead.cli.resources.workspace_hold import hold
 from fairlead.cli.resources.workspace_ports import add_port_commands
 from fairlead.cli.resources.workspace_ssh import add_ssh_commands
 from fairlead.cli.ui.completion import complete_names
@@ -35,10 +34,12 @@ from fairlead.cli.ui.resource_commands import (
 )
 from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.cli.ui.wait import VerboseFlag
+from fairlead.cli.workspaces.advice import describe_missing_runner, has_runner
 from fairlead.cli.workspaces.commands import (
     UP_TIMEOUT_SECONDS,
     UpTimeoutFlag,
     describe_running,
+    hold,
     logs,
     open_editor,
     start,
@@ -46,7 +47,6 @@ from fairlead.cli.workspaces.commands import (
     up,
 )
 from fairlead.cli.workspaces.explanation import explain_workspace
-from fairlead.cli.workspaces.runners import describe_missing_runner, has_runner
 from fairlead.cli.workspaces.running import begin_wait, follow_new_workspace
 from fairlead.cli.workspaces.sources import UP_ANNOTATION, Revision, encode_source
 from fairlead.cli.workspaces.targets import PLURAL, open_target

@@ -1,9 +1,10 @@
-"""Single objects: build them from flags, format their fields, print them in the requested output format."""
+"""Single objects: build them from flags, change lists in them, format their fields, print them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairlead.cli.ui.output import Format, ObjectOutput, format_cell, print_name, print_note, print_pairs, print_value
+from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
 
@@ -62,3 +63,31 @@ def find_condition(obj: Object, type: str) -> Object:
     """The condition of that type; empty if it is not set."""
     conditions = get_path(obj, "status.conditions") or ()
     return next((each for each in conditions if get_path(each, "type") == type), {})
+
+
+MAX_ATTEMPTS = 5
+
+
+def update_list(client: Client, plural: str, name: str, field: str, update: Callable[[list[Any]], list[Any]]) -> bool:
+    """Updates a list in the spec of an object. Returns False if that changes nothing.
+
+    With optimistic locking: without resourceVersion, a concurrent change would be lost.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        current = client.get(plural, name)
+        before = get_path(current, f"spec.{field}") or []
+        after = update(before)
+        if after == before:
+            return False
+        version = get_path(current, "metadata.resourceVersion")
+        try:
+            client.patch(plural, name, {"metadata": {"resourceVersion": version}, "spec": {field: after}})
+            return True
+        except ApiStatusError as problem:
+            if problem.reason != "Conflict":
+                raise
+    kind = plural.removesuffix("s")
+    raise ClientError(
+        f"the {kind} {name} was changed concurrently {MAX_ATTEMPTS} times; change spec.{field} with `kubectl edit "
+        f"{kind} {name}`"
+    )

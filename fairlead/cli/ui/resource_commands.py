@@ -33,8 +33,16 @@ from fairlead.cli.ui.flags import (
 )
 from fairlead.cli.ui.list import Listing, ListOptions, print_objects
 from fairlead.cli.ui.output import TABLE, ObjectOutput, print_note
-from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace, project_namespace_prefix
+from fairlead.cli.ui.session import (
+    Session,
+    UsageError,
+    exit_with_error,
+    open_session,
+    project_namespace,
+    project_namespace_prefix,
+)
 from fairlead.cli.ui.wait import VerboseFlag, describe_condition, object_ref, wait_deleted
+from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import Object, get_path
 
 ABANDON_ANNOTATION = "service.sh/abandon"
@@ -46,6 +54,9 @@ AbandonFlag = Annotated[
         "--abandon", help="Leave its objects in the cluster behind, for example if the cluster no longer exists."
     ),
 ]
+
+MAX_LISTED = 20
+"""How many objects a question or an error of a deletion lists."""
 
 Pairs = Sequence[tuple[str, str]]
 """Labels and values."""
@@ -212,6 +223,45 @@ def describe_nothing(obj: Object) -> str:
     return ""
 
 
+def abandon(client: Client, plural: str, name: str, namespace: str = "") -> None:
+    """Makes the server delete the object without cleaning up elsewhere."""
+    change = {"metadata": {"annotations": {ABANDON_ANNOTATION: "true"}}}
+    client.patch(plural, name, change, namespace=namespace)
+
+
+def list_dependents(client: Client, plural: str, fields: str) -> list[Object]:
+    """The objects that a field selector finds; none if the user may not list them."""
+    try:
+        return list(client.list(plural, fields=fields))
+    except ApiStatusError as problem:
+        if problem.code != 403:
+            raise
+        return []
+
+
+def refuse_deletion(where: str, noun: str, dependents: Sequence[object], *advice: str) -> typer.Exit:
+    """Prints what has to be deleted first, and returns the exception to raise."""
+    count = f"is 1 {noun}" if len(dependents) == 1 else f"are {len(dependents)} {noun}s"
+    error = exit_with_error(f"there {count} {where}:")
+    print_dependents(dependents)
+    for line in advice:
+        print_note(line)
+    return error
+
+
+def print_dependents(dependents: Sequence[object]) -> None:
+    for each in dependents[:MAX_LISTED]:
+        print_note(f"  {each}")
+    if len(dependents) > MAX_LISTED:
+        print_note(f"  and {len(dependents) - MAX_LISTED} more")
+
+
+def join_names(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
+
+
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """How objects are deleted. The messages contain `{name}`.
@@ -267,8 +317,7 @@ def delete_object(resource: Resource, deletion: Deletion, options: DeleteOptions
             abandoning = f"Delete {label}, and leave its objects in the cluster behind?"
             prompts.confirm(abandoning if options.abandon else deletion.question.format(name=name))
         if options.abandon:
-            change = {"metadata": {"annotations": {ABANDON_ANNOTATION: "true"}}}
-            client.patch(plural, name, change, namespace=namespace)
+            abandon(client, plural, name, namespace)
         client.delete(plural, name, namespace=namespace)
         if options.no_wait:
             print_note(deletion.pending.format(name=name) or f"{label} is being deleted")

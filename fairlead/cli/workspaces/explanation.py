@@ -11,8 +11,7 @@ from fairlead.cli.ui.durations import age, coarse_duration
 from fairlead.cli.ui.field_flags import replace_fields
 from fairlead.cli.ui.session import Session
 from fairlead.cli.ui.wait import describe_condition
-from fairlead.cli.workspaces.advice import give_advice
-from fairlead.cli.workspaces.runners import describe_runner_problem
+from fairlead.cli.workspaces.advice import describe_runner_problem, give_advice
 from fairlead.cli.workspaces.sources import describe_source
 from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, WorkspaceTarget
 from fairlead.client import ApiStatusError, Client, ClientError
