@@ -1,12 +1,20 @@
 """Access keys as objects: their scopes, from flags or a file and in words, and when they expire."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from fairlead.cli.ui.completion import SCOPE_COMPLETERS
 from fairlead.cli.ui.durations import parse_time
+from fairlead.cli.ui.field_flags import name_flags
+from fairlead.cli.ui.flags import flag
 from fairlead.cli.ui.session import UsageError
+from fairlead.client import Client
 from fairlead.core.body_errors import Malformed
 from fairlead.core.files import read_file
 from fairlead.core.objects import Object, get_path
@@ -21,20 +29,67 @@ ENTRY_FORMATS = (
 CLI_FLAG = "allowServiceCli"
 
 
-def build_scope(entries: dict[str, Sequence[str]], allow_cli: bool, file: Path | None) -> Object | None:
-    """Builds the scope from the flags; None if none is set. `entries` are values such as `project/space`."""
-    scope: Object = {
-        name: [_parse_entry(parts, text) for text in entries[name]] for name, parts, _ in ENTRY_FORMATS if entries[name]
-    }
-    if allow_cli:
-        scope[CLI_FLAG] = True
-    if file is None:
-        return scope or None
-    if scope:
-        raise UsageError(
-            "--scope-file contains the whole scope and excludes the other scope flags; use either the file or the flags"
-        )
-    return _load_scope(file)
+@dataclass(frozen=True, slots=True)
+class ScopeOptions:
+    """The flags that say what a key or token may be used for."""
+
+    project: Annotated[
+        list[str] | None,
+        flag(
+            "--project", help="A project with all its objects; * for all. Repeatable.", metavar="P", complete="projects"
+        ),
+    ] = None
+    space: Annotated[
+        list[str] | None,
+        flag("--space", help="A space of a project. Repeatable.", metavar="P/S", complete=SCOPE_COMPLETERS["--space"]),
+    ] = None
+    virtual_cluster: Annotated[
+        list[str] | None,
+        flag(
+            "--virtual-cluster",
+            help="A virtual cluster of a project. Repeatable.",
+            metavar="P/V",
+            complete=SCOPE_COMPLETERS["--virtual-cluster"],
+        ),
+    ] = None
+    cluster: Annotated[
+        list[str] | None,
+        flag("--cluster", help="A connected cluster; * for all. Repeatable.", metavar="C", complete="clusters"),
+    ] = None
+    allow_cli: Annotated[bool, typer.Option("--allow-cli", help="Also the read requests of command-line tools.")] = (
+        False
+    )
+    scope_file: Annotated[
+        Path | None, flag("--scope-file", help="YAML or JSON file with the whole scope.", metavar="FILE")
+    ] = None
+
+    def build(self) -> Object | None:
+        """The scope; None if no flag is set."""
+        chosen = {
+            "projects": self.project,
+            "spaces": self.space,
+            "virtualClusters": self.virtual_cluster,
+            "clusters": self.cluster,
+        }
+        scope: Object = {
+            name: [_parse_entry(parts, text) for text in chosen[name] or ()]
+            for name, parts, _ in ENTRY_FORMATS
+            if chosen[name]
+        }
+        if self.allow_cli:
+            scope[CLI_FLAG] = True
+        if self.scope_file is None:
+            return scope or None
+        if scope:
+            raise UsageError(
+                "--scope-file contains the whole scope and excludes the other scope flags; use either the file or the "
+                "flags"
+            )
+        return _load_scope(self.scope_file)
+
+    def name_flags(self, client: Client) -> AbstractContextManager[None]:
+        """Replaces fields in messages by flags, unless the fields are those of the scope file."""
+        return nullcontext() if self.scope_file else name_flags(client)
 
 
 def _parse_entry(parts: Sequence[str], text: str) -> Object:

@@ -15,10 +15,10 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.access.key_create import ScopeOptions
+from fairlead.cli.access.keys import ScopeOptions
 from fairlead.cli.ui.describe import drop_none
 from fairlead.cli.ui.durations import format_duration, parse_duration
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, flag, options_from
 from fairlead.cli.ui.groups import CommandGroup
 from fairlead.cli.ui.output import Output, print_data, print_note
 from fairlead.cli.ui.session import open_session, report_errors, resolve_login
@@ -50,13 +50,7 @@ def command(
 class TokenCreateOptions:
     ttl: Annotated[
         int | None,
-        typer.Option(
-            "--ttl",
-            help="Lifetime of the token, like 12h.",
-            parser=parse_duration,
-            metavar="TIME",
-            show_default="a day",
-        ),
+        flag("--ttl", help="Lifetime of the token, like 12h.", parser=parse_duration, metavar="TIME", default="a day"),
     ] = None
     scope: ScopeOptions = field(default_factory=ScopeOptions)
     context: ContextFlag = None
@@ -102,11 +96,10 @@ def rotate_keys(context: ContextFlag = None, output: OutputFlag = Output.TABLE) 
 
 ServerFlag = Annotated[
     str | None,
-    typer.Option(
+    flag(
         "--server",
         help="URL of the server that gets the key. If the login is for another one, the command fails.",
         metavar="URL",
-        show_default=False,
     ),
 ]
 

@@ -7,7 +7,7 @@ import base64
 import binascii
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -15,10 +15,10 @@ from urllib.parse import quote
 import typer
 
 from fairlead.cli.access.config import read_settings, update_settings
-from fairlead.cli.access.keys import build_scope, describe_scope
-from fairlead.cli.ui.completion import SCOPE_COMPLETERS, complete_names
+from fairlead.cli.access.keys import ScopeOptions, describe_scope
+from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.durations import format_duration, parse_duration
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, flag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import Output, print_data, print_note, print_table
 from fairlead.cli.ui.session import UsageError, open_session
@@ -184,30 +184,25 @@ KEYS = "ownedaccesskeys"
 RULE_LABEL = "service.sh/trust-rule"
 GITHUB_URL, GITLAB_URL = "https://token.actions.githubusercontent.com", "https://gitlab.com"
 DEFAULT_TTL = 900
-SCOPE_PANEL = "Scope: what keys may be used for; at least one is required"
 
 group = create_group("Trust CI systems and clusters: their tokens are exchanged for access keys.")
 
 
-def _flag(flag: str, help: str, metavar: str, panel: str | None = None) -> typer.models.OptionInfo:
-    completer = SCOPE_COMPLETERS.get(flag) if panel == SCOPE_PANEL else None
-    option: typer.models.OptionInfo = typer.Option(
-        flag, help=help, metavar=metavar, show_default=False, rich_help_panel=panel, autocompletion=completer
-    )
-    return option
-
-
 NameArgument = Annotated[str, typer.Argument(help="Name of the rule.")]
 ClaimFlag = Annotated[
-    list[str] | None, _flag("--claim", "Claim that a token must have, with exactly this value. Repeatable.", "N=V")
+    list[str] | None,
+    flag("--claim", help="Claim that a token must have, with exactly this value. Repeatable.", metavar="N=V"),
 ]
 TokenFlag = Annotated[
-    Path | None, _flag("--from-token", "File with a token of a job, to fill in its ids; - for stdin.", "FILE")
+    Path | None,
+    flag("--from-token", help="File with a token of a job, to fill in its ids; - for stdin.", metavar="FILE"),
 ]
 PullRequestsFlag = Annotated[
     bool, typer.Option("--allow-pull-requests", help="Also trust runs for pull requests and merge requests.")
 ]
-CaFlag = Annotated[Path | None, _flag("--ca-file", "PEM file with the CA of the issuer's certificate.", "FILE")]
+CaFlag = Annotated[
+    Path | None, flag("--ca-file", help="PEM file with the CA of the issuer's certificate.", metavar="FILE")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,42 +210,19 @@ class ResultOptions:
     """What a key may do."""
 
     principal: Annotated[
-        str, _flag("--as", "Principal of the keys: user/NAME, team/NAME or serviceaccount/NAMESPACE/NAME.", "P")
+        str,
+        flag("--as", help="Principal of the keys: user/NAME, team/NAME or serviceaccount/NAMESPACE/NAME.", metavar="P"),
     ]
     ttl: Annotated[
         int | None,
-        typer.Option(
-            "--ttl", help="Maximum lifetime of a key, up to 1h.", parser=parse_duration, metavar="T", show_default="15m"
-        ),
+        flag("--ttl", help="Maximum lifetime of a key, up to 1h.", parser=parse_duration, metavar="T", default="15m"),
     ] = None
-    project: Annotated[
-        list[str] | None, _flag("--project", "A project with all its objects; * for all. Repeatable.", "P", SCOPE_PANEL)
-    ] = None
-    space: Annotated[list[str] | None, _flag("--space", "A space of a project. Repeatable.", "P/S", SCOPE_PANEL)] = None
-    virtual_cluster: Annotated[
-        list[str] | None, _flag("--virtual-cluster", "A virtual cluster of a project. Repeatable.", "P/V", SCOPE_PANEL)
-    ] = None
-    cluster: Annotated[
-        list[str] | None, _flag("--cluster", "A connected cluster; * for all. Repeatable.", "C", SCOPE_PANEL)
-    ] = None
-    allow_cli: Annotated[
-        bool,
-        typer.Option("--allow-cli", help="Also the read requests of command-line tools.", rich_help_panel=SCOPE_PANEL),
-    ] = False
-    scope_file: Annotated[
-        Path | None, _flag("--scope-file", "YAML or JSON file with the whole scope.", "FILE", SCOPE_PANEL)
-    ] = None
+    scope: ScopeOptions = field(default_factory=ScopeOptions)
     context: ContextFlag = None
 
     def build(self, client: Client) -> Object:
         """The fields of a rule for the principal, the scope and the lifetime."""
-        entries: dict[str, Sequence[str]] = {
-            "projects": self.project or (),
-            "spaces": self.space or (),
-            "virtualClusters": self.virtual_cluster or (),
-            "clusters": self.cluster or (),
-        }
-        scope = build_scope(entries, self.allow_cli, self.scope_file)
+        scope = self.scope.build()
         if scope is None:
             raise UsageError("set what the keys may be used for, such as --project or --scope-file")
         ttl = {"maxTTLSeconds": self.ttl} if self.ttl else {}
@@ -261,8 +233,8 @@ class ResultOptions:
 class JobOptions:
     """Which jobs of a repository are trusted."""
 
-    ref: Annotated[str | None, _flag("--ref", "Branch or tag, as in the claim ref.", "REF")] = None
-    environment: Annotated[str | None, _flag("--environment", "Environment of the job.", "NAME")] = None
+    ref: Annotated[str | None, flag("--ref", help="Branch or tag, as in the claim ref.", metavar="REF")] = None
+    environment: Annotated[str | None, flag("--environment", help="Environment of the job.", metavar="NAME")] = None
     claim: ClaimFlag = None
     from_token: TokenFlag = None
     allow_pull_requests: PullRequestsFlag = False
@@ -274,7 +246,7 @@ class GithubOptions:
     name: NameArgument
     result: ResultOptions
     repository_id: Annotated[
-        str | None, _flag("--repository-id", "Id of the repository, as in the claim repository_id.", "ID")
+        str | None, flag("--repository-id", help="Id of the repository, as in the claim repository_id.", metavar="ID")
     ] = None
     jobs: JobOptions
     url: Annotated[str, typer.Option("--url", help="Issuer of another GitHub.", metavar="URL")] = GITHUB_URL
@@ -284,9 +256,9 @@ class GithubOptions:
 class GitlabOptions:
     name: NameArgument
     result: ResultOptions
-    project_id: Annotated[str | None, _flag("--project-id", "Id of the project, as in the claim project_id.", "ID")] = (
-        None
-    )
+    project_id: Annotated[
+        str | None, flag("--project-id", help="Id of the project, as in the claim project_id.", metavar="ID")
+    ] = None
     jobs: JobOptions
     url: Annotated[str, typer.Option("--url", help="URL of another GitLab.", metavar="URL")] = GITLAB_URL
 
@@ -295,7 +267,7 @@ class GitlabOptions:
 class IssuerOptions:
     name: NameArgument
     result: ResultOptions
-    url: Annotated[str, _flag("--url", "Issuer, exactly as in the claim iss.", "URL")]
+    url: Annotated[str, flag("--url", help="Issuer, exactly as in the claim iss.", metavar="URL")]
     claim: ClaimFlag = None
     allow_pull_requests: PullRequestsFlag = False
     ca_file: CaFlag = None
@@ -310,11 +282,9 @@ class ClusterOptions:
         str, typer.Argument(help="Name of the connected cluster.", autocompletion=complete_names("clusters"))
     ]
     result: ResultOptions
-    namespace: Annotated[str, _flag("--namespace", "Namespace of the service account in the cluster.", "N")]
-    service_account: Annotated[str, _flag("--service-account", "Service account in the cluster.", "S")]
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the rule.", show_default="CLUSTER-NAMESPACE-ACCOUNT")
-    ] = None
+    namespace: Annotated[str, flag("--namespace", help="Namespace of the service account in the cluster.", metavar="N")]
+    service_account: Annotated[str, flag("--service-account", help="Service account in the cluster.", metavar="S")]
+    name: Annotated[str | None, flag("--name", help="Name of the rule.", default="CLUSTER-NAMESPACE-ACCOUNT")] = None
     allow_recreated: Annotated[
         bool, typer.Option("--allow-recreated", help="Also trust a later service account of the same name.")
     ] = False

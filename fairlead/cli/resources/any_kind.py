@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.cli.ui.completion import complete_targets
-from fairlead.cli.ui.flags import NamespaceFlag, ProjectNamespaceFlag
+from fairlead.cli.ui.describe import text_of
+from fairlead.cli.ui.flags import NamespaceFlag, ProjectNamespaceFlag, flag
 from fairlead.cli.ui.session import Session, UsageError, project_namespace
 from fairlead.client.discovery import ApiResource, list_resources, select_resource
 from fairlead.core import json
@@ -111,7 +112,7 @@ def _build_target(resource: ApiResource, name: str, namespace: str) -> Target:
 
 def object_namespace(resource: ApiResource, body: Object, namespace: str) -> str:
     """The namespace of a manifest: its own, else that of the flags."""
-    own = str(get_path(body, "metadata.namespace") or "")
+    own = text_of(body, "metadata.namespace")
     if not resource.namespaced:
         return ""
     if own and namespace and own != namespace:
@@ -127,13 +128,7 @@ DOCUMENT_START = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 
 FilesFlag = Annotated[
     list[str] | None,
-    typer.Option(
-        "--filename",
-        "-f",
-        help="File or folder with objects; - for stdin. Repeatable.",
-        metavar="PATH",
-        show_default=False,
-    ),
+    flag("--filename", "-f", help="File or folder with objects; - for stdin. Repeatable.", metavar="PATH"),
 ]
 RecursiveFlag = Annotated[bool, typer.Option("--recursive", "-R", help="Read the folders in a folder, too.")]
 

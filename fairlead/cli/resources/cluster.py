@@ -30,7 +30,7 @@ from fairlead.cli.resources.cluster_status import (
 from fairlead.cli.resources.runner import print_key
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import find_condition
+from fairlead.cli.ui.describe import find_condition, text_of
 from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.flags import ContextFlag, OutputFlag, TimeoutFlag, YesFlag, options_from
 from fairlead.cli.ui.groups import create_group
@@ -151,8 +151,8 @@ def _list_instances(client: Client, cluster: str) -> Iterator[Instance]:
     for plural, word in INSTANCE_RESOURCES:
         for each in list_dependents(client, plural, fields):
             prefix = project_namespace_prefix(client) if prefix is None else prefix
-            project = str(get_path(each, "metadata.namespace") or "").removeprefix(prefix)
-            yield Instance(word, project, name_of(each), str(get_path(each, "spec.clusterRef.namespace") or ""))
+            project = text_of(each, "metadata.namespace").removeprefix(prefix)
+            yield Instance(word, project, name_of(each), text_of(each, "spec.clusterRef.namespace"))
     for each in list_dependents(client, RUNNERS, fields):
         if DEPLOYMENT_FINALIZER in (get_path(each, "metadata.finalizers") or ()):
             namespace = get_path(each, "spec.clusterRef.namespace") or deployed_runner_name(name_of(each))

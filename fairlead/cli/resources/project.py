@@ -8,10 +8,18 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, update_list
-from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.describe import (
+    age_cell,
+    build_object,
+    cell,
+    find_condition,
+    label_first,
+    owner_cell,
+    text_of,
+    update_list,
+)
 from fairlead.cli.ui.field_flags import name_flags
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag, flag
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, Format, print_name, print_note, print_table, print_value
 from fairlead.cli.ui.resource_commands import (
@@ -38,7 +46,7 @@ def table_row(project: Object, now: datetime) -> Sequence[str]:
         str(len(get_path(project, "spec.members") or ())),
         owner_cell(project),
         cell(project, "spec.displayName"),
-        age(get_path(project, "metadata.creationTimestamp"), now),
+        age_cell(project, now),
     )
 
 
@@ -60,13 +68,13 @@ def describe_rows(session: Session, project: Object) -> list[tuple[str, str]]:
     members = [f"{kind} {name} ({role})" for kind, name, role in list_members(project)]
     return [
         ("name", name_of(project)),
-        ("display name", str(get_path(project, "spec.displayName") or "")),
-        ("description", str(get_path(project, "spec.description") or "")),
+        ("display name", text_of(project, "spec.displayName")),
+        ("description", text_of(project, "spec.description")),
         ("namespace", project_namespace(session, name_of(project))),
         ("owner", owner_cell(project)),
         ("state", project_state(project)),
         ("", describe_wait(project)),
-        *(("members" if each is members[0] else "", each) for each in members),
+        *label_first("members", members),
         *((label, _allowed_names(project, field)) for label, field in ALLOWED_FIELDS),
         *_quota_rows(project),
     ]
@@ -95,8 +103,7 @@ def _allowed_names(project: Object, field: str) -> str:
 
 def _quota_rows(project: Object) -> Iterator[tuple[str, str]]:
     limits, used = (get_path(project, f"status.quotas.project.{part}") or {} for part in ("limit", "used"))
-    for number, (resource, limit) in enumerate(limits.items()):
-        yield "" if number else "quotas", f"{resource}: {used.get(resource, 0)} of {limit}"
+    return label_first("quotas", (f"{name}: {used.get(name, 0)} of {limit}" for name, limit in limits.items()))
 
 
 PROJECTS = Resource(
@@ -124,25 +131,21 @@ class ProjectCreateOptions:
     description: DescriptionFlag = None
     member: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--member",
             help="Member, like User:ada:admin; the role is admin, user, viewer or a custom role. Repeatable.",
             metavar="KIND:NAME[:ROLE]",
-            show_default=False,
         ),
     ] = None
-    owner: Annotated[
-        str | None,
-        typer.Option("--owner", help="Owner, like ada or Team:ops.", metavar="[KIND:]NAME", show_default=False),
-    ] = None
+    owner: Annotated[str | None, flag("--owner", help="Owner, like ada or Team:ops.", metavar="[KIND:]NAME")] = None
     allow_cluster: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--allow-cluster",
             help="Connected cluster that the project may use; * for all. Repeatable.",
             metavar="C",
-            show_default="those that its users may use",
-            autocompletion=complete_names("clusters"),
+            default="those that its users may use",
+            complete="clusters",
         ),
     ] = None
     context: ContextFlag = None

@@ -15,8 +15,8 @@ import typer
 from fairlead.cli.resources.runner_process import doctor, install, start
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, drop_none
-from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, age, format_duration, parse_duration
+from fairlead.cli.ui.describe import age_cell, build_object, cell, drop_none
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration, parse_duration
 from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import (
     ContextFlag,
@@ -27,6 +27,7 @@ from fairlead.cli.ui.flags import (
     OutputFlag,
     TimeoutFlag,
     YesFlag,
+    flag,
     options_from,
 )
 from fairlead.cli.ui.groups import create_group
@@ -56,7 +57,7 @@ def _table_row(runner: Object, now: datetime) -> Sequence[str]:
         cell(runner, "status.phase"),
         cell(runner, "spec.endpoint"),
         "true" if get_path(runner, "spec.unusable") else "false",
-        age(get_path(runner, "metadata.creationTimestamp"), now),
+        age_cell(runner, now),
     )
 
 
@@ -94,28 +95,24 @@ class RunnerCreateOptions:
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     endpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--endpoint", help="Address for direct connections of clients.", metavar="HOST:PORT", show_default=False
-        ),
+        str | None, flag("--endpoint", help="Address for direct connections of clients.", metavar="HOST:PORT")
     ] = None
     cluster: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--cluster",
             help="Connected cluster that the server deploys the runner into; for administrators.",
             metavar="NAME",
-            show_default=False,
-            autocompletion=complete_names("clusters"),
+            complete="clusters",
         ),
     ] = None
     namespace: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--namespace",
             help="Namespace in that cluster, for the runner and its workspaces.",
             metavar="NAME",
-            show_default="fairlead-runner-NAME",
+            default="fairlead-runner-NAME",
         ),
     ] = None
     unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
@@ -227,12 +224,12 @@ def rotate_key(
     name: NameArgument,
     overlap: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--overlap",
             help="How long the old key stays valid, like 1h.",
             parser=parse_duration,
             metavar="TIME",
-            show_default="revoked at once",
+            default="revoked at once",
         ),
     ] = None,
     context: ContextFlag = None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.ui.durations import parse_duration
-from fairlead.cli.ui.flags import ContextFlag
+from fairlead.cli.ui.flags import ContextFlag, flag
 from fairlead.cli.ui.session import Session, open_session
 from fairlead.client import DEFAULT_GROUP, ApiStatusError, ClientError
 from fairlead.core.files import ensure_private_folder, write_file
@@ -87,9 +87,7 @@ MIN_DISK_BYTES, MAX_DISK_BYTES = 1 << 30, 15 << 40
 """Of the disk of a workspace. A file of the largest size fits on ext4."""
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the runner.")]
-GroupFlag = Annotated[
-    str | None, typer.Option("--api-group", help="The server's setting api_group.", show_default=False)
-]
+GroupFlag = Annotated[str | None, flag("--api-group", help="The server's setting api_group.")]
 
 
 def parse_disk_size(text: str) -> int:
@@ -106,141 +104,134 @@ class RunnerOptions:
 
     name: NameArgument
     server: Annotated[
-        str | None,
-        typer.Option("--server", help="Base URL of the server.", metavar="URL", show_default="that of the login"),
+        str | None, flag("--server", help="Base URL of the server.", metavar="URL", default="that of the login")
     ] = None
     key_file: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--key-file",
             help="File with the runner's key, as `fairlead runner key` prints it.",
             metavar="FILE",
-            show_default="FAIRLEAD_RUNNER_KEY, or requested with the login",
+            default="FAIRLEAD_RUNNER_KEY, or requested with the login",
         ),
     ] = None
     ca_file: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--ca-file",
             help="PEM file with the server's CA, unless this machine already trusts it.",
             metavar="FILE",
-            show_default="that of the login",
+            default="that of the login",
         ),
     ] = None
     state: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--state",
             help="Folder for what must survive the process.",
             metavar="DIR",
-            show_default="/var/lib/fairlead-runner; not as root, ~/.local/state/fairlead-runner",
+            default="/var/lib/fairlead-runner; not as root, ~/.local/state/fairlead-runner",
         ),
     ] = None
     engine: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--engine",
             help="How workspaces run: devcontainer or kubernetes. Repeatable; the first is the default.",
             metavar="NAME",
-            show_default=DEFAULT_ENGINE,
+            default=DEFAULT_ENGINE,
         ),
     ] = None
     allow_folder: Annotated[
         list[Path] | None,
-        typer.Option(
+        flag(
             "--allow-folder",
             help="Folder of this machine that workspaces may be created from. Repeatable.",
             metavar="DIR",
-            show_default="none",
+            default="none",
         ),
     ] = None
     allow: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--allow",
             help="Permission that this runner honours in the option `allow` of trusted templates. Repeatable.",
             metavar="NAME",
             envvar="FAIRLEAD_RUNNER_ALLOW",
-            show_default="none",
+            default="none",
         ),
     ] = None
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(
-            "--kubeconfig",
-            help="Clusters for the engine kubernetes, and the credentials for them.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        flag("--kubeconfig", help="Clusters for the engine kubernetes, and the credentials for them.", metavar="FILE"),
     ] = None
     kube_context: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--kube-context",
             help="Context of the kubeconfig that trusted templates may choose, besides the current one. Repeatable.",
             metavar="NAME",
             envvar="FAIRLEAD_RUNNER_KUBE_CONTEXT",
-            show_default="none",
+            default="none",
         ),
     ] = None
     kube_namespace: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--kube-namespace",
             help="Namespace that trusted templates may choose, besides that of the context. Repeatable.",
             metavar="NAME",
             envvar="FAIRLEAD_RUNNER_KUBE_NAMESPACE",
-            show_default="none",
+            default="none",
         ),
     ] = None
     clone_image: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--clone-image",
             help="Image in which the engine kubernetes clones, with git, unless a trusted template names another.",
             metavar="IMAGE",
             envvar="FAIRLEAD_RUNNER_CLONE_IMAGE",
-            show_default=False,
         ),
     ] = None
     min_free_disk: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--min-free-disk",
             help="MiB that must be free in the state folder to create a workspace; 0 to create it anyway.",
             metavar="MIB",
             min=0,
-            show_default="2048",
+            default="2048",
         ),
     ] = None
     workspace_disk: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--workspace-disk",
             help="Size of a workspace's disk in the engine devcontainer; templates can choose less. 0: no limit.",
             parser=parse_disk_size,
             metavar="SIZE",
-            show_default="32Gi",
+            default="32Gi",
         ),
     ] = None
     image_disk: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--image-disk",
             help="Size of the disk with the images that the engine devcontainer pulls for all workspaces.",
             parser=parse_disk_size,
             metavar="SIZE",
-            show_default="64Gi",
+            default="64Gi",
         ),
     ] = None
     orphan_retention: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--orphan-retention",
             help="How long to keep the data of workspaces that the server does not have any more, like 30d.",
             parser=parse_duration,
             metavar="TIME",
-            show_default="7d",
+            default="7d",
         ),
     ] = None
     api_group: GroupFlag = None

@@ -2,8 +2,8 @@
 
 - `flags`: common flags, and option dataclasses as commands
 - `session`: client sessions, error reporting and exit codes
-- `output`, `list`, `describe`: tables, JSON and YAML for lists and single objects, and changes of those
-- `resource_commands`: `list`, `show`, `create` and `delete` from the description of a resource
+- `output`, `describe`: tables, JSON and YAML for lists and single objects, and changes of those
+- `resource_commands`: `list`, `show`, `create` and `delete` from the description of a resource; watches
 - `wait`: progress and waiting for objects
 - `groups`: command groups, and other names of commands
 - `field_flags`: errors of the server with flags and projects instead of fields and namespaces

@@ -15,7 +15,7 @@ from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration, parse_duration, parse_timeout
 from fairlead.cli.ui.field_flags import name_project
-from fairlead.cli.ui.flags import ContextFlag, RequiredProjectFlag, TimeoutFlag, YesFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, RequiredProjectFlag, TimeoutFlag, YesFlag, flag, options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.cli.ui.session import open_session, project_namespace
 from fairlead.cli.workspaces.running import begin_wait, run_task, start_task
@@ -68,13 +68,7 @@ WaitTaskFlag = Annotated[
 ]
 UpTimeoutFlag = Annotated[
     int,
-    typer.Option(
-        "--timeout",
-        help="How long to wait, like 90s or 10m.",
-        metavar="TIME",
-        parser=parse_timeout,
-        show_default="30m",
-    ),
+    flag("--timeout", help="How long to wait, like 90s or 10m.", metavar="TIME", parser=parse_timeout, default="30m"),
 ]
 
 
@@ -165,11 +159,9 @@ class LogsOptions:
     project: RequiredProjectFlag
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the task ends.")] = False
     tail: Annotated[
-        int | None, typer.Option("--tail", help="Print only the last N lines.", metavar="N", min=0, show_default="all")
+        int | None, flag("--tail", help="Print only the last N lines.", metavar="N", min=0, default="all")
     ] = None
-    task: Annotated[
-        str, typer.Option("--task", help="ID of the task.", metavar="ID", show_default="the newest task")
-    ] = ""
+    task: Annotated[str, flag("--task", help="ID of the task.", metavar="ID", default="the newest task")] = ""
     context: ContextFlag = None
 
 
