@@ -2,7 +2,7 @@
 
 kubectl runs `fairlead credential` before nearly every command. As long as the key in the file is fresh, only this
 module runs: it imports just the standard library, and little of it. `client/login_sessions.py` writes the files, and
-`cli/access/credential.py` does the rest.
+`cli/access/token.py` does the rest.
 
 The file is `$XDG_CONFIG_HOME/fairlead/logins/login-NAME.json`, else in `~/.config`, readable by its owner only.
 """

@@ -38,6 +38,8 @@ MAX_EXEMPT_BYTES = 4096
 """An update that leaves a key at this many bytes or fewer is always accepted: owners over the limit must still be able
 to disable their keys."""
 _OWNER_FIELDS = {"users": "user", "teams": "team"}
+BYTES_PER_KEY = 10 * 1024
+MIN_TOTAL_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class KeyLimits:
     max_keys: int
     max_bytes: int
     """Total size in bytes of all keys of the owner."""
+
+    @staticmethod
+    def for_count(max_keys: int) -> "KeyLimits":
+        """So many keys, with 10 KiB for each, and at least 1 MiB in total."""
+        return KeyLimits(max_keys, max(MIN_TOTAL_BYTES, max_keys * BYTES_PER_KEY))
 
 
 def enforce_key_limits(api_group: str, limits: KeyLimits) -> Rule:
@@ -168,7 +175,7 @@ def _limit_message(
     return (
         f'the access keys of {field} "{name}" would take {total} bytes in total, and the limit is {limits.max_bytes}; '
         "delete those that are not needed, use fewer labels, annotations and scope entries, or have an administrator "
-        "raise the setting access_key_bytes_per_owner"
+        f"raise the setting access_keys_per_owner, which allows {BYTES_PER_KEY >> 10} KiB for each"
     )
 
 

@@ -1,11 +1,9 @@
 """The command line. `main` is the console script `fairlead`; `COMMANDS` maps each command to its function or group.
 
-- `server`: commands that start or install a server (`up`, `serve`, `agent`, `install`), `doctor`, `completion`,
-  `version`
+- `server`: commands that start, install or check a server, and those that work on its files and stores
 - `access`: login and contexts, access keys, tokens, users, teams, permissions
 - `resources`: clusters, projects, instances, apps, runners, kubeconfigs
 - `workspaces`: what runs in workspaces: tasks, their progress and logs
-- `storage`: backup, restore, copy, export and encryption keys; they work on files and stores, not on a server
 - `ui`: shared flags, output, prompts, sessions, waiting
 
 - `examples`: the examples at the end of each help
@@ -19,7 +17,7 @@ import functools
 import shlex
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -47,9 +45,9 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("install", "fairlead.cli.server.install:group", "Install the server or the agent as a service."),
     CommandEntry("uninstall", "fairlead.cli.server.install:uninstall", "Remove the installed services."),
     CommandEntry("doctor", "fairlead.cli.server.doctor:command", "Check this machine and its installation."),
-    CommandEntry("support-bundle", "fairlead.cli.server.support_bundle:command", "Write a file for support."),
+    CommandEntry("support-bundle", "fairlead.cli.server.doctor:support_bundle", "Write a file for support."),
     CommandEntry("login", "fairlead.cli.access.login:command", "Log in to a server."),
-    CommandEntry("logout", "fairlead.cli.access.logout:command", "Log out, and revoke the key of the login."),
+    CommandEntry("logout", "fairlead.cli.access.context:logout", "Log out, and revoke the key of the login."),
     CommandEntry("whoami", "fairlead.cli.access.whoami:command", "Show your user, groups and key."),
     CommandEntry("context", "fairlead.cli.access.context:group", "List, switch and delete stored logins."),
     CommandEntry("get", "fairlead.cli.resources.get:command", "Print objects of any kind."),
@@ -71,18 +69,18 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("runner", "fairlead.cli.resources.runner:group", "Manage and run runners, and their keys."),
     CommandEntry("who-can", "fairlead.cli.access.permissions:who_can", "List who may perform an action."),
     CommandEntry("audit", "fairlead.cli.access.audit:group", "Show who did what, and what was denied."),
-    CommandEntry("credential", "fairlead.cli.access.credential:command", "Print a key for kubectl, and refresh it."),
+    CommandEntry("credential", "fairlead.cli.access.token:credential", "Print a key for kubectl, and refresh it."),
     CommandEntry("token", "fairlead.cli.access.token:group", "Print tokens for kubectl and clusters."),
     CommandEntry(
-        "encryption-key", "fairlead.cli.storage.encryption_keys:group", "Manage the keys for encryption at rest."
+        "encryption-key", "fairlead.cli.server.encryption_keys:group", "Manage the keys for encryption at rest."
     ),
-    CommandEntry("backup", "fairlead.cli.storage.backup:backup_group", "Back up the store, or verify a backup."),
-    CommandEntry("restore", "fairlead.cli.storage.backup:restore", "Restore a backup into an empty store."),
-    CommandEntry("store", "fairlead.cli.storage.backup:store_group", "Copy a store to another one."),
-    CommandEntry("export", "fairlead.cli.storage.export:group", "Export the kinds for other API servers."),
+    CommandEntry("backup", "fairlead.cli.server.backup:backup_group", "Back up the store, or verify a backup."),
+    CommandEntry("restore", "fairlead.cli.server.backup:restore", "Restore a backup into an empty store."),
+    CommandEntry("store", "fairlead.cli.server.backup:store_group", "Copy a store to another one."),
+    CommandEntry("export", "fairlead.cli.server.export:group", "Export the kinds for other API servers."),
     CommandEntry("demo", "fairlead.cli.resources.demo:command", "Fill a server with a small fleet to look around."),
     CommandEntry("completion", "fairlead.cli.server.completion:command", "Print a script for shell completion."),
-    CommandEntry("version", "fairlead.cli.server.version:command", "Show the version."),
+    CommandEntry("version", "fairlead.cli:version", "Show the version."),
 )
 """The commands in the order of `--help`."""
 
@@ -204,6 +202,19 @@ def _complete_help(command: Any, path: str) -> None:
         command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
     for name, each in getattr(command, "commands", {}).items():
         _complete_help(each, f"{path} {name}")
+
+
+def version(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """Show the version."""
+    import json
+    import platform
+
+    from fairlead import __version__
+
+    if as_json:
+        print(json.dumps({"version": __version__, "python": platform.python_version()}))
+    else:
+        print(f"fairlead {__version__}")
 
 
 def root() -> None:

@@ -23,7 +23,7 @@ def build_access_keys_feature(services: Services) -> Feature:
     registry = services.registry
     group = services.api_group
     issuer = KeyIssuer(auth.pepper, generate_key, is_superset, auth.dynamic_config.access_key_max_ttl)
-    limits = KeyLimits(settings.access_keys_per_owner, settings.access_key_bytes_per_owner)
+    limits = KeyLimits.for_count(settings.access_keys_per_owner)
     if services.coordinator is not None:
         services.coordinator.exchange_key_uses(auth.last_used)
 

@@ -1,8 +1,8 @@
 """All settings. The commands call `load`; `app` passes the values on.
 
 Each field of `Settings` is a setting: its name is the key in the file, and determines the environment variable and the
-flag. Its annotation has the help text and the bounds. To add a setting, add a field, and a row in docs/settings.md: a
-test compares the two.
+flag. Its annotation has the help text, who would change it, and the bounds. To add a setting, add a field, and a row in
+docs/settings.md: a test compares the two.
 
 Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
 

@@ -98,6 +98,7 @@ class Settings:
         SettingInfo(
             "Server",
             "Folder for the database, certificates and the administrator's kubeconfig",
+            changed_by="who runs it as a service, such as in /var/lib/fairlead",
             computed_default="$XDG_DATA_HOME/fairlead, else ~/.local/share/fairlead",
         ),
     ] = field(default_factory=default_data_folder)
@@ -106,20 +107,35 @@ class Settings:
         SettingInfo(
             "Server",
             "Storage backend: sqlite:PATH, postgres://..., etcd://..., or memory: to discard all objects at exit",
+            changed_by="operators of several replicas: PostgreSQL or etcd; for a trial, memory:",
             computed_default="sqlite:<data>/fairlead.db",
         ),
     ] = ""
     listen: Annotated[
-        str, SettingInfo("Server", "IP address to listen on; 0.0.0.0 for all addresses", check=check_ip_address)
+        str,
+        SettingInfo(
+            "Server",
+            "IP address to listen on; 0.0.0.0 for all addresses",
+            changed_by="who serves other machines",
+            check=check_ip_address,
+        ),
     ] = "127.0.0.1"
-    port: Annotated[int, SettingInfo("Server", "Port to listen on; 0 for any free port", minimum=0, maximum=65535)] = (
-        8443
-    )
+    port: Annotated[
+        int,
+        SettingInfo(
+            "Server",
+            "Port to listen on; 0 for any free port",
+            changed_by="who needs another port, such as 443",
+            minimum=0,
+            maximum=65535,
+        ),
+    ] = 8443
     workers: Annotated[
         int,
         SettingInfo(
             "Server",
             "Number of processes that serve requests",
+            changed_by="operators of a machine that other programs use, too",
             maximum=MAX_WORKERS,
             computed_default="one per CPU, at most 8; 1 with fairlead up",
         ),
@@ -129,17 +145,27 @@ class Settings:
         SettingInfo(
             "Server",
             "URL of this server for clients, if it differs from the address that it listens on",
+            changed_by="who serves it by a name, behind a load balancer or an ingress",
             check=check_base_url,
             computed_default="https://<listen>:<port>",
         ),
     ] = ""
-    console: Annotated[str, SettingInfo("Server", "Whether the web console is served", choices=ON_OFF)] = "on"
+    console: Annotated[
+        str,
+        SettingInfo(
+            "Server",
+            "Whether the web console is served",
+            changed_by="operators who offer the API alone",
+            choices=ON_OFF,
+        ),
+    ] = "on"
 
     replica_address: Annotated[
         str,
         SettingInfo(
             "Server",
             "Host name or IP address at which other replicas on the same store reach this one; empty for none",
+            changed_by="operators of several replicas with runners",
             check=lambda text: "must be one host, without *" if "*" in text else check_host_name(text),
             computed_default="none: workspaces are served by the replica that their runner is connected to",
         ),
@@ -149,6 +175,7 @@ class Settings:
         SettingInfo(
             "Server",
             "Port for connections of other replicas, if replica_address is set; 0 for any free port",
+            changed_by="operators of replicas on machines where the port is taken",
             minimum=0,
             maximum=65535,
         ),
@@ -159,6 +186,7 @@ class Settings:
         SettingInfo(
             "TLS",
             "PEM file with the server certificate and its intermediate certificates",
+            changed_by="operators with a certificate of their own CA, or of a public one",
             computed_default=GENERATED_CERTIFICATE,
         ),
     ] = None
@@ -167,6 +195,7 @@ class Settings:
         SettingInfo(
             "TLS",
             "PEM file with the private key of tls_cert, without a passphrase",
+            changed_by="the same, together with tls_cert",
             computed_default=GENERATED_CERTIFICATE,
         ),
     ] = None
@@ -175,6 +204,7 @@ class Settings:
         SettingInfo(
             "TLS",
             "PEM file with the CA certificate that clients need to trust tls_cert",
+            changed_by="the same, if the machines of the users do not trust that CA",
             computed_default="CAs of the client's system",
         ),
     ] = None
@@ -183,6 +213,7 @@ class Settings:
         SettingInfo(
             "TLS",
             "Additional DNS names and IP addresses for the generated certificate, comma-separated",
+            changed_by="who reaches a server with a generated certificate by further names",
             check=check_host_name,
             computed_default="none",
         ),
@@ -193,13 +224,17 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "PEM file with the CAs of client certificates that authenticate users",
+            changed_by="organizations whose users have client certificates",
             computed_default="none: no such certificates",
         ),
     ] = None
     client_cert_port: Annotated[
         int,
         SettingInfo(
-            "Client certificates", "Port for users with client certificates, if client_ca is set", maximum=65535
+            "Client certificates",
+            "Port for users with client certificates, if client_ca is set",
+            changed_by="the same, where the port is taken",
+            maximum=65535,
         ),
     ] = 8445
     requestheader_client_ca: Annotated[
@@ -207,17 +242,25 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "PEM file with the CAs of the client certificates of front proxies",
+            changed_by="operators of a front proxy that authenticates users",
             computed_default="none: no front proxies",
         ),
     ] = None
     requestheader_port: Annotated[
-        int, SettingInfo("Client certificates", "Port for front proxies, if there are any", maximum=65535)
+        int,
+        SettingInfo(
+            "Client certificates",
+            "Port for front proxies, if there are any",
+            changed_by="the same, where the port is taken",
+            maximum=65535,
+        ),
     ] = 8446
     requestheader_allowed_names: Annotated[
         tuple[str, ...],
         SettingInfo(
             "Client certificates",
             "Common names of the certificates of front proxies, comma-separated",
+            changed_by="operators of a front proxy",
             computed_default="none; required with requestheader_client_ca; those of the host with aggregated_api: host",
         ),
     ] = ()
@@ -226,6 +269,7 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "Headers with the user name, comma-separated; the first that is sent counts",
+            changed_by="operators of a front proxy that sends another header",
             check=check_header_name,
             computed_default="X-Remote-User",
         ),
@@ -235,6 +279,7 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "Headers with the groups of the user, comma-separated",
+            changed_by="operators of a front proxy that sends another header",
             check=check_header_name,
             computed_default="X-Remote-Group",
         ),
@@ -244,6 +289,7 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "Prefixes of headers with extra values of the user, comma-separated",
+            changed_by="operators of a front proxy that sends other headers",
             check=check_header_prefix,
             computed_default="X-Remote-Extra-",
         ),
@@ -253,6 +299,7 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "Headers with the UID of the user, comma-separated",
+            changed_by="operators of a front proxy that knows the UIDs of users",
             check=check_header_name,
             computed_default="none: it is not read",
         ),
@@ -262,6 +309,7 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "Whether a user name from a front proxy means the user of that name, with its groups and teams",
+            changed_by="operators of a front proxy whose users are also users of this server",
             choices=ON_OFF,
         ),
     ] = "off"
@@ -271,6 +319,7 @@ class Settings:
             "Client certificates",
             "Whether requestheader_port also serves the API without its path prefix, as an APIService of Kubernetes; "
             "host: CA, names and headers of front proxies come from its kube-apiserver",
+            changed_by="who serves the API through the kube-apiserver of a cluster",
             choices=(*ON_OFF, HOST),
         ),
     ] = "off"
@@ -279,6 +328,7 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "Whose permissions decide about requests for the APIService: this server's own, or those of the host",
+            changed_by="the same, if the roles of that cluster are to decide",
             choices=(OWN, HOST),
         ),
     ] = "own"
@@ -287,6 +337,7 @@ class Settings:
         SettingInfo(
             "Client certificates",
             "Kubeconfig for the kube-apiserver that has the APIService",
+            changed_by="the same, if the server runs outside of that cluster",
             computed_default="the service account of the pod",
         ),
     ] = None
@@ -296,6 +347,7 @@ class Settings:
         SettingInfo(
             "Proxies",
             "Networks of the proxies whose X-Forwarded-For names the client, as comma-separated CIDRs",
+            changed_by="operators of a load balancer or another proxy in front of the server",
             check=check_proxy_network,
             computed_default="none",
         ),
@@ -305,34 +357,75 @@ class Settings:
         SettingInfo(
             "Proxies",
             "Networks of the load balancers that use the PROXY protocol on client_cert_port, as comma-separated CIDRs",
+            changed_by="the same, for users with client certificates",
             check=check_proxy_network,
             computed_default="none: the PROXY protocol is not used",
         ),
     ] = ()
 
-    api_group: Annotated[str, SettingInfo("API", "API group of the management kinds", check=check_api_group)] = (
-        "management.service.sh"
-    )
+    api_group: Annotated[
+        str,
+        SettingInfo(
+            "API",
+            "API group of the management kinds",
+            changed_by="organizations whose manifests have another group, before the first start",
+            check=check_api_group,
+        ),
+    ] = "management.service.sh"
     namespace_prefix: Annotated[
-        str, SettingInfo("API", "Prefix of project namespaces, before the project name", check=check_namespace_prefix)
+        str,
+        SettingInfo(
+            "API",
+            "Prefix of project namespaces, before the project name",
+            changed_by="organizations with other names of namespaces, before the first start",
+            check=check_namespace_prefix,
+        ),
     ] = "service-p-"
 
     password_login: Annotated[
-        str, SettingInfo("Identity", "Whether users can log in with a password", choices=ON_OFF)
+        str,
+        SettingInfo(
+            "Identity",
+            "Whether users can log in with a password",
+            changed_by="organizations with single sign-on, or with access keys only",
+            choices=ON_OFF,
+        ),
     ] = "on"
     login_key_ttl: Annotated[
-        int, SettingInfo("Identity", "Lifetime of a login in seconds; 0 for no expiration", minimum=0)
+        int,
+        SettingInfo(
+            "Identity",
+            "Lifetime of a login in seconds; 0 for no expiration",
+            changed_by="who decides how often users have to log in",
+            minimum=0,
+        ),
     ] = 20 * 24 * 3600
     cli_key_ttl: Annotated[
-        int, SettingInfo("Identity", "Lifetime of the command line's keys in seconds", minimum=5, maximum=3600)
+        int,
+        SettingInfo(
+            "Identity",
+            "Lifetime of the command line's keys in seconds",
+            changed_by="who decides for how long a key that was copied from a machine is of use",
+            minimum=5,
+            maximum=3600,
+        ),
     ] = 600
     access_key_max_ttl: Annotated[
-        int, SettingInfo("Identity", "Maximum lifetime of users' access keys in seconds; 0 for no limit", minimum=0)
+        int,
+        SettingInfo(
+            "Identity",
+            "Maximum lifetime of users' access keys in seconds; 0 for no limit",
+            changed_by="who requires that all keys expire",
+            minimum=0,
+        ),
     ] = 0
     access_key_retention: Annotated[
         int,
         SettingInfo(
-            "Identity", "Seconds until expired access keys are deleted; until then, users see why they fail", minimum=0
+            "Identity",
+            "Seconds until expired access keys are deleted; until then, users see why they fail",
+            changed_by="operators with many short-lived keys, to delete them sooner",
+            minimum=0,
         ),
     ] = 24 * 3600
     access_keys_per_owner: Annotated[
@@ -340,18 +433,27 @@ class Settings:
         SettingInfo(
             "Identity",
             "Maximum number of access keys that a user or team can create for itself, without logins",
+            changed_by="operators of CI systems that share one user or team",
             maximum=100_000,
         ),
     ] = 100
-    access_key_bytes_per_owner: Annotated[
-        int, SettingInfo("Identity", "Maximum total size in bytes of all access keys of a user or team", minimum=1024)
-    ] = 1024 * 1024
 
     service_account_token_max_ttl: Annotated[
-        int, SettingInfo("Identity", "Maximum lifetime of a service account token in seconds", minimum=600)
+        int,
+        SettingInfo(
+            "Identity",
+            "Maximum lifetime of a service account token in seconds",
+            changed_by="who decides for how long a token that was copied is of use",
+            minimum=600,
+        ),
     ] = 24 * 3600
     service_account_tokens: Annotated[
-        int, SettingInfo("Identity", "Maximum number of valid tokens of one service account")
+        int,
+        SettingInfo(
+            "Identity",
+            "Maximum number of valid tokens of one service account",
+            changed_by="operators of CI systems with many jobs at once",
+        ),
     ] = 100
 
     cluster_networks: Annotated[
@@ -359,6 +461,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Networks, besides public addresses, that clusters may be in, as comma-separated CIDRs",
+            changed_by="who connects clusters in private networks",
             check=check_network,
             computed_default="none; loopback and private networks with fairlead up",
         ),
@@ -368,6 +471,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Name under which the cluster that the server runs in is connected, with its pod's service account",
+            changed_by="who runs the server in the cluster that it is to manage",
             check=check_object_name,
             computed_default="none: it is not connected",
         ),
@@ -377,6 +481,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Repositories that inline chart definitions may use, comma-separated",
+            changed_by="administrators who let users choose charts of certain repositories",
             check=check_chart_repository,
             computed_default="none",
         ),
@@ -386,6 +491,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Clusters that a project without allowedClusters may use: those that the user may use, or all",
+            changed_by="administrators of an installation from before this setting, to be stricter",
             choices=("", "use", "all"),
             computed_default="use; all for installations that are older than this setting",
         ),
@@ -395,6 +501,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Cluster roles that instances may bind in their namespace, besides those in administrators' templates",
+            changed_by="administrators with cluster roles of their own for spaces",
             check=check_role_name,
             computed_default="view, edit, admin",
         ),
@@ -405,6 +512,7 @@ class Settings:
             "Clusters",
             "Labels and annotations that templates not owned by an administrator may set on namespaces: keys, or "
             "domains that end in /",
+            changed_by="administrators with tools that read labels of namespaces",
             check=check_metadata_key,
             computed_default="tenant.service.sh/",
         ),
@@ -414,6 +522,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Pod security level of namespaces that are not created from an administrator's template",
+            changed_by="administrators who require the level restricted, or manage levels otherwise",
             choices=("baseline", "restricted", "privileged", "none"),
         ),
     ] = "baseline"
@@ -422,6 +531,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Cluster role that a chart not chosen by an administrator gets in its namespace",
+            changed_by="administrators with a cluster role of their own for charts",
             check=check_role_name,
         ),
     ] = "admin"
@@ -430,6 +540,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Image of runners that the server deploys into clusters, if a Runner names none",
+            changed_by="who deploys runners into clusters",
             computed_default="none: such runners are not deployed",
         ),
     ] = ""
@@ -438,13 +549,16 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Prefix of user and group names in clusters; off for no prefix",
+            changed_by="organizations whose clusters know the same users under another prefix, or none",
             check=lambda text: None if text == OFF else check_identity_prefix(text),
         ),
     ] = "fairlead:"
     cluster_requests: Annotated[
         int,
         SettingInfo(
-            "Clusters", "Maximum number of concurrent requests to one cluster through gateways, including watches"
+            "Clusters",
+            "Maximum number of concurrent requests to one cluster through gateways, including watches",
+            changed_by="operators of clusters with many clients, or of slow ones",
         ),
     ] = 256
     cluster_websockets: Annotated[
@@ -452,6 +566,7 @@ class Settings:
         SettingInfo(
             "Clusters",
             "Maximum number of open WebSockets to one cluster: exec, attach, port-forward",
+            changed_by="operators of clusters in which many users run exec and port-forward",
         ),
     ] = 256
 
@@ -460,74 +575,144 @@ class Settings:
         SettingInfo(
             "Audit",
             "Path of the audit log; - for standard output, off for no audit log",
+            changed_by="who collects audit events from stdout, or on another disk",
             computed_default="<data>/audit.log",
         ),
     ] = ""
     audit_policy: Annotated[
         Path | None,
-        SettingInfo("Audit", "YAML file with the audit policy", computed_default="Metadata for all requests"),
+        SettingInfo(
+            "Audit",
+            "YAML file with the audit policy",
+            changed_by="who records more or less than metadata",
+            computed_default="Metadata for all requests",
+        ),
     ] = None
     audit_size: Annotated[
-        int, SettingInfo("Audit", "Size in MiB at which an audit file is rotated", maximum=1_000_000)
+        int,
+        SettingInfo(
+            "Audit",
+            "Size in MiB at which an audit file is rotated",
+            changed_by="operators of a log collector that wants smaller or larger files",
+            maximum=1_000_000,
+        ),
     ] = 100
     audit_backups: Annotated[
-        int, SettingInfo("Audit", "Maximum number of rotated audit files; 0 for no limit", minimum=0)
+        int,
+        SettingInfo(
+            "Audit",
+            "Maximum number of rotated audit files; 0 for no limit",
+            changed_by="who has to keep audit events for long",
+            minimum=0,
+        ),
     ] = 10
     audit_max_days: Annotated[
         int,
-        SettingInfo("Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0),
+        SettingInfo(
+            "Audit",
+            "Maximum age of rotated audit files in days; 0 for no limit",
+            changed_by="who has to delete audit events after some time",
+            minimum=0,
+        ),
     ] = 0
     audit_min_days: Annotated[
         int,
         SettingInfo(
             "Audit",
             "Minimum age in days before audit_backups removes audit files; 0 for none",
+            changed_by="who has to keep audit events for some time",
             minimum=0,
         ),
     ] = 7
     audit_disk: Annotated[
-        int, SettingInfo("Audit", "Maximum total size of all audit files in MiB; 0 for no limit", minimum=0)
+        int,
+        SettingInfo(
+            "Audit",
+            "Maximum total size of all audit files in MiB; 0 for no limit",
+            changed_by="operators of a small disk, or who have to keep audit events for long",
+            minimum=0,
+        ),
     ] = 2000
     audit_rejected: Annotated[
         int,
         SettingInfo(
             "Audit",
             "Rejected requests of one user or address that are audited per minute; 0 for all",
+            changed_by="who has to record every rejected request",
             minimum=0,
         ),
     ] = 120
     audit_reads: Annotated[
-        int, SettingInfo("Audit", "Reads of one user that are audited per minute; 0 for all", minimum=0)
+        int,
+        SettingInfo(
+            "Audit",
+            "Reads of one user that are audited per minute; 0 for all",
+            changed_by="who has to record every read",
+            minimum=0,
+        ),
     ] = 6000
     audit_compress: Annotated[
-        str, SettingInfo("Audit", "Whether rotated audit files are compressed with gzip", choices=ON_OFF)
+        str,
+        SettingInfo(
+            "Audit",
+            "Whether rotated audit files are compressed with gzip",
+            changed_by="operators of a log collector that reads rotated files",
+            choices=ON_OFF,
+        ),
     ] = "on"
 
     metrics_public: Annotated[
-        str, SettingInfo("Metrics", "Whether /metrics is available without authentication", choices=ON_OFF)
+        str,
+        SettingInfo(
+            "Metrics",
+            "Whether /metrics is available without authentication",
+            changed_by="operators of a monitoring system in a closed network",
+            choices=ON_OFF,
+        ),
     ] = "off"
 
     body_limit: Annotated[
-        int, SettingInfo("Limits", "Maximum size of a request body in bytes", minimum=1024, maximum=64 * 1024 * 1024)
+        int,
+        SettingInfo(
+            "Limits",
+            "Maximum size of a request body in bytes",
+            changed_by="who stores larger objects, or serves clients that are not trusted",
+            minimum=1024,
+            maximum=64 * 1024 * 1024,
+        ),
     ] = 3 * 1024 * 1024
     request_timeout: Annotated[
-        int, SettingInfo("Limits", "Timeout of a request in seconds, except watches", maximum=3600)
+        int,
+        SettingInfo(
+            "Limits",
+            "Timeout of a request in seconds, except watches",
+            changed_by="operators of slow clusters or stores",
+            maximum=3600,
+        ),
     ] = 60
     watch_timeout_min: Annotated[
         int,
         SettingInfo(
             "Limits",
             "Minimum duration of a watch in seconds; the actual one is random, up to twice as long",
+            changed_by="operators of a load balancer that ends connections earlier",
             maximum=86400,
         ),
     ] = 1800
     watch_queue: Annotated[
-        int, SettingInfo("Limits", "Maximum number of queued events for a slow watch before it is closed")
+        int,
+        SettingInfo(
+            "Limits",
+            "Maximum number of queued events for a slow watch before it is closed",
+            changed_by="operators of a machine with little memory",
+        ),
     ] = 10_000
     watches_max: Annotated[
         int,
         SettingInfo(
-            "Limits", "Maximum number of open watches and other streams; the last tenth is reserved for administrators"
+            "Limits",
+            "Maximum number of open watches and other streams; the last tenth is reserved for administrators",
+            changed_by="operators of large installations",
         ),
     ] = 10_000
     watches_per_user: Annotated[
@@ -535,44 +720,78 @@ class Settings:
         SettingInfo(
             "Limits",
             "Maximum number of open watches and other streams of one user, with all keys",
+            changed_by="operators of a user or team with very many clients",
         ),
     ] = 2_000
     stored_objects_per_namespace: Annotated[
         int,
-        SettingInfo("Limits", "Maximum number of objects that users can store in one namespace", maximum=_MAX_OBJECTS),
+        SettingInfo(
+            "Limits",
+            "Maximum number of objects that users can store in one namespace",
+            changed_by="operators of large projects",
+            maximum=_MAX_OBJECTS,
+        ),
     ] = 10_000
     stored_bytes_per_namespace: Annotated[
         int,
         SettingInfo(
             "Limits",
             "Maximum total size in bytes of the objects in one namespace",
+            changed_by="operators of large projects",
             minimum=_MIN_BYTES,
             maximum=_MAX_BYTES,
         ),
     ] = 64 * 1024 * 1024
     stored_objects_per_user: Annotated[
         int,
-        SettingInfo("Limits", "Maximum number of objects that one user can store, of all kinds", maximum=_MAX_OBJECTS),
+        SettingInfo(
+            "Limits",
+            "Maximum number of objects that one user can store, of all kinds",
+            changed_by="operators of CI systems that share one user",
+            maximum=_MAX_OBJECTS,
+        ),
     ] = 2_000
     stored_bytes_per_user: Annotated[
         int,
         SettingInfo(
             "Limits",
             "Maximum total size in bytes of the objects that one user stores",
+            changed_by="operators of CI systems that share one user",
             minimum=_MIN_BYTES,
             maximum=_MAX_BYTES,
         ),
     ] = 16 * 1024 * 1024
-    history_seconds: Annotated[int, SettingInfo("Limits", "Minimum seconds before old revisions are compacted")] = 300
+    history_seconds: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Minimum seconds before old revisions are compacted",
+            changed_by="operators with clients that resume watches after a longer interruption",
+        ),
+    ] = 300
     history_revisions: Annotated[
-        int, SettingInfo("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)
+        int,
+        SettingInfo(
+            "Limits",
+            "Minimum number of newest revisions that are not compacted",
+            changed_by="the same, for stores with few writes",
+            minimum=0,
+        ),
     ] = 1000
-    event_ttl: Annotated[int, SettingInfo("Limits", "Seconds until Event objects are deleted")] = 3600
+    event_ttl: Annotated[
+        int,
+        SettingInfo(
+            "Limits",
+            "Seconds until Event objects are deleted",
+            changed_by="who looks into failures later than after an hour",
+        ),
+    ] = 3600
     shutdown_drain: Annotated[
         int,
         SettingInfo(
             "Limits",
             "Seconds that the server still serves after the signal to stop, while /readyz responds with 503",
+            changed_by="operators of a load balancer that notices the end sooner or later",
             minimum=0,
             maximum=3600,
         ),
@@ -580,13 +799,31 @@ class Settings:
     shutdown_grace: Annotated[
         int,
         SettingInfo(
-            "Limits", "Seconds that requests in flight have to finish when the server stops", minimum=0, maximum=3600
+            "Limits",
+            "Seconds that requests in flight have to finish when the server stops",
+            changed_by="operators with long requests",
+            minimum=0,
+            maximum=3600,
         ),
     ] = 10
 
-    log_level: Annotated[str, SettingInfo("Log", "Minimum level of logged messages", choices=LOG_LEVELS)] = "info"
+    log_level: Annotated[
+        str,
+        SettingInfo(
+            "Log",
+            "Minimum level of logged messages",
+            changed_by="who looks for the cause of a problem",
+            choices=LOG_LEVELS,
+        ),
+    ] = "info"
     log_format: Annotated[
-        str, SettingInfo("Log", "One JSON object per line, or human-readable columns", choices=LOG_FORMATS)
+        str,
+        SettingInfo(
+            "Log",
+            "One JSON object per line, or human-readable columns",
+            changed_by="who reads the log in a terminal",
+            choices=LOG_FORMATS,
+        ),
     ] = "json"
 
     @property

@@ -23,6 +23,8 @@ class SettingInfo:
 
     group: str
     help: str
+    changed_by: str
+    """Who has a reason to change it. A setting that no one would change is a constant instead."""
     minimum: int = 1
     maximum: int = 2**31 - 1
     choices: tuple[str, ...] = ()

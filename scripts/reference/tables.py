@@ -46,7 +46,10 @@ def replace_annotation_rows(page: str) -> str:
 def build_setting_row(setting: Setting) -> str:
     name = setting.name
     names = (f"`{name}`", f"`{flag(name)}`", f"`{variable(name)}`")
-    return format_row((*names, f"`{setting.default_text}`", format_accepted_values(setting), setting.info.help))
+    about = setting.info
+    return format_row(
+        (*names, f"`{setting.default_text}`", format_accepted_values(setting), about.help, about.changed_by)
+    )
 
 
 def format_accepted_values(setting: Setting) -> str:

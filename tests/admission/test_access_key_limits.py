@@ -177,10 +177,15 @@ async def test_the_total_size_of_all_keys_is_limited() -> None:
         with pytest.raises(Forbidden) as error:
             await create_labelled_key(auth, "b", ADA, large_labels(20_000))
         assert "bytes in total, and the limit is 40000; delete those that are not needed" in error.value.message
-        assert "access_key_bytes_per_owner" in error.value.message
+        assert "raise the setting access_keys_per_owner, which allows 10 KiB for each" in error.value.message
         await create_labelled_key(auth, "b", ADA, large_labels(5_000))
         with pytest.raises(Forbidden, match="the limit is 40000"):
             await auth.update_spec(KIND, "b", ADA, description="x" * 40_000)
+
+
+@pytest.mark.parametrize(("keys", "size"), [(1, 1 << 20), (100, 1 << 20), (1000, 1000 * 10_240)])
+def test_the_total_size_follows_from_the_number_of_keys(keys: int, size: int) -> None:
+    assert KeyLimits.for_count(keys) == KeyLimits(keys, size)
 
 
 async def test_an_owner_over_the_limit_can_still_disable_shrink_and_delete_keys() -> None:

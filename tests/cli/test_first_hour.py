@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.resources.manifests import read_manifests
+from fairlead.cli.resources.any_kind import read_manifests
 from fairlead.client.discovery import list_resources
 from fairlead.core.objects import name_of
 from tests.cli.conftest import ROOT, Fairlead

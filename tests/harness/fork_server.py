@@ -189,7 +189,7 @@ def _become(descriptors: Sequence[int], environment: Mapping[str, str]) -> None:
 def _import_server() -> None:
     import fairlead.app.workers.supervisor
     import fairlead.cli.server.event_loop
-    import fairlead.cli.server.start
+    import fairlead.cli.server.serve
     import fairlead.cli.server.up  # noqa: F401
 
     with suppress(ImportError):  # what the parser of arguments imports with the first one: pydantic, with its types

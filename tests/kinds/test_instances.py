@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.authz.scope.compiled import GATEWAY_RESOURCES
-from fairlead.cli.resources import app_instance, cluster_remove, space, vcluster, workspace
+from fairlead.cli.resources import app_instance, cluster, space, vcluster, workspace
 from fairlead.kinds import CLUSTER_INSTANCES, DELETION_ORDER, INSTANCES, KINDS, TEMPLATE_INSTANCES
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Kind
@@ -71,4 +71,4 @@ def test_the_cli_knows_every_instance_kind() -> None:
 
 def test_deleting_a_cluster_in_the_cli_lists_every_instance_kind_in_it() -> None:
     expected = {plural: each.noun for plural, each in CLUSTER_INSTANCES.items()}
-    assert dict(cluster_remove.INSTANCE_RESOURCES) == expected, "update INSTANCE_RESOURCES in cli/resources"
+    assert dict(cluster.INSTANCE_RESOURCES) == expected, "update INSTANCE_RESOURCES in cli/resources"

@@ -327,10 +327,19 @@ def test_the_settings_page_matches_the_code() -> None:
             f"`{setting.default_text}`",
             format_accepted_values(setting),
             setting.info.help,
+            setting.info.changed_by,
         )
         for name, setting in SETTINGS.items()
     ]
     assert [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in rows] == expected
+
+
+def test_the_settings_page_says_for_each_setting_who_changes_it() -> None:
+    tables = PAGE.read_text(encoding="utf-8").count(
+        "| key in the file | flag | variable | default | accepts | meaning | "
+    )
+    assert tables == PAGE.read_text(encoding="utf-8").count("| meaning | who changes it |") == 11
+    assert [name for name, setting in SETTINGS.items() if len(setting.info.changed_by.split()) < 3] == []
 
 
 def test_the_identity_prefix_is_the_one_that_is_set_or_empty(tmp_path: Path) -> None:

@@ -8,9 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.durations import DURATION_PATTERN, parse_time
-from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, options_from, parameter, parameters_of, with_parameters
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    ObjectOutputFlag,
+    flag,
+    options_from,
+    parameter,
+    parameters_of,
+    with_parameters,
+)
 from fairlead.cli.ui.groups import AliasGroup
 from fairlead.cli.ui.output import (
     TABLE,
@@ -50,10 +57,6 @@ group = typer.Typer(
 )
 
 
-def _text_flag(name: str, help: str, metavar: str, **options: Any) -> Any:
-    return typer.Option(name, help=help, metavar=metavar, show_default=False, **options)
-
-
 def parse_moment(text: str) -> str:
     """Checks a time or a duration. Used as a Typer parser, so errors are usage errors."""
     match = DURATION_PATTERN.fullmatch(text)
@@ -66,24 +69,23 @@ def parse_moment(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    user: Annotated[str | None, _text_flag("--user", "User who sent the request.", "U")] = None
-    verb: Annotated[str | None, _text_flag("--verb", "Verb: get, list, create, delete, ...", "V")] = None
-    resource: Annotated[str | None, _text_flag("--resource", "Resource, like secrets.", "R")] = None
+    user: Annotated[str | None, flag("--user", help="User who sent the request.", metavar="U")] = None
+    verb: Annotated[str | None, flag("--verb", help="Verb: get, list, create, delete, ...", metavar="V")] = None
+    resource: Annotated[str | None, flag("--resource", help="Resource, like secrets.", metavar="R")] = None
     project: Annotated[
-        str | None,
-        _text_flag("--project", "Project of the object.", "P", autocompletion=complete_names("projects")),
+        str | None, flag("--project", help="Project of the object.", metavar="P", complete="projects")
     ] = None
-    name: Annotated[str | None, _text_flag("--name", "Name of the object.", "N")] = None
+    name: Annotated[str | None, flag("--name", help="Name of the object.", metavar="N")] = None
     since: Annotated[
-        str | None, _text_flag("--since", "Not before: 1h ago, or a time.", "TIME", parser=parse_moment)
+        str | None, flag("--since", help="Not before: 1h ago, or a time.", metavar="TIME", parser=parse_moment)
     ] = None
     until: Annotated[
-        str | None, _text_flag("--until", "Not after: 1h ago, or a time.", "TIME", parser=parse_moment)
+        str | None, flag("--until", help="Not after: 1h ago, or a time.", metavar="TIME", parser=parse_moment)
     ] = None
     denied: Annotated[bool, typer.Option("--denied", help="Only requests and logins that were refused.")] = False
-    code: Annotated[int | None, _text_flag("--code", "HTTP status code of the response.", "CODE", min=100, max=599)] = (
-        None
-    )
+    code: Annotated[
+        int | None, flag("--code", help="HTTP status code of the response.", metavar="CODE", min=100, max=599)
+    ] = None
     limit: Annotated[int, typer.Option("--limit", help="Maximum number of events.", metavar="N", min=1)] = 50
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new events until Ctrl-C.")] = False
     context: ContextFlag = None

@@ -3,7 +3,7 @@
 `key_create.py` has `key create`, and `permissions.py` has `key explain`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -11,18 +11,17 @@ import typer
 
 from fairlead.cli.access import key_create, permissions
 from fairlead.cli.access.key_create import write_key_value
-from fairlead.cli.access.key_expiry import expiry_time, find_expiry
-from fairlead.cli.access.scope_flags import describe_scope
+from fairlead.cli.access.keys import describe_scope, expiry_time, find_expiry
 from fairlead.cli.access.whoami import identity
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import print_object
+from fairlead.cli.ui.describe import age_cell, print_object, text_of
 from fairlead.cli.ui.durations import age, coarse_duration, format_duration, parse_duration
 from fairlead.cli.ui.field_flags import name_flags
-from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, OutputFlag, YesFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, OutputFlag, YesFlag, flag, options_from
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.list import Listing, ListOptions, print_objects
 from fairlead.cli.ui.output import TABLE, Output, print_note
+from fairlead.cli.ui.resource_commands import ListOptions, Resource, print_objects
 from fairlead.cli.ui.secret_file import OutputFileFlag, open_secret_output
 from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.core.objects import Object, get_path, name_of
@@ -59,7 +58,7 @@ def table_row(key: Object, now: datetime) -> tuple[str, ...]:
         _format_age(get_path(key, "status.lastActivity"), now),
         "all" if get_path(key, "spec.scope") is None else scope[0] + (f" (+{len(scope) - 1})" if scope[1:] else ""),
         str(get_path(key, "spec.displayName") or "-"),
-        age(get_path(key, "metadata.creationTimestamp"), now),
+        age_cell(key, now),
     )
 
 
@@ -68,11 +67,11 @@ def describe_rows(key: Object, now: datetime) -> list[tuple[str, str]]:
     scope = describe_scope(get_path(key, "spec.scope"), name)
     pairs = [
         ("name", name_of(key)),
-        ("display name", str(get_path(key, "spec.displayName") or "")),
-        ("description", str(get_path(key, "spec.description") or "")),
+        ("display name", text_of(key, "spec.displayName")),
+        ("description", text_of(key, "spec.description")),
         (kind, name),
         ("groups", ", ".join(get_path(key, "spec.groups") or ())),
-        ("type", str(get_path(key, "spec.type") or "")),
+        ("type", text_of(key, "spec.type")),
         ("state", key_state(key, now)),
         ("expires", _describe_expiry(key, now)),
         ("last used", _format_age(get_path(key, "status.lastActivity"), now)),
@@ -114,6 +113,15 @@ def _format_time(time: datetime) -> str:
 
 
 KEYS = "ownedaccesskeys"
+RESOURCE = Resource(
+    plural=KEYS,
+    kind="OwnedAccessKey",
+    noun="key",
+    columns=COLUMNS,
+    row=table_row,
+    empty_message="no keys",
+    details=(),
+)
 
 NameArgument = Annotated[
     str, typer.Argument(help="Name of the key, as `fairlead key list` shows it.", autocompletion=complete_names(KEYS))
@@ -126,14 +134,8 @@ group.command("explain")(permissions.explain)
 
 @dataclass(frozen=True, slots=True)
 class KeyListOptions:
-    user: Annotated[
-        str | None,
-        typer.Option("--user", help="Keys of this user.", show_default=False, autocompletion=complete_names("users")),
-    ] = None
-    team: Annotated[
-        str | None,
-        typer.Option("--team", help="Keys of this team.", show_default=False, autocompletion=complete_names("teams")),
-    ] = None
+    user: Annotated[str | None, flag("--user", help="Keys of this user.", complete="users")] = None
+    team: Annotated[str | None, flag("--team", help="Keys of this team.", complete="teams")] = None
     all_owners: Annotated[bool, typer.Option("--all", help="All keys that you may read.")] = False
     list_options: ListOptions = field(default_factory=ListOptions)
 
@@ -148,15 +150,12 @@ def list_keys(options: KeyListOptions) -> None:
             raise UsageError("--user, --team and --all are mutually exclusive; choose one")
         selected = owners[0] if owners else identity(session.client.whoami())
         empty = f"no keys of {' '.join(owners[0])} that you may read" if owners else "no keys"
-        listing = Listing(
-            KEYS,
-            "OwnedAccessKey",
-            COLUMNS,
-            table_row,
-            f"{empty}; create one with `fairlead key create`",
+        print_objects(
+            session.client,
+            replace(RESOURCE, empty_message=f"{empty}; create one with `fairlead key create`"),
+            options.list_options,
             matches=lambda each: options.all_owners or key_owner(each) == selected,
         )
-        print_objects(session.client, listing, options.list_options)
 
 
 @group.command("show")
@@ -194,12 +193,12 @@ def rotate(
     name: NameArgument,
     overlap: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--overlap",
             help="How long the old value stays valid, like 1h; at most 7d.",
             parser=parse_duration,
             metavar="TIME",
-            show_default="revoked at once",
+            default="revoked at once",
         ),
     ] = None,
     context: ContextFlag = None,

@@ -1,29 +1,25 @@
 """`fairlead key create`: creates an access key, optionally restricted by a scope."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fairlead.cli.access.scope_flags import build_scope
-from fairlead.cli.ui.completion import SCOPE_COMPLETERS, complete_names
+from fairlead.cli.access.keys import ScopeOptions
 from fairlead.cli.ui.describe import drop_none
 from fairlead.cli.ui.durations import parse_duration
-from fairlead.cli.ui.field_flags import name_flags
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, OutputFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, OutputFlag, flag, options_from
 from fairlead.cli.ui.output import Output, encode_data, print_note
 from fairlead.cli.ui.secret_file import OutputFileFlag, open_secret_output
 from fairlead.cli.ui.session import open_session
-from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.client import ApiStatusError, ClientError
 from fairlead.client.contexts import KEY_ENV
 from fairlead.core.objects import Object, get_path, name_of
 
 KEYS = "ownedaccesskeys"
 TTL_FLAG = "--ttl"
-SCOPE_PANEL = "Scope: without any of these, the key has all permissions of its owner"
 
 UNLIMITED_WARNING = (
     f"warning: this key never expires and has all permissions of its owner; limit the next one with {TTL_FLAG}, and "
@@ -31,62 +27,12 @@ UNLIMITED_WARNING = (
 )
 
 
-def _scope_flag(flag: str, help: str, metavar: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(
-        flag,
-        help=help,
-        metavar=metavar,
-        rich_help_panel=SCOPE_PANEL,
-        show_default=False,
-        autocompletion=SCOPE_COMPLETERS.get(flag),
-    )
-    return option
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeOptions:
-    project: Annotated[
-        list[str] | None, _scope_flag("--project", "A project with all its objects; * for all. Repeatable.", "P")
-    ] = None
-    space: Annotated[list[str] | None, _scope_flag("--space", "A space of a project. Repeatable.", "P/S")] = None
-    virtual_cluster: Annotated[
-        list[str] | None, _scope_flag("--virtual-cluster", "A virtual cluster of a project. Repeatable.", "P/V")
-    ] = None
-    cluster: Annotated[
-        list[str] | None, _scope_flag("--cluster", "A connected cluster; * for all. Repeatable.", "C")
-    ] = None
-    allow_cli: Annotated[
-        bool,
-        typer.Option("--allow-cli", help="Also the read requests of command-line tools.", rich_help_panel=SCOPE_PANEL),
-    ] = False
-    scope_file: Annotated[
-        Path | None, _scope_flag("--scope-file", "YAML or JSON file with the whole scope.", "FILE")
-    ] = None
-
-    def build(self) -> Object | None:
-        entries: dict[str, Sequence[str]] = {
-            "projects": self.project or (),
-            "spaces": self.space or (),
-            "virtualClusters": self.virtual_cluster or (),
-            "clusters": self.cluster or (),
-        }
-        return build_scope(entries, self.allow_cli, self.scope_file)
-
-    def name_flags(self, client: Client) -> AbstractContextManager[None]:
-        """Replaces fields in messages by flags, unless the fields are those of the scope file."""
-        return nullcontext() if self.scope_file else name_flags(client)
-
-
 @dataclass(frozen=True, slots=True)
 class LifetimeOptions:
     ttl: Annotated[
         int | None,
-        typer.Option(
-            "--ttl",
-            help="Lifetime of the key, like 30d.",
-            parser=parse_duration,
-            metavar="TIME",
-            show_default="no expiry",
+        flag(
+            "--ttl", help="Lifetime of the key, like 30d.", parser=parse_duration, metavar="TIME", default="no expiry"
         ),
     ] = None
     ttl_after_activity: Annotated[
@@ -97,27 +43,16 @@ class LifetimeOptions:
 
 @dataclass(frozen=True, slots=True)
 class KeyCreateOptions:
-    name: Annotated[str | None, typer.Option("--name", help="Name of the key.", show_default="generated")] = None
+    name: Annotated[str | None, flag("--name", help="Name of the key.", default="generated")] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
-    user: Annotated[
-        str | None,
-        typer.Option("--user", help="Owner of the key.", show_default="you", autocompletion=complete_names("users")),
-    ] = None
-    team: Annotated[
-        str | None,
-        typer.Option(
-            "--team",
-            help="Team that owns the key, instead of a user.",
-            show_default=False,
-            autocompletion=complete_names("teams"),
-        ),
-    ] = None
-    type: Annotated[
-        str | None, typer.Option("--type", help="User, Login or Other.", metavar="TYPE", show_default="User")
-    ] = None
+    user: Annotated[str | None, flag("--user", help="Owner of the key.", default="you", complete="users")] = None
+    team: Annotated[str | None, flag("--team", help="Team that owns the key, instead of a user.", complete="teams")] = (
+        None
+    )
+    type: Annotated[str | None, flag("--type", help="User, Login or Other.", metavar="TYPE", default="User")] = None
     lifetime: LifetimeOptions = LifetimeOptions()
-    scope: ScopeOptions = ScopeOptions()
+    scope: ScopeOptions = field(default_factory=ScopeOptions)
     context: ContextFlag = None
     output: OutputFlag = Output.TABLE
     output_file: OutputFileFlag = None

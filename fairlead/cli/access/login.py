@@ -11,9 +11,9 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from fairlead.cli.access.browser_login import console_url, has_browser, log_in_with_browser, log_in_with_code
-from fairlead.cli.access.key_expiry import expiry_time
+from fairlead.cli.access.context import revoke_login
+from fairlead.cli.access.keys import expiry_time
 from fairlead.cli.access.login_target import LoginOptions, LoginTarget, check_options, select_target
-from fairlead.cli.access.logout import revoke_login
 from fairlead.cli.access.whoami import identity
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.flags import options_from

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_logins
+from fairlead.cli.ui.flags import flag
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import UsageError, find_local_kubeconfig, local_server_hint
 from fairlead.client import DEFAULT_GROUP, ClientError
@@ -33,10 +34,7 @@ from fairlead.client.kubeconfig import login_from_kubeconfig
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    ca_file: Annotated[
-        Path | None,
-        typer.Option("--ca-file", help="PEM file with the CA of the server's certificate.", show_default=False),
-    ] = None
+    ca_file: Annotated[Path | None, flag("--ca-file", help="PEM file with the CA of the server's certificate.")] = None
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Do not verify the server's certificate. Never use it over a network.")
     ] = False
@@ -52,12 +50,7 @@ class LoginOptions:
         ),
     ] = None
     key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            help="Access key. Ends up in the shell history; prefer --key-stdin or the prompt.",
-            show_default=False,
-        ),
+        str | None, flag("--key", help="Access key. Ends up in the shell history; prefer --key-stdin or the prompt.")
     ] = None
     key_stdin: Annotated[bool, typer.Option("--key-stdin", help="Read the access key from stdin.")] = False
     key_prompt: Annotated[
@@ -66,41 +59,31 @@ class LoginOptions:
     device: Annotated[
         bool, typer.Option("--device", help="Show a code to type into the console, in a browser on any machine.")
     ] = False
-    user: Annotated[
-        str | None,
-        typer.Option("--user", help="Log in with this user's password instead of a key.", show_default=False),
-    ] = None
+    user: Annotated[str | None, flag("--user", help="Log in with this user's password instead of a key.")] = None
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="With --user: read the password from stdin.")
     ] = False
     kubeconfig: Annotated[
-        Path | None,
-        typer.Option(
-            "--kubeconfig",
-            help="Use address, CA and key of a context of this kubeconfig.",
-            show_default=False,
-        ),
+        Path | None, flag("--kubeconfig", help="Use address, CA and key of a context of this kubeconfig.")
     ] = None
     context: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--context",
             help="With --kubeconfig, the context in that file; else the stored login to renew.",
             metavar="NAME",
-            show_default="the current one",
-            autocompletion=complete_logins,
+            default="the current one",
+            complete=complete_logins,
         ),
     ] = None
     tls: TlsOptions = TlsOptions()
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the stored login.", show_default="the server's host")
-    ] = None
+    name: Annotated[str | None, flag("--name", help="Name of the stored login.", default="the server's host")] = None
     group: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--api-group",
             help="The server's setting api_group, if it is not the default.",
-            show_default="that of an earlier login at the server",
+            default="that of an earlier login at the server",
         ),
     ] = None
 

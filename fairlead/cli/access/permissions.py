@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.flags import ContextFlag, NamespaceFlag, OutputFlag, ProjectNamespaceFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, NamespaceFlag, OutputFlag, ProjectNamespaceFlag, flag, options_from
 from fairlead.cli.ui.output import Output, build_list, print_data, print_note, print_table
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.client import ApiStatusError, Client, discovery
@@ -178,9 +178,7 @@ FALLBACK_CODES = (403, 404, 422)
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the object; without it, all objects.", show_default=False)
-    ] = None
+    name: Annotated[str | None, flag("--name", help="Name of the object; without it, all objects.")] = None
     namespace: NamespaceFlag = None
     project: ProjectNamespaceFlag = None
 
@@ -191,14 +189,11 @@ class ExplainOptions:
         str,
         typer.Argument(help="Name of the key.", metavar="KEYNAME", autocompletion=complete_names("ownedaccesskeys")),
     ]
-    verb: Annotated[str, typer.Option("--verb", help="Verb: get, list, create, ...", show_default=False)]
-    resource: Annotated[
-        str | None,
-        typer.Option("--resource", help="Resource.", metavar="RESOURCE[.GROUP][/SUBRESOURCE]", show_default=False),
-    ] = None
-    path: Annotated[
-        str | None, typer.Option("--path", help="A non-resource path, like /metrics.", show_default=False)
-    ] = None
+    verb: Annotated[str, flag("--verb", help="Verb: get, list, create, ...")]
+    resource: Annotated[str | None, flag("--resource", help="Resource.", metavar="RESOURCE[.GROUP][/SUBRESOURCE]")] = (
+        None
+    )
+    path: Annotated[str | None, flag("--path", help="A non-resource path, like /metrics.")] = None
     target: TargetOptions = TargetOptions()
     context: ContextFlag = None
     output: OutputFlag = Output.TABLE

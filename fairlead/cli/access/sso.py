@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, flag
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import Output, print_data, print_note, print_pairs, print_table
 from fairlead.cli.ui.session import UsageError, open_session
@@ -31,21 +31,12 @@ def test(
     ],
     connector: Annotated[
         str | None,
-        typer.Option(
-            "--connector",
-            help="Id of the connector. By default, the one with the issuer of the claims.",
-            metavar="ID",
-            show_default=False,
+        flag(
+            "--connector", help="Id of the connector. By default, the one with the issuer of the claims.", metavar="ID"
         ),
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            help="File with settings to use instead of the stored Config.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        Path | None, flag("--config", help="File with settings to use instead of the stored Config.", metavar="FILE")
     ] = None,
     context: ContextFlag = None,
     output: OutputFlag = Output.TABLE,

@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell
-from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
+from fairlead.cli.ui.describe import age_cell, build_object, cell, update_list
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag, flag
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.list_fields import update_list
 from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
     Deletion,
@@ -35,7 +33,7 @@ def _table_row(team: Object, now: datetime) -> Sequence[str]:
         name_of(team),
         cell(team, "spec.displayName"),
         "disabled" if get_path(team, "spec.disabled") else "active",
-        age(get_path(team, "metadata.creationTimestamp"), now),
+        age_cell(team, now),
         _members_cell(team),
     )
 
@@ -68,14 +66,7 @@ class TeamCreateOptions:
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     member: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--member",
-            help="User to add to it. Repeatable.",
-            metavar="U",
-            show_default=False,
-            autocompletion=complete_names(USERS),
-        ),
+        list[str] | None, flag("--member", help="User to add to it. Repeatable.", metavar="U", complete=USERS)
     ] = None
     context: ContextFlag = None
     output: ObjectOutputFlag = TABLE

@@ -1,7 +1,12 @@
-"""`fairlead token`: prints the login's key as an ExecCredential for kubectl, and manages direct tokens.
+"""`fairlead credential` and `fairlead token`: the key of the login for kubectl; and direct tokens for clusters.
 
-Kubeconfigs of earlier versions run `fairlead token`; newer ones run `fairlead credential`. `token create` and
-`token rotate-keys` issue direct tokens for clusters and rotate their signing key.
+`credential` is the exec credential plugin that `fairlead kubeconfig` writes into kubeconfigs. Only JSON goes to stdout.
+It refreshes the key of the login if needed, and never prompts: when the login has ended, the error says what to run.
+With `--server`, a kubeconfig never gets the key of a later login of the same name to another server. kubectl runs it
+often, so `__main__.py` serves keys that need no refresh without this module. Kubeconfigs of earlier versions run
+`fairlead token`.
+
+`token create` and `token rotate-keys` issue direct tokens for clusters and rotate their signing key.
 """
 
 import os
@@ -10,14 +15,15 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.access.key_create import ScopeOptions
+from fairlead.cli.access.keys import ScopeOptions
 from fairlead.cli.ui.describe import drop_none
 from fairlead.cli.ui.durations import format_duration, parse_duration
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, flag, options_from
 from fairlead.cli.ui.groups import CommandGroup
 from fairlead.cli.ui.output import Output, print_data, print_note
 from fairlead.cli.ui.session import open_session, report_errors, resolve_login
 from fairlead.client import ClientError
+from fairlead.client.login_sessions import current_session
 from fairlead.core.objects import get_path
 from fairlead.exec_credential import render_credential
 
@@ -44,13 +50,7 @@ def command(
 class TokenCreateOptions:
     ttl: Annotated[
         int | None,
-        typer.Option(
-            "--ttl",
-            help="Lifetime of the token, like 12h.",
-            parser=parse_duration,
-            metavar="TIME",
-            show_default="a day",
-        ),
+        flag("--ttl", help="Lifetime of the token, like 12h.", parser=parse_duration, metavar="TIME", default="a day"),
     ] = None
     scope: ScopeOptions = field(default_factory=ScopeOptions)
     context: ContextFlag = None
@@ -92,3 +92,27 @@ def rotate_keys(context: ContextFlag = None, output: OutputFlag = Output.TABLE) 
         until = get_path(rotation, "status.retiredUntil")
         if until:
             print_note(f"the previous key stays published until {until}, when its last token expires")
+
+
+ServerFlag = Annotated[
+    str | None,
+    flag(
+        "--server",
+        help="URL of the server that gets the key. If the login is for another one, the command fails.",
+        metavar="URL",
+    ),
+]
+
+
+def credential(context: ContextFlag = None, server: ServerFlag = None) -> None:
+    """Print a key of the login as an ExecCredential, for kubectl."""
+    with report_errors():
+        login = resolve_login(context).login
+        if server is not None and server != login.url:
+            advice = "run `fairlead kubeconfig` to write the context again, or log in to that server"
+            raise ClientError(f"this context is for {server}, but the login is for {login.url}; {advice}")
+        if not login.session:
+            print(render_credential(login.key, None, os.environ))
+            return
+        session = current_session(login)
+        print(render_credential(session.key, session.refresh_time, os.environ))

@@ -1,60 +1,208 @@
-"""`fairlead trust`: which tokens of other systems are exchanged for access keys."""
+"""`fairlead trust`: which tokens of other systems are exchanged for access keys. The rules are in the Config.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+A token of a CI system is only read here, to fill in its claims. It is neither verified nor sent to the server.
+"""
+
+import base64
+import binascii
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
-from fairlead.cli.access.scope_flags import build_scope, describe_scope
-from fairlead.cli.access.trust_config import add_rule, read_trust, remove_rule
-from fairlead.cli.access.trust_rules import (
-    GITHUB_CLAIMS,
-    GITLAB_CLAIMS,
-    claims_from_token,
-    parse_claims,
-    resolve_cluster_account,
-    resolve_principal,
-)
-from fairlead.cli.ui.completion import SCOPE_COMPLETERS, complete_names
+from fairlead.cli.access.config import read_settings, update_settings
+from fairlead.cli.access.keys import ScopeOptions, describe_scope
+from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.durations import format_duration, parse_duration
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, flag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import Output, print_data, print_note, print_table
 from fairlead.cli.ui.session import UsageError, open_session
-from fairlead.client import Client
+from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.core import json
+from fairlead.core.body_errors import Malformed
 from fairlead.core.files import read_file
-from fairlead.core.objects import Object, name_of
+from fairlead.core.objects import Object, get_path, name_of
+
+
+def read_trust(client: Client) -> Object:
+    """The settings of workload identity; empty if there are none."""
+    return _trust_of(read_settings(client))
+
+
+def update_trust(client: Client, update: Callable[[Object], None]) -> None:
+    """Changes the settings of workload identity in place."""
+
+    def update_all(settings: Object) -> None:
+        trust = _trust_of(settings)
+        update(trust)
+        auth = settings.get("auth")
+        settings["auth"] = {**(auth if isinstance(auth, dict) else {}), "workloadIdentity": trust}
+
+    update_settings(client, update_all)
+
+
+def add_rule(client: Client, rule: Object) -> str:
+    """Adds a rule at the end, and returns the audience that tokens must have."""
+    audience = ""
+    default = _default_audience(client)
+
+    def update(trust: Object) -> None:
+        nonlocal audience
+        rules: list[Any] = list(trust.get("rules") or ())
+        if any(each.get("name") == rule["name"] for each in rules):
+            advice = "choose another name, or remove it first with `fairlead trust remove`"
+            raise ClientError(f"there is already a rule named {rule['name']}; {advice}")
+        audience = trust.setdefault("audience", default)
+        trust["rules"] = [*rules, rule]
+
+    update_trust(client, update)
+    return audience
+
+
+def remove_rule(client: Client, name: str) -> None:
+    def update(trust: Object) -> None:
+        rules = list(trust.get("rules") or ())
+        trust["rules"] = [each for each in rules if each.get("name") != name]
+        if len(trust["rules"]) == len(rules):
+            raise ClientError(f"there is no rule named {name}; `fairlead trust list` shows them")
+
+    update_trust(client, update)
+
+
+def _default_audience(client: Client) -> str:
+    """An audience that no other installation has."""
+    instance = client.whoami().get("instanceID")
+    if not isinstance(instance, str) or not instance:
+        raise ClientError("the server did not return the id of the installation; set the audience in the Config")
+    return f"fairlead:{instance}"
+
+
+def _trust_of(settings: Object) -> Object:
+    found = get_path(settings, "auth.workloadIdentity")
+    return dict(found) if isinstance(found, dict) else {}
+
+
+MAX_TOKEN_BYTES = 16 * 1024
+PRINCIPAL_FORMAT = "user/NAME, team/NAME or serviceaccount/NAMESPACE/NAME"
+GITHUB_CLAIMS = ("repository_id", "repository_owner_id")
+GITLAB_CLAIMS = ("project_id", "namespace_id")
+"""Ids that stay the same when a repository or project is renamed, and are never given to another one."""
+_OPTIONAL_CLAIMS = ("environment", "ref", "ref_type")
+
+
+def resolve_principal(client: Client, text: str) -> Object:
+    """The fields of a rule that name the principal, with the uid that it has now."""
+    kind, _, name = text.partition("/")
+    if kind in ("user", "team") and name and "/" not in name:
+        return {kind: name, "uid": _read_uid(client, client.path(f"{kind}s", name), text)}
+    namespace, _, account = name.partition("/")
+    if kind == "serviceaccount" and namespace and account and "/" not in account:
+        path = client.core_path("serviceaccounts", account, namespace=namespace)
+        return {"serviceAccount": name, "uid": _read_uid(client, path, text)}
+    raise UsageError(f"{text!r} is not a principal; use --as {PRINCIPAL_FORMAT}")
+
+
+def resolve_cluster_account(client: Client, cluster: str, namespace: str, account: str, *, pin: bool) -> Object:
+    """The fields of a rule for a service account of a connected cluster. With `pin`, a recreated one is another one."""
+    source = {
+        "cluster": cluster,
+        "clusterUID": _read_uid(client, client.path("clusters", cluster), f"cluster {cluster}"),
+        "namespace": namespace,
+        "serviceAccountName": account,
+    }
+    if pin:
+        parts = "/".join(quote(each, safe="") for each in (namespace, "serviceaccounts", account))
+        path = f"/kubernetes/cluster/{quote(cluster, safe='')}/api/v1/namespaces/{parts}"
+        source["serviceAccountUID"] = _read_uid(client, path, f"service account {namespace}/{account} in {cluster}")
+    return source
+
+
+def _read_uid(client: Client, path: str, what: str) -> str:
+    try:
+        uid = get_path(client.send("GET", path), "metadata.uid")
+    except ApiStatusError as problem:
+        if problem.code != 404:
+            raise
+        raise ClientError(f"{what} does not exist; create it first, or check the name") from None
+    if not isinstance(uid, str) or not uid:
+        raise ClientError(f"the server did not return the uid of {what}")
+    return uid
+
+
+def parse_claims(texts: Sequence[str]) -> dict[str, str]:
+    """Claims from flags such as `ref=refs/heads/main`."""
+    claims: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name or not value:
+            raise UsageError(f"{text!r} is not a claim; use the format NAME=VALUE")
+        if name in claims:
+            raise UsageError(f"the claim {name} is set twice; set it once")
+        claims[name] = value
+    return claims
+
+
+def claims_from_token(file: Path, ids: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The issuer of a token, and the claims for a rule: its ids, and the environment or else the branch."""
+    found = _read_token(file)
+    missing = [name for name in ids if not isinstance(found.get(name), str)]
+    if missing:
+        raise ClientError(f"the token has no {' and no '.join(missing)}; is it from another system?")
+    claims = {name: found[name] for name in ids}
+    for name in _OPTIONAL_CLAIMS:
+        if isinstance(found.get(name), str) and found[name]:
+            claims[name] = found[name]
+            if name == "environment":
+                break  # the branches that may deploy to an environment are a setting of the environment
+    issuer = found.get("iss")
+    print_note("from the token, which is not verified: " + ", ".join(f"{key}={value}" for key, value in claims.items()))
+    return (issuer if isinstance(issuer, str) else ""), claims
+
+
+def _read_token(file: Path) -> Object:
+    content = sys.stdin.buffer.read(MAX_TOKEN_BYTES + 1) if str(file) == "-" else read_file(file)
+    if content is None:
+        raise UsageError(f"{file}: no such file; save the token of a job there, or use - for stdin")
+    parts = content.strip().split(b".")
+    if len(content) > MAX_TOKEN_BYTES or len(parts) != 3:
+        raise UsageError(f"{file} does not contain a token: three parts that are separated by dots")
+    try:
+        value = json.decode(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, Malformed, ValueError):
+        value = None
+    if not isinstance(value, dict):
+        raise UsageError(f"{file} does not contain a token: its claims cannot be decoded")
+    return value
+
 
 KEYS = "ownedaccesskeys"
 RULE_LABEL = "service.sh/trust-rule"
 GITHUB_URL, GITLAB_URL = "https://token.actions.githubusercontent.com", "https://gitlab.com"
 DEFAULT_TTL = 900
-SCOPE_PANEL = "Scope: what keys may be used for; at least one is required"
 
 group = create_group("Trust CI systems and clusters: their tokens are exchanged for access keys.")
 
 
-def _flag(flag: str, help: str, metavar: str, panel: str | None = None) -> typer.models.OptionInfo:
-    completer = SCOPE_COMPLETERS.get(flag) if panel == SCOPE_PANEL else None
-    option: typer.models.OptionInfo = typer.Option(
-        flag, help=help, metavar=metavar, show_default=False, rich_help_panel=panel, autocompletion=completer
-    )
-    return option
-
-
 NameArgument = Annotated[str, typer.Argument(help="Name of the rule.")]
 ClaimFlag = Annotated[
-    list[str] | None, _flag("--claim", "Claim that a token must have, with exactly this value. Repeatable.", "N=V")
+    list[str] | None,
+    flag("--claim", help="Claim that a token must have, with exactly this value. Repeatable.", metavar="N=V"),
 ]
 TokenFlag = Annotated[
-    Path | None, _flag("--from-token", "File with a token of a job, to fill in its ids; - for stdin.", "FILE")
+    Path | None,
+    flag("--from-token", help="File with a token of a job, to fill in its ids; - for stdin.", metavar="FILE"),
 ]
 PullRequestsFlag = Annotated[
     bool, typer.Option("--allow-pull-requests", help="Also trust runs for pull requests and merge requests.")
 ]
-CaFlag = Annotated[Path | None, _flag("--ca-file", "PEM file with the CA of the issuer's certificate.", "FILE")]
+CaFlag = Annotated[
+    Path | None, flag("--ca-file", help="PEM file with the CA of the issuer's certificate.", metavar="FILE")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,42 +210,19 @@ class ResultOptions:
     """What a key may do."""
 
     principal: Annotated[
-        str, _flag("--as", "Principal of the keys: user/NAME, team/NAME or serviceaccount/NAMESPACE/NAME.", "P")
+        str,
+        flag("--as", help="Principal of the keys: user/NAME, team/NAME or serviceaccount/NAMESPACE/NAME.", metavar="P"),
     ]
     ttl: Annotated[
         int | None,
-        typer.Option(
-            "--ttl", help="Maximum lifetime of a key, up to 1h.", parser=parse_duration, metavar="T", show_default="15m"
-        ),
+        flag("--ttl", help="Maximum lifetime of a key, up to 1h.", parser=parse_duration, metavar="T", default="15m"),
     ] = None
-    project: Annotated[
-        list[str] | None, _flag("--project", "A project with all its objects; * for all. Repeatable.", "P", SCOPE_PANEL)
-    ] = None
-    space: Annotated[list[str] | None, _flag("--space", "A space of a project. Repeatable.", "P/S", SCOPE_PANEL)] = None
-    virtual_cluster: Annotated[
-        list[str] | None, _flag("--virtual-cluster", "A virtual cluster of a project. Repeatable.", "P/V", SCOPE_PANEL)
-    ] = None
-    cluster: Annotated[
-        list[str] | None, _flag("--cluster", "A connected cluster; * for all. Repeatable.", "C", SCOPE_PANEL)
-    ] = None
-    allow_cli: Annotated[
-        bool,
-        typer.Option("--allow-cli", help="Also the read requests of command-line tools.", rich_help_panel=SCOPE_PANEL),
-    ] = False
-    scope_file: Annotated[
-        Path | None, _flag("--scope-file", "YAML or JSON file with the whole scope.", "FILE", SCOPE_PANEL)
-    ] = None
+    scope: ScopeOptions = field(default_factory=ScopeOptions)
     context: ContextFlag = None
 
     def build(self, client: Client) -> Object:
         """The fields of a rule for the principal, the scope and the lifetime."""
-        entries: dict[str, Sequence[str]] = {
-            "projects": self.project or (),
-            "spaces": self.space or (),
-            "virtualClusters": self.virtual_cluster or (),
-            "clusters": self.cluster or (),
-        }
-        scope = build_scope(entries, self.allow_cli, self.scope_file)
+        scope = self.scope.build()
         if scope is None:
             raise UsageError("set what the keys may be used for, such as --project or --scope-file")
         ttl = {"maxTTLSeconds": self.ttl} if self.ttl else {}
@@ -108,8 +233,8 @@ class ResultOptions:
 class JobOptions:
     """Which jobs of a repository are trusted."""
 
-    ref: Annotated[str | None, _flag("--ref", "Branch or tag, as in the claim ref.", "REF")] = None
-    environment: Annotated[str | None, _flag("--environment", "Environment of the job.", "NAME")] = None
+    ref: Annotated[str | None, flag("--ref", help="Branch or tag, as in the claim ref.", metavar="REF")] = None
+    environment: Annotated[str | None, flag("--environment", help="Environment of the job.", metavar="NAME")] = None
     claim: ClaimFlag = None
     from_token: TokenFlag = None
     allow_pull_requests: PullRequestsFlag = False
@@ -121,7 +246,7 @@ class GithubOptions:
     name: NameArgument
     result: ResultOptions
     repository_id: Annotated[
-        str | None, _flag("--repository-id", "Id of the repository, as in the claim repository_id.", "ID")
+        str | None, flag("--repository-id", help="Id of the repository, as in the claim repository_id.", metavar="ID")
     ] = None
     jobs: JobOptions
     url: Annotated[str, typer.Option("--url", help="Issuer of another GitHub.", metavar="URL")] = GITHUB_URL
@@ -131,9 +256,9 @@ class GithubOptions:
 class GitlabOptions:
     name: NameArgument
     result: ResultOptions
-    project_id: Annotated[str | None, _flag("--project-id", "Id of the project, as in the claim project_id.", "ID")] = (
-        None
-    )
+    project_id: Annotated[
+        str | None, flag("--project-id", help="Id of the project, as in the claim project_id.", metavar="ID")
+    ] = None
     jobs: JobOptions
     url: Annotated[str, typer.Option("--url", help="URL of another GitLab.", metavar="URL")] = GITLAB_URL
 
@@ -142,7 +267,7 @@ class GitlabOptions:
 class IssuerOptions:
     name: NameArgument
     result: ResultOptions
-    url: Annotated[str, _flag("--url", "Issuer, exactly as in the claim iss.", "URL")]
+    url: Annotated[str, flag("--url", help="Issuer, exactly as in the claim iss.", metavar="URL")]
     claim: ClaimFlag = None
     allow_pull_requests: PullRequestsFlag = False
     ca_file: CaFlag = None
@@ -157,11 +282,9 @@ class ClusterOptions:
         str, typer.Argument(help="Name of the connected cluster.", autocompletion=complete_names("clusters"))
     ]
     result: ResultOptions
-    namespace: Annotated[str, _flag("--namespace", "Namespace of the service account in the cluster.", "N")]
-    service_account: Annotated[str, _flag("--service-account", "Service account in the cluster.", "S")]
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the rule.", show_default="CLUSTER-NAMESPACE-ACCOUNT")
-    ] = None
+    namespace: Annotated[str, flag("--namespace", help="Namespace of the service account in the cluster.", metavar="N")]
+    service_account: Annotated[str, flag("--service-account", help="Service account in the cluster.", metavar="S")]
+    name: Annotated[str | None, flag("--name", help="Name of the rule.", default="CLUSTER-NAMESPACE-ACCOUNT")] = None
     allow_recreated: Annotated[
         bool, typer.Option("--allow-recreated", help="Also trust a later service account of the same name.")
     ] = False

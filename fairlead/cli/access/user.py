@@ -11,10 +11,9 @@ from fairlead.cli.access.team import TEAMS, USERS, add_member, require_exists
 from fairlead.cli.access.whoami import identity
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, joined_cell, print_created
-from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.describe import age_cell, build_object, cell, joined_cell, print_created, text_of
 from fairlead.cli.ui.field_flags import name_flags
-from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, flag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
@@ -41,7 +40,7 @@ def _table_row(user: Object, now: datetime) -> Sequence[str]:
         joined_cell(user, "status.teams"),
         joined_cell(user, "spec.groups"),
         "disabled" if get_path(user, "spec.disabled") else "active",
-        age(get_path(user, "metadata.creationTimestamp"), now),
+        age_cell(user, now),
     )
 
 
@@ -63,19 +62,11 @@ group = create_group("Create, list, show, disable and delete users, and set pass
 @dataclass(frozen=True, slots=True)
 class UserCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the user.")]
-    display_name: Annotated[
-        str | None, typer.Option("--display-name", help="Human-readable name.", show_default=False)
-    ] = None
-    email: Annotated[str | None, typer.Option("--email", help="Email address.", show_default=False)] = None
-    team: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--team",
-            help="Team to add the user to. Repeatable.",
-            show_default=False,
-            autocompletion=complete_names(TEAMS),
-        ),
-    ] = None
+    display_name: Annotated[str | None, flag("--display-name", help="Human-readable name.")] = None
+    email: Annotated[str | None, flag("--email", help="Email address.")] = None
+    team: Annotated[list[str] | None, flag("--team", help="Team to add the user to. Repeatable.", complete=TEAMS)] = (
+        None
+    )
     admin: Annotated[bool, typer.Option("--admin", help=f"Make the user an administrator (group {ADMIN_GROUP}).")] = (
         False
     )
@@ -132,7 +123,7 @@ def _set_initial_password(client: Client, user: Object, password: str) -> None:
         client.invoke_action(USERS, name, "profile", {"password": password})
     except ClientError as problem:
         try:
-            client.delete(USERS, name, uid=str(get_path(user, "metadata.uid") or ""))
+            client.delete(USERS, name, uid=text_of(user, "metadata.uid"))
         except ClientError as failure:
             advice = f"set one with `fairlead user passwd {name}`"
             raise ClientError(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fairlead.cli.access.scope_flags import describe_scope
+from fairlead.cli.access.keys import describe_scope
 from fairlead.cli.ui.flags import ContextFlag, OutputFlag
 from fairlead.cli.ui.output import Output, print_data, print_pairs
 from fairlead.cli.ui.session import Session, open_session

@@ -1,6 +1,6 @@
 """`fairlead app`: creates, lists, shows and deletes apps, which administrators publish, and installs them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -9,9 +9,17 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources.app_instance import add_commands
-from fairlead.cli.ui.describe import build_object, cell, drop_none, joined_cell, owner_cell
-from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
+from fairlead.cli.ui.describe import (
+    age_cell,
+    build_object,
+    cell,
+    drop_none,
+    joined_cell,
+    label_first,
+    owner_cell,
+    text_of,
+)
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag, flag
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE
 from fairlead.cli.ui.resource_commands import (
@@ -38,7 +46,7 @@ def table_row(app: Object, now: datetime) -> Sequence[str]:
         describe_source(get_path(app, "spec.config")),
         joined_cell({"versions": _list_versions(app)}, "versions"),
         joined_cell(app, "spec.recommendedApp"),
-        age(get_path(app, "metadata.creationTimestamp"), now),
+        age_cell(app, now),
     )
 
 
@@ -54,15 +62,15 @@ def describe_source(config: object) -> str:
 def describe_rows(session: Session, app: Object) -> list[tuple[str, str]]:
     return [
         ("name", name_of(app)),
-        ("display name", str(get_path(app, "spec.displayName") or "")),
-        ("description", str(get_path(app, "spec.description") or "")),
+        ("display name", text_of(app, "spec.displayName")),
+        ("description", text_of(app, "spec.description")),
         ("owner", owner_cell(app).strip("-")),
         ("deploys", describe_source(get_path(app, "spec.config")).strip("-")),
-        ("from", str(get_path(app, "spec.config.chart.repoURL") or "")),
+        ("from", text_of(app, "spec.config.chart.repoURL")),
         ("versions", ", ".join(_list_versions(app))),
-        ("namespace", str(get_path(app, "spec.defaultNamespace") or "")),
+        ("namespace", text_of(app, "spec.defaultNamespace")),
         ("recommended", ", ".join(get_path(app, "spec.recommendedApp") or ())),
-        *_parameter_rows(app),
+        *label_first("parameters", map(_describe_parameter, get_path(app, "spec.parameters") or ())),
     ]
 
 
@@ -70,11 +78,10 @@ def _list_versions(app: Object) -> list[str]:
     return [str(each.get("version")) for each in get_path(app, "spec.versions") or ()]
 
 
-def _parameter_rows(app: Object) -> Iterator[tuple[str, str]]:
-    for number, each in enumerate(get_path(app, "spec.parameters") or ()):
-        label = f" ({each['label']})" if each.get("label") else ""
-        required = ", required" if each.get("required") else ""
-        yield "" if number else "parameters", f"{each.get('variable')}: {each.get('type') or 'string'}{required}{label}"
+def _describe_parameter(parameter: Object) -> str:
+    label = f" ({parameter['label']})" if parameter.get("label") else ""
+    required = ", required" if parameter.get("required") else ""
+    return f"{parameter.get('variable')}: {parameter.get('type') or 'string'}{required}{label}"
 
 
 APPS = Resource(
@@ -93,23 +100,15 @@ group = create_group("Create, list, show and delete apps; install, upgrade, roll
 class ContentOptions:
     """What the app deploys: a chart, or manifests."""
 
-    chart: Annotated[
-        str | None, typer.Option("--chart", help="Name of a Helm chart to deploy.", metavar="CHART", show_default=False)
-    ] = None
-    repo: Annotated[
-        str | None, typer.Option("--repo", help="Repository of the chart.", metavar="URL", show_default=False)
-    ] = None
+    chart: Annotated[str | None, flag("--chart", help="Name of a Helm chart to deploy.", metavar="CHART")] = None
+    repo: Annotated[str | None, flag("--repo", help="Repository of the chart.", metavar="URL")] = None
     chart_version: Annotated[
-        str | None, typer.Option("--chart-version", help="Version of the chart.", metavar="V", show_default="latest")
+        str | None, flag("--chart-version", help="Version of the chart.", metavar="V", default="latest")
     ] = None
-    values: Annotated[
-        Path | None,
-        typer.Option("--values", help="YAML file with values for the chart.", metavar="FILE", show_default=False),
-    ] = None
-    manifests: Annotated[
-        Path | None,
-        typer.Option("--manifests", help="YAML file with objects to deploy.", metavar="FILE", show_default=False),
-    ] = None
+    values: Annotated[Path | None, flag("--values", help="YAML file with values for the chart.", metavar="FILE")] = None
+    manifests: Annotated[Path | None, flag("--manifests", help="YAML file with objects to deploy.", metavar="FILE")] = (
+        None
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,25 +119,22 @@ class AppCreateOptions:
     description: DescriptionFlag = None
     parameter: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--parameter",
             help="Parameter that users can set, with its default. `{{ parameters.NAME }}` in the values inserts it. "
             "Repeatable.",
             metavar="NAME[=DEFAULT]",
-            show_default=False,
         ),
     ] = None
     default_namespace: Annotated[
-        str | None,
-        typer.Option("--default-namespace", help="Namespace to deploy it to.", metavar="NS", show_default=False),
+        str | None, flag("--default-namespace", help="Namespace to deploy it to.", metavar="NS")
     ] = None
     recommended: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--recommended-for",
             help="Where it is recommended: cluster, space or virtualcluster. Repeatable.",
             metavar="PLACE",
-            show_default=False,
         ),
     ] = None
     visible_to_all: Annotated[

@@ -1,6 +1,6 @@
 """`fairlead app install` and the other commands for deployed apps: upgrade, rollback, uninstall, instances, status."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli.resources.app_history import describe_content, describe_entry, find_revision
 from fairlead.cli.resources.instance import (
     WaitFlag,
     create_instance,
@@ -21,22 +20,28 @@ from fairlead.cli.resources.instance import (
     wait_for_instance,
 )
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, drop_none, owner_cell, print_created
-from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, age
-from fairlead.cli.ui.field_flags import name_flags, name_project
-from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, RequiredProjectFlag, TimeoutFlag, options_from
-from fairlead.cli.ui.output import TABLE, ObjectOutput, print_note
-from fairlead.cli.ui.resource_commands import (
-    Deletion,
-    Resource,
-    add_delete_command,
-    add_list_command,
-    add_show_command,
+from fairlead.cli.ui.describe import (
+    age_cell,
+    build_object,
+    cell,
+    condition_rows,
+    drop_none,
+    find_condition,
+    label_first,
+    owner_cell,
+    print_created,
+    text_of,
 )
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
+from fairlead.cli.ui.field_flags import name_flags, name_project
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, RequiredProjectFlag, TimeoutFlag, flag, options_from
+from fairlead.cli.ui.output import TABLE, ObjectOutput, print_note
+from fairlead.cli.ui.resource_commands import Deletion, Resource, add_delete_command, add_list_command, add_show_command
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
-from fairlead.cli.ui.wait import VerboseFlag, describe_condition
+from fairlead.cli.ui.wait import VerboseFlag
+from fairlead.client import ClientError
 from fairlead.core.files import read_file
-from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.objects import Object, format_scalar, get_path, name_of
 
 COLUMNS = ("NAME", "PHASE", "APP", "VERSION", "TARGET", "REVISION", "AGE")
 TARGETS = (("cluster", "cluster"), ("space", "spaceInstance"), ("vcluster", "virtualClusterInstance"))
@@ -51,15 +56,15 @@ def table_row(instance: Object, now: datetime) -> Sequence[str]:
         cell(instance, "spec.appRef.version"),
         describe_target(instance),
         cell(instance, "status.release.revision"),
-        age(get_path(instance, "metadata.creationTimestamp"), now),
+        age_cell(instance, now),
     )
 
 
 def describe_target(instance: Object) -> str:
-    for flag, target in TARGETS:
+    for label, target in TARGETS:
         if place := get_path(instance, f"spec.target.{target}"):
             namespace = f" ({place['namespace']})" if place.get("namespace") else ""
-            return f"{flag} {place.get('name')}{namespace}"
+            return f"{label} {place.get('name')}{namespace}"
     return "-"
 
 
@@ -74,20 +79,12 @@ APP_INSTANCES = Resource(
 )
 
 SetFlag = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", "--parameter", help="Value of a parameter of the app. Repeatable.", metavar="K=V", show_default=False
-    ),
+    list[str] | None, flag("--set", "--parameter", help="Value of a parameter of the app. Repeatable.", metavar="K=V")
 ]
-ValuesFlag = Annotated[
-    Path | None,
-    typer.Option("--values", help="YAML file with values for the parameters.", metavar="FILE", show_default=False),
-]
+ValuesFlag = Annotated[Path | None, flag("--values", help="YAML file with values for the parameters.", metavar="FILE")]
 VersionFlag = Annotated[
     str | None,
-    typer.Option(
-        "--version", help="Version of the app; x is a wildcard, as in 1.x.x.", metavar="V", show_default="unversioned"
-    ),
+    flag("--version", help="Version of the app; x is a wildcard, as in 1.x.x.", metavar="V", default="unversioned"),
 ]
 InstanceArgument = Annotated[
     str,
@@ -101,42 +98,39 @@ InstanceArgument = Annotated[
 class TargetOptions:
     cluster: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--cluster",
             help="Connected cluster to install it into; needs --namespace, unless the app has a default.",
             metavar="C",
-            show_default=False,
-            autocompletion=complete_names("clusters"),
+            complete="clusters",
         ),
     ] = None
     space: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--space",
             help="Space of the project to install it into.",
             metavar="S",
-            show_default=False,
-            autocompletion=complete_names("spaceinstances", project="project"),
+            complete=complete_names("spaceinstances", project="project"),
         ),
     ] = None
     vcluster: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--vcluster",
             help="Virtual cluster of the project to install it into.",
             metavar="V",
-            show_default=False,
-            autocompletion=complete_names("virtualclusterinstances", project="project"),
+            complete=complete_names("virtualclusterinstances", project="project"),
         ),
     ] = None
     namespace: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--namespace",
             "-n",
             help="Namespace in the cluster or virtual cluster.",
             metavar="NS",
-            show_default="the default of the app",
+            default="the default of the app",
         ),
     ] = None
 
@@ -169,8 +163,7 @@ class InstallOptions:
     set_values: SetFlag = None
     values: ValuesFlag = None
     instance: Annotated[
-        str | None,
-        typer.Option("--name", help="Name of the app instance.", metavar="NAME", show_default="the name of the app"),
+        str | None, flag("--name", help="Name of the app instance.", metavar="NAME", default="the name of the app")
     ] = None
     waiting: WaitOptions = field(default_factory=WaitOptions)
 
@@ -234,11 +227,11 @@ class RollbackOptions:
     project: RequiredProjectFlag
     revision: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--revision",
             help="Revision to return to; `fairlead app status` lists them.",
             metavar="N",
-            show_default="the newest one that differs from the current spec",
+            default="the newest one that differs from the current spec",
         ),
     ] = None
     waiting: WaitOptions = field(default_factory=WaitOptions)
@@ -295,20 +288,16 @@ def describe_rows(session: Session, instance: Object) -> list[tuple[str, str]]:
         ("version", cell(instance, "spec.appRef.version").strip("-")),
         ("target", describe_target(instance)),
         ("owner", owner_cell(instance).strip("-")),
-        ("release", str(get_path(instance, "spec.releaseName") or "")),
+        ("release", text_of(instance, "spec.releaseName")),
         ("namespace", str(release.get("namespace") or "")),
         ("revision", str(release.get("revision") or "")),
         ("chart", chart),
-        ("parameters", str(get_path(instance, "spec.parameters") or "").strip()),
-        ("drift", str(get_path(instance, "status.drift.message") or "")),
-        *_label_first("history", map(describe_entry, get_path(instance, "status.history") or ())),
-        *_label_first("conditions", map(describe_condition, get_path(instance, "status.conditions") or ())),
-        ("notes", str(get_path(instance, "status.notes") or "").strip()),
+        ("parameters", text_of(instance, "spec.parameters").strip()),
+        ("drift", text_of(instance, "status.drift.message")),
+        *label_first("history", map(describe_entry, get_path(instance, "status.history") or ())),
+        *condition_rows(instance),
+        ("notes", text_of(instance, "status.notes").strip()),
     ]
-
-
-def _label_first(label: str, values: Iterator[str]) -> Iterator[tuple[str, str]]:
-    return (("" if number else label, each) for number, each in enumerate(values))
 
 
 def add_commands(group: typer.Typer) -> None:
@@ -328,3 +317,55 @@ def add_commands(group: typer.Typer) -> None:
     add_list_command(group, APP_INSTANCES, "List installed apps.", name="instances")
     help = "Show one installed app: its release, history, conditions and notes."
     add_show_command(group, APP_INSTANCES, help, describe_rows, name="status")
+
+
+def find_revision(instance: Object, revision: int | None) -> Object:
+    """The entry of the history to return to: by default the newest that differs from the spec. Raises ClientError."""
+    history: list[Object] = get_path(instance, "status.history") or []
+    known = ", ".join(str(each.get("revision")) for each in history) or "none"
+    if revision is None:
+        current = _current_content(instance, history)
+        entry = next((each for each in history if _content_of(each) != current), None)
+        if entry is None:
+            raise ClientError(f"there is no earlier revision with another version or other parameters (known: {known})")
+    else:
+        entry = next((each for each in history if each.get("revision") == revision), None)
+        if entry is None:
+            raise ClientError(f"revision {revision} is not in the history (known: {known}); choose one of those")
+    if entry.get("hasAllParameters") is False:
+        raise ClientError(
+            f"the parameters of revision {entry.get('revision')} were too long to be kept; set them again"
+        )
+    return entry
+
+
+def _current_content(instance: Object, history: Sequence[Object]) -> tuple[Any, Any]:
+    """What the spec requests. If that is deployed, it is the newest entry, which has the version that a pattern in the
+    spec stands for."""
+    deployed = find_condition(instance, "Deployed")
+    is_current = deployed.get("observedGeneration") == get_path(instance, "metadata.generation")
+    if history and is_current and deployed.get("status") == "True":
+        return _content_of(history[0])
+    return get_path(instance, "spec.appRef.version") or "", get_path(instance, "spec.parameters") or ""
+
+
+def _content_of(entry: Object) -> tuple[Any, Any]:
+    return entry.get("appVersion") or "", entry.get("parameters") or ""
+
+
+def describe_entry(entry: Object) -> str:
+    return f"{describe_content(entry)}; {entry.get('chart')}, at {entry.get('deployedAt')}"
+
+
+def describe_content(entry: Object) -> str:
+    """The revision with its version, and its parameters in the format of --set."""
+    version = f" of version {entry['appVersion']}" if entry.get("appVersion") else ""
+    return f"revision {entry.get('revision')}{version} {_describe_parameters(entry)}"
+
+
+def _describe_parameters(entry: Object) -> str:
+    if entry.get("hasAllParameters") is False:
+        return "with parameters that were too long to be kept"
+    values = decode_values(entry.get("parameters") or "", "status.history")
+    texts = (f"{name}={' '.join(format_scalar(value).split())}" for name, value in values.items())
+    return f"with {', '.join(texts)}" if values else "without parameters"

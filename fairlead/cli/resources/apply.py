@@ -6,8 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli.resources.any_kind import NamespaceOptions, object_namespace, served_resources
-from fairlead.cli.resources.manifests import FilesFlag, Manifest, RecursiveFlag, read_manifests
+from fairlead.cli.resources.any_kind import (
+    FilesFlag,
+    Manifest,
+    NamespaceOptions,
+    RecursiveFlag,
+    object_namespace,
+    read_manifests,
+    served_resources,
+)
 from fairlead.cli.ui.flags import ContextFlag, DryRunFlag, ObjectOutputFlag, options_from
 from fairlead.cli.ui.output import TABLE, Format, ObjectOutput, build_list, escape_control, print_name, print_value
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session

@@ -27,6 +27,7 @@ from fairlead.cli.ui.flags import (
     DisplayNameFlag,
     ObjectOutputFlag,
     TimeoutFlag,
+    flag,
     options_from,
 )
 from fairlead.cli.ui.output import TABLE, print_note
@@ -68,18 +69,16 @@ class ClusterAddOptions:
     name: Annotated[str, typer.Argument(help="Name of the new Cluster.")]
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--kubeconfig",
             help="Kubeconfig of the cluster.",
             metavar="FILE",
-            show_default="$KUBECONFIG, else ~/.kube/config",
+            default="$KUBECONFIG, else ~/.kube/config",
         ),
     ] = None
     kube_context: Annotated[
         str | None,
-        typer.Option(
-            "--kube-context", help="Context in that file.", metavar="CONTEXT", show_default="the file's current one"
-        ),
+        flag("--kube-context", help="Context in that file.", metavar="CONTEXT", default="the file's current one"),
     ] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None

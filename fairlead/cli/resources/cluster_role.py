@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.ui.flags import flag
 from fairlead.core.objects import Object
 from fairlead.core.user import IMPERSONATOR_EXTRA_KEY
 
@@ -40,11 +41,11 @@ def command(
     ] = None,
     cluster_role: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--cluster-role",
             help="ClusterRole that spaces may grant to users. Repeatable.",
             metavar="NAME",
-            show_default=", ".join(DEFAULT_CLUSTER_ROLES),
+            default=", ".join(DEFAULT_CLUSTER_ROLES),
         ),
     ] = None,
     account: Annotated[str, typer.Option("--account", help="Name of the service account.", metavar="NAME")] = ACCOUNT,

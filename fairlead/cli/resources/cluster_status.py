@@ -6,7 +6,7 @@ Everything is read from the status of the Cluster, which the server updates by p
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from fairlead.cli.ui.describe import cell, find_condition
+from fairlead.cli.ui.describe import age_cell, cell, find_condition, text_of
 from fairlead.cli.ui.durations import age, parse_time
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -25,7 +25,7 @@ def table_row(cluster: Object, now: datetime) -> Sequence[str]:
         "-" if online is None else "true" if online else "false",
         cell(cluster, "status.version"),
         cell(cluster, "status.reason"),
-        age(get_path(cluster, "metadata.creationTimestamp"), now),
+        age_cell(cluster, now),
     )
 
 
@@ -74,7 +74,7 @@ def failure(cluster: Object) -> tuple[str, str]:
             return str(condition.get("reason") or ""), str(condition.get("message") or "")
     for probe in failed_probes(cluster):
         return str(probe.get("name") or ""), str(probe.get("message") or "")
-    return str(get_path(cluster, "status.reason") or ""), str(get_path(cluster, "status.message") or "")
+    return text_of(cluster, "status.reason"), text_of(cluster, "status.message")
 
 
 def list_probes(cluster: Object) -> list[Object]:

@@ -7,26 +7,28 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources.any_kind import (
+    FilesFlag,
     NamespaceOptions,
+    RecursiveFlag,
     Target,
     TargetsArgument,
     object_namespace,
     parse_targets,
+    read_manifests,
     served_resources,
 )
-from fairlead.cli.resources.manifests import FilesFlag, RecursiveFlag, read_manifests
 from fairlead.cli.ui import prompts
+from fairlead.cli.ui.describe import text_of
 from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.field_flags import name_selector
 from fairlead.cli.ui.flags import ContextFlag, DryRunFlag, NoWaitFlag, SelectorFlag, TimeoutFlag, YesFlag, options_from
 from fairlead.cli.ui.output import escape_control
+from fairlead.cli.ui.resource_commands import join_names
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session
 from fairlead.cli.ui.wait import ObjectRef, VerboseFlag, failed_conditions, wait_deleted
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.discovery import find_kind
-from fairlead.core.objects import Object, get_path, name_of
-
-MAX_LISTED = 20
+from fairlead.core.objects import Object, name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,7 @@ def command(options: DeleteOptions) -> None:
         if not targets:
             raise ClientError(f"no object matches the selector {options.selector!r}; nothing was deleted")
         if not options.yes and not options.dry_run:
-            names = ", ".join(each.label for each in targets[:MAX_LISTED])
-            more = f" and {len(targets) - MAX_LISTED} more" if len(targets) > MAX_LISTED else ""
-            prompts.confirm(f"Delete {names}{more}?")
+            prompts.confirm(f"Delete {join_names([each.label for each in targets])}?")
         deleted = [_delete(session.client, each, options) for each in targets]
         if not all(deleted):
             raise typer.Exit(1)
@@ -92,7 +92,7 @@ def _targets_in_files(session: Session, options: DeleteOptions, namespace: str) 
 
 def _select(client: Client, target: Target, selector: str) -> list[Target]:
     items = client.send("GET", target.path, query={"labelSelector": selector}).get("items") or ()
-    return [Target(target.resource, name_of(each), str(get_path(each, "metadata.namespace") or "")) for each in items]
+    return [Target(target.resource, name_of(each), text_of(each, "metadata.namespace")) for each in items]
 
 
 def _delete(client: Client, target: Target, options: DeleteOptions) -> bool:
@@ -118,6 +118,6 @@ def _delete(client: Client, target: Target, options: DeleteOptions) -> bool:
 def _wait(client: Client, target: Target, found: Object, timeout: int) -> None:
     if not {"list", "watch"} <= target.resource.verbs:
         return
-    uid = str(get_path(found, "metadata.uid") or "")
+    uid = text_of(found, "metadata.uid")
     ref = ObjectRef(target.resource.path("", target.namespace), target.name, uid)
     wait_deleted(client, ref, lambda obj: "".join(failed_conditions(obj)[:1]), timeout)

@@ -15,7 +15,7 @@ from fairlead.cli.resources.demo_fleet import DEMO_LABEL, STUCK_PROJECT, DemoObj
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.flags import ContextFlag, YesFlag
 from fairlead.cli.ui.output import print_name, print_note
-from fairlead.cli.ui.resource_commands import ABANDON_ANNOTATION
+from fairlead.cli.ui.resource_commands import abandon
 from fairlead.cli.ui.session import Session, open_session, project_namespace_prefix
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.objects import Object, get_path, metadata, name_of
@@ -169,8 +169,7 @@ def _delete(client: Client, plural: str, obj: Object) -> None:
             released = {"metadata": {"finalizers": None}}
             client.send("PATCH", path, released, media_type="application/merge-patch+json")
         if plural == "runners":  # it has no machine on which anything could stay behind
-            abandoned = {"metadata": {"annotations": {ABANDON_ANNOTATION: "true"}}}
-            client.send("PATCH", path, abandoned, media_type="application/merge-patch+json")
+            abandon(client, plural, name_of(obj))
         client.send("DELETE", path)
     except ApiStatusError as problem:
         if problem.code != 404:  # it went with its owner, or was being deleted already

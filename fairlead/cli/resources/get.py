@@ -17,7 +17,6 @@ from fairlead.cli.ui.flags import (
     WatchFlag,
     options_from,
 )
-from fairlead.cli.ui.list import check_watch_flags, sort_key, watch_objects, watch_table
 from fairlead.cli.ui.output import (
     TABLE,
     Format,
@@ -28,6 +27,7 @@ from fairlead.cli.ui.output import (
     print_table,
     print_value,
 )
+from fairlead.cli.ui.resource_commands import check_watch_flags, sort_key, watch_objects, watch_table
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session
 from fairlead.client import ApiStatusError, Client
 from fairlead.client.client import JSON, PAGE_SIZE

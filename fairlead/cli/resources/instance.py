@@ -10,10 +10,18 @@ from typing import Annotated, Any, Protocol, TypeVar
 
 import typer
 
-from fairlead.cli.ui.describe import cell, find_condition, owner_cell, print_created, print_object_data
-from fairlead.cli.ui.durations import age, format_duration
+from fairlead.cli.ui.describe import (
+    age_cell,
+    cell,
+    find_condition,
+    owner_cell,
+    print_created,
+    print_object_data,
+    text_of,
+)
+from fairlead.cli.ui.durations import format_duration
 from fairlead.cli.ui.field_flags import name_flags, name_project, replace_fields
-from fairlead.cli.ui.flags import options_from
+from fairlead.cli.ui.flags import flag, options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import COMMON_DETAILS, CreateOptions, Deletion, Resource
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session, project_namespace
@@ -42,14 +50,11 @@ MISSING_CLUSTER_SECONDS = 5.0
 """How long to wait for a cluster that does not exist: the manifest with it may just be applied."""
 
 ParameterFlag = Annotated[
-    list[str] | None,
-    typer.Option("--parameter", help="Value of a template parameter. Repeatable.", metavar="K=V", show_default=False),
+    list[str] | None, flag("--parameter", help="Value of a template parameter. Repeatable.", metavar="K=V")
 ]
 ClusterNamespaceFlag = Annotated[
     str | None,
-    typer.Option(
-        "--namespace", "-n", help="Its namespace in that cluster.", metavar="NS", show_default="chosen by the server"
-    ),
+    flag("--namespace", "-n", help="Its namespace in that cluster.", metavar="NS", default="chosen by the server"),
 ]
 WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is ready or has failed, at most --timeout.")]
 
@@ -76,7 +81,7 @@ def instance_resource(
             owner_cell(instance),
             template_cell(instance),
             cell(instance, location),
-            age(get_path(instance, "metadata.creationTimestamp"), now),
+            age_cell(instance, now),
         )
 
     columns = ("NAME", "PHASE", "OWNER", "TEMPLATE", header, "AGE")
@@ -305,7 +310,7 @@ def _report_failed(resource: Resource, instance: Object, options: CreateInstance
     state = "has failed" if has_failed(instance) else "cannot be deployed"
     error = exit_with_error(f"the {resource.noun} {options.name} {state}:")
     lines = distinct_failures(instance)
-    message = str(get_path(instance, "status.message") or "")
+    message = text_of(instance, "status.message")
     if not any(message in line for line in lines):
         lines.insert(0, describe_phase(instance))
     for line in lines:

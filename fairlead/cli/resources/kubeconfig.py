@@ -18,9 +18,9 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui.completion import SCOPE_COMPLETERS, complete_names
+from fairlead.cli.ui.completion import SCOPE_COMPLETERS
 from fairlead.cli.ui.field_flags import require_project
-from fairlead.cli.ui.flags import ContextFlag, options_from
+from fairlead.cli.ui.flags import ContextFlag, flag, options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.client import ApiStatusError, ClientError
@@ -89,22 +89,19 @@ class KubeconfigOptions:
 
     context: ContextFlag = None
     context_name: Annotated[
-        str | None,
-        typer.Option("--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-TARGET]"),
+        str | None, flag("--context-name", help="Name of the context in the file.", default="fairlead-LOGIN[-TARGET]")
     ] = None
     use_exec: Annotated[
         bool | None,
-        typer.Option(
+        flag(
             "--exec/--embed",
             help="Let kubectl run `fairlead credential`, or embed the key in the file.",
-            show_default="exec for a login through the console, else embed",
+            default="exec for a login through the console, else embed",
         ),
     ] = None
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="File to write; - for stdout.", show_default="$KUBECONFIG, else ~/.kube/config"
-        ),
+        flag("--output", "-o", help="File to write; - for stdout.", default="$KUBECONFIG, else ~/.kube/config"),
     ] = None
     keep_current: Annotated[bool, typer.Option("--keep-current", help="Do not change the file's current context.")] = (
         False
@@ -115,42 +112,21 @@ class KubeconfigOptions:
 class KubeconfigTargetOptions:
     project: Annotated[
         str | None,
-        typer.Option(
-            "--project",
-            help="Project whose namespace the context uses.",
-            metavar="P",
-            show_default=False,
-            autocompletion=complete_names("projects"),
-        ),
+        flag("--project", help="Project whose namespace the context uses.", metavar="P", complete="projects"),
     ] = None
     cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            help="Connected cluster for the context.",
-            metavar="C",
-            show_default=False,
-            autocompletion=complete_names("clusters"),
-        ),
+        str | None, flag("--cluster", help="Connected cluster for the context.", metavar="C", complete="clusters")
     ] = None
     space: Annotated[
-        str | None,
-        typer.Option(
-            "--space",
-            help="Space for the context.",
-            metavar="P/S",
-            show_default=False,
-            autocompletion=SCOPE_COMPLETERS["--space"],
-        ),
+        str | None, flag("--space", help="Space for the context.", metavar="P/S", complete=SCOPE_COMPLETERS["--space"])
     ] = None
     virtual_cluster: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--virtual-cluster",
             help="Virtual cluster for the context.",
             metavar="P/V",
-            show_default=False,
-            autocompletion=SCOPE_COMPLETERS["--virtual-cluster"],
+            complete=SCOPE_COMPLETERS["--virtual-cluster"],
         ),
     ] = None
     kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)

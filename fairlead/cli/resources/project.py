@@ -1,7 +1,4 @@
-"""`fairlead project`: creates, lists, shows and deletes projects, and lists their members.
-
-`project_usage.py` shows what they use.
-"""
+"""`fairlead project`: creates, lists, shows and deletes projects, with their members and what they use."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,14 +7,20 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.resources import project_usage
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell
-from fairlead.cli.ui.durations import age
+from fairlead.cli.ui.describe import (
+    age_cell,
+    build_object,
+    cell,
+    find_condition,
+    label_first,
+    owner_cell,
+    text_of,
+    update_list,
+)
 from fairlead.cli.ui.field_flags import name_flags
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag, flag
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.list_fields import update_list
 from fairlead.cli.ui.output import TABLE, Format, print_name, print_note, print_table, print_value
 from fairlead.cli.ui.resource_commands import (
     Deletion,
@@ -43,7 +46,7 @@ def table_row(project: Object, now: datetime) -> Sequence[str]:
         str(len(get_path(project, "spec.members") or ())),
         owner_cell(project),
         cell(project, "spec.displayName"),
-        age(get_path(project, "metadata.creationTimestamp"), now),
+        age_cell(project, now),
     )
 
 
@@ -65,13 +68,13 @@ def describe_rows(session: Session, project: Object) -> list[tuple[str, str]]:
     members = [f"{kind} {name} ({role})" for kind, name, role in list_members(project)]
     return [
         ("name", name_of(project)),
-        ("display name", str(get_path(project, "spec.displayName") or "")),
-        ("description", str(get_path(project, "spec.description") or "")),
+        ("display name", text_of(project, "spec.displayName")),
+        ("description", text_of(project, "spec.description")),
         ("namespace", project_namespace(session, name_of(project))),
         ("owner", owner_cell(project)),
         ("state", project_state(project)),
         ("", describe_wait(project)),
-        *(("members" if each is members[0] else "", each) for each in members),
+        *label_first("members", members),
         *((label, _allowed_names(project, field)) for label, field in ALLOWED_FIELDS),
         *_quota_rows(project),
     ]
@@ -100,8 +103,7 @@ def _allowed_names(project: Object, field: str) -> str:
 
 def _quota_rows(project: Object) -> Iterator[tuple[str, str]]:
     limits, used = (get_path(project, f"status.quotas.project.{part}") or {} for part in ("limit", "used"))
-    for number, (resource, limit) in enumerate(limits.items()):
-        yield "" if number else "quotas", f"{resource}: {used.get(resource, 0)} of {limit}"
+    return label_first("quotas", (f"{name}: {used.get(name, 0)} of {limit}" for name, limit in limits.items()))
 
 
 PROJECTS = Resource(
@@ -129,25 +131,21 @@ class ProjectCreateOptions:
     description: DescriptionFlag = None
     member: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--member",
             help="Member, like User:ada:admin; the role is admin, user, viewer or a custom role. Repeatable.",
             metavar="KIND:NAME[:ROLE]",
-            show_default=False,
         ),
     ] = None
-    owner: Annotated[
-        str | None,
-        typer.Option("--owner", help="Owner, like ada or Team:ops.", metavar="[KIND:]NAME", show_default=False),
-    ] = None
+    owner: Annotated[str | None, flag("--owner", help="Owner, like ada or Team:ops.", metavar="[KIND:]NAME")] = None
     allow_cluster: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--allow-cluster",
             help="Connected cluster that the project may use; * for all. Repeatable.",
             metavar="C",
-            show_default="those that its users may use",
-            autocompletion=complete_names("clusters"),
+            default="those that its users may use",
+            complete="clusters",
         ),
     ] = None
     context: ContextFlag = None
@@ -260,7 +258,50 @@ def _is_same_member(one: Object, other: Object) -> bool:
     return (one.get("kind"), one.get("name")) == (other["kind"], other["name"])
 
 
-group.command("usage")(project_usage.command)
+USAGE_COLUMNS = ("WHOSE", "WHAT", "USED", "LIMIT")
+STORED = (("objects", "stored objects"), ("bytes", "stored bytes"))
+
+UsageRow = tuple[str, str, str, str]
+
+
+@group.command("usage")
+def usage(name: NameArgument, context: ContextFlag = None, output: ObjectOutputFlag = TABLE) -> None:
+    """Show what a project uses: its quotas, what is stored in it by whom, and what you store in all projects."""
+    with open_session(context) as session:
+        found = session.client.get(PROJECTS.plural, name, "usage")
+        if not output.is_table:
+            print_value(found, output)
+        else:
+            rows = [*_quota_usage_rows(found), *_storage_usage_rows(found)]
+            print_table(USAGE_COLUMNS, rows, f"the server does not report what the project {name} uses")
+
+
+def _quota_usage_rows(usage: Object) -> Iterator[UsageRow]:
+    project, user = (get_path(usage, f"quotas.{part}") or {} for part in ("project", "user"))
+    for key, limit in (project.get("limit") or {}).items():
+        yield "project", key, str((project.get("used") or {}).get(key, 0)), str(limit)
+    limits = user.get("limit") or {}
+    for kind in ("user", "team"):
+        for name, used in sorted((get_path(user, f"used.{kind}s") or {}).items()):
+            yield from ((f"{kind} {name}", key, str(used.get(key, 0)), str(limit)) for key, limit in limits.items())
+
+
+def _storage_usage_rows(usage: Object) -> Iterator[UsageRow]:
+    storage = usage.get("storage") or {}
+    requester = usage.get("requester") or {}
+    for field, what in STORED if storage else ():
+        yield "project", what, _number(storage, "used", field), _number(storage, "limit", field)
+    for each in storage.get("users") or ():
+        for field, what in STORED:
+            yield f"user {each.get('user')}", f"{what} in the project", str(each.get(field, 0)), "-"
+    for field, what in STORED if requester else ():
+        yield "you", f"{what} in all", _number(requester, "used", field), _number(requester, "limit", field)
+
+
+def _number(part: Object, side: str, field: str) -> str:
+    return str(get_path(part, f"{side}.{field}") or 0)
+
+
 add_delete_command(
     group,
     PROJECTS,

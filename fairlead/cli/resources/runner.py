@@ -1,5 +1,9 @@
-"""`fairlead runner`: manages runners, which execute workspaces, and their access keys. `runner_process.py` has the
-commands that run on the machine of a runner."""
+"""`fairlead runner`: manages runners, which execute workspaces, and their access keys.
+
+`runner_process.py` has the commands that run on the machine of a runner. Without its key, the process of a runner can
+remove nothing any more. So `delete` fails while there are workspaces on the runner, and lists them; `--abandon` leaves
+what the runner has of them on its machine.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,25 +12,42 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.resources import runner_delete
 from fairlead.cli.resources.runner_process import doctor, install, start
+from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, drop_none
-from fairlead.cli.ui.durations import age, format_duration, parse_duration
+from fairlead.cli.ui.describe import age_cell, build_object, cell, drop_none
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration, parse_duration
 from fairlead.cli.ui.field_flags import name_flags
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, ObjectOutputFlag, OutputFlag
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    NoWaitFlag,
+    ObjectOutputFlag,
+    OutputFlag,
+    TimeoutFlag,
+    YesFlag,
+    flag,
+    options_from,
+)
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, Output, print_data, print_note
 from fairlead.cli.ui.resource_commands import (
     COMMON_DETAILS,
     NewObject,
     Resource,
+    abandon,
     add_list_command,
     add_show_command,
     create_command,
+    describe_nothing,
+    list_dependents,
+    print_dependents,
+    refuse_deletion,
 )
-from fairlead.cli.ui.session import Session, UsageError, open_session
-from fairlead.client import ClientError
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace_prefix
+from fairlead.cli.ui.wait import VerboseFlag, object_ref, wait_deleted
+from fairlead.client import Client, ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
 
@@ -36,9 +57,11 @@ def _table_row(runner: Object, now: datetime) -> Sequence[str]:
         cell(runner, "status.phase"),
         cell(runner, "spec.endpoint"),
         "true" if get_path(runner, "spec.unusable") else "false",
-        age(get_path(runner, "metadata.creationTimestamp"), now),
+        age_cell(runner, now),
     )
 
+
+WORKSPACES = "devpodworkspaceinstances"
 
 RUNNERS = Resource(
     plural="runners",
@@ -72,28 +95,24 @@ class RunnerCreateOptions:
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     endpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--endpoint", help="Address for direct connections of clients.", metavar="HOST:PORT", show_default=False
-        ),
+        str | None, flag("--endpoint", help="Address for direct connections of clients.", metavar="HOST:PORT")
     ] = None
     cluster: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--cluster",
             help="Connected cluster that the server deploys the runner into; for administrators.",
             metavar="NAME",
-            show_default=False,
-            autocompletion=complete_names("clusters"),
+            complete="clusters",
         ),
     ] = None
     namespace: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--namespace",
             help="Namespace in that cluster, for the runner and its workspaces.",
             metavar="NAME",
-            show_default="fairlead-runner-NAME",
+            default="fairlead-runner-NAME",
         ),
     ] = None
     unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
@@ -128,7 +147,69 @@ def build_runner(session: Session, options: RunnerCreateOptions) -> NewObject:
 
 add_list_command(group, RUNNERS)
 add_show_command(group, RUNNERS)
-group.command("delete")(runner_delete.command)
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerDeleteOptions:
+    name: NameArgument
+    abandon: Annotated[
+        bool,
+        typer.Option("--abandon", help="Leave containers, networks and files of its workspaces on its machine."),
+    ] = False
+    yes: YesFlag = False
+    no_wait: NoWaitFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
+    context: ContextFlag = None
+
+
+@group.command("delete")
+@options_from(RunnerDeleteOptions)
+def delete(options: RunnerDeleteOptions) -> None:
+    """Delete a runner and its access key.
+
+    Fails while there are workspaces on it: delete them first, or leave what it has of them on its machine with
+    --abandon.
+    """
+    with open_session(options.context) as session:
+        client, name = session.client, options.name
+        runner = client.get(RUNNERS.plural, name)
+        workspaces = _list_workspaces(client, name)
+        if workspaces and not options.abandon:
+            raise refuse_deletion(
+                f"on the runner {name}",
+                "workspace",
+                workspaces,
+                "delete them first, with `fairlead workspace delete`, so that the runner removes what it has of them; "
+                "or leave that on its machine with --abandon",
+            )
+        if workspaces:
+            print_note("these workspaces lose their runner, and their containers, networks and files stay on it:")
+            print_dependents(workspaces)
+        if not options.yes:
+            prompts.confirm(f"Delete the runner {name} and its access key?")
+        if options.abandon:
+            abandon(client, RUNNERS.plural, name)
+        client.delete(RUNNERS.plural, name)
+        if not options.no_wait:
+            wait_deleted(client, object_ref(client, RUNNERS.plural, runner), describe_nothing, options.timeout)
+        print_note(f"the runner {name} is {'being ' if options.no_wait else ''}deleted")
+        if workspaces:
+            print_note(
+                "what it has of these workspaces goes on running there; a new runner of that name, started on the same "
+                "machine, goes on with those that still exist and removes the others"
+            )
+
+
+def _list_workspaces(client: Client, runner: str) -> list[str]:
+    """Those on the runner that the user may list, with their states. The server knows all, and refuses as well."""
+    found = list_dependents(client, WORKSPACES, f"spec.runnerRef.runner={runner}")
+    prefix = project_namespace_prefix(client) if found else ""
+    return [
+        f"workspace {name_of(each)} of the project {str(get_path(each, 'metadata.namespace')).removeprefix(prefix)}: "
+        f"{get_path(each, 'status.lastWorkspaceStatus') or 'never started'}"
+        for each in found
+    ]
 
 
 @group.command("key")
@@ -143,12 +224,12 @@ def rotate_key(
     name: NameArgument,
     overlap: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--overlap",
             help="How long the old key stays valid, like 1h.",
             parser=parse_duration,
             metavar="TIME",
-            show_default="revoked at once",
+            default="revoked at once",
         ),
     ] = None,
     context: ContextFlag = None,

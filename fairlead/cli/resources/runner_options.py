@@ -1,5 +1,11 @@
-"""The flags for the process of a runner, and the settings that they make. `runner_process.py` has the commands."""
+"""The flags for the process of a runner, and the settings that they make. `runner_process.py` has the commands.
 
+Without a flag for the server, the URL and the CA come from the login of the command line. The key of the runner is then
+requested from the server, and written to a private file in the state folder; it is neither printed nor part of a
+command line.
+"""
+
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -7,23 +13,81 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairlead.cli.resources.runner_login import Connection, connect_with_login, default_state_folder
 from fairlead.cli.ui.durations import parse_duration
-from fairlead.cli.ui.flags import ContextFlag
-from fairlead.client import DEFAULT_GROUP
+from fairlead.cli.ui.flags import ContextFlag, flag
+from fairlead.cli.ui.session import Session, open_session
+from fairlead.client import DEFAULT_GROUP, ApiStatusError, ClientError
+from fairlead.core.files import ensure_private_folder, write_file
 from fairlead.core.sizes import parse_size
 
 if TYPE_CHECKING:
     from fairlead.runner.settings import ClusterAccess, DiskSettings, RunnerSettings
+
+RUNNERS = "runners"
+KEY_VARIABLE = "FAIRLEAD_RUNNER_KEY"
+KEY_FILE, CA_FILE = "key", "ca.crt"
+SYSTEM_STATE = Path("/var/lib/fairlead-runner")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a runner reaches its server. Without a key file, the key is in the environment."""
+
+    server: str
+    key_file: Path | None
+    ca_file: Path | None
+    api_group: str
+
+
+def default_state_folder() -> Path:
+    """That of the system for root, else one of the user."""
+    if os.geteuid() == 0:
+        return SYSTEM_STATE
+    home = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "fairlead-runner"
+
+
+def connect_with_login(name: str, state: Path, key_file: Path | None, context: str | None) -> Connection:
+    """Requests the key, unless there is one, and writes it and the CA to the state folder."""
+    with open_session(context) as session:
+        login = session.login
+        if login.insecure:
+            raise ClientError(
+                f"the login for {login.url} does not verify the server's certificate, and a runner has to; log in "
+                "with --ca-file, or use --server and --ca-file"
+            )
+        ensure_private_folder(state)
+        if key_file is None and not os.environ.get(KEY_VARIABLE):
+            key_file = state / KEY_FILE
+            write_file(key_file, f"{request_key(session, name)}\n".encode())
+        ca_file = state / CA_FILE if login.authority else None
+        if ca_file is not None:
+            write_file(ca_file, login.authority.encode(), mode=0o644)
+        return Connection(login.url, key_file, ca_file, login.group)
+
+
+def request_key(session: Session, name: str) -> str:
+    try:
+        response = session.client.get(RUNNERS, name, "accesskey")
+    except ApiStatusError as problem:
+        if problem.code == 404:
+            raise ClientError(f"there is no runner {name!r}; create it with `fairlead runner create {name}`") from None
+        if problem.code == 403:
+            advice = "only its owner and administrators may; use their login, or --server and --key-file"
+            raise ClientError(f"you may not read the key of the runner {name} ({problem.message}); {advice}") from None
+        raise
+    key = response.get("accessKey")
+    if not isinstance(key, str) or not key:
+        raise ClientError("the server did not return a key; is it a Fairlead server?")
+    return key
+
 
 DEFAULT_ENGINE = "devcontainer"
 MIN_DISK_BYTES, MAX_DISK_BYTES = 1 << 30, 15 << 40
 """Of the disk of a workspace. A file of the largest size fits on ext4."""
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the runner.")]
-GroupFlag = Annotated[
-    str | None, typer.Option("--api-group", help="The server's setting api_group.", show_default=False)
-]
+GroupFlag = Annotated[str | None, flag("--api-group", help="The server's setting api_group.")]
 
 
 def parse_disk_size(text: str) -> int:
@@ -40,141 +104,134 @@ class RunnerOptions:
 
     name: NameArgument
     server: Annotated[
-        str | None,
-        typer.Option("--server", help="Base URL of the server.", metavar="URL", show_default="that of the login"),
+        str | None, flag("--server", help="Base URL of the server.", metavar="URL", default="that of the login")
     ] = None
     key_file: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--key-file",
             help="File with the runner's key, as `fairlead runner key` prints it.",
             metavar="FILE",
-            show_default="FAIRLEAD_RUNNER_KEY, or requested with the login",
+            default="FAIRLEAD_RUNNER_KEY, or requested with the login",
         ),
     ] = None
     ca_file: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--ca-file",
             help="PEM file with the server's CA, unless this machine already trusts it.",
             metavar="FILE",
-            show_default="that of the login",
+            default="that of the login",
         ),
     ] = None
     state: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--state",
             help="Folder for what must survive the process.",
             metavar="DIR",
-            show_default="/var/lib/fairlead-runner; not as root, ~/.local/state/fairlead-runner",
+            default="/var/lib/fairlead-runner; not as root, ~/.local/state/fairlead-runner",
         ),
     ] = None
     engine: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--engine",
             help="How workspaces run: devcontainer or kubernetes. Repeatable; the first is the default.",
             metavar="NAME",
-            show_default=DEFAULT_ENGINE,
+            default=DEFAULT_ENGINE,
         ),
     ] = None
     allow_folder: Annotated[
         list[Path] | None,
-        typer.Option(
+        flag(
             "--allow-folder",
             help="Folder of this machine that workspaces may be created from. Repeatable.",
             metavar="DIR",
-            show_default="none",
+            default="none",
         ),
     ] = None
     allow: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--allow",
             help="Permission that this runner honours in the option `allow` of trusted templates. Repeatable.",
             metavar="NAME",
             envvar="FAIRLEAD_RUNNER_ALLOW",
-            show_default="none",
+            default="none",
         ),
     ] = None
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(
-            "--kubeconfig",
-            help="Clusters for the engine kubernetes, and the credentials for them.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        flag("--kubeconfig", help="Clusters for the engine kubernetes, and the credentials for them.", metavar="FILE"),
     ] = None
     kube_context: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--kube-context",
             help="Context of the kubeconfig that trusted templates may choose, besides the current one. Repeatable.",
             metavar="NAME",
             envvar="FAIRLEAD_RUNNER_KUBE_CONTEXT",
-            show_default="none",
+            default="none",
         ),
     ] = None
     kube_namespace: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--kube-namespace",
             help="Namespace that trusted templates may choose, besides that of the context. Repeatable.",
             metavar="NAME",
             envvar="FAIRLEAD_RUNNER_KUBE_NAMESPACE",
-            show_default="none",
+            default="none",
         ),
     ] = None
     clone_image: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--clone-image",
             help="Image in which the engine kubernetes clones, with git, unless a trusted template names another.",
             metavar="IMAGE",
             envvar="FAIRLEAD_RUNNER_CLONE_IMAGE",
-            show_default=False,
         ),
     ] = None
     min_free_disk: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--min-free-disk",
             help="MiB that must be free in the state folder to create a workspace; 0 to create it anyway.",
             metavar="MIB",
             min=0,
-            show_default="2048",
+            default="2048",
         ),
     ] = None
     workspace_disk: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--workspace-disk",
             help="Size of a workspace's disk in the engine devcontainer; templates can choose less. 0: no limit.",
             parser=parse_disk_size,
             metavar="SIZE",
-            show_default="32Gi",
+            default="32Gi",
         ),
     ] = None
     image_disk: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--image-disk",
             help="Size of the disk with the images that the engine devcontainer pulls for all workspaces.",
             parser=parse_disk_size,
             metavar="SIZE",
-            show_default="64Gi",
+            default="64Gi",
         ),
     ] = None
     orphan_retention: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--orphan-retention",
             help="How long to keep the data of workspaces that the server does not have any more, like 30d.",
             parser=parse_duration,
             metavar="TIME",
-            show_default="7d",
+            default="7d",
         ),
     ] = None
     api_group: GroupFlag = None

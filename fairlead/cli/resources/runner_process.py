@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.resources.runner_options import DEFAULT_ENGINE, RunnerOptions, build_settings
+from fairlead.cli.server.doctor import describe_finding
 from fairlead.cli.server.event_loop import exit_with_error, run_until_signal
-from fairlead.cli.ui.findings import describe_finding
-from fairlead.cli.ui.flags import options_from
+from fairlead.cli.ui.flags import flag, options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import DEFAULT_GROUP, ClientError
 from fairlead.core.sizes import format_size
@@ -37,9 +37,7 @@ UNIT_FOLDER = Path("/etc/systemd/system")
 @dataclass(frozen=True, slots=True)
 class RunnerStartOptions:
     runner: RunnerOptions
-    log_level: Annotated[
-        str | None, typer.Option("--log-level", help="debug, info, warning or error.", show_default="info")
-    ] = None
+    log_level: Annotated[str | None, flag("--log-level", help="debug, info, warning or error.", default="info")] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready, for scripts.")] = False
 
 

@@ -26,6 +26,7 @@ from fairlead.cli.ui.flags import (
     ObjectOutputFlag,
     RequiredProjectFlag,
     TimeoutFlag,
+    flag,
     options_from,
 )
 from fairlead.cli.ui.groups import create_group
@@ -70,24 +71,17 @@ class SpaceCreateOptions:
     namespace: ClusterNamespaceFlag = None
     template: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--template",
             help="Template of the space; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
-            show_default="the default of the project",
-            autocompletion=complete_names("spacetemplates"),
+            default="the default of the project",
+            complete="spacetemplates",
         ),
     ] = None
     parameter: ParameterFlag = None
     user: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--user",
-            help="Another user who may use it. Repeatable.",
-            metavar="U",
-            show_default=False,
-            autocompletion=complete_names("users"),
-        ),
+        list[str] | None, flag("--user", help="Another user who may use it. Repeatable.", metavar="U", complete="users")
     ] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None

@@ -26,6 +26,7 @@ from fairlead.cli.ui.flags import (
     ObjectOutputFlag,
     RequiredProjectFlag,
     TimeoutFlag,
+    flag,
     options_from,
 )
 from fairlead.cli.ui.groups import create_group
@@ -69,12 +70,12 @@ class VirtualClusterCreateOptions:
     namespace: ClusterNamespaceFlag = None
     template: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--template",
             help="Template of the virtual cluster; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
-            show_default="the default of the project",
-            autocompletion=complete_names("virtualclustertemplates"),
+            default="the default of the project",
+            complete="virtualclustertemplates",
         ),
     ] = None
     parameter: ParameterFlag = None
@@ -131,22 +132,13 @@ class VirtualClusterImportOptions:
     name: Annotated[str, typer.Argument(help="Name of the new instance.")]
     project: RequiredProjectFlag
     cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            help="Connected cluster that it runs in.",
-            metavar="C",
-            show_default=False,
-            autocompletion=complete_names("clusters"),
-        ),
+        str | None, flag("--cluster", help="Connected cluster that it runs in.", metavar="C", complete="clusters")
     ] = None
-    namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", help="Its namespace in that cluster.", metavar="NS", show_default=False),
-    ] = None
+    namespace: Annotated[str | None, flag("--namespace", "-n", help="Its namespace in that cluster.", metavar="NS")] = (
+        None
+    )
     virtual_cluster: Annotated[
-        str | None,
-        typer.Option("--virtual-cluster", help="Its name in that namespace.", metavar="V", show_default=False),
+        str | None, flag("--virtual-cluster", help="Its name in that namespace.", metavar="V")
     ] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None

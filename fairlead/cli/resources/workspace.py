@@ -17,13 +17,17 @@ from fairlead.cli.resources.instance import (
     parse_template_ref,
     template_cell,
 )
-from fairlead.cli.resources.workspace_hold import hold
 from fairlead.cli.resources.workspace_ports import add_port_commands
 from fairlead.cli.resources.workspace_ssh import add_ssh_commands
-from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, print_created
-from fairlead.cli.ui.durations import age
-from fairlead.cli.ui.flags import ContextFlag, DisplayNameFlag, ObjectOutputFlag, RequiredProjectFlag, options_from
+from fairlead.cli.ui.describe import age_cell, build_object, cell, find_condition, owner_cell, print_created
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DisplayNameFlag,
+    ObjectOutputFlag,
+    RequiredProjectFlag,
+    flag,
+    options_from,
+)
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
@@ -35,10 +39,12 @@ from fairlead.cli.ui.resource_commands import (
 )
 from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.cli.ui.wait import VerboseFlag
+from fairlead.cli.workspaces.advice import describe_missing_runner, has_runner
 from fairlead.cli.workspaces.commands import (
     UP_TIMEOUT_SECONDS,
     UpTimeoutFlag,
     describe_running,
+    hold,
     logs,
     open_editor,
     start,
@@ -46,7 +52,6 @@ from fairlead.cli.workspaces.commands import (
     up,
 )
 from fairlead.cli.workspaces.explanation import explain_workspace
-from fairlead.cli.workspaces.runners import describe_missing_runner, has_runner
 from fairlead.cli.workspaces.running import begin_wait, follow_new_workspace
 from fairlead.cli.workspaces.sources import UP_ANNOTATION, Revision, encode_source
 from fairlead.cli.workspaces.targets import PLURAL, open_target
@@ -63,7 +68,7 @@ def _table_row(workspace: Object, now: datetime) -> Sequence[str]:
         owner_cell(workspace),
         template_cell(workspace),
         cell(workspace, "spec.runnerRef.runner"),
-        age(get_path(workspace, "metadata.creationTimestamp"), now),
+        age_cell(workspace, now),
     )
 
 
@@ -83,17 +88,10 @@ group = create_group("Create, start, stop and delete workspaces, and open them."
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    branch: Annotated[
-        str, typer.Option("--branch", help="Branch or tag of the repository.", metavar="B", show_default=False)
-    ] = ""
-    commit: Annotated[
-        str, typer.Option("--commit", help="Commit of the repository.", metavar="HASH", show_default=False)
-    ] = ""
+    branch: Annotated[str, flag("--branch", help="Branch or tag of the repository.", metavar="B")] = ""
+    commit: Annotated[str, flag("--commit", help="Commit of the repository.", metavar="HASH")] = ""
     subfolder: Annotated[
-        str,
-        typer.Option(
-            "--subfolder", help="Folder of the repository to work in.", metavar="DIR", show_default="the whole"
-        ),
+        str, flag("--subfolder", help="Folder of the repository to work in.", metavar="DIR", default="the whole")
     ] = ""
 
     def revision(self) -> Revision:
@@ -115,53 +113,46 @@ class WorkspaceCreateOptions:
     revision: SourceOptions = SourceOptions()
     preset: Annotated[
         str,
-        typer.Option(
+        flag(
             "--preset",
             help="Preset with the source, template, parameters and environment; other flags take precedence.",
             metavar="P[@VERSION]",
-            show_default=False,
-            autocompletion=complete_names("devpodworkspacepresets"),
+            complete="devpodworkspacepresets",
         ),
     ] = ""
     template: Annotated[
         str,
-        typer.Option(
+        flag(
             "--template",
             help="Template of the workspace; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
-            show_default="that of the preset, else the default of the project",
-            autocompletion=complete_names("devpodworkspacetemplates"),
+            default="that of the preset, else the default of the project",
+            complete="devpodworkspacetemplates",
         ),
     ] = ""
     parameter: ParameterFlag = None
     environment: Annotated[
         str,
-        typer.Option(
+        flag(
             "--environment",
             help="Environment whose devcontainer.json takes the place of that of the repository.",
             metavar="E[@VERSION]",
-            show_default="that of the preset, else the repository's own",
-            autocompletion=complete_names("devpodenvironmenttemplates"),
+            default="that of the preset, else the repository's own",
+            complete="devpodenvironmenttemplates",
         ),
     ] = ""
     runner: Annotated[
         str | None,
-        typer.Option(
-            "--runner",
-            help="Runner to run it on.",
-            metavar="R",
-            show_default="chosen by the server",
-            autocompletion=complete_names("runners"),
-        ),
+        flag("--runner", help="Runner to run it on.", metavar="R", default="chosen by the server", complete="runners"),
     ] = None
     display_name: DisplayNameFlag = None
     no_up: Annotated[bool, typer.Option("--no-up", help="Only create it; `up` brings it up later.")] = False
     wait: Annotated[
         bool | None,
-        typer.Option(
+        flag(
             "--wait/--no-wait",
             help="Wait until it runs, and show the steps with their times.",
-            show_default="wait, if it is brought up",
+            default="wait, if it is brought up",
         ),
     ] = None
     timeout: UpTimeoutFlag = UP_TIMEOUT_SECONDS

@@ -27,13 +27,14 @@ from fairlead.cli.resources.ssh_files import (
     include_config,
 )
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.flags import ContextFlag, ProjectFilterFlag, RequiredProjectFlag, options_from
+from fairlead.cli.ui.describe import text_of
+from fairlead.cli.ui.flags import ContextFlag, ProjectFilterFlag, RequiredProjectFlag, flag, options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.cli.ui.session import Session, open_session, project_namespace, project_namespace_prefix
 from fairlead.client import ClientError
 from fairlead.client.contexts import contexts_path
 from fairlead.core.files import ensure_private_folder, write_file
-from fairlead.core.objects import get_path, name_of
+from fairlead.core.objects import name_of
 
 if TYPE_CHECKING:
     from fairlead.client.workspace_streams import WorkspaceStream
@@ -60,12 +61,11 @@ class SshOptions:
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Use a terminal also for a command.")] = False
     option: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--option",
             "-O",
             help="Option of ssh, as in `ssh -o`, like LocalForward='8080 localhost:80'. Repeatable.",
             metavar="NAME=VALUE",
-            show_default=False,
         ),
     ] = None
     context: ContextFlag = None
@@ -160,7 +160,7 @@ def list_places(session: Session, project: str | None, context: str | None) -> l
     namespace = prefix + project if project else ""
     places = []
     for each in session.client.list(WORKSPACES, namespace=namespace):
-        found = str(get_path(each, "metadata.namespace") or "")
+        found = text_of(each, "metadata.namespace")
         if found.startswith(prefix):
             places.append(Place(name_of(each), found.removeprefix(prefix), context))
     return sorted(places, key=lambda place: place.host)

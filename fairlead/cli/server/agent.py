@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead.cli.server.event_loop import run_until_signal
-from fairlead.cli.ui.flags import options_from
+from fairlead.cli.ui.flags import flag, options_from
 
 if TYPE_CHECKING:
     from fairlead.app.agent import AgentSettings, StartedAgent
@@ -35,12 +35,11 @@ class AgentOptions:
     ]
     ca_file: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--ca-file",
             help="PEM file with the server's CA, unless this machine already trusts it.",
             metavar="FILE",
             rich_help_panel=SERVER_PANEL,
-            show_default=False,
         ),
     ] = None
     api_group: Annotated[
@@ -59,12 +58,11 @@ class AgentOptions:
     ] = 24
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--kubeconfig",
             help="Kubeconfig of the cluster, with a token or certificate that may impersonate.",
             metavar="FILE",
             rich_help_panel=CLUSTER_PANEL,
-            show_default=False,
         ),
     ] = None
     in_cluster: Annotated[
@@ -81,32 +79,24 @@ class AgentOptions:
     ] = 8444
     tls_cert: Annotated[
         Path | None,
-        typer.Option(
+        flag(
             "--tls-cert",
             help="PEM file with the certificate. Without one, a self-signed certificate is generated.",
             metavar="FILE",
             rich_help_panel=LISTEN_PANEL,
-            show_default=False,
         ),
     ] = None
     tls_key: Annotated[
         Path | None,
-        typer.Option(
-            "--tls-key",
-            help="PEM file with the private key.",
-            metavar="FILE",
-            rich_help_panel=LISTEN_PANEL,
-            show_default=False,
-        ),
+        flag("--tls-key", help="PEM file with the private key.", metavar="FILE", rich_help_panel=LISTEN_PANEL),
     ] = None
     tls_name: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--tls-name",
             help="Additional DNS name or IP address of the generated certificate. Repeatable.",
             metavar="NAME",
             rich_help_panel=LISTEN_PANEL,
-            show_default=False,
         ),
     ] = None
     state: Annotated[
@@ -114,11 +104,11 @@ class AgentOptions:
     ] = Path("fairlead-agent")
     audit_path: Annotated[
         str | None,
-        typer.Option(
+        flag(
             "--audit-path",
             help="File for audit events, - for stdout.",
             metavar="PATH",
-            show_default="audit.log in the folder",
+            default="audit.log in the folder",
         ),
     ] = None
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info"
@@ -177,9 +167,9 @@ def _check_options(options: AgentOptions) -> None:
         raise typer.BadParameter("--tls-cert and --tls-key must be used together; set both or neither")
     if options.log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter(f"--log-level {options.log_level}: must be debug, info, warning or error")
-    for flag, error in (
+    for name, error in (
         ("--server", check_base_url(options.server.rstrip("/"))),
         ("--listen", check_ip_address(options.listen)),
     ):
         if error:
-            raise typer.BadParameter(f"{flag} {error}")
+            raise typer.BadParameter(f"{name} {error}")

@@ -1,21 +1,41 @@
-"""`fairlead doctor`: checks this machine and the installation on it, and says what to do."""
+"""`fairlead doctor` and `fairlead support-bundle`: examine this machine and the installation on it."""
 
 import asyncio
 import inspect
+import io
 import json
 import os
-from typing import TYPE_CHECKING, Annotated
+import tarfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairlead.cli.server.event_loop import exit_with_error
 from fairlead.cli.server.setting_flags import settings_signature
-from fairlead.cli.ui.findings import describe_finding, encode_finding
-from fairlead.cli.ui.output import escape_control
-from fairlead.core.files import FileProblem
+from fairlead.cli.ui.output import escape_control, print_note
+from fairlead.core.files import FileProblem, write_file
 from fairlead.settings import Settings, StartError, load, load_credentials
 
 if TYPE_CHECKING:
     from fairlead.core.findings import Finding
+
+
+def describe_finding(finding: "Finding") -> list[str]:
+    lines = [f"{_state(finding):8} {finding.subject}" + (f": {finding.problem}" if finding.problem else "")]
+    return [*lines, f"         fix: {finding.remedy}"] if finding.problem and finding.remedy else lines
+
+
+def encode_finding(finding: "Finding") -> dict[str, Any]:
+    detail = {"problem": finding.problem, "remedy": finding.remedy} if finding.problem else {}
+    return {"subject": finding.subject, "state": _state(finding).lower(), **detail}
+
+
+def _state(finding: "Finding") -> str:
+    return "ok" if not finding.problem else "PROBLEM" if finding.is_fatal else "warning"
+
 
 AS_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 
@@ -65,3 +85,49 @@ async def _collect(settings: Settings) -> "list[Finding]":
     from fairlead.app.doctor import examine
 
     return [finding async for finding in examine(settings)]
+
+
+OUT = Annotated[Path, typer.Argument(help="File to write.", metavar="FILE", show_default=False)]
+LOG = Annotated[
+    list[Path] | None,
+    typer.Option("--log", help="Log file to include, at most its last 5 MiB. Repeatable.", metavar="FILE"),
+]
+
+
+def support_bundle(out: Path, log: list[Path] | None = None, **flags: str | None) -> None:
+    """Write versions, settings, findings, counts of objects, metrics and logs into FILE, without secrets.
+
+    It takes the settings of `fairlead serve`: pass the same --config, --data or variables. Passwords, keys and tokens
+    are removed. Names of machines, users and objects may be in metrics and logs: look into it before you hand it on.
+    """
+    settings, findings = examine_installation(flags)
+    if settings is None:
+        raise exit_with_error(StartError("\n".join(finding.problem for finding in findings)))
+    from fairlead.app.support_bundle import Redactor, collect, find_secrets
+
+    try:
+        files = asyncio.run(collect(settings, log or ()))
+        redact = Redactor(find_secrets(settings, os.environ))
+        files["doctor.json"] = redact(json.dumps([encode_finding(each) for each in findings], indent=2) + "\n")
+        write_file(out, pack(files), mode=0o600)
+    except FileProblem as error:
+        raise exit_with_error(error) from None
+    print_note(f"wrote {out}: {', '.join(sorted(files))}. Look into it before you hand it on.")
+
+
+support_bundle.__signature__ = settings_and(  # type: ignore[attr-defined]
+    inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, annotation=OUT),
+    inspect.Parameter("log", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=LOG),
+)
+
+
+def pack(files: Mapping[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, text in sorted(files.items()):
+            member = tarfile.TarInfo(f"fairlead-support/{name}")
+            member.size = len(content := text.encode())
+            member.mtime = int(time.time())
+            member.mode = 0o600
+            archive.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()

@@ -1,6 +1,6 @@
 """Runs a server in this process: event loop, signal handling, and startup errors.
 
-`start.py` passes `app.run`, for `up` and `serve`; `agent` passes `app.agent.run`.
+`serve.py` passes `app.run`, for `up` and `serve`; `agent` passes `app.agent.run`.
 """
 
 import asyncio

@@ -25,7 +25,7 @@ from fairlead.cli.server.units import (
     build_agent_unit,
     build_server_unit,
 )
-from fairlead.cli.ui.flags import options_from
+from fairlead.cli.ui.flags import flag, options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.core.files import FileProblem, read_file, write_file
 from fairlead.settings import StartError
@@ -55,11 +55,11 @@ DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Print the unit, and
 def install_server(
     credential: Annotated[
         list[str] | None,
-        typer.Option(
+        flag(
             "--credential",
             help=f"File with a secret of the server: {', '.join(SECRETS)}. Repeatable.",
             metavar="NAME=FILE",
-            show_default="none",
+            default="none",
         ),
     ] = None,
     root: RootFlag = Path("/"),
@@ -84,10 +84,7 @@ class AgentInstallOptions:
     server: Annotated[str, typer.Option("--server", help="Base URL of the server.", metavar="URL")]
     key_file: Annotated[Path, typer.Option("--key-file", help="File with the agent's access key.", metavar="FILE")]
     kubeconfig: Annotated[Path, typer.Option("--kubeconfig", help="Kubeconfig of the cluster.", metavar="FILE")]
-    ca_file: Annotated[
-        Path | None,
-        typer.Option("--ca-file", help="PEM file with the server's CA.", metavar="FILE", show_default=False),
-    ] = None
+    ca_file: Annotated[Path | None, flag("--ca-file", help="PEM file with the server's CA.", metavar="FILE")] = None
     listen: Annotated[str, typer.Option("--listen", help="Address to listen on.", metavar="IP")] = "127.0.0.1"
     root: RootFlag = Path("/")
     dry_run: DryRunFlag = False
@@ -103,9 +100,9 @@ def install_agent(options: AgentInstallOptions) -> None:
     from fairlead.core.validators import check_base_url, check_ip_address
 
     server = options.server.rstrip("/")
-    for flag, error in (("--server", check_base_url(server)), ("--listen", check_ip_address(options.listen))):
+    for name, error in (("--server", check_base_url(server)), ("--listen", check_ip_address(options.listen))):
         if error:
-            raise typer.BadParameter(f"{flag} {error}")
+            raise typer.BadParameter(f"{name} {error}")
     files = [options.key_file, options.kubeconfig, *((options.ca_file,) if options.ca_file else ())]
     for file in files:
         _require_file(file)

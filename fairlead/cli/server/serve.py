@@ -1,15 +1,40 @@
-"""`fairlead serve`: runs the server as a service. Every setting is a flag; logs go to stderr, without secrets."""
+"""`fairlead serve`: runs the server as a service. Every setting is a flag; logs go to stderr, without secrets.
 
+`up` starts its server with `start_server`, too: in this process, or as the supervisor of several workers.
+"""
+
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairlead.cli.server.event_loop import load_settings
+from fairlead.cli.server.event_loop import exit_with_error, load_settings, run_until_signal
 from fairlead.cli.server.setting_flags import settings_signature
-from fairlead.cli.server.start import start_server
 from fairlead.client.admin_kubeconfig import write_admin_kubeconfig
+from fairlead.core.files import FileProblem
+from fairlead.settings import Settings, StartError
 
 if TYPE_CHECKING:
     from fairlead.app import StartedServer
+
+
+def start_server(settings: Settings, on_ready: "Callable[[StartedServer], None]") -> None:
+    """Serves until the first SIGINT or SIGTERM."""
+    if settings.worker_count == 1:
+        from fairlead.app import run
+
+        run_until_signal(run, settings, on_ready)
+        return
+    from fairlead.app.workers.supervisor import supervise
+    from fairlead.core.service_manager import notify_ready
+
+    def announce(started: "StartedServer") -> None:
+        on_ready(started)
+        notify_ready()
+
+    try:
+        supervise(settings, announce)
+    except (StartError, FileProblem) as error:
+        raise exit_with_error(error) from None
 
 
 def command(**flags: str | None) -> None:

@@ -11,8 +11,8 @@ import typer
 
 from fairlead import __version__
 from fairlead.cli.server.event_loop import exit_with_error, load_settings
+from fairlead.cli.server.serve import start_server
 from fairlead.cli.server.setting_flags import setting_option
-from fairlead.cli.server.start import start_server
 from fairlead.cli.ui.output import print_note
 from fairlead.client.admin_kubeconfig import CONTEXT_NAME, KUBECONFIG_NAME, read_current_context, write_admin_kubeconfig
 from fairlead.client.admin_reset import IF_EXPIRED, is_pending, request_reset

@@ -2,17 +2,15 @@
 
 - `flags`: common flags, and option dataclasses as commands
 - `session`: client sessions, error reporting and exit codes
-- `output`, `list`, `describe`: tables, JSON and YAML for lists and single objects
-- `resource_commands`: `list`, `show`, `create` and `delete` from the description of a resource
+- `output`, `describe`: tables, JSON and YAML for lists and single objects, and changes of those
+- `resource_commands`: `list`, `show`, `create` and `delete` from the description of a resource; watches
 - `wait`: progress and waiting for objects
 - `groups`: command groups, and other names of commands
 - `field_flags`: errors of the server with flags and projects instead of fields and namespaces
-- `list_fields`: changes of lists in objects, such as members
 - `streams`: closed streams, locales, and output that cannot be written
 - `jsonpath`: templates of `-o jsonpath=` and fields of `--sort-by`
 - `prompts`: secrets and confirmations
 - `secret_file`: files for secrets that a command prints once
-- `findings`: what a doctor has found, as lines and as JSON
 - `completion`: shell completion of names
 - `durations`: parsing and formatting of durations
 """

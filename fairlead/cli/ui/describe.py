@@ -1,9 +1,12 @@
-"""Single objects: build them from flags, format their fields, print them in the requested output format."""
+"""Single objects: build them from flags, change lists in them, format their fields, print them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
+from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.output import Format, ObjectOutput, format_cell, print_name, print_note, print_pairs, print_value
+from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
 
@@ -58,7 +61,61 @@ def owner_cell(obj: Object) -> str:
     return f"team {team}" if team else cell(obj, "spec.owner.user")
 
 
+def age_cell(obj: Object, now: datetime) -> str:
+    return age(get_path(obj, "metadata.creationTimestamp"), now)
+
+
+def text_of(obj: Object, path: str) -> str:
+    """The field as text; empty if it is not set."""
+    return str(get_path(obj, path) or "")
+
+
+def label_first(label: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """A row for each value, of which the first has the label."""
+    return (("" if number else label, each) for number, each in enumerate(values))
+
+
+def condition_rows(obj: Object) -> Iterator[tuple[str, str]]:
+    return label_first("conditions", map(describe_condition, get_path(obj, "status.conditions") or ()))
+
+
+def describe_condition(condition: Object) -> str:
+    """The condition in a line: `Ready is False (NoRunnerUsable): no runner is usable`."""
+    reason = condition.get("reason")
+    message = condition.get("message")
+    state = f"{condition.get('type')} is {condition.get('status')}" + (f" ({reason})" if reason else "")
+    return f"{state}: {message}" if message else state
+
+
 def find_condition(obj: Object, type: str) -> Object:
     """The condition of that type; empty if it is not set."""
     conditions = get_path(obj, "status.conditions") or ()
     return next((each for each in conditions if get_path(each, "type") == type), {})
+
+
+MAX_ATTEMPTS = 5
+
+
+def update_list(client: Client, plural: str, name: str, field: str, update: Callable[[list[Any]], list[Any]]) -> bool:
+    """Updates a list in the spec of an object. Returns False if that changes nothing.
+
+    With optimistic locking: without resourceVersion, a concurrent change would be lost.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        current = client.get(plural, name)
+        before = get_path(current, f"spec.{field}") or []
+        after = update(before)
+        if after == before:
+            return False
+        version = get_path(current, "metadata.resourceVersion")
+        try:
+            client.patch(plural, name, {"metadata": {"resourceVersion": version}, "spec": {field: after}})
+            return True
+        except ApiStatusError as problem:
+            if problem.reason != "Conflict":
+                raise
+    kind = plural.removesuffix("s")
+    raise ClientError(
+        f"the {kind} {name} was changed concurrently {MAX_ATTEMPTS} times; change spec.{field} with `kubectl edit "
+        f"{kind} {name}`"
+    )

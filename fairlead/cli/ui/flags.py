@@ -14,69 +14,68 @@ from fairlead.cli.ui.completion import complete_logins, complete_names, complete
 from fairlead.cli.ui.durations import parse_timeout
 from fairlead.cli.ui.output import ObjectOutput, Output, parse_output
 
+
+def flag(
+    *names: str,
+    help: str,
+    metavar: str | None = None,
+    default: str | bool = False,
+    complete: str | Callable[..., list[str]] = "",
+    **settings: Any,
+) -> Any:
+    """A flag with a value. `default` describes its default in the help, which has none otherwise.
+
+    `complete` is the plural of the objects whose names the shell completes, or a function that returns the completions.
+    """
+    return typer.Option(
+        *names,
+        help=help,
+        metavar=metavar,
+        show_default=default,
+        autocompletion=complete_names(complete) if isinstance(complete, str) and complete else complete or None,
+        **settings,
+    )
+
+
 ContextFlag = Annotated[
     str | None,
-    typer.Option(
-        "--context",
-        help="Login to use; `fairlead context list` shows them.",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=complete_logins,
+    flag(
+        "--context", help="Login to use; `fairlead context list` shows them.", metavar="NAME", complete=complete_logins
     ),
 ]
 OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 ObjectOutputFlag = Annotated[
     ObjectOutput,
-    typer.Option(
+    flag(
         "--output",
         "-o",
         help="Output format: table, wide, name, json, yaml, or jsonpath=TEMPLATE as in kubectl.",
         metavar="FORMAT",
         parser=parse_output,
-        show_default="table",
+        default="table",
     ),
 ]
 WatchFlag = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes after the list, until Ctrl-C.")]
-SelectorFlag = Annotated[
-    str,
-    typer.Option("--selector", "-l", help="Label selector, like app=web.", metavar="LABELS", show_default=False),
-]
+SelectorFlag = Annotated[str, flag("--selector", "-l", help="Label selector, like app=web.", metavar="LABELS")]
 SortFlag = Annotated[
     str,
-    typer.Option(
+    flag(
         "--sort-by",
         help="Field to sort by, like .metadata.creationTimestamp.",
         metavar="FIELD",
-        show_default="as the server lists them",
+        default="as the server lists them",
     ),
 ]
 NoWaitFlag = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the deletion to finish.")]
 TimeoutFlag = Annotated[
     int,
-    typer.Option(
-        "--timeout", help="How long to wait, like 90s or 10m.", metavar="TIME", parser=parse_timeout, show_default="5m"
-    ),
+    flag("--timeout", help="How long to wait, like 90s or 10m.", metavar="TIME", parser=parse_timeout, default="5m"),
 ]
 NamespaceFlag = Annotated[
-    str | None,
-    typer.Option(
-        "--namespace",
-        "-n",
-        help="Namespace of the request.",
-        metavar="NS",
-        show_default=False,
-        autocompletion=complete_namespaces,
-    ),
+    str | None, flag("--namespace", "-n", help="Namespace of the request.", metavar="NS", complete=complete_namespaces)
 ]
 ProjectNamespaceFlag = Annotated[
-    str | None,
-    typer.Option(
-        "--project",
-        help="Project whose namespace the request is in.",
-        metavar="P",
-        show_default=False,
-        autocompletion=complete_names("projects"),
-    ),
+    str | None, flag("--project", help="Project whose namespace the request is in.", metavar="P", complete="projects")
 ]
 RequiredProjectFlag = Annotated[
     str,
@@ -84,17 +83,11 @@ RequiredProjectFlag = Annotated[
 ]
 ProjectFilterFlag = Annotated[
     str | None,
-    typer.Option(
-        "--project",
-        help="Project to list.",
-        metavar="P",
-        show_default="all visible projects",
-        autocompletion=complete_names("projects"),
-    ),
+    flag("--project", help="Project to list.", metavar="P", default="all visible projects", complete="projects"),
 ]
 AllProjectsFlag = Annotated[bool, typer.Option("--all-projects", "-A", help="List all projects, as without --project.")]
-DisplayNameFlag = Annotated[str | None, typer.Option("--display-name", help="Human-readable name.", show_default=False)]
-DescriptionFlag = Annotated[str | None, typer.Option("--description", help="Description.", show_default=False)]
+DisplayNameFlag = Annotated[str | None, flag("--display-name", help="Human-readable name.")]
+DescriptionFlag = Annotated[str | None, flag("--description", help="Description.")]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Only check with the server; change nothing.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 

@@ -12,20 +12,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from fairlead.cli.ui.flags import flag
 from fairlead.cli.ui.session import UsageError
 from fairlead.cli.ui.streams import write_data
 from fairlead.core.files import FileProblem
 
 OutputFileFlag = Annotated[
     Path | None,
-    typer.Option(
-        "--output-file",
-        help="Private file to write the key to; - for stdout.",
-        metavar="FILE",
-        show_default="stdout",
-    ),
+    flag("--output-file", help="Private file to write the key to; - for stdout.", metavar="FILE", default="stdout"),
 ]
 
 

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.ui.describe import describe_condition
 from fairlead.cli.ui.durations import format_duration
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded
@@ -147,14 +148,6 @@ def distinct_failures(obj: Object) -> list[str]:
             lines.append(describe_condition(each))
             known.append(message)
     return lines
-
-
-def describe_condition(condition: Object) -> str:
-    """The condition in a line: `Ready is False (NoRunnerUsable): no runner is usable`."""
-    reason = condition.get("reason")
-    message = condition.get("message")
-    state = f"{condition.get('type')} is {condition.get('status')}" + (f" ({reason})" if reason else "")
-    return f"{state}: {message}" if message else state
 
 
 def _list_conditions(obj: Object) -> list[Object]:

@@ -1,25 +1,63 @@
-"""`fairlead workspace up`, `start`, `stop`, `logs` and `open`."""
+"""`fairlead workspace up`, `start`, `stop`, `logs`, `open` and `hold`."""
 
 import os
 import sys
 from collections import deque
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated
+from urllib.parse import quote, urlencode
 
 import typer
 
 from fairlead.cli.ui import prompts
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, parse_timeout
-from fairlead.cli.ui.flags import ContextFlag, RequiredProjectFlag, TimeoutFlag, YesFlag, options_from
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration, parse_duration, parse_timeout
+from fairlead.cli.ui.field_flags import name_project
+from fairlead.cli.ui.flags import ContextFlag, RequiredProjectFlag, TimeoutFlag, YesFlag, flag, options_from
 from fairlead.cli.ui.output import escape_control, print_note
-from fairlead.cli.ui.session import open_session
-from fairlead.cli.workspaces.editors import Editor, build_address, ssh_host
-from fairlead.cli.workspaces.log_lines import LineSplitter, LogLine
+from fairlead.cli.ui.session import open_session, project_namespace
 from fairlead.cli.workspaces.running import begin_wait, run_task, start_task
-from fairlead.cli.workspaces.targets import PLURAL, STOP, UP, LogPart, WorkspaceTarget, follow_log, open_target
+from fairlead.cli.workspaces.targets import (
+    PLURAL,
+    STOP,
+    UP,
+    LineSplitter,
+    LogLine,
+    LogPart,
+    WorkspaceTarget,
+    follow_log,
+    open_target,
+)
 from fairlead.client import ClientError
+from fairlead.core.clock import timestamp
 from fairlead.core.objects import get_path
+
+
+class Editor(StrEnum):
+    VSCODE = "vscode"
+    VSCODE_INSIDERS = "vscode-insiders"
+    CURSOR = "cursor"
+    WINDSURF = "windsurf"
+    JETBRAINS = "jetbrains"
+    SSH = "ssh"
+
+
+def build_address(editor: Editor, host: str, folder: str, user: str) -> str:
+    """The URL for an editor, or the command line for a terminal. `host` is the one in the SSH configuration."""
+    if editor is Editor.SSH:
+        return f"ssh {host}"
+    if editor is Editor.JETBRAINS:
+        fields = {"type": "ssh", "host": host, "port": "22", "user": user, "projectPath": folder, "deploy": "true"}
+        return f"jetbrains-gateway://connect#{urlencode({name: each for name, each in fields.items() if each})}"
+    return f"{editor.value}://vscode-remote/ssh-remote+{host}{quote(folder)}"
+
+
+def ssh_host(name: str, project: str) -> str:
+    """The host of a workspace in the SSH configuration."""
+    return f"{name}.{project}.fairlead"
+
 
 UP_TIMEOUT_SECONDS = 1800
 NameArgument = Annotated[
@@ -30,13 +68,7 @@ WaitTaskFlag = Annotated[
 ]
 UpTimeoutFlag = Annotated[
     int,
-    typer.Option(
-        "--timeout",
-        help="How long to wait, like 90s or 10m.",
-        metavar="TIME",
-        parser=parse_timeout,
-        show_default="30m",
-    ),
+    flag("--timeout", help="How long to wait, like 90s or 10m.", metavar="TIME", parser=parse_timeout, default="30m"),
 ]
 
 
@@ -127,11 +159,9 @@ class LogsOptions:
     project: RequiredProjectFlag
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the task ends.")] = False
     tail: Annotated[
-        int | None, typer.Option("--tail", help="Print only the last N lines.", metavar="N", min=0, show_default="all")
+        int | None, flag("--tail", help="Print only the last N lines.", metavar="N", min=0, default="all")
     ] = None
-    task: Annotated[
-        str, typer.Option("--task", help="ID of the task.", metavar="ID", show_default="the newest task")
-    ] = ""
+    task: Annotated[str, flag("--task", help="ID of the task.", metavar="ID", default="the newest task")] = ""
     context: ContextFlag = None
 
 
@@ -218,3 +248,42 @@ def open_editor(options: OpenOptions) -> None:
 
 def has_desktop() -> bool:
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+WORKSPACES = "devpodworkspaceinstances"
+HOLD_ANNOTATION = "sleepmode.service.sh/hold-until"
+MAX_HOLD_SECONDS = 24 * 3600
+"""A workspace that is needed for longer is held again, and so is not forgotten."""
+
+
+def hold(
+    name: Annotated[str, typer.Argument(help="Name of the workspace.", autocompletion=complete_names(WORKSPACES))],
+    project: RequiredProjectFlag,
+    duration: Annotated[
+        int | None,
+        typer.Argument(
+            help="How long from now, like 2h. At most 24h.", metavar="[TIME]", parser=parse_duration, show_default=False
+        ),
+    ] = None,
+    release: Annotated[bool, typer.Option("--release", help="End the hold.")] = False,
+    context: ContextFlag = None,
+) -> None:
+    """Keep a workspace awake for some time, or end that with --release.
+
+    Until then it counts as in use. The longest run that its template allows still applies.
+    """
+    if release == (duration is not None):
+        raise typer.BadParameter("say for how long, as in `hold desk 2h`, or use --release; not both")
+    if duration is not None and duration > MAX_HOLD_SECONDS:
+        raise typer.BadParameter(
+            f"a hold lasts at most {format_duration(MAX_HOLD_SECONDS)}; hold it again when that is over"
+        )
+    now = int(datetime.now(UTC).timestamp())
+    until = None if duration is None else now + duration
+    change = {"metadata": {"annotations": {HOLD_ANNOTATION: None if until is None else str(until)}}}
+    with open_session(context) as session, name_project(session.client, project):
+        session.client.patch(WORKSPACES, name, change, namespace=project_namespace(session, project))
+    if until is None:
+        print_note(f"the workspace {name} is no longer held")
+    else:
+        print_note(f"the workspace {name} is held until {timestamp(datetime.fromtimestamp(until, UTC))}")

@@ -6,13 +6,11 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from fairlead.cli.resources.instance import reference_cell, template_cell
-from fairlead.cli.ui.describe import cell, find_condition, owner_cell
+from fairlead.cli.ui.describe import cell, condition_rows, find_condition, owner_cell, text_of
 from fairlead.cli.ui.durations import age, coarse_duration
 from fairlead.cli.ui.field_flags import replace_fields
 from fairlead.cli.ui.session import Session
-from fairlead.cli.ui.wait import describe_condition
-from fairlead.cli.workspaces.advice import give_advice
-from fairlead.cli.workspaces.runners import describe_runner_problem
+from fairlead.cli.workspaces.advice import describe_runner_problem, give_advice
 from fairlead.cli.workspaces.sources import describe_source
 from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, WorkspaceTarget
 from fairlead.client import ApiStatusError, Client, ClientError
@@ -38,17 +36,16 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
     namespace = str(metadata(workspace).get("namespace") or "")
     prefix = str(client.whoami().get("projectNamespacePrefix") or "")
     target = WorkspaceTarget(client, namespace, name_of(workspace), namespace.removeprefix(prefix))
-    runner = str(get_path(workspace, "spec.runnerRef.runner") or "")
+    runner = text_of(workspace, "spec.runnerRef.runner")
     obstacle = _find_runner_problem(client, runner) if runner else ""
     task = None
     if runner and not obstacle:
         task, obstacle = _find_last_task(target)
-    conditions = [describe_condition(each) for each in get_path(workspace, "status.conditions") or ()]
     pairs = (
         ("name", target.name),
         ("project", target.project),
         ("status", workspace_status(workspace)),
-        ("reason", str(get_path(workspace, "status.reason") or "")),
+        ("reason", text_of(workspace, "status.reason")),
         ("message", replace_fields(_explain_status(workspace))),
         *_explain_task(target, task, runner, now),
         ("runner", runner),
@@ -57,7 +54,7 @@ def explain_workspace(session: Session, workspace: Object) -> Pairs:
         *_explain_origin(workspace),
         *_explain_sleep(workspace, now),
         ("age", age(metadata(workspace).get("creationTimestamp"), now)),
-        *(("" if number else "conditions", each) for number, each in enumerate(conditions)),
+        *condition_rows(workspace),
     )
     return [(label, "" if value == "-" else value) for label, value in pairs]
 

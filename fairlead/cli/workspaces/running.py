@@ -1,26 +1,32 @@
-"""Brings a workspace up or stops it, and shows the steps until that is done or has failed."""
+"""Brings a workspace up or stops it, and shows the steps on stderr until that is done or has failed.
+
+Each step is a line with its time, printed when it has ended. On a terminal, the current step is below them, with a
+spinner and the last line of the log.
+"""
 
 import re
+import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fairlead.cli.ui.describe import find_condition
 from fairlead.cli.ui.durations import format_duration
-from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.cli.ui.wait import INTERRUPTED_EXIT_CODE
-from fairlead.cli.workspaces.advice import give_advice
-from fairlead.cli.workspaces.log_lines import LineSplitter, LogLine
-from fairlead.cli.workspaces.progress import StepDisplay, show_steps
-from fairlead.cli.workspaces.runners import find_obstacle
-from fairlead.cli.workspaces.targets import UP, Task, WorkspaceTarget, follow_log
+from fairlead.cli.workspaces.advice import find_obstacle, give_advice
+from fairlead.cli.workspaces.targets import UP, LineSplitter, LogLine, Task, WorkspaceTarget, follow_log
 from fairlead.client import ApiStatusError, ClientError, DeadlineExceeded
 from fairlead.core.objects import Object, get_path
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 SHOWN_LINES = 20
 """Lines of the log that are printed after a failure."""
@@ -32,6 +38,7 @@ NOISE = re.compile(r"^(up|stop) failed: |devContainersSpecCLI\.js:\d+")
 """Lines that are not printed after a failure: the message is printed anyway, and where the CLI has failed inside."""
 SCHEDULE = "Schedule"
 """The step before the first one of the runner."""
+NAME_WIDTH = 18
 
 
 @dataclass(slots=True)
@@ -55,6 +62,75 @@ class Wait:
 
 def begin_wait(seconds: int) -> Wait:
     return Wait(seconds, time.monotonic())
+
+
+@dataclass(slots=True)
+class StepDisplay:
+    """The current step, if there is one, with the time when it began."""
+
+    print_line: Callable[[str], None]
+    step: str = ""
+    began: float = 0.0
+    message: str = ""
+
+    def begin(self, step: str) -> None:
+        """A step begins. One that has not ended is over: the runner was restarted in it."""
+        if step == self.step:
+            return
+        if self.step:
+            self.end(self.step, time.monotonic() - self.began)
+        self.step, self.began, self.message = step, time.monotonic(), ""
+
+    def end(self, step: str, seconds: float) -> None:
+        self.step = ""
+        self.print_line(format_step(step, format_seconds(seconds)))
+
+    def fail(self) -> None:
+        """The current step has failed."""
+        step, self.step = self.step, ""
+        if step:
+            self.print_line(format_step(step, f"failed after {format_seconds(time.monotonic() - self.began)}"))
+
+
+@contextmanager
+def show_steps() -> Iterator[StepDisplay]:
+    if not sys.stderr.isatty():
+        yield StepDisplay(print_note)
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
+
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    display = StepDisplay(lambda line: console.print(Text(escape_control(line)), soft_wrap=True))
+    spinner = Spinner("dots")
+
+    def render() -> Spinner | str:
+        """Called by a thread of rich, several times a second."""
+        spinner.update(text=_describe_current(display, console))
+        return spinner if display.step else ""
+
+    with Live(console=console, transient=True, refresh_per_second=8, get_renderable=render):
+        yield display
+
+
+def format_step(step: str, state: str) -> str:
+    return f"  {step:{NAME_WIDTH}} {state}"
+
+
+def format_seconds(seconds: float) -> str:
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes:.0f}m{rest:02.0f}s" if minutes else f"{rest:.1f}s"
+
+
+def _describe_current(display: StepDisplay, console: "Console") -> "Text":
+    from rich.text import Text
+
+    line = Text(format_step(display.step, format_seconds(time.monotonic() - display.began)).strip())
+    line.append(f"  {escape_control(display.message)}", "dim")
+    line.truncate(max(20, console.width - 3), overflow="ellipsis")
+    return line
 
 
 def follow_new_workspace(target: WorkspaceTarget, wait: Wait) -> None:

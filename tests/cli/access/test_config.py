@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.authn.token_issuer import Lifetimes
-from fairlead.cli.access.config_origin import BUILT_IN, DEFAULTS
+from fairlead.cli.access.config import BUILT_IN, DEFAULTS
 from fairlead.core import yaml
 from fairlead.kinds.clusters.config import SETTINGS_FIELDS
 from tests.harness.cli import CliFixture

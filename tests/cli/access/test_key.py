@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.cli.access.key import describe_rows, key_state, table_row
-from fairlead.cli.access.key_expiry import FIRST_KEY_ANNOTATION, expiry_time, find_expiry
+from fairlead.cli.access.keys import FIRST_KEY_ANNOTATION, expiry_time, find_expiry
 from fairlead.core.clock import timestamp as format_timestamp
 from fairlead.domain import key_lifetime
 from fairlead.kinds.access import access_key

@@ -1,4 +1,4 @@
-"""fairlead.cli.resources.cluster_remove: what is deleted, what stays in the cluster, and what is rejected."""
+"""fairlead.cli.resources.cluster: what is deleted, what stays in the cluster, and what is rejected."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""fairlead.cli.resources.manifests: objects from files, folders and stdin."""
+"""fairlead.cli.resources.any_kind: objects from files, folders and stdin."""
 
 import io
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.resources.manifests import read_manifests
+from fairlead.cli.resources.any_kind import read_manifests
 from fairlead.cli.ui.session import UsageError
 
 APP = "apiVersion: management.service.sh/v1\nkind: App\nmetadata: {name: %s}\n"

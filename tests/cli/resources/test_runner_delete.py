@@ -1,4 +1,4 @@
-"""fairlead.cli.resources.runner_delete: a runner with workspaces is deleted only if they are abandoned."""
+"""fairlead.cli.resources.runner: a runner with workspaces is deleted only if they are abandoned."""
 
 from typing import Any
 

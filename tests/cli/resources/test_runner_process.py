@@ -117,7 +117,7 @@ def test_a_user_who_is_not_root_gets_the_command_to_type(
 
 
 def test_the_state_of_a_user_is_below_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairlead.cli.resources.runner_login import default_state_folder
+    from fairlead.cli.resources.runner_options import default_state_folder
 
     monkeypatch.setenv("HOME", "/home/ada")
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)

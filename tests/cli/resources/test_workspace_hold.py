@@ -1,4 +1,4 @@
-"""fairlead.cli.resources.workspace_hold: keeps a workspace awake."""
+"""fairlead.cli.workspaces.commands: keeps a workspace awake."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""fairlead.cli.ui.list: the same flags for every list command, and `--watch`."""
+"""fairlead.cli.ui.resource_commands: the same flags for every list command, and `--watch`."""
 
 import json
 from collections.abc import Callable

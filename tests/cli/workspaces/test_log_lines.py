@@ -1,8 +1,8 @@
-"""fairlead.cli.workspaces.log_lines: messages and steps from the bytes of a log."""
+"""fairlead.cli.workspaces.targets: messages and steps from the bytes of a log."""
 
 import pytest
 
-from fairlead.cli.workspaces.log_lines import LineSplitter, LogLine, parse_line
+from fairlead.cli.workspaces.targets import LineSplitter, LogLine, parse_line
 
 
 @pytest.mark.parametrize(

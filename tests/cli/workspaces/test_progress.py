@@ -1,10 +1,10 @@
-"""fairlead.cli.workspaces.progress: one line for each step, live on a terminal."""
+"""fairlead.cli.workspaces.running: one line for each step, live on a terminal."""
 
 import re
 
 import pytest
 
-from fairlead.cli.workspaces.progress import StepDisplay, format_seconds
+from fairlead.cli.workspaces.running import StepDisplay, format_seconds
 from tests.cli.test_first_hour import run_on_terminal
 from tests.cli.workspaces.log_responses import DEV, FLAGS, build_log
 from tests.harness.cli import CliFixture

@@ -16,9 +16,8 @@ from fairlead.runner.engines.devcontainer import detached
 from fairlead.runner.engines.devcontainer.creation import CliLog, Progress
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.leader import MAX_LOG_BYTES, MAX_OUT_BYTES
-from fairlead.runner.log_lines import MessageLog
 from fairlead.runner.task_log import TaskLog
-from fairlead.runner.tasks import RunningTask
+from fairlead.runner.tasks import MessageLog, RunningTask
 from tests.harness.eventually import eventually
 
 

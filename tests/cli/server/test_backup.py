@@ -1,4 +1,4 @@
-"""fairlead.cli.storage.backup: `backup`, `restore` and `store copy`, with their output, errors and files."""
+"""fairlead.cli.server.backup: `backup`, `restore` and `store copy`, with their output, errors and files."""
 
 import asyncio
 import errno

@@ -1,11 +1,11 @@
-"""fairlead.cli.storage.export: CustomResourceDefinitions on the standard output, ready for kubectl."""
+"""fairlead.cli.server.export: CustomResourceDefinitions on the standard output, ready for kubectl."""
 
 from typing import Any
 
 import yaml
 from typer.testing import CliRunner
 
-from fairlead.cli.storage.export import group
+from fairlead.cli.server.export import group
 
 
 def export_crds(*arguments: str) -> str:

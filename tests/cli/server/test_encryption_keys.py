@@ -1,4 +1,4 @@
-"""fairlead.cli.storage.encryption_keys: `fairlead encryption-key` with its effect on the key file, and its output."""
+"""fairlead.cli.server.encryption_keys: `fairlead encryption-key` with its effect on the key file, and its output."""
 
 import base64
 import json
