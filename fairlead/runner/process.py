@@ -20,7 +20,7 @@ from fairlead.client import Client, ClientError
 from fairlead.client.client import read_ca_file
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
-from fairlead.core.findings import Finding
+from fairlead.core.machine import Finding
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.runner.actions import Action, RunnerActions
 from fairlead.runner.activity.ledger import ActivityLedger

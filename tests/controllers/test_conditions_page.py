@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.workspace_status import WorkspaceState
+from fairlead.core.workspaces import WorkspaceState
 from fairlead.runner.disk import AVAILABLE, FULL, LOW
 from fairlead.runner.orphans import KNOWN, ORPHANED
 from fairlead.runner.status import APPLIED, APPLIED_AT_NEXT_UP

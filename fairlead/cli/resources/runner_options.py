@@ -11,7 +11,7 @@ from fairlead.cli.resources.runner_login import Connection, connect_with_login, 
 from fairlead.cli.ui.durations import parse_duration
 from fairlead.cli.ui.flags import ContextFlag
 from fairlead.client import DEFAULT_GROUP
-from fairlead.core.sizes import parse_size
+from fairlead.core.validators import parse_size
 
 if TYPE_CHECKING:
     from fairlead.runner.settings import ClusterAccess, DiskSettings, RunnerSettings

@@ -15,7 +15,7 @@ from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, StartError, load, load_credentials
 
 if TYPE_CHECKING:
-    from fairlead.core.findings import Finding
+    from fairlead.core.machine import Finding
 
 AS_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object, for scripts.")]
 
@@ -50,7 +50,7 @@ command.__signature__ = settings_and(  # type: ignore[attr-defined]
 
 def examine_installation(flags: dict[str, str | None]) -> "tuple[Settings | None, list[Finding]]":
     """The settings, if they are valid, and all findings."""
-    from fairlead.core.findings import Finding
+    from fairlead.core.machine import Finding
 
     try:
         os.environ.update(load_credentials(os.environ))

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairlead.core.findings import Finding
+    from fairlead.core.machine import Finding
 
 
 def describe_finding(finding: "Finding") -> list[str]:

@@ -4,8 +4,7 @@ Engines apply the same policy to it as to a file of a repository: it gives no pe
 """
 
 from fairlead.core.body_errors import Malformed, TooManyValues
-from fairlead.core.json import encode
-from fairlead.core.jsonc import parse_jsonc
+from fairlead.core.json import encode, parse_jsonc
 from fairlead.runner.engines.contract import EngineError, Reason, WorkspaceSpec
 
 CONTENTS = ("image", "build", "dockerFile", "dockerComposeFile")

@@ -8,7 +8,7 @@ never a place for workspaces.
 import re
 from dataclasses import dataclass
 
-from fairlead.core.workspace_options import find_untrusted_options
+from fairlead.core.workspaces import find_untrusted_options
 from fairlead.runner.engines.contract import EngineError, Reason, WorkspaceSpec
 from fairlead.runner.engines.kubernetes.credentials import Contexts
 from fairlead.runner.engines.kubernetes.options import Options

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fairlead.core.findings import Finding
+from fairlead.core.machine import Finding
 from fairlead.core.objects import Object, get_path
 from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.kubernetes.cluster import Cluster
