@@ -16,8 +16,8 @@ from fairlead.admission.used_by import describe_users
 from fairlead.core.call import Authorize
 from fairlead.core.errors import Conflict, Forbidden
 from fairlead.core.objects import add_finalizer, get_path, metadata, name_of
-from fairlead.core.runner_names import DEPLOYMENT_FINALIZER
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.core.workspaces import DEPLOYMENT_FINALIZER
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.kind import Change

@@ -9,7 +9,7 @@ from functools import partial
 from fairlead.app.garbage_collection import frozen_gc
 from fairlead.app.worker_limits import history_bytes
 from fairlead.app.workers.context import WorkerContext
-from fairlead.core.crypto.key_file import EncryptionKeyFile
+from fairlead.core.crypto.encryption import EncryptionKeyFile
 from fairlead.registry.codec import entry_builder
 from fairlead.registry.kind import Catalog
 from fairlead.registry.secret_fields import SensitiveFieldIndex

@@ -13,10 +13,9 @@ import structlog
 from fairlead.app.host_cluster import HostAuthentication
 from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.request_headers import RequestHeaderConfig
-from fairlead.core.crypto.certificate_files import read_certificate_files
-from fairlead.core.crypto.certificates import Certificates
+from fairlead.core.call import CLIENT, FRONT_PROXY
+from fairlead.core.crypto.certificates import Certificates, read_certificate_files
 from fairlead.core.files import FileProblem, ensure_private_folder
-from fairlead.core.tls_peer import CLIENT, FRONT_PROXY
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.certificate_watch import POLL_SECONDS, sign_files, watch_files
 from fairlead.server.http.forwarded import TrustedProxies

@@ -12,10 +12,9 @@ browsers that change something must be same-origin, as with a cookie.
 from fairlead.authn.credentials import check_browser_origin
 from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import Call
+from fairlead.core.call import CLIENT, Call, TlsPeer
 from fairlead.core.clock import Clock
 from fairlead.core.errors import Unauthorized
-from fairlead.core.tls_peer import CLIENT, TlsPeer
 from fairlead.core.user import ADMIN_GROUPS, HOST_ACCOUNT_NAMES, User
 from fairlead.domain.cluster_identity import is_header_value
 

@@ -17,10 +17,9 @@ from urllib.parse import unquote
 from fairlead.authn.credentials import check_browser_origin
 from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.bounded_cache import BoundedCache
-from fairlead.core.call import Call, Headers
+from fairlead.core.call import FRONT_PROXY, Call, Headers
 from fairlead.core.clock import Clock
 from fairlead.core.errors import Unauthorized
-from fairlead.core.tls_peer import FRONT_PROXY
 from fairlead.core.user import AUTHENTICATED, HOST_ACCOUNT_NAMES, User, rename_host_account
 from fairlead.domain.cluster_identity import Extra, is_header_value, merge_extra
 

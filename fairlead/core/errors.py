@@ -50,7 +50,7 @@ QUOTA = "quota"
 GATEWAY = "gateway"
 CLUSTER = "cluster"
 ENDPOINT = "endpoint"
-"""What refuses a request with 401 or 403, for the audit log; `core/refusals.py` notes it. A rule of admission adds its
+"""What refuses a request with 401 or 403, for the audit log; `core/call.py` notes it. A rule of admission adds its
 name: `admission/enforce-allow-lists`."""
 
 

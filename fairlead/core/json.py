@@ -4,14 +4,15 @@ orjson already rejects NaN, invalid UTF-8 and trailing text. Depth is limited he
 exhaust the stack, and so is the length of numbers. Integers beyond 64 bits become floats, as in Kubernetes; orjson does
 so only from 2^64 on. Duplicate keys, of which orjson silently keeps the last, can be listed.
 
-Texts of more than `SMALL_BYTES` are only examined in slices (`json_outline.py`), and bodies of requests are also
-decoded in slices (`json_slices.py`): a call into C code over all of a large text would stop all other threads for too
+Texts of more than `SMALL_BYTES` are only examined in slices, and bodies of requests are also decoded in slices
+(`json_slices.py`): a call into C code over all of a large text would stop all other threads for too
 long.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from json.scanner import py_make_scanner  # type: ignore[attr-defined] # it is not in the stubs
 from typing import Any
@@ -27,8 +28,7 @@ from fairlead.core.body_errors import (
     depth_error,
     field_path,
 )
-from fairlead.core.json_outline import LONG_INTEGER_DIGITS, Outline, outline
-from fairlead.core.json_slices import decode_in_slices
+from fairlead.core.json_slices import LONG_INTEGER_DIGITS, Outline, decode_in_slices, outline
 
 __all__ = [
     "Malformed",
@@ -229,3 +229,25 @@ def _decode_error(data: bytes, error: orjson.JSONDecodeError) -> Malformed:
     if error.pos >= len(text.rstrip()):
         return Malformed("unexpected end of JSON input")
     return Malformed(f"invalid JSON at line {error.lineno} column {error.colno}: {error.msg}")
+
+
+_STRING = r'"(?:[^"\\]++|\\.?)*+"?'
+_COMMENTS = re.compile(rf'((?:{_STRING}|[^"/]++)++)|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(\*/)?', re.DOTALL)
+_TRAILING_COMMAS = re.compile(rf'((?:{_STRING}|[^",]++|,(?!\s*[}}\]]))++)|,', re.DOTALL)
+
+
+def parse_jsonc(text: str) -> dict[str, Any]:
+    """The object that the text contains. Raises Malformed."""
+    without_comments = _COMMENTS.sub(_replace_comment, text)
+    value = decode(_TRAILING_COMMAS.sub(lambda match: match[1] or "", without_comments).encode())
+    if not isinstance(value, dict):
+        raise Malformed("it is not an object")
+    return value
+
+
+def _replace_comment(match: re.Match[str]) -> str:
+    if match[1]:
+        return match[1]
+    if match[0].startswith("/*") and not match[2]:
+        raise Malformed("a comment that begins with /* has no end")
+    return " "

@@ -6,7 +6,7 @@ its template, so they count only together with it.
 
 from fairlead.core import yaml
 from fairlead.core.objects import Object, deep_copy, get_path, metadata
-from fairlead.core.workspace_source import SOURCE_ANNOTATION
+from fairlead.core.workspaces import SOURCE_ANNOTATION
 from fairlead.domain.parameters import parse_values
 from fairlead.domain.template_resolution import DefinitionSource, find_version
 

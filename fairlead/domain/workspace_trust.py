@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fairlead.core.objects import Object, get_path
-from fairlead.core.workspace_options import PLACEMENT_OPTIONS, find_secret_placement, find_untrusted_options
+from fairlead.core.workspaces import PLACEMENT_OPTIONS, find_secret_placement, find_untrusted_options
 from fairlead.domain.parameters import TEXT_TYPES
 from fairlead.domain.template_resolution import find_parameters
 

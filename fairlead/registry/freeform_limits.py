@@ -16,7 +16,7 @@ import orjson
 
 from fairlead.core.errors import Problem
 from fairlead.core.json import count_values, nesting_depth
-from fairlead.core.yaml.scalars import to_json_number
+from fairlead.core.yaml import to_json_number
 from fairlead.registry import limits
 from fairlead.registry.schema import Schema
 

@@ -14,7 +14,7 @@ import orjson
 
 from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, quote_value, truncate
 from fairlead.core.objects import Object, metadata
-from fairlead.core.yaml.scalars import to_json_number
+from fairlead.core.yaml import to_json_number
 from fairlead.registry import limits
 from fairlead.registry import schema as openapi
 from fairlead.registry.charged_user import CHARGED_USER, preserve_charged_user, set_charged_user

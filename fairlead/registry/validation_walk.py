@@ -27,7 +27,7 @@ import orjson
 from fairlead.core.body_errors import field_path
 from fairlead.core.errors import MAX_PROBLEMS, Problem
 from fairlead.core.objects import Object
-from fairlead.core.yaml.scalars import to_json_number
+from fairlead.core.yaml import to_json_number
 from fairlead.registry import limits
 from fairlead.registry.freeform_limits import (
     SKIP_FREEFORM_CHECK,

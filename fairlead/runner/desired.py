@@ -13,9 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.core.sizes import parse_size
-from fairlead.core.workspace_options import ALLOW, PLACEMENT_OPTIONS, SIZE_OPTIONS
-from fairlead.core.workspace_source import SOURCE_ANNOTATION
+from fairlead.core.validators import parse_size
+from fairlead.core.workspaces import ALLOW, PLACEMENT_OPTIONS, SIZE_OPTIONS, SOURCE_ANNOTATION
 from fairlead.runner.credentials import NO_CREDENTIALS, SECRETS_UNAVAILABLE, Credentials
 from fairlead.runner.decisions import Wanted, sleep_type_of
 from fairlead.runner.engines.contract import (

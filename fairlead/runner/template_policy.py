@@ -10,7 +10,7 @@ namespaces itself.
 from collections.abc import Mapping
 
 from fairlead.core.objects import Object
-from fairlead.core.workspace_options import ALLOW, find_untrusted_options
+from fairlead.core.workspaces import ALLOW, find_untrusted_options
 from fairlead.runner.credentials import is_secret
 from fairlead.runner.desired import (
     DECIDED_OPTIONS,

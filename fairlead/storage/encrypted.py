@@ -16,8 +16,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
-from fairlead.core.crypto.encryption import DecryptionError, Keyring, UnknownKey, is_encrypted
-from fairlead.core.crypto.key_file import EncryptionKeyFile
+from fairlead.core.crypto.encryption import DecryptionError, EncryptionKeyFile, Keyring, UnknownKey, is_encrypted
 from fairlead.core.files import FileProblem
 from fairlead.storage.commit import pack_key
 from fairlead.storage.contract import (

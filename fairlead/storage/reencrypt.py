@@ -21,8 +21,7 @@ from contextlib import aclosing
 
 import structlog
 
-from fairlead.core.crypto.encryption import is_encrypted, key_id_of
-from fairlead.core.crypto.key_file import EncryptionKeyFile
+from fairlead.core.crypto.encryption import EncryptionKeyFile, is_encrypted, key_id_of
 from fairlead.core.files import FileProblem
 from fairlead.core.waiting import sleep_monotonic
 from fairlead.storage.commit import pack_key

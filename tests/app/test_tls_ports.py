@@ -12,9 +12,9 @@ import pytest
 from fairlead.app import tls_ports
 from fairlead.app.host_cluster import HostAuthentication
 from fairlead.app.tls_ports import PortCounters, PortOpener, configured_ports, open_tls_ports, request_header_config
+from fairlead.core.call import CLIENT, FRONT_PROXY
 from fairlead.core.crypto.certificates import Certificates
 from fairlead.core.files import FileProblem
-from fairlead.core.tls_peer import CLIENT, FRONT_PROXY
 from fairlead.server.http.listeners import open_listener
 from fairlead.server.http.tls_context import AuthorityFile
 from fairlead.server.http.tls_port import TlsPort, TlsPortOptions, UnixBackend

@@ -12,8 +12,7 @@ from fairlead.app.stores import StoreStack
 from fairlead.app.upgrade import stop_when_outdated, upgrade_data
 from fairlead.authn.bootstrap import PEPPER_FINGERPRINT
 from fairlead.controllers.runtime.leader import LeaseTiming
-from fairlead.core.crypto.encryption import EncryptionKey, Keyring
-from fairlead.core.crypto.key_file import EncryptionKeyFile
+from fairlead.core.crypto.encryption import EncryptionKey, EncryptionKeyFile, Keyring
 from fairlead.settings import Settings, StartError
 from fairlead.storage import migration as migration_module
 from fairlead.storage.backup import BackupReader

@@ -6,9 +6,8 @@ import pytest
 
 from fairlead.authn.client_certificates import CERTIFICATE_ANNOTATION, ClientCertificateAuthenticator
 from fairlead.authn.principals import USERS
-from fairlead.core.call import Call
+from fairlead.core.call import CLIENT, FRONT_PROXY, Call, TlsPeer
 from fairlead.core.errors import Forbidden, Unauthorized
-from fairlead.core.tls_peer import CLIENT, FRONT_PROXY, TlsPeer
 from fairlead.core.user import User
 from tests.harness.access_keys import KeyDirectory
 from tests.harness.calls import FakeHeaders

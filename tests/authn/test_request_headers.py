@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from fairlead.authn.request_headers import MAX_GROUPS, RequestHeaderAuthenticator, RequestHeaderConfig
-from fairlead.core.call import Call
+from fairlead.core.call import CLIENT, FRONT_PROXY, Call, TlsPeer
 from fairlead.core.errors import Forbidden, Unauthorized
-from fairlead.core.tls_peer import CLIENT, FRONT_PROXY, TlsPeer
 from fairlead.core.user import User
 from tests.harness.access_keys import KeyDirectory
 from tests.harness.calls import FakeHeaders

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.workspace_status import WorkspaceState
+from fairlead.core.workspaces import WorkspaceState
 from fairlead.runner.conditions import AVAILABLE, FULL, KNOWN, LOW, ORPHANED
 from fairlead.runner.status import APPLIED, APPLIED_AT_NEXT_UP
 from tests.controllers.condition_reasons import iter_constants, iter_reasons

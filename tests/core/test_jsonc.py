@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fairlead.core.body_errors import Malformed
-from fairlead.core.jsonc import parse_jsonc
+from fairlead.core.json import parse_jsonc
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_other_texts_are_refused(text: str, problem: str) -> None:
 
 HOSTILE = """
 from fairlead.core.body_errors import Malformed
-from fairlead.core.jsonc import parse_jsonc
+from fairlead.core.json import parse_jsonc
 
 for piece in ("/*", "/* ", '\\\\"', '"', "/**/", "//", ",", ', "",', "*/", '"/*', "\\\\"):
     try:

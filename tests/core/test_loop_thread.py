@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from fairlead.core.loop_thread import run_in_loop_thread
+from fairlead.core.concurrency import run_in_loop_thread
 
 
 def test_the_result_comes_from_another_thread() -> None:

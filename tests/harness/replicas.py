@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.core.crypto.key_file import generate_key
+from fairlead.core.crypto.encryption import generate_key
 from tests.harness import etcd_server, postgres_server
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import MANAGEMENT, Server, running_server

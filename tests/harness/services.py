@@ -10,8 +10,7 @@ from fairlead.app.features import build_features
 from fairlead.app.leader import LeaderElection
 from fairlead.app.services import OpenedServices, build_services
 from fairlead.app.stores import StoreStack
-from fairlead.core.crypto.encryption import EncryptionKey, Keyring
-from fairlead.core.crypto.key_file import EncryptionKeyFile
+from fairlead.core.crypto.encryption import EncryptionKey, EncryptionKeyFile, Keyring
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds import KINDS
 from fairlead.registry.codec import entry_builder

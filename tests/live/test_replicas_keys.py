@@ -20,7 +20,7 @@ import jwt
 import pytest
 
 from fairlead.authn.direct_tokens import AUDIENCE
-from fairlead.core.crypto import key_file
+from fairlead.core.crypto import encryption
 from fairlead.core.crypto.encryption import is_encrypted, key_id_of
 from fairlead.storage.open import open_store
 from tests.harness.eventually import BUSY_SECONDS, wait_until
@@ -52,8 +52,8 @@ def replicas_with_key_files(request: pytest.FixtureRequest, tmp_path: Path) -> I
 def copy_keys(group: Replicas) -> None:
     """Copies the encryption keys of the first replica to the second one."""
     new = group.folder / "replica2" / "new.keys"
-    shutil.copy(group.folder / "replica1" / key_file.KEY_FILE_NAME, new)
-    new.replace(group.folder / "replica2" / key_file.KEY_FILE_NAME)
+    shutil.copy(group.folder / "replica1" / encryption.KEY_FILE_NAME, new)
+    new.replace(group.folder / "replica2" / encryption.KEY_FILE_NAME)
 
 
 def create_secret(client: httpx.Client, name: str) -> None:
@@ -91,10 +91,10 @@ def test_encryption_keys_are_rotated_while_two_replicas_write_and_read(replicas_
         ]
         try:
             wait_until(lambda: len(names) > 10)
-            new = key_file.rotate_key(group.folder / "replica1")[0].id
+            new = encryption.rotate_key(group.folder / "replica1")[0].id
             copy_keys(group)
             folders = [group.folder / f"replica{number}" for number in (1, 2)]
-            wait_until(lambda: any(key_file.reencrypted_key_id(each) == new for each in folders), 4 * TIMEOUT_SECONDS)
+            wait_until(lambda: any(encryption.reencrypted_key_id(each) == new for each in folders), 4 * TIMEOUT_SECONDS)
         finally:
             stop.set()
         for each in futures:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.app import run
-from fairlead.core.crypto.encryption import Keyring
-from fairlead.core.crypto.key_file import EncryptionKeyFile, generate_key, write_keys
+from fairlead.core.crypto.encryption import EncryptionKeyFile, Keyring, generate_key, write_keys
 from fairlead.settings import Settings, StartError, load
 from fairlead.storage.contract import Store, Write
 from fairlead.storage.encrypted import EncryptedStore

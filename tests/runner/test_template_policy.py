@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.core.workspace_options import PLACEMENT_OPTIONS, SIZE_OPTIONS
+from fairlead.core.workspaces import PLACEMENT_OPTIONS, SIZE_OPTIONS
 from fairlead.runner.engines.devcontainer.settings import DEFAULT_LIMITS as DEVCONTAINER_LIMITS
 from fairlead.runner.engines.kubernetes.settings import DEFAULT_LIMITS as KUBERNETES_LIMITS
 from fairlead.runner.template_policy import UNTRUSTED_LIMITS

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.crypto.encryption import MAGIC, EncryptionKey, Keyring, is_encrypted, key_id_of
-from fairlead.core.crypto.key_file import EncryptionKeyFile, rotate_key
+from fairlead.core.crypto.encryption import (
+    MAGIC,
+    EncryptionKey,
+    EncryptionKeyFile,
+    Keyring,
+    is_encrypted,
+    key_id_of,
+    rotate_key,
+)
 from fairlead.core.files import FileProblem
 from fairlead.storage.contract import FIRST_REVISION, Event, Key, Record, Store, StoreUnavailable, Write
 from fairlead.storage.encrypted import EncryptedStore, load_keyring, publish_active_key

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.core.crypto.encryption import is_encrypted, key_id_of
-from fairlead.core.crypto.key_file import EncryptionKeyFile, reencrypted_key_id, remove_key, rotate_key
+from fairlead.core.crypto.encryption import (
+    EncryptionKeyFile,
+    is_encrypted,
+    key_id_of,
+    reencrypted_key_id,
+    remove_key,
+    rotate_key,
+)
 from fairlead.storage.contract import Key, Store, StoreUnavailable, Write
 from fairlead.storage.encrypted import EncryptedStore, iter_all_values, load_keyring
 from fairlead.storage.memory import MemoryStore

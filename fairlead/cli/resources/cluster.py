@@ -50,7 +50,7 @@ from fairlead.cli.ui.session import open_session, project_namespace_prefix
 from fairlead.cli.ui.wait import VerboseFlag, object_ref, wait_deleted
 from fairlead.client import ApiStatusError, Client
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.core.runner_names import DEPLOYMENT_FINALIZER, deployed_runner_name
+from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
 
 INSTANCE_RESOURCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
 RUNNERS = "runners"

@@ -18,7 +18,7 @@ from fairlead.cli.ui.flags import ContextFlag, flag
 from fairlead.cli.ui.session import Session, open_session
 from fairlead.client import DEFAULT_GROUP, ApiStatusError, ClientError
 from fairlead.core.files import ensure_private_folder, write_file
-from fairlead.core.sizes import parse_size
+from fairlead.core.validators import parse_size
 
 if TYPE_CHECKING:
     from fairlead.runner.settings import ClusterAccess, DiskSettings, RunnerSettings

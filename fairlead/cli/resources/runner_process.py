@@ -24,10 +24,10 @@ from fairlead.cli.server.event_loop import exit_with_error, run_until_signal
 from fairlead.cli.ui.flags import flag, options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import DEFAULT_GROUP, ClientError
-from fairlead.core.sizes import format_size
+from fairlead.core.validators import format_size
 
 if TYPE_CHECKING:
-    from fairlead.core.findings import Finding
+    from fairlead.core.machine import Finding
     from fairlead.runner.process import StartedRunner
     from fairlead.runner.settings import RunnerSettings
 

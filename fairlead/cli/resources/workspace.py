@@ -56,8 +56,7 @@ from fairlead.cli.workspaces.running import begin_wait, follow_new_workspace
 from fairlead.cli.workspaces.sources import UP_ANNOTATION, Revision, encode_source
 from fairlead.cli.workspaces.targets import PLURAL, open_target
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.core.workspace_source import SOURCE_ANNOTATION
-from fairlead.core.workspace_status import current_reason, workspace_status
+from fairlead.core.workspaces import SOURCE_ANNOTATION, current_reason, workspace_status
 
 
 def _table_row(workspace: Object, now: datetime) -> Sequence[str]:

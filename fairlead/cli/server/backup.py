@@ -15,7 +15,7 @@ import typer
 
 from fairlead.cli.server.setting_flags import config_option, setting_option
 from fairlead.cli.ui.groups import CommandGroup, create_group
-from fairlead.core.crypto.key_file import KEY_FILE_NAME, KEYS_VARIABLE, key_file_path
+from fairlead.core.crypto.encryption import KEY_FILE_NAME, KEYS_VARIABLE, key_file_path
 from fairlead.core.files import FileProblem, MissingFile
 from fairlead.settings import Settings, StartError, load
 

@@ -43,13 +43,13 @@ def rotate(data: DataFlag = None) -> None:
 
     A running server detects it within seconds and re-encrypts everything. Older keys are kept for backups.
     """
-    from fairlead.core.crypto import key_file
+    from fairlead.core.crypto import encryption
 
     with _report_errors():
         _check_not_from_environment("prepend a new key to it and restart the server")
         folder = _data_folder(data)
-        new, *older = [key.id for key in key_file.rotate_key(folder)]
-    typer.echo(f"{new} is now the active key, the first of {len(older) + 1} in {key_file.key_file_path(folder)}")
+        new, *older = [key.id for key in encryption.rotate_key(folder)]
+    typer.echo(f"{new} is now the active key, the first of {len(older) + 1} in {encryption.key_file_path(folder)}")
     typer.echo("Back up that file, separately from the backups of the database.")
     typer.echo(
         "The server re-encrypts everything: within some minutes if it is running, otherwise after its next start."
@@ -90,31 +90,31 @@ def forget(
     force: Annotated[bool, typer.Option("--force", help="Even if the database may still need the key.")] = False,
 ) -> None:
     """Delete an older key. Data that is still encrypted with it, also in backups, becomes unreadable forever."""
-    from fairlead.core.crypto import key_file
+    from fairlead.core.crypto import encryption
 
     with _report_errors():
         _check_not_from_environment("remove the key from it and restart the server")
         folder = _data_folder(data)
-        remaining = key_file.remove_key(folder, id, force=force)
-    typer.echo(f"deleted {id}; {key_file.key_file_path(folder)} still has {', '.join(key.id for key in remaining)}")
+        remaining = encryption.remove_key(folder, id, force=force)
+    typer.echo(f"deleted {id}; {encryption.key_file_path(folder)} still has {', '.join(key.id for key in remaining)}")
     typer.echo("To delete the key for good, remove it from your backups of that file too.")
 
 
 def _read_status(data: str | None) -> EncryptionKeyStatus:
-    from fairlead.core.crypto import key_file
+    from fairlead.core.crypto import encryption
 
     folder = _data_folder(data)
     source, text = read_variable("encryption_keys", os.environ)
     mode = ""
     if text:
-        keys = key_file.parse_keys(text, source)
+        keys = encryption.parse_keys(text, source)
     else:
-        path = key_file.key_file_path(folder)
+        path = encryption.key_file_path(folder)
         source = str(path)
-        keys = key_file.read_keys(folder)
+        keys = encryption.read_keys(folder)
         mode = f"{stat.S_IMODE(path.stat().st_mode):04o}"
     active, *older = [key.id for key in keys]
-    return EncryptionKeyStatus(source, mode, active, older, key_file.reencrypted_key_id(folder) == active)
+    return EncryptionKeyStatus(source, mode, active, older, encryption.reencrypted_key_id(folder) == active)
 
 
 def _data_folder(data: str | None) -> Path:

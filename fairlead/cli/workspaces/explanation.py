@@ -16,8 +16,7 @@ from fairlead.cli.workspaces.targets import FAILED, PLURAL, RUNNING, Task, Works
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.workspace_source import SOURCE_ANNOTATION
-from fairlead.core.workspace_status import workspace_status
+from fairlead.core.workspaces import SOURCE_ANNOTATION, workspace_status
 
 DETAIL_TIMEOUT = 5.0
 """Seconds to wait for what the runner says. The rest is shown without it."""

@@ -18,7 +18,7 @@ from fairlead.controllers.instances.remote_instance import ABANDON_ANNOTATION, i
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
-from fairlead.core.runner_names import DEPLOYMENT_FINALIZER, deployed_runner_name
+from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.registry.codec import decode

@@ -30,7 +30,7 @@ from fairlead.controllers.helm.limited_process import run_limited
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
-from fairlead.core.helm_program import HELM, MISSING_HELM, find_helm
+from fairlead.core.machine import HELM, MISSING_HELM, find_helm
 from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 500

@@ -9,7 +9,7 @@ phase is `Ready`, which the runner reports when it has accepted the workspace, a
 from dataclasses import dataclass
 
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.core.workspace_status import RUNNER_SILENT, WorkspaceState
+from fairlead.core.workspaces import RUNNER_SILENT, WorkspaceState
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, find_condition
 
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"

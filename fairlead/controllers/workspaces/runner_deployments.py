@@ -52,7 +52,7 @@ from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, get_path, has_finalizer, metadata, name_of, remove_finalizer
-from fairlead.core.runner_names import DEPLOYMENT_FINALIZER, deployed_runner_name
+from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import TRUE, condition, find_condition, with_condition

@@ -14,7 +14,7 @@ from typing import Any, Final
 from fairlead.controllers.instances.remote_names import RUNNER_LABEL, UID_LABEL
 from fairlead.core import yaml
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.runner_names import deployed_runner_name
+from fairlead.core.workspaces import deployed_runner_name
 from fairlead.kinds.clusters.runner import RESERVED_VOLUMES
 from fairlead.registry.kind import MANAGEMENT_GROUP
 

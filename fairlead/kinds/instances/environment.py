@@ -7,7 +7,7 @@ permissions nor a place to a workspace. Those come from the workspace template.
 from collections.abc import Iterable, Iterator
 
 from fairlead.core.body_errors import Malformed, TooManyValues
-from fairlead.core.jsonc import parse_jsonc
+from fairlead.core.json import parse_jsonc
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.fields import CATEGORY, owned_spec, owner_problems
 from fairlead.kinds.instances.templates import newest_version_cell, version_problems

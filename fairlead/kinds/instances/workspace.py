@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.core.clock import timestamp as format_timestamp
 from fairlead.core.objects import Object, get_path
-from fairlead.core.workspace_status import current_reason, workspace_status
+from fairlead.core.workspaces import current_reason, workspace_status
 from fairlead.domain.password_parameters import redact_instance
 from fairlead.domain.sleep_mode import ACTIVE, IDLE, UNKNOWN
 from fairlead.kinds.fields import (

@@ -8,8 +8,7 @@ of a repository.
 from collections.abc import Mapping
 
 from fairlead.core.body_errors import Malformed, TooManyValues
-from fairlead.core.json import encode
-from fairlead.core.jsonc import parse_jsonc
+from fairlead.core.json import encode, parse_jsonc
 from fairlead.runner.engines.contract import EngineError, GitSource, Reason, WorkspaceSpec, invalid_configuration
 
 CONTENTS = ("image", "build", "dockerFile", "dockerComposeFile")

@@ -14,10 +14,9 @@ This only applies to connections of front proxies, which have a port of their ow
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from fairlead.core.call import MANAGEMENT, Call, Handler, Reply
+from fairlead.core.call import FRONT_PROXY, MANAGEMENT, Call, Handler, Reply
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import NotFound
-from fairlead.core.tls_peer import FRONT_PROXY
 from fairlead.server.discovery.document import Document, build_reply, find_document
 
 

@@ -22,7 +22,7 @@ from fairlead.authz.name_index import is_user
 from fairlead.authz.self_access import LOGOUT
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
-from fairlead.core.call import Call, Handler, Reply
+from fairlead.core.call import LOGIN, TOO_MANY_ATTEMPTS, Call, Handler, Reply, note_refused_login
 from fairlead.core.errors import (
     SCOPE,
     BadRequest,
@@ -33,7 +33,6 @@ from fairlead.core.errors import (
     UnsupportedMediaType,
 )
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.refusals import LOGIN, TOO_MANY_ATTEMPTS, note_refused_login
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON, media_type_of, read_raw
 from fairlead.server.api.routing import parse_bool_param

@@ -21,10 +21,9 @@ from fairlead.authn.sso.reasons import SignOnReason, SignOnRefused
 from fairlead.authn.sso.return_paths import DEFAULT_RETURN_PATH, check_return_path
 from fairlead.authn.sso.service import AuthorizationResponse, ProviderLogout, SignedOn, SignOnService
 from fairlead.authn.sso.throttle import SignOnThrottle
-from fairlead.core.call import Call, Handler, Reply
+from fairlead.core.call import SIGN_ON, Call, Handler, Reply, note_refused_login
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
 from fairlead.core.objects import Object, metadata, name_of
-from fairlead.core.refusals import SIGN_ON, note_refused_login
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON
 from fairlead.server.api.endpoint_paths import endpoint_name

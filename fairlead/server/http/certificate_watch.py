@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import structlog
 
-from fairlead.core.crypto.certificate_files import CertificateFiles, read_certificate_files
+from fairlead.core.crypto.certificates import CertificateFiles, read_certificate_files
 from fairlead.core.files import FileProblem
 
 POLL_SECONDS = 2.0

@@ -13,7 +13,7 @@ as well. The delay in wall-clock time is a separate metric (lag).
 
 Other threads can stop the loop as well: while one of them holds the interpreter in a call into C code, the timer is
 late although the loop's thread uses no CPU time. So what is left of the delay, without the time that the loop's thread
-waited for a CPU, counts as held by threads, capped by the CPU time that they used (`core/thread_activity.py`). While
+waited for a CPU, counts as held by threads, capped by the CPU time that they used (`core/concurrency.py`). While
 jobs run in the compute pool, the timer fires every `THREADS_TICK_SECONDS`, so that it misses little.
 
 A monitor thread polls the loop twice a second and logs the stack of the loop's thread if the loop is stuck for seconds.
@@ -33,8 +33,7 @@ from contextlib import asynccontextmanager, contextmanager
 import structlog
 
 from fairlead.core.call import Call
-from fairlead.core.concurrency import COMPUTE_POOL
-from fairlead.core.thread_activity import THREADS, ThreadActivity, ThreadTask
+from fairlead.core.concurrency import COMPUTE_POOL, THREADS, ThreadActivity, ThreadTask
 from fairlead.server.metrics.exposition import Histogram
 
 TICK_SECONDS = 0.02

@@ -29,7 +29,7 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # its stubs are incomplete
 from granian.server.embed import Server
 
-from fairlead.core.crypto.certificate_files import CertificateFiles, copy_to_memory, read_certificate_files
+from fairlead.core.crypto.certificates import CertificateFiles, copy_to_memory, read_certificate_files
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.certificate_watch import count_nothing, watch_certificate
 from fairlead.server.http.listeners import bind_listener

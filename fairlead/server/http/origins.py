@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.core.call import Call
-from fairlead.core.tls_peer import FRONT_PROXY, TlsPeer
+from fairlead.core.call import FRONT_PROXY, Call, TlsPeer
 from fairlead.server.http.forwarded import DIRECT, TrustedProxies
 from fairlead.server.http.request import HeaderPairs, RequestHeaders
 

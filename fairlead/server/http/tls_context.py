@@ -12,9 +12,9 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import NameOID
 
-from fairlead.core.crypto.certificate_files import CertificateFiles, copy_to_memory, read_certificate_files
+from fairlead.core.call import TlsPeer
+from fairlead.core.crypto.certificates import CertificateFiles, copy_to_memory, read_certificate_files
 from fairlead.core.files import FileProblem, read_file
-from fairlead.core.tls_peer import TlsPeer
 from fairlead.server.http.certificate_watch import sign_files
 
 MAX_CERTIFICATE_BYTES = 64 * 1024

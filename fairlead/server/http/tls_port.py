@@ -27,7 +27,7 @@ from typing import cast
 import structlog
 from cryptography import x509
 
-from fairlead.core.tls_peer import TlsPeer
+from fairlead.core.call import TlsPeer
 from fairlead.server.http.handshakes import Handshakes
 from fairlead.server.http.origins import ClientConnection, ClientConnections
 from fairlead.server.http.proxy_protocol import ProxyHeaderError, read_proxy_header

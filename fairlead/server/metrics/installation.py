@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.core.crypto.certificate_files import CertificateFiles
+from fairlead.core.crypto.certificates import CertificateFiles
 from fairlead.server.http.certificate_watch import ReloadCounter
 from fairlead.server.metrics.exposition import COUNTER, GAUGE, MAXIMUM, MINIMUM, Family, MetricFamily, single_value
 

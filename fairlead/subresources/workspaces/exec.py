@@ -9,9 +9,8 @@ import secrets
 from functools import partial
 from typing import Any
 
-from fairlead.core.call import Call, Reply, Upgrade, WebSocket
+from fairlead.core.call import Call, Reply, Upgrade, WebSocket, note_refusal
 from fairlead.core.errors import ApiError, BadRequest, NotImplementedStatus, TooManyRequests
-from fairlead.core.refusals import note_refusal
 from fairlead.links.frames import STDIN
 from fairlead.links.requests import OpenRequest
 from fairlead.server.api.actions import ActionRequest

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli import make_app
-from fairlead.core.crypto.key_file import KEYS_VARIABLE, EncryptionKeyFile, read_keys
+from fairlead.core.crypto.encryption import KEYS_VARIABLE, EncryptionKeyFile, read_keys
 
 SECRET = base64.b64encode(b"canary-canary-canary-canary-cana").decode()
 

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.controllers.workspaces.scheduling import Placement, next_status
 from fairlead.core.objects import Object
-from fairlead.core.workspace_status import WorkspaceState, current_reason, workspace_status
+from fairlead.core.workspaces import WorkspaceState, current_reason, workspace_status
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, find_condition
 
 NOW = "2026-01-02T03:04:05Z"

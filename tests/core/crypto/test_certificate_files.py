@@ -1,4 +1,4 @@
-"""Tests of `fairlead.core.crypto.certificate_files`."""
+"""Tests of `fairlead.core.crypto.certificates`."""
 
 import base64
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.crypto.certificate_files import copy_to_memory, read_certificate_files
+from fairlead.core.crypto.certificates import copy_to_memory, read_certificate_files
 from fairlead.core.files import FileProblem
 from fairlead.server.http.tls_context import read_authorities
 from tests.harness.certificates import create_authority

@@ -1,4 +1,4 @@
-"""Tests of `core/crypto/key_file.py`: the key file, the environment variable, and rotation without losing a key."""
+"""Tests of `core/crypto/encryption.py`: the key file, the environment variable, and rotation without losing a key."""
 
 import base64
 import stat
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.crypto.encryption import Keyring
-from fairlead.core.crypto.key_file import (
+from fairlead.core.crypto.encryption import (
     KEYS_VARIABLE,
     EncryptionKeyFile,
+    Keyring,
     read_keys,
     reencrypted_key_id,
     remove_key,

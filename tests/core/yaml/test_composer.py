@@ -1,4 +1,4 @@
-"""Tests of `core/yaml/composer.py`: expensive YAML is rejected, or parsed with bounded work and memory.
+"""Tests of `core/yaml.py`: expensive YAML is rejected, or parsed with bounded work and memory.
 
 Time is not asserted. Without the budgets these tests would not fail, they would not end.
 """
@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.core import yaml
 from fairlead.core.body_errors import MAX_DEPTH
-from fairlead.core.yaml.composer import MAX_COST, NODE_COST
+from fairlead.core.yaml import MAX_COST, NODE_COST
 
 BODY_LIMIT = 3 * 2**20
 

@@ -1,4 +1,4 @@
-"""Tests of `core/yaml/scalars.py`: the meaning of YAML scalars as values and as keys."""
+"""Tests of `core/yaml.py`: the meaning of YAML scalars as values and as keys."""
 
 from __future__ import annotations
 

@@ -3,9 +3,8 @@
 import orjson
 import pytest
 
-from fairlead.core.call import MANAGEMENT, Call, Reply
+from fairlead.core.call import CLIENT, FRONT_PROXY, MANAGEMENT, Call, Reply, TlsPeer
 from fairlead.core.errors import NotFound
-from fairlead.core.tls_peer import CLIENT, FRONT_PROXY, TlsPeer
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.aggregation import mount_at_root, serve_aggregated

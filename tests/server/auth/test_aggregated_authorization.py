@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from fairlead.authz.authorizer import AuthorizerChain, administrators
-from fairlead.core.call import MANAGEMENT, Call, Decision, RequestInfo
+from fairlead.core.call import CLIENT, FRONT_PROXY, MANAGEMENT, Call, Decision, RequestInfo, TlsPeer
 from fairlead.core.errors import Expired, Forbidden, Unavailable
-from fairlead.core.tls_peer import CLIENT, FRONT_PROXY, TlsPeer
 from fairlead.core.user import User
 from fairlead.server.auth.aggregated_authorization import (
     CONTROLLER_MANAGER,

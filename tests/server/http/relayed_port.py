@@ -9,8 +9,7 @@ from pathlib import Path
 
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fairlead.core.call import Call, Reply
-from fairlead.core.tls_peer import CLIENT
+from fairlead.core.call import CLIENT, Call, Reply
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.forwarded import TrustedProxies
 from fairlead.server.http.http_server import run_unix_server

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.crypto.certificate_files import CertificateFiles, read_certificate_files
+from fairlead.core.crypto.certificates import CertificateFiles, read_certificate_files
 from fairlead.core.files import FileProblem
 from fairlead.server.http import certificate_watch
 from fairlead.server.http.certificate_watch import MAIN_PORT, ReloadCounter, watch_certificate

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.crypto.certificate_files import CertificateFiles, read_certificate_files
+from fairlead.core.crypto.certificates import CertificateFiles, read_certificate_files
 from fairlead.server.http import http_server
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.http_server import HttpServerGenerations

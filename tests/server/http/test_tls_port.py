@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fairlead.core.call import Reply, Upgrade, WebSocket
-from fairlead.core.tls_peer import CLIENT, FRONT_PROXY
+from fairlead.core.call import CLIENT, FRONT_PROXY, Reply, Upgrade, WebSocket
 from fairlead.server.http import handshakes, tls_port
 from fairlead.server.http.proxy_protocol import SIGNATURE
 from fairlead.server.http.tls_context import read_trust_files

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from fairlead.core.crypto.certificate_files import read_certificate_files
-from fairlead.core.crypto.certificates import ensure_certificates
+from fairlead.core.crypto.certificates import ensure_certificates, read_certificate_files
 from fairlead.server.metrics.exposition import TEXT, render_families
 from fairlead.server.metrics.installation import InstallationMetrics, ServedCertificate
 

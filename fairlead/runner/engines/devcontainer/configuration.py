@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.core.sizes import format_size
+from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.cgroups import TOOLS_MEMORY_BYTES
 from fairlead.runner.engines.devcontainer.disk import says_disk_is_full

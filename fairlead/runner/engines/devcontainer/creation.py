@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fairlead.core.sizes import format_size
+from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import (
     GIT_CREDENTIALS,
     EngineError,

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.core.sizes import format_size
+from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from fairlead.core.sizes import format_size, parse_size
+from fairlead.core.validators import format_size, parse_size
 from fairlead.runner.engines.contract import (
     EngineError,
     FolderSource,

@@ -7,8 +7,8 @@ never a place for workspaces.
 
 from dataclasses import dataclass
 
-from fairlead.core.sizes import parse_size
-from fairlead.core.workspace_options import find_untrusted_options
+from fairlead.core.validators import parse_size
+from fairlead.core.workspaces import find_untrusted_options
 from fairlead.runner.engines.contract import EngineError, Reason, WorkspaceSpec, policy_violation
 from fairlead.runner.engines.kubernetes.contexts import Contexts
 from fairlead.runner.engines.kubernetes.settings import Options, Settings

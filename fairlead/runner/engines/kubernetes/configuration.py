@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.core.body_errors import Malformed
-from fairlead.core.json import encode
-from fairlead.core.jsonc import parse_jsonc
+from fairlead.core.json import encode, parse_jsonc
 from fairlead.runner.engines.contract import (
     EngineError,
     ImageSource,

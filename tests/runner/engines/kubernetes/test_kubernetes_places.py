@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.workspace_options import PLACEMENT_OPTIONS
+from fairlead.core.workspaces import PLACEMENT_OPTIONS
 from fairlead.runner.engines.contract import ContainerState, EngineError, Reason
 from fairlead.runner.engines.kubernetes.engine import KubernetesEngine
 from fairlead.runner.engines.kubernetes.settings import Settings

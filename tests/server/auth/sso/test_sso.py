@@ -8,8 +8,8 @@ import pytest
 from fairlead.authn.credentials import COOKIE
 from fairlead.authn.sso.pending import COOKIE as PENDING_COOKIE
 from fairlead.authn.sso.reasons import SignOnReason
+from fairlead.core.call import REFUSED_BY_ANNOTATION
 from fairlead.core.objects import get_path, name_of
-from fairlead.core.refusals import REFUSED_BY_ANNOTATION
 from fairlead.server.auth.sso import CONNECTOR_ANNOTATION, DETAIL_ANNOTATION, REASON_ANNOTATION, RULES_ANNOTATION
 from tests.harness.openid_provider import parse_query, unreachable
 from tests.harness.sign_on import (

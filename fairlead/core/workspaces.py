@@ -1,0 +1,117 @@
+"""What the server, runners and the command line know alike about workspaces and runners.
+
+- The annotation with the source of a workspace.
+- What a workspace does, in one word, with a reason: for the tables of kubectl and of the command line. The controller
+  of workspaces decides it, as the reason of the condition `Ready`; this only reads that.
+- Which options of a workspace template's provider give power or choose a place, and who may set them. The server and
+  the runner both enforce it. Options that are not listed here belong to engines of other packages, so they count as
+  powerful.
+- Names of a runner that the server deploys into a cluster: its objects, its namespace, and its finalizer.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from fairlead.core.objects import Object, get_path, metadata
+
+SOURCE_ANNOTATION = "service.sh/workspace-source"
+"""`git:URL`, with `@BRANCH`, `@sha256:COMMIT` and `@subpath:FOLDER` after it; `local:FOLDER`; `image:NAME`."""
+
+
+RUNNER_SILENT = "RunnerSilent"
+"""Reason of the condition `Ready` while the runner is silent."""
+PHASES_WITHOUT_STATE = ("Pending", "Sleeping", "Failed")
+
+
+class WorkspaceState(StrEnum):
+    """What a workspace does that a runner has accepted: the reasons of its condition `Ready`."""
+
+    RUNNING = "Running"
+    STARTING = "Starting"
+    STOPPING = "Stopping"
+    BUSY = "Busy"
+    STOPPED = "Stopped"
+    NOT_STARTED = "NotStarted"
+    DEGRADED = "Degraded"
+    NOT_REPORTED = "NotReported"
+
+
+def current_reason(workspace: Object) -> Any:
+    """Why the workspace is not ready if its status does not say so, which task is under way or has failed, or that a
+    changed template waits for an `up`; empty if there is nothing of these."""
+    conditions = {each.get("type"): each for each in get_path(workspace, "status.conditions") or ()}
+    ready = conditions.get("Ready") or {}
+    task = conditions.get("TaskSucceeded") or {}
+    if ready and ready.get("status") != "True" and ready.get("reason") not in set(WorkspaceState):
+        return ready.get("reason") or ""
+    if task and task.get("status") != "True":
+        return task.get("reason") or ""
+    applied = conditions.get("TemplateApplied") or {}
+    return applied.get("reason") or "" if applied.get("status") == "False" else ""
+
+
+def workspace_status(workspace: Object) -> str:
+    """What the workspace does, in one word, from its condition `Ready`. The phase does not say it: its `Ready` means
+    that a runner has accepted the workspace."""
+    status = workspace.get("status") or {}
+    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    reason = str((conditions.get("Ready") or {}).get("reason") or "")
+    if "deletionTimestamp" in metadata(workspace):
+        return "Terminating"
+    if reason in (RUNNER_SILENT, WorkspaceState.NOT_REPORTED):
+        return "Unknown"
+    if reason in set(WorkspaceState):
+        return reason
+    phase = str(status.get("phase") or "")
+    return phase if phase in PHASES_WITHOUT_STATE else "Pending"
+
+
+ALLOW = "allow"
+"""The option that lists the permissions of repositories."""
+SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralStorage"})
+"""Limits. From a template that is not trusted, the runner accepts them up to its own defaults."""
+UNTRUSTED_OPTIONS = SIZE_OPTIONS | {"image", "dotfiles", "user", "userNamespace"}
+"""What every template may set: it concerns the inside of the workspace, or makes it stricter."""
+PLACEMENT_OPTIONS = frozenset(
+    {
+        *(ALLOW, "cluster", "namespace", "cloneImage", "imagePullPolicy", "imagePullSecret", "storageClass"),
+        *("accessMode", "runtimeClass", "nodeSelector", "networkPolicy"),
+    }
+)
+"""Permissions and placement. Only the author of a trusted template chooses them."""
+
+
+def find_untrusted_options(options: Any) -> list[str]:
+    """The options that count only in a trusted template. Empty values are no values; values of the wrong type, which
+    the schema of the API rejects, count as values."""
+    found = _read_options(options)
+    return sorted(name for name, value in found if name not in UNTRUSTED_OPTIONS or is_from_secret(value))
+
+
+def find_secret_placement(options: Any) -> list[str]:
+    """The options that come from a secret and must not, in no template: members of a project write its secrets."""
+    decided = PLACEMENT_OPTIONS | SIZE_OPTIONS
+    return sorted(name for name, value in _read_options(options) if name in decided and is_from_secret(value))
+
+
+def is_from_secret(value: Any) -> bool:
+    return isinstance(value, Mapping) and bool(value.get("valueFrom"))
+
+
+def _read_options(options: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in options.items() if isinstance(options, Mapping) else ():
+        if isinstance(value, Mapping) and not value.get("value") and not is_from_secret(value):
+            continue
+        if value not in (None, ""):
+            yield str(name), value
+
+
+DEPLOYMENT_FINALIZER = "service.sh/runner-deployment"
+"""Of a Runner that the server deploys. Admission sets it when an administrator sets `spec.clusterRef`, and the server
+removes it once everything that was created in the cluster is deleted."""
+
+
+def deployed_runner_name(runner: str) -> str:
+    """A DNS label. The kind Runner limits the length of its name accordingly."""
+    return f"fairlead-runner-{runner}"
