@@ -12,7 +12,7 @@ from fairlead.authn.login_sessions import LoginSessions
 from fairlead.authn.login_throttle import LoginThrottle
 from fairlead.features.auth import Auth
 from fairlead.features.contract import Services
-from fairlead.features.metrics import LABELLED_PATHS
+from fairlead.features.metrics import GATEWAY_TYPES, LABELLED_PATHS
 from fairlead.features.single_sign_on import build_sign_on
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
@@ -64,7 +64,7 @@ def build_services(
         throttle=coordinator or LoginThrottle(registry.clock),
         password_hasher=build_password_hasher(coordinator.worker_count if coordinator is not None else 1),
         sign_on=build_sign_on(settings, registry, auth, logins, base_url),
-        requests=RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS)),
+        requests=RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS), GATEWAY_TYPES),
         commit_seconds=opened.stores.commit_seconds,
         watchdog=Watchdog(),
         certificate=ServedCertificate(),

@@ -22,6 +22,7 @@ from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath
+from fairlead.server.api.routing import FindMount
 from fairlead.server.audit.log import AuditLog
 from fairlead.server.auth.oauth import Grant
 from fairlead.server.auth.sso import SignOnHandlers
@@ -120,13 +121,17 @@ class Feature:
     handlers: Mapping[ActionPath, ActionHandler] = field(default_factory=dict)
     """Of subresources, and of kinds that are answered, not stored."""
     endpoints: Mapping[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of other paths of the platform, by verb and path."""
+    """Handlers of other paths of the platform, by verb and path. A `*` in a path of three parts takes any name."""
+    public_endpoints: Mapping[tuple[str, str], Handler] = field(default_factory=dict)
+    """The same, for those that need no authentication."""
     grants: Mapping[str, Grant] = field(default_factory=dict)
     """Grant types of the OAuth token endpoint."""
+    find_mounts: Sequence[FindMount] = ()
+    """Which paths are below a root other than the API."""
     mounts: Mapping[str, Handler] = field(default_factory=dict)
-    """Handlers of all requests below a root other than the API, by `RequestInfo.root`."""
-    public_stages: Sequence[Before] = ()
-    """Reply to requests that need no authorization."""
+    """Handlers of all requests below such a root, by `RequestInfo.root`."""
+    public_stages: Mapping[str, Before] = field(default_factory=dict)
+    """Reply to requests that need no authorization, or leave them to the other stages. By path below the root."""
     admission: Mapping[Phase, Sequence[Rule]] = field(default_factory=dict)
     controllers: Callable[[LeaderServices], Sequence[Controller]] = no_controllers
     """Builds the controllers, which only the leader runs."""

@@ -40,6 +40,7 @@ def build_passwords_feature(services: Services) -> Feature:
         name="passwords",
         handlers={(group, "users", "profile"): profiles},
         endpoints=login.endpoints(),
+        public_endpoints=login.public_endpoints(),
         admission={
             Phase.AUTHORIZE: (protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),),
         },
@@ -64,5 +65,6 @@ def build_cli_logins_feature(services: Services) -> Feature:
     return Feature(
         name="logins of the command line",
         endpoints={**browser.endpoints(), **device.endpoints()},
+        public_endpoints={**browser.public_endpoints(), **device.public_endpoints()},
         grants={**browser.grants(), **device.grants()},
     )

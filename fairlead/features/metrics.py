@@ -5,6 +5,7 @@ Other features have metrics of their own. `app/http.py` builds the endpoint for 
 
 from functools import partial
 
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.console.build import ASSETS_PATH, PAGES_PATH
 from fairlead.controllers.runtime.leader import LEASE_NAME
 from fairlead.features.contract import Feature, Services
@@ -32,6 +33,8 @@ LABELLED_PATHS = (
     ASSETS_PATH,
 )
 """Non-resource paths with a label value of their own in the request metrics."""
+GATEWAY_TYPES = {CLUSTER: "cluster", SPACE: "space", VIRTUAL_CLUSTER: "virtualcluster"}
+"""The label values of gateways in the request metrics."""
 
 
 def build_metrics_feature(services: Services) -> Feature:

@@ -57,7 +57,7 @@ def build_single_sign_on_feature(services: Services) -> Feature:
     return Feature(
         name="single sign-on",
         handlers=sign_on_review_handlers(group, reviews),
-        endpoints=services.sign_on.endpoints(),
+        public_endpoints=services.sign_on.public_endpoints(),
         admission={Phase.AUTHORIZE: (protect_sign_in_settings(group),)},
         controllers=lambda leader: _build_controllers(services, leader),
         metrics=(partial(sign_on_families, auth.sign_on.counters),),

@@ -57,16 +57,17 @@ class CliLoginFixture:
         cli = CliLoginHandlers(self.logins, keys)
         device = DeviceLoginHandlers(self.logins, self.requests, login.throttle, self.clock, f"https://{HOST}")
         token = TokenEndpoint({**cli.grants(), **device.grants()})
-        self._endpoints: Mapping[tuple[str, str], Handler] = {
+        public: Mapping[tuple[str, str], Handler] = {
             TOKEN_ENDPOINT: token,
-            **cli.endpoints(),
-            **device.endpoints(),
+            **cli.public_endpoints(),
+            **device.public_endpoints(),
         }
+        self._endpoints = {**public, **cli.endpoints(), **device.endpoints()}
         authorizer = AuthorizerChain((), (SelfAuthorizer(GROUP, registry.view),))
         identify = build_identify((keys, login.cookies), _impersonate, ClusterIdentityMapper(""))  # type: ignore[arg-type]
         self._stages = (
-            build_authentication_stage(identify, lambda user: None),
-            AuthorizeStage(authorizer, identify),
+            build_authentication_stage(identify, lambda user: None, public.keys()),
+            AuthorizeStage(authorizer, identify, public=public.keys()),
         )
         self.calls: list[Call] = []
         self.forwarded_for = ""

@@ -154,7 +154,8 @@ class LoginFixture:
             if target.path == "/auth/logout":
                 call.user = self.keys(call) or self.cookies(call)
 
-        handler = self.handlers.endpoints()[target.verb, target.path]
+        endpoints = {**self.handlers.endpoints(), **self.handlers.public_endpoints()}
+        handler = endpoints[target.verb, target.path]
         return await Pipeline((authenticate,), handler)(request)
 
 

@@ -33,7 +33,7 @@ from fairlead.kinds.clusters.config import CONFIG_NAME
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from fairlead.server.api.endpoint_paths import endpoint_pattern
+from fairlead.server.api.routing import endpoint_pattern
 from fairlead.server.auth.sso import SignOnHandlers
 from tests.harness.auth import Permissions
 from tests.harness.calls import call
@@ -175,7 +175,7 @@ class SignOnServer:
         request.client, request.forwarded_for = "192.0.2.1:50000", self.forwarded_for
         request.target = RequestInfo(method.lower(), path)
         self.last_call = request
-        return await self.handlers.endpoints()[method.lower(), endpoint_pattern(path)](request)
+        return await self.handlers.public_endpoints()[method.lower(), endpoint_pattern(path)](request)
 
     async def begin(self, connector: str = "okta", cookies: str = "", **query: str) -> tuple[str, str]:
         """Begins a sign-on. Returns the address at the provider, and the cookies of the browser."""

@@ -39,7 +39,7 @@ from fairlead.server.api.content import JSON, media_type_of, read_raw
 from fairlead.server.api.routing import parse_bool_param
 
 LOGIN_ENDPOINT, METHODS_ENDPOINT = ("post", "/auth/password/login"), ("get", "/auth/methods")
-"""Verb and path of the endpoints that need no authentication, as authorizers see them."""
+"""Verb and path, as authorizers see them."""
 MAX_BODY_BYTES = 64 * 1024
 WRONG_CREDENTIALS = "user name or password is wrong"
 _BODY_FORMAT = 'the body must be a JSON object {"username": "...", "password": "..."} with two non-empty strings'
@@ -81,13 +81,12 @@ class LoginHandlers:
     """Whether the command line can log in through the console."""
     sign_on: SignOnMethods | None = None
 
-    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
+    def public_endpoints(self) -> Mapping[tuple[str, str], Handler]:
         """Handlers by verb and path below the platform root."""
-        return {
-            LOGIN_ENDPOINT: self.sign_in,
-            LOGOUT: self.sign_out,
-            METHODS_ENDPOINT: self.list_methods,
-        }
+        return {LOGIN_ENDPOINT: self.sign_in, METHODS_ENDPOINT: self.list_methods}
+
+    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
+        return {LOGOUT: self.sign_out}
 
     async def list_methods(self, call: Call) -> Reply:
         """The login methods of this server."""

@@ -102,7 +102,10 @@ class CliLoginHandlers:
         self._tokens = tokens
 
     def endpoints(self) -> Mapping[tuple[str, str], Handler]:
-        return {AUTHORIZE_READ: self.describe, AUTHORIZE_WRITE: self.decide, REVOKE_ENDPOINT: self.revoke}
+        return {AUTHORIZE_READ: self.describe, AUTHORIZE_WRITE: self.decide}
+
+    def public_endpoints(self) -> Mapping[tuple[str, str], Handler]:
+        return {REVOKE_ENDPOINT: self.revoke}
 
     def grants(self) -> Mapping[str, Grant]:
         return {"authorization_code": self._redeem_code, "refresh_token": self._refresh}

@@ -64,7 +64,10 @@ class DeviceLoginHandlers:
         self._base_url = base_url
 
     def endpoints(self) -> Mapping[tuple[str, str], Handler]:
-        return {DEVICE_ENDPOINT: self.start, DEVICE_REQUEST: self.describe, DEVICE_DECISION: self.decide}
+        return {DEVICE_REQUEST: self.describe, DEVICE_DECISION: self.decide}
+
+    def public_endpoints(self) -> Mapping[tuple[str, str], Handler]:
+        return {DEVICE_ENDPOINT: self.start}
 
     def grants(self) -> Mapping[str, Grant]:
         return {DEVICE_GRANT: self._redeem}

@@ -27,14 +27,13 @@ from fairlead.core.objects import Object, metadata, name_of
 from fairlead.core.refusals import SIGN_ON, note_refused_login
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON
-from fairlead.server.api.endpoint_paths import endpoint_name
+from fairlead.server.api.routing import endpoint_name
 from fairlead.server.auth.oauth import OAuthError, read_form
 from fairlead.server.discovery.health import TEXT
 
 BEGIN, CALLBACK = ("get", "/auth/*/login"), ("get", "/auth/*/callback")
 BACK_CHANNEL, FRONT_CHANNEL = ("post", "/auth/*/backchannel-logout"), ("get", "/auth/*/frontchannel-logout")
-SIGN_ON_ENDPOINTS = frozenset({BEGIN, CALLBACK, BACK_CHANNEL, FRONT_CHANNEL})
-"""Verb and path of the endpoints, which need no authentication."""
+"""Verb and path of the endpoints, which need no authentication. The name of a connector takes the place of `*`."""
 
 CONNECTOR_ANNOTATION, REASON_ANNOTATION = "service.sh/sign-on-connector", "service.sh/sign-on-reason"
 DETAIL_ANNOTATION, RULES_ANNOTATION = "service.sh/sign-on-detail", "service.sh/sign-on-rules"
@@ -75,7 +74,7 @@ class SignOnHandlers:
     results: Counter[tuple[str, str]] = field(default_factory=Counter)
     """By connector and reason."""
 
-    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
+    def public_endpoints(self) -> Mapping[tuple[str, str], Handler]:
         return {
             BEGIN: self.begin,
             CALLBACK: self.finish,

@@ -32,7 +32,7 @@ from fairlead.server.metrics.exposition import (
     single_histogram,
     single_value,
 )
-from fairlead.server.metrics.stage import DURATION_BUCKETS, GATEWAY_TYPES, WATCH, RequestLabels, RequestMetrics
+from fairlead.server.metrics.stage import DURATION_BUCKETS, WATCH, RequestLabels, RequestMetrics
 
 SLI_DURATION_BUCKETS = DURATION_BUCKETS[2:]
 """Kubernetes uses coarser buckets for this metric."""
@@ -118,18 +118,19 @@ def _open_requests(requests: RequestMetrics) -> Iterator[MetricFamily]:
 
 
 def _gateway_families(requests: RequestMetrics) -> Iterator[MetricFamily]:
+    types = requests.gateway_types
     yield Family(
         "fairlead_gateway_requests_total",
         COUNTER,
         "Requests through gateways, by gateway type and class of the status code.",
         ("gateway", "code"),
-        [((GATEWAY_TYPES[root], code), count) for (root, code), count in requests.gateway_counts.items()],
+        [((types[root], code), count) for (root, code), count in requests.gateway_counts.items()],
     )
     yield HistogramFamily(
         "fairlead_gateway_request_duration_seconds",
         "Seconds until the response of a cluster starts.",
         ("gateway",),
-        [((GATEWAY_TYPES[root],), each.copy()) for root, each in requests.gateway_durations.items()],
+        [((types[root],), each.copy()) for root, each in requests.gateway_durations.items()],
     )
 
 
