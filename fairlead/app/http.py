@@ -18,7 +18,6 @@ from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.auth.aggregated_authorization import AggregatedAuthorization
-from fairlead.server.auth.oauth import TOKEN_ENDPOINT, TokenEndpoint
 from fairlead.server.auth.stages import AuthorizeStage, Endpoints, authenticate_when_current, build_authentication_stage
 from fairlead.server.discovery.documents import aggregated_documents, build_documents, platform_documents
 from fairlead.server.discovery.health import HealthCheck, HealthHandler
@@ -27,6 +26,7 @@ from fairlead.server.http.unsent import ClientMemoryLimiter
 from fairlead.server.metrics.endpoint import METRICS_PATH, MetricsEndpoint
 from fairlead.server.pipeline import Before, Stages, build_pipeline
 from fairlead.settings.values import OFF, ON
+from fairlead.signin.oauth import TOKEN_ENDPOINT, TokenEndpoint
 
 
 def build_handler(

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.admission import Phase, Rule
-from fairlead.authn.login_sessions import LoginSessions
-from fairlead.authn.login_throttle import PasswordThrottle
-from fairlead.authn.password_hash import PasswordHasher
 from fairlead.controllers.helm.deploy import ReleaseRunner
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.runtime.loop import Controller
@@ -24,9 +21,8 @@ from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath
 from fairlead.server.api.routing import FindMount
 from fairlead.server.audit.log import AuditLog
-from fairlead.server.auth.oauth import Grant
-from fairlead.server.auth.sso import SignOnHandlers
 from fairlead.server.discovery.health import HealthCheck
+from fairlead.server.flow.attempts import Throttle
 from fairlead.server.flow.stage import FlowServices
 from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.metrics.endpoint import FamilySource
@@ -36,6 +32,10 @@ from fairlead.server.metrics.stage import RequestMetrics
 from fairlead.server.pipeline import Before
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
+from fairlead.signin.login_sessions import LoginSessions
+from fairlead.signin.oauth import Grant
+from fairlead.signin.password_hash import PasswordHasher
+from fairlead.signin.sso.endpoints import SignOnHandlers
 from fairlead.storage.contract import Store
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.upstream.address_policy import AddressPolicy
@@ -71,7 +71,7 @@ class Services:
     """Connections of runners."""
 
     logins: LoginSessions
-    throttle: PasswordThrottle
+    throttle: Throttle
     """Delays guesses of passwords and of the codes of devices."""
     password_hasher: PasswordHasher
     sign_on: SignOnHandlers

@@ -2,16 +2,16 @@
 
 from fairlead.admission import Phase
 from fairlead.admission.users import protect_password_secret
-from fairlead.authn.cli_grants import CliLogins, Lifetimes
-from fairlead.authn.cli_grants_device import DeviceRequests
-from fairlead.authn.password_store import PasswordStore
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
-from fairlead.server.auth.login import LoginHandlers
-from fairlead.server.auth.oauth_cli import CliLoginHandlers
-from fairlead.server.auth.oauth_device import DeviceLoginHandlers
 from fairlead.settings.values import ON
-from fairlead.subresources.profile import ProfileHandler
+from fairlead.signin.cli_grants import CliLogins, Lifetimes
+from fairlead.signin.cli_grants_device import DeviceRequests
+from fairlead.signin.login import LoginHandlers
+from fairlead.signin.oauth_cli import CliLoginHandlers
+from fairlead.signin.oauth_device import DeviceLoginHandlers
+from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.profile import ProfileHandler
 
 
 def build_passwords_feature(services: Services) -> Feature:

@@ -11,12 +11,12 @@ from fairlead.controllers.runtime.leader import LEASE_NAME
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.clusters.runner import RUNNERS, describe_status
 from fairlead.registry.codec import decode
-from fairlead.server.auth.login import LOGIN_ENDPOINT
-from fairlead.server.auth.oauth import TOKEN_ENDPOINT
 from fairlead.server.discovery.health import HEALTH_PATHS
 from fairlead.server.metrics.endpoint import METRICS_PATH
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
 from fairlead.server.metrics.installation import InstallationMetrics, reload_families
+from fairlead.signin.login import LOGIN_ENDPOINT
+from fairlead.signin.oauth import TOKEN_ENDPOINT
 
 LABELLED_PATHS = (
     *HEALTH_PATHS,

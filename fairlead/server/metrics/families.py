@@ -5,7 +5,6 @@ PlatformMetrics      what Kubernetes has no metrics for: clusters, commits, the 
 process_families     memory, CPU time and open files of this process, under the names of all Prometheus clients
 flow_families        priority levels and flow schemas of flow control
 event_loop_families  what the event loop's watchdog measured
-sign_on_families     single sign-on; the labels are ids of connectors and fixed reasons, never names of users
 """
 
 import os
@@ -15,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.authn.sso.counters import SignOnCounters
 from fairlead.server.flow.classify import FlowMetrics
 from fairlead.server.flow.control import FlowControl
 from fairlead.server.http.event_loop_watchdog import Watchdog
@@ -357,28 +355,4 @@ def event_loop_families(watchdog: Watchdog) -> Iterator[MetricFamily]:
         "fairlead_event_loop_lag_seconds",
         "Seconds of wall-clock time that a timer of the event loop was late.",
         watchdog.lags,
-    )
-
-
-def sign_on_families(counters: SignOnCounters) -> Iterator[MetricFamily]:
-    yield Family(
-        "fairlead_sign_ons_total",
-        COUNTER,
-        "Sign-ons by connector and result.",
-        ("connector", "result"),
-        list(counters.sign_ons.items()),
-    )
-    yield Family(
-        "fairlead_sign_on_refreshes_total",
-        COUNTER,
-        "Checks of sessions with their provider, by connector and result.",
-        ("connector", "result"),
-        list(counters.refreshes.items()),
-    )
-    yield Family(
-        "fairlead_sign_on_sessions_ended_total",
-        COUNTER,
-        "Sessions that ended before their time, by connector and reason.",
-        ("connector", "reason"),
-        list(counters.ended_sessions.items()),
     )
