@@ -93,6 +93,7 @@ PARTS = {
     "server": Part.PACKAGES,
     "server/audit/test_several_writers.py": Part.MORE,
     "settings": Part.PACKAGES,
+    "signin": Part.PACKAGES,
     "storage": Part.PACKAGES,
     "storage/etcd/test_outages.py": Part.MORE,
     "storage/postgres/test_outages.py": Part.MORE,

@@ -5,7 +5,7 @@ Users may create keys for themselves without any role, so nothing else bounds wh
 The limits are exact under concurrency: a write that adds to the usage takes the owner's write lock
 (`registry/write_locks.py`). Expired keys are deleted, oldest first, to make room. Writes by administrators and by the
 server are never rejected, but the keys they create count. Logins have a separate limit; the server deletes the oldest
-logins (`authn/login_sessions.py`), so users cannot lock themselves out.
+logins (`signin/login_sessions.py`), so users cannot lock themselves out.
 """
 
 from collections.abc import Mapping

@@ -15,7 +15,7 @@ from fairlead.authn.first_key import OtherAdminAccess
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import TEAMS, USERS, AdminUserCheck, PrincipalDirectory
 from fairlead.authn.request_headers import RequestHeaderAuthenticator
-from fairlead.authn.sso.policy import SignOnPolicy
+from fairlead.authn.sign_on_policy import SignOnPolicy
 from fairlead.authz.authorizer import AuthorizerChain, administrators, gateway_authorizer
 from fairlead.authz.component_access import AgentAuthorizer, RunnerAuthorizer
 from fairlead.authz.ownership import OwnerAuthorizer

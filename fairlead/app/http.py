@@ -9,7 +9,6 @@ from fairlead import __version__
 from fairlead.app.drain import Drain
 from fairlead.authz.subject_access_reviews import SubjectAccessReviews
 from fairlead.client.admin_kubeconfig import MANAGEMENT_PATH
-from fairlead.console.build import CONSOLE_PATH
 from fairlead.core.call import MANAGEMENT, Call, Handler, RequestInfo
 from fairlead.features.contract import Feature, Services
 from fairlead.registry.storage_errors import translate_storage_errors
@@ -19,15 +18,15 @@ from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.auth.aggregated_authorization import AggregatedAuthorization
-from fairlead.server.auth.oauth import TOKEN_ENDPOINT, TokenEndpoint
-from fairlead.server.auth.stages import AuthorizeStage, authenticate_when_current, build_authentication_stage
+from fairlead.server.auth.stages import AuthorizeStage, Endpoints, authenticate_when_current, build_authentication_stage
 from fairlead.server.discovery.documents import aggregated_documents, build_documents, platform_documents
 from fairlead.server.discovery.health import HealthCheck, HealthHandler
 from fairlead.server.http.response import custom_headers_stage
 from fairlead.server.http.unsent import ClientMemoryLimiter
-from fairlead.server.metrics.endpoint import MetricsEndpoint
+from fairlead.server.metrics.endpoint import METRICS_PATH, MetricsEndpoint
 from fairlead.server.pipeline import Before, Stages, build_pipeline
 from fairlead.settings.values import OFF, ON
+from fairlead.signin.oauth import TOKEN_ENDPOINT, TokenEndpoint
 
 
 def build_handler(
@@ -42,56 +41,39 @@ def build_handler(
     metrics = MetricsEndpoint(features.metrics, services.coordinator)
     if services.coordinator is not None:
         services.coordinator.provide_metrics(metrics.encode_page)
-    route = routing_stage(_build_route_config(services))
-    dispatch: Handler = _build_dispatcher(services, features, metrics, drain)
+    route = routing_stage(RouteConfig(MANAGEMENT_PATH, features.find_mounts))
+    public_endpoints: Mapping[tuple[str, str], Handler] = {
+        **features.public_endpoints,
+        TOKEN_ENDPOINT: TokenEndpoint(features.grants),
+    }
+    endpoints = {**features.endpoints, **public_endpoints, **metrics.endpoints()}
+    dispatch: Handler = Dispatcher(
+        verbs=_build_verbs(services, features),
+        health=HealthHandler(_build_readiness_checks(services, features, drain)),
+        roots={
+            MANAGEMENT: build_documents(services.registry.catalog, MANAGEMENT_PATH, version=__version__),
+            "": platform_documents(__version__, MANAGEMENT_PATH),
+        },
+        endpoints={MANAGEMENT: metrics.endpoints(), "": endpoints},
+        mounts=features.mounts,
+    )
     if settings.aggregated_api != OFF:
         documents = aggregated_documents(services.registry.catalog, settings.api_group, __version__)
         route = mount_at_root(route, MANAGEMENT_PATH, settings.api_group)
         dispatch = serve_aggregated(dispatch, documents)
-    public_metrics = (metrics.serve_public,) if settings.metrics_public == ON else ()
+    public_metrics = {METRICS_PATH: metrics.serve_public} if settings.metrics_public == ON else {}
     stages = Stages(
         audit=services.audit.stage if services.audit is not None else None,
         route=route,
-        authenticate=_build_authentication(services),
+        authenticate=_build_authentication(services, public_endpoints.keys()),
         flow=services.flow.stage,
-        serve_public=(*public_metrics, *features.public_stages),
+        serve_public={**public_metrics, **features.public_stages},
         memory=memory_limiter,
-        authorize=_build_authorization(services, host_reviews),
+        authorize=_build_authorization(services, host_reviews, public_endpoints.keys()),
         add_headers=custom_headers_stage(services.auth.dynamic_config.custom_headers),
         metrics=services.requests,
     )
     return build_pipeline(stages, dispatch, settings.request_timeout, services.watchdog.record_step)
-
-
-def _build_route_config(services: Services) -> RouteConfig:
-    settings = services.settings
-    return RouteConfig(
-        mount=MANAGEMENT_PATH,
-        api_group=settings.api_group,
-        namespace_prefix=settings.namespace_prefix,
-        console=CONSOLE_PATH if settings.console == ON else "",
-    )
-
-
-def _build_dispatcher(services: Services, features: Feature, metrics: MetricsEndpoint, drain: Drain) -> Dispatcher:
-    catalog = services.registry.catalog
-    return Dispatcher(
-        verbs=_build_verbs(services, features),
-        health=HealthHandler(_build_readiness_checks(services, features, drain)),
-        roots={
-            MANAGEMENT: build_documents(catalog, MANAGEMENT_PATH, version=__version__),
-            "": platform_documents(__version__, MANAGEMENT_PATH),
-        },
-        endpoints={
-            MANAGEMENT: metrics.endpoints(),
-            "": {
-                **features.endpoints,
-                TOKEN_ENDPOINT: TokenEndpoint(features.grants),
-                **metrics.endpoints(),
-            },
-        },
-        mounts=features.mounts,
-    )
 
 
 def _build_verbs(services: Services, features: Feature) -> Verbs:
@@ -114,11 +96,11 @@ def _build_readiness_checks(services: Services, features: Feature, drain: Drain)
     return {"store": check_store, **features.health_checks, "shutdown": drain.check}
 
 
-def _build_authentication(services: Services) -> Before:
+def _build_authentication(services: Services, public: Endpoints) -> Before:
     """The authentication stage. A worker that knows the newest revision without asking the store waits for it first."""
     auth = services.auth
     view = services.registry.view
-    stage: Callable[[Call], None] = build_authentication_stage(auth.identify, auth.last_used.record_use)
+    stage: Callable[[Call], None] = build_authentication_stage(auth.identify, auth.last_used.record_use, public)
 
     async def wait_current() -> None:
         with translate_storage_errors():
@@ -126,14 +108,14 @@ def _build_authentication(services: Services) -> Before:
 
     if services.coordinator is None or services.store.local_revision() is None:
         return stage
-    return authenticate_when_current(stage, view.is_current, wait_current)
+    return authenticate_when_current(stage, view.is_current, wait_current, public)
 
 
-def _build_authorization(services: Services, reviews: SubjectAccessReviews | None) -> Before:
+def _build_authorization(services: Services, reviews: SubjectAccessReviews | None, public: Endpoints) -> Before:
     settings = services.settings
     registry = services.registry
     auth = services.auth
-    stage = AuthorizeStage(auth.authorizer, auth.identify, object_verbs(registry.catalog))
+    stage = AuthorizeStage(auth.authorizer, auth.identify, object_verbs(registry.catalog), public)
     if settings.aggregated_api == OFF:
         return stage
 

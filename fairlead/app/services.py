@@ -8,20 +8,20 @@ from fairlead.app.https import read_ca_certificate
 from fairlead.app.leader import LeaderElection
 from fairlead.app.stores import StoreStack
 from fairlead.app.worker_limits import build_password_hasher
-from fairlead.authn.login_sessions import LoginSessions
-from fairlead.authn.login_throttle import LoginThrottle
 from fairlead.features.auth import Auth
 from fairlead.features.contract import Services
-from fairlead.features.metrics import LABELLED_PATHS
+from fairlead.features.metrics import GATEWAY_TYPES, LABELLED_PATHS
 from fairlead.features.single_sign_on import build_sign_on
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
 from fairlead.server.audit.log import AuditLog
+from fairlead.server.flow.attempts import AttemptThrottle
 from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.metrics.installation import ServedCertificate
 from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
+from fairlead.signin.login_sessions import LoginSessions
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
@@ -61,10 +61,10 @@ def build_services(
         addresses=addresses,
         hub=opened.hub,
         logins=logins,
-        throttle=coordinator or LoginThrottle(registry.clock),
+        throttle=coordinator or AttemptThrottle(registry.clock),
         password_hasher=build_password_hasher(coordinator.worker_count if coordinator is not None else 1),
         sign_on=build_sign_on(settings, registry, auth, logins, base_url),
-        requests=RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS)),
+        requests=RequestMetrics(LabelResolver(registry.catalog, LABELLED_PATHS), GATEWAY_TYPES),
         commit_seconds=opened.stores.commit_seconds,
         watchdog=Watchdog(),
         certificate=ServedCertificate(),

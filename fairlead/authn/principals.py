@@ -2,14 +2,14 @@
 
 `authn/access_keys.py` resolves the owners of keys here; impersonation and access reviews look users up by name. The
 objects are read through informers, so a change takes effect with the next request. Users of an identity provider are
-active only while the Config allows them, and the rules there give them teams and groups (`authn/sso/policy.py`).
+active only while the Config allows them, and the rules there give them teams and groups (`authn/sign_on_policy.py`).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from fairlead.authn.sso.policy import SignOnPolicy
+from fairlead.authn.sign_on_policy import SignOnPolicy
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import (
     ADMIN_GROUPS,

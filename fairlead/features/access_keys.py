@@ -25,7 +25,7 @@ def build_access_keys_feature(services: Services) -> Feature:
     issuer = KeyIssuer(auth.pepper, generate_key, is_superset, auth.dynamic_config.access_key_max_ttl)
     limits = KeyLimits.for_count(settings.access_keys_per_owner)
     if services.coordinator is not None:
-        services.coordinator.exchange_key_uses(auth.last_used)
+        auth.last_used.share_with(services.coordinator.exchange("uses of keys", auth.last_used.merge))
 
     async def record_last_uses() -> None:
         await auth.last_used.run(registry.resource(group, ACCESS_KEYS))

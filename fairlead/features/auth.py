@@ -8,7 +8,7 @@ from fairlead.authn.access_keys import AccessKeyAuthenticator, Pepper
 from fairlead.authn.first_key import OtherAdminAccess
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import AdminUserCheck, PrincipalDirectory
-from fairlead.authn.sso.policy import SignOnPolicy
+from fairlead.authn.sign_on_policy import SignOnPolicy
 from fairlead.authz.authorizer import AuthorizerChain
 from fairlead.authz.ownership import OwnerAuthorizer
 from fairlead.authz.project_members import ProjectMemberAuthorizer

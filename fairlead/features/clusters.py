@@ -12,9 +12,10 @@ from fairlead.controllers.runtime.loop import Controller
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, LeaderServices, Services
-from fairlead.gateway.routes import GatewayHandler
+from fairlead.gateway.routes import GatewayHandler, GatewayPaths
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.server.api.routing import FindMount, MountedPath
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
 from fairlead.subresources.cluster_health import health_handlers
@@ -44,6 +45,7 @@ def build_clusters_feature(services: Services) -> Feature:
     return Feature(
         name="clusters",
         handlers=health_handlers(group, registry),
+        find_mounts=(find_gateways(group, settings.namespace_prefix),),
         mounts={CLUSTER: gateways, SPACE: gateways, VIRTUAL_CLUSTER: gateways},
         admission={
             Phase.AUTHORIZE: (
@@ -52,6 +54,19 @@ def build_clusters_feature(services: Services) -> Feature:
         },
         controllers=build_controllers,
     )
+
+
+def find_gateways(api_group: str, namespace_prefix: str) -> FindMount:
+    paths = GatewayPaths(api_group, namespace_prefix)
+
+    def find(path: str) -> MountedPath | None:
+        found = paths.split(path)
+        if found is None:
+            return None
+        gateway, path_below = found
+        return MountedPath(gateway.root, path_below, gateway)
+
+    return find
 
 
 def build_local_cluster_feature(services: Services) -> Feature:

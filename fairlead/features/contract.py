@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.admission import Phase, Rule
-from fairlead.authn.login_sessions import LoginSessions
-from fairlead.authn.login_throttle import PasswordThrottle
-from fairlead.authn.password_hash import PasswordHasher
 from fairlead.controllers.helm.deploy import ReleaseRunner
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.runtime.loop import Controller
@@ -22,10 +19,10 @@ from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath
+from fairlead.server.api.routing import FindMount
 from fairlead.server.audit.log import AuditLog
-from fairlead.server.auth.oauth import Grant
-from fairlead.server.auth.sso import SignOnHandlers
 from fairlead.server.discovery.health import HealthCheck
+from fairlead.server.flow.attempts import Throttle
 from fairlead.server.flow.stage import FlowServices
 from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.metrics.endpoint import FamilySource
@@ -35,6 +32,10 @@ from fairlead.server.metrics.stage import RequestMetrics
 from fairlead.server.pipeline import Before
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
+from fairlead.signin.login_sessions import LoginSessions
+from fairlead.signin.oauth import Grant
+from fairlead.signin.password_hash import PasswordHasher
+from fairlead.signin.sso.endpoints import SignOnHandlers
 from fairlead.storage.contract import Store
 from fairlead.subresources.workspaces.hub import RunnerHub
 from fairlead.upstream.address_policy import AddressPolicy
@@ -70,7 +71,7 @@ class Services:
     """Connections of runners."""
 
     logins: LoginSessions
-    throttle: PasswordThrottle
+    throttle: Throttle
     """Delays guesses of passwords and of the codes of devices."""
     password_hasher: PasswordHasher
     sign_on: SignOnHandlers
@@ -120,13 +121,17 @@ class Feature:
     handlers: Mapping[ActionPath, ActionHandler] = field(default_factory=dict)
     """Of subresources, and of kinds that are answered, not stored."""
     endpoints: Mapping[tuple[str, str], Handler] = field(default_factory=dict)
-    """Handlers of other paths of the platform, by verb and path."""
+    """Handlers of other paths of the platform, by verb and path. A `*` in a path of three parts takes any name."""
+    public_endpoints: Mapping[tuple[str, str], Handler] = field(default_factory=dict)
+    """The same, for those that need no authentication."""
     grants: Mapping[str, Grant] = field(default_factory=dict)
     """Grant types of the OAuth token endpoint."""
+    find_mounts: Sequence[FindMount] = ()
+    """Which paths are below a root other than the API."""
     mounts: Mapping[str, Handler] = field(default_factory=dict)
-    """Handlers of all requests below a root other than the API, by `RequestInfo.root`."""
-    public_stages: Sequence[Before] = ()
-    """Reply to requests that need no authorization."""
+    """Handlers of all requests below such a root, by `RequestInfo.root`."""
+    public_stages: Mapping[str, Before] = field(default_factory=dict)
+    """Reply to requests that need no authorization, or leave them to the other stages. By path below the root."""
     admission: Mapping[Phase, Sequence[Rule]] = field(default_factory=dict)
     controllers: Callable[[LeaderServices], Sequence[Controller]] = no_controllers
     """Builds the controllers, which only the leader runs."""

@@ -2,16 +2,16 @@
 
 from fairlead.admission import Phase
 from fairlead.admission.users import protect_password_secret
-from fairlead.authn.cli_grants import CliLogins, Lifetimes
-from fairlead.authn.cli_grants_device import DeviceRequests
-from fairlead.authn.password_store import PasswordStore
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
-from fairlead.server.auth.login import LoginHandlers
-from fairlead.server.auth.oauth_cli import CliLoginHandlers
-from fairlead.server.auth.oauth_device import DeviceLoginHandlers
 from fairlead.settings.values import ON
-from fairlead.subresources.profile import ProfileHandler
+from fairlead.signin.cli_grants import CliLogins, Lifetimes
+from fairlead.signin.cli_grants_device import DeviceRequests
+from fairlead.signin.login import LoginHandlers
+from fairlead.signin.oauth_cli import CliLoginHandlers
+from fairlead.signin.oauth_device import DeviceLoginHandlers
+from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.profile import ProfileHandler
 
 
 def build_passwords_feature(services: Services) -> Feature:
@@ -40,6 +40,7 @@ def build_passwords_feature(services: Services) -> Feature:
         name="passwords",
         handlers={(group, "users", "profile"): profiles},
         endpoints=login.endpoints(),
+        public_endpoints=login.public_endpoints(),
         admission={
             Phase.AUTHORIZE: (protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),),
         },
@@ -64,5 +65,6 @@ def build_cli_logins_feature(services: Services) -> Feature:
     return Feature(
         name="logins of the command line",
         endpoints={**browser.endpoints(), **device.endpoints()},
+        public_endpoints={**browser.public_endpoints(), **device.public_endpoints()},
         grants={**browser.grants(), **device.grants()},
     )

@@ -5,17 +5,18 @@ Other features have metrics of their own. `app/http.py` builds the endpoint for 
 
 from functools import partial
 
+from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.console.build import ASSETS_PATH, PAGES_PATH
 from fairlead.controllers.runtime.leader import LEASE_NAME
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.clusters.runner import RUNNERS, describe_status
 from fairlead.registry.codec import decode
-from fairlead.server.auth.login import LOGIN_ENDPOINT
-from fairlead.server.auth.oauth import TOKEN_ENDPOINT
 from fairlead.server.discovery.health import HEALTH_PATHS
 from fairlead.server.metrics.endpoint import METRICS_PATH
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
 from fairlead.server.metrics.installation import InstallationMetrics, reload_families
+from fairlead.signin.login import LOGIN_ENDPOINT
+from fairlead.signin.oauth import TOKEN_ENDPOINT
 
 LABELLED_PATHS = (
     *HEALTH_PATHS,
@@ -32,6 +33,8 @@ LABELLED_PATHS = (
     ASSETS_PATH,
 )
 """Non-resource paths with a label value of their own in the request metrics."""
+GATEWAY_TYPES = {CLUSTER: "cluster", SPACE: "space", VIRTUAL_CLUSTER: "virtualcluster"}
+"""The label values of gateways in the request metrics."""
 
 
 def build_metrics_feature(services: Services) -> Feature:

@@ -4,29 +4,29 @@ from functools import partial
 
 from fairlead.admission import Phase
 from fairlead.admission.sign_in_settings import protect_sign_in_settings
-from fairlead.authn.login_sessions import LoginSessions
-from fairlead.authn.oidc.discovery import ProviderClient
-from fairlead.authn.sso.consumed import ConsumedValues
-from fairlead.authn.sso.encryption import SignOnEncryption
-from fairlead.authn.sso.pending import PendingSignOns
-from fairlead.authn.sso.provider_access import ProviderAccess
-from fairlead.authn.sso.refresh import RefreshServices, SessionRefresher
-from fairlead.authn.sso.service import SignOnService, SignOnServices
-from fairlead.authn.sso.sessions import SessionStore
-from fairlead.authn.sso.throttle import SignOnThrottle
-from fairlead.authn.sso.users import SignOnUsers
-from fairlead.controllers.access.sso_consumed import ConsumedValueController
-from fairlead.controllers.access.sso_sessions import SignOnSessionController
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.features.auth import Auth
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
-from fairlead.server.auth.sso import SignOnHandlers
-from fairlead.server.metrics.families import sign_on_families
 from fairlead.settings import Settings
 from fairlead.settings.values import ON
-from fairlead.subresources.sign_on_review import SignOnReviews, sign_on_review_handlers
+from fairlead.signin.login_sessions import LoginSessions
+from fairlead.signin.oidc.discovery import ProviderClient
+from fairlead.signin.sso.consumed import ConsumedValues
+from fairlead.signin.sso.consumed_controller import ConsumedValueController
+from fairlead.signin.sso.counters import sign_on_families
+from fairlead.signin.sso.encryption import SignOnEncryption
+from fairlead.signin.sso.endpoints import SignOnHandlers
+from fairlead.signin.sso.pending import PendingSignOns
+from fairlead.signin.sso.provider_access import ProviderAccess
+from fairlead.signin.sso.refresh import RefreshServices, SessionRefresher
+from fairlead.signin.sso.review import SignOnReviews, sign_on_review_handlers
+from fairlead.signin.sso.service import SignOnService, SignOnServices
+from fairlead.signin.sso.session_controller import SignOnSessionController
+from fairlead.signin.sso.sessions import SessionStore
+from fairlead.signin.sso.throttle import SignOnThrottle
+from fairlead.signin.sso.users import SignOnUsers
 
 
 def build_sign_on(
@@ -46,8 +46,7 @@ def build_sign_on(
         base_url=settings.public_url or base_url,
     )
     throttle = SignOnThrottle(registry.clock)
-    results = auth.sign_on.counters.sign_ons
-    return SignOnHandlers(SignOnService(services), logins, throttle, settings.console == ON, results)
+    return SignOnHandlers(SignOnService(services), logins, throttle, settings.console == ON)
 
 
 def build_single_sign_on_feature(services: Services) -> Feature:
@@ -57,10 +56,10 @@ def build_single_sign_on_feature(services: Services) -> Feature:
     return Feature(
         name="single sign-on",
         handlers=sign_on_review_handlers(group, reviews),
-        endpoints=services.sign_on.endpoints(),
+        public_endpoints=services.sign_on.public_endpoints(),
         admission={Phase.AUTHORIZE: (protect_sign_in_settings(group),)},
         controllers=lambda leader: _build_controllers(services, leader),
-        metrics=(partial(sign_on_families, auth.sign_on.counters),),
+        metrics=(partial(sign_on_families, services.sign_on.counters),),
     )
 
 
@@ -74,7 +73,7 @@ def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Cont
         sessions=SessionStore(SignOnEncryption(registry, SYSTEM_NAMESPACE)),
         users=SignOnUsers(registry, group),
         logins=LoginSessions(registry, group, auth.dynamic_config.login_key_ttl),
-        counters=auth.sign_on.counters,
+        counters=services.sign_on.counters,
     )
     return (
         SignOnSessionController(registry, group, SessionRefresher(registry, group, refresh)),

@@ -21,7 +21,7 @@ def build_direct_tokens_feature(services: Services) -> Feature:
     return Feature(
         name="direct tokens",
         handlers=DirectTokenHandlers(issuer, keys).handlers(group),
-        endpoints=OidcDiscovery(services.base_url, keys.jwks).endpoints(),
+        public_endpoints=OidcDiscovery(services.base_url, keys.jwks).public_endpoints(),
     )
 
 

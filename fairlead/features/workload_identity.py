@@ -2,14 +2,14 @@
 
 from fairlead.admission import Phase
 from fairlead.admission.trusted_clusters import protect_trusted_clusters
-from fairlead.authn.oidc.discovery import ProviderClient
-from fairlead.authn.workload_identity import TOKEN_REVIEW_PATH, ReviewUnavailable, WorkloadIdentity
-from fairlead.authn.workload_keys import WorkloadKeys
 from fairlead.core.objects import Object, metadata
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.codec import decode
-from fairlead.server.auth.token_exchange import TOKEN_EXCHANGE, TokenExchange
+from fairlead.signin.oidc.discovery import ProviderClient
+from fairlead.signin.token_exchange import TOKEN_EXCHANGE, TokenExchange
+from fairlead.signin.workload_identity import TOKEN_REVIEW_PATH, ReviewUnavailable, WorkloadIdentity
+from fairlead.signin.workload_keys import WorkloadKeys
 from fairlead.upstream.clusters import CLUSTERS
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError

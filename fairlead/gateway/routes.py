@@ -4,7 +4,7 @@
     /kubernetes/project/<project>/space/<name>/...               one namespace of the space's cluster
     /kubernetes/project/<project>/virtualcluster/<name>/...      the virtual cluster
 
-`server/` calls `GatewayHandler` with routed and authorized requests; `proxy.py` forwards them.
+`GatewayPaths` parses these paths. `server/` calls `GatewayHandler` with authorized requests; `proxy.py` forwards them.
 
 The path is forwarded exactly as sent. A path that two servers could parse differently is rejected, so that the
 authorized path is the one that the cluster serves. The gateway of a space allows requests to its namespace and the
@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from fairlead.authz.scope.gateway_requests import CLUSTER, SELF_REVIEWS, SPACE, VIRTUAL_CLUSTER, is_discovery_path
+from fairlead.authz.scope.gateway_requests import (
+    CLUSTER,
+    SELF_REVIEWS,
+    SPACE,
+    VIRTUAL_CLUSTER,
+    gateway_target,
+    is_discovery_path,
+)
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
@@ -26,11 +33,12 @@ from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.domain.spaces import SPACE_SYNCED, is_space_usable
 from fairlead.gateway.headers import as_api_error
 from fairlead.gateway.proxy import forward
+from fairlead.kinds.instances import remote_instances
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.storage.view.view import Entry
-from fairlead.upstream.clusters import UpstreamRegistry
+from fairlead.upstream.clusters import CLUSTERS, UpstreamRegistry
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.upstream import Upstream
 
@@ -50,6 +58,33 @@ NAMESPACE_SUBRESOURCES = frozenset({"", "status", "finalize", "namespaces"})
 GATEWAY_PREFIX_SEGMENTS = {CLUSTER: 3, SPACE: 5, VIRTUAL_CLUSTER: 5}
 """Number of path segments before the forwarded path, by type of gateway."""
 SPACE_CACHE_SIZE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPaths:
+    """Parses the paths of gateways. Projects have namespaces with the prefix."""
+
+    api_group: str
+    namespace_prefix: str
+
+    def split(self, path: str) -> tuple[RequestInfo, str] | None:
+        """The authorization target of the gateway, and the path below it; None if the path is not below a gateway."""
+        segments = path.split("/")
+        match segments[1:6]:
+            case ["kubernetes", "cluster", name, *_] if name:
+                gateway = gateway_target(CLUSTER, name)
+                gateway.resource = CLUSTERS
+            case ["kubernetes", "project", project, "space", name] if project and name:
+                gateway = gateway_target(SPACE, name, self.namespace_prefix + project)
+                gateway.resource = remote_instances.SPACE.plural
+            case ["kubernetes", "project", project, "virtualcluster", name] if project and name:
+                gateway = gateway_target(VIRTUAL_CLUSTER, name, self.namespace_prefix + project)
+                gateway.resource = remote_instances.VIRTUAL_CLUSTER.plural
+            case _:
+                return None
+        gateway.group = self.api_group
+        gateway.version = "v1"
+        return gateway, "/" + "/".join(segments[GATEWAY_PREFIX_SEGMENTS[gateway.root] + 1 :])
 
 
 def strip_prefix(raw_target: str, segments: int) -> str:

@@ -2,7 +2,7 @@
 
 pipeline.py the stages before and after each request, in order
 http/       the ASGI application, request bodies, connections and memory limits
-auth/       authentication, impersonation and authorization stages; login and OIDC discovery
+auth/       authentication, impersonation and authorization stages
 flow/       flow control: priority levels and fair queueing
 api/        the Kubernetes API: routing, verbs, content negotiation, watch streams, `Status` errors
 discovery/  discovery documents, OpenAPI and health checks
@@ -11,5 +11,6 @@ metrics/    request metrics and the Prometheus endpoint
 console.py  the files of the web console
 workers/    what must hold across several worker processes
 
-`app/http.py` builds the stages. Subresources and virtual kinds of the product are in `fairlead/subresources`.
+`app/http.py` builds the stages. Subresources and virtual kinds of the product are in `fairlead/subresources`, the
+endpoints of logins in `fairlead/signin`.
 """

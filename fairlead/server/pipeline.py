@@ -11,7 +11,7 @@ waits, the request is tracked: it counts as in flight and has a deadline.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from types import coroutine
 from typing import Any, TypeVar
@@ -40,13 +40,13 @@ READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The stages of the server. `serve_public` reply to requests that need no authorization, such as metrics."""
+    """The stages of the server. `serve_public` reply to requests that need no authorization, by path below the root."""
 
     audit: AuditStage | None
     route: Before
     authenticate: Before
     flow: FlowStage
-    serve_public: tuple[Before, ...]
+    serve_public: Mapping[str, Before]
     memory: ClientMemoryLimiter
     authorize: Before
     add_headers: After
@@ -62,7 +62,7 @@ def build_pipeline(stages: Stages, serve: Handler, timeout: float, on_slow_step:
         stages.route,  # errors are deferred until after flow control, so that such requests are queued as well
         stages.authenticate,  # the same
         flow.admit,  # waits in a queue if the server is busy
-        *stages.serve_public,
+        _serve_public(stages.serve_public) if stages.serve_public else None,
         memory.check_limits,
         stages.authorize,
         audit.require_auditable if audit else None,
@@ -81,6 +81,14 @@ def build_pipeline(stages: Stages, serve: Handler, timeout: float, on_slow_step:
 
 def _list_enabled(*stages: T | None) -> tuple[T, ...]:
     return tuple(stage for stage in stages if stage is not None)
+
+
+def _serve_public(stages: Mapping[str, Before]) -> Before:
+    def serve(call: Call) -> Awaitable[Reply | None] | None:
+        stage = stages.get(call.target.path)
+        return None if stage is None else stage(call)
+
+    return serve
 
 
 def reject_malformed(call: Call) -> None:

@@ -3,8 +3,7 @@
 access_reviews.py    SubjectAccessReview and its variants, SelfSubjectRulesReview
 whoami.py            Self, SelfSubjectReview and TokenReview
 resource_access.py   ResourceAccessReview; resource_counts.py: ResourceCount
-sign_on_review.py    SignOnReview; audit_events.py: AuditEvent
-profile.py           users/<name>/profile
+audit_events.py      AuditEvent
 credentials.py       access keys, service account tokens, direct tokens, OpenID Connect discovery
 cluster_agents.py    clusters/<name>/accesskey, agentconfig, agentreport
 cluster_health.py    clusters/<name>/health

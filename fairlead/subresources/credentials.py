@@ -178,7 +178,7 @@ class OidcDiscovery:
     issuer_url: str
     public_keys: Callable[[], Awaitable[list[Object]]]
 
-    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
+    def public_endpoints(self) -> Mapping[tuple[str, str], Handler]:
         """Handlers by verb and path below the platform root."""
         return {("get", CONFIGURATION_PATH): self.get_configuration, ("get", KEYS_PATH): self.get_jwks}
 

@@ -83,14 +83,14 @@ ADDED = {
     "projects": "handlers, admission, controllers",
     "users": "admission, controllers",
     "access keys": "handlers, admission, controllers, tasks",
-    "single sign-on": "handlers, endpoints, admission, controllers, metrics",
+    "single sign-on": "handlers, public_endpoints, admission, controllers, metrics",
     "workload identity": "grants, admission",
-    "passwords": "handlers, endpoints, admission",
-    "logins of the command line": "endpoints, grants",
+    "passwords": "handlers, endpoints, public_endpoints, admission",
+    "logins of the command line": "endpoints, public_endpoints, grants",
     "permissions": "handlers, admission, controllers, tasks",
-    "direct tokens": "handlers, endpoints",
+    "direct tokens": "handlers, public_endpoints",
     "service accounts": "handlers",
-    "clusters": "handlers, mounts, admission, controllers",
+    "clusters": "handlers, find_mounts, mounts, admission, controllers",
     "local cluster": "leader_tasks",
     "agents": "handlers",
     "instances": "admission, controllers",
@@ -99,14 +99,16 @@ ADDED = {
     "workspaces": "handlers, admission, controllers",
     "migration": "handlers",
     "audit": "handlers",
-    "console": "mounts, public_stages",
+    "console": "find_mounts, mounts, public_stages",
 }
 """What each feature adds, in the order of the features, without an audit log."""
 
 FIELDS = (
     "handlers",
     "endpoints",
+    "public_endpoints",
     "grants",
+    "find_mounts",
     "mounts",
     "public_stages",
     "admission",
@@ -152,6 +154,19 @@ async def test_a_feature_that_is_switched_off_adds_nothing(tmp_path: Path) -> No
         assert CONSOLE not in server.features.mounts
         assert not server.features.public_stages
         assert len(server.features.leader_tasks) == 1
+
+
+async def test_the_list_of_public_endpoints_is_complete(tmp_path: Path) -> None:
+    """Change this test with care: every path added here is open to the whole network. Besides, there is the endpoint
+    for tokens."""
+    login_endpoints = {("post", "/auth/password/login"), ("get", "/auth/methods")}
+    login_endpoints |= {("post", f"/auth/{name}") for name in ("device", "revoke")}
+    oidc_endpoints = {("get", "/.well-known/openid-configuration"), ("get", "/openid/v1/jwks")}
+    sign_on_endpoints = {("get", f"/auth/*/{name}") for name in ("login", "callback", "frontchannel-logout")}
+    sign_on_endpoints.add(("post", "/auth/*/backchannel-logout"))
+    async with open_services(Settings(data=tmp_path)) as server:
+        public = server.features.public_endpoints.keys()
+    assert public == login_endpoints | oidc_endpoints | sign_on_endpoints
 
 
 async def reply(call: Call) -> Reply:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from fairlead.app import worker_limits
-from fairlead.authn.password_hash import MAX_CONCURRENT_HASHES, MAX_WAITING_HASHES
 from fairlead.server.audit.log_writer import MAX_QUEUED_BYTES, MAX_QUEUED_EVENTS
 from fairlead.server.flow import control
 from fairlead.server.http.memory_budgets import MAX_UNREAD_CONNECTIONS
 from fairlead.server.http.unsent import REQUEST_BODY_LIMITS, RESPONSE_LIMITS
 from fairlead.settings import Settings
+from fairlead.signin.password_hash import MAX_CONCURRENT_HASHES, MAX_WAITING_HASHES
 from fairlead.storage.view.view import MAX_HISTORY_BYTES
 from tests.harness.audit import MemoryLog
 

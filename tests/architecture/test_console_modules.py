@@ -7,7 +7,7 @@ from posixpath import dirname, join, normpath
 
 import pytest
 
-from fairlead.authn.sso.reasons import SignOnReason
+from fairlead.authn.sign_on_policy import SignOnReason
 from fairlead.console.build import find_static_graph, load_build
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,6 @@ import pytest
 from fairlead.authn.replica_authority import ReplicaAuthority
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.ssh_authority import SshAuthority
-from fairlead.authn.sso.encryption import SignOnEncryption
 from fairlead.core.errors import Unavailable
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.core.server_objects import (
@@ -22,6 +21,7 @@ from fairlead.kinds.core.server_objects import (
 )
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
+from fairlead.signin.sso.encryption import SignOnEncryption
 from tests.harness.registry import NAMESPACE as SYSTEM
 from tests.harness.registry import open_registry
 

@@ -9,10 +9,11 @@ from fairlead.authz.scope import ScopeNaming, build_scope_checks
 from fairlead.core.call import MANAGEMENT, Decision, RequestInfo
 from fairlead.core.scope import Scope, ScopeRule
 from fairlead.core.user import User
+from fairlead.features.clusters import find_gateways
 from fairlead.server.api.routing import RouteConfig, route
 
 GROUP, PREFIX = "management.service.sh", "service-p-"
-ROOTS = RouteConfig("/kubernetes/management", GROUP, PREFIX)
+ROOTS = RouteConfig("/kubernetes/management", (find_gateways(GROUP, PREFIX),))
 NAMES = ScopeNaming(GROUP, PREFIX, {(GROUP, "clusters"): False, (GROUP, "spaceinstances"): True, ("", "secrets"): True})
 ADA = User("ada", ("system:authenticated",))
 CLUSTER, SPACE = "/kubernetes/cluster/c", "/kubernetes/project/p/space/s"

@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from fairlead.authn.oidc.fetch import Request
 from fairlead.core.clock import SystemClock
 from fairlead.core.crypto.certificates import Certificates
+from fairlead.signin.oidc.fetch import Request
 from tests.console.browser import Browser
 from tests.console.servers import GROUP, LOGIN_COOKIE, ConsoleServer, running_console
 from tests.harness.openid_provider import FakeProvider, parse_query

@@ -7,9 +7,6 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import orjson
 
 from fairlead.authn.access_keys import Pepper
-from fairlead.authn.cli_grants import CliLogins, Lifetimes
-from fairlead.authn.cli_grants_device import DeviceRequests
-from fairlead.authn.cli_grants_tokens import challenge_of
 from fairlead.authz.authorizer import AuthorizerChain
 from fairlead.authz.self_access import SelfAuthorizer
 from fairlead.core.call import Call, Handler, Reply, RequestInfo
@@ -17,11 +14,14 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.server.auth.oauth import FORM, TOKEN_ENDPOINT, TokenEndpoint
-from fairlead.server.auth.oauth_cli import CliLoginHandlers
-from fairlead.server.auth.oauth_device import DEVICE_GRANT, DeviceLoginHandlers
 from fairlead.server.auth.stages import AuthorizeStage, build_authentication_stage, build_identify
 from fairlead.server.pipeline import Pipeline
+from fairlead.signin.cli_grants import CliLogins, Lifetimes
+from fairlead.signin.cli_grants_device import DeviceRequests
+from fairlead.signin.cli_grants_tokens import challenge_of
+from fairlead.signin.oauth import FORM, TOKEN_ENDPOINT, TokenEndpoint
+from fairlead.signin.oauth_cli import CliLoginHandlers
+from fairlead.signin.oauth_device import DEVICE_GRANT, DeviceLoginHandlers
 from fairlead.storage.contract import Store
 from tests.harness.calls import call
 from tests.harness.login import CLIENT, TTL, LoginFixture, header, open_login, parse_body
@@ -57,16 +57,17 @@ class CliLoginFixture:
         cli = CliLoginHandlers(self.logins, keys)
         device = DeviceLoginHandlers(self.logins, self.requests, login.throttle, self.clock, f"https://{HOST}")
         token = TokenEndpoint({**cli.grants(), **device.grants()})
-        self._endpoints: Mapping[tuple[str, str], Handler] = {
+        public: Mapping[tuple[str, str], Handler] = {
             TOKEN_ENDPOINT: token,
-            **cli.endpoints(),
-            **device.endpoints(),
+            **cli.public_endpoints(),
+            **device.public_endpoints(),
         }
+        self._endpoints = {**public, **cli.endpoints(), **device.endpoints()}
         authorizer = AuthorizerChain((), (SelfAuthorizer(GROUP, registry.view),))
         identify = build_identify((keys, login.cookies), _impersonate, ClusterIdentityMapper(""))  # type: ignore[arg-type]
         self._stages = (
-            build_authentication_stage(identify, lambda user: None),
-            AuthorizeStage(authorizer, identify),
+            build_authentication_stage(identify, lambda user: None, public.keys()),
+            AuthorizeStage(authorizer, identify, public=public.keys()),
         )
         self.calls: list[Call] = []
         self.forwarded_for = ""

@@ -14,12 +14,8 @@ from fairlead.admission.access_keys import KeyIssuer, issue_access_key
 from fairlead.admission.namespaces import require_active_namespace
 from fairlead.authn.access_keys import ACCESS_KEYS, TEAMS, USERS, AccessKeyAuthenticator, Pepper, generate_key
 from fairlead.authn.credentials import CookieAuthenticator
-from fairlead.authn.login_sessions import LoginSessions
-from fairlead.authn.login_throttle import LoginThrottle
-from fairlead.authn.password_hash import Cost, PasswordHasher
-from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.principals import AdminUserCheck, PrincipalDirectory
-from fairlead.authn.sso.policy import SignOnPolicy
+from fairlead.authn.sign_on_policy import SignOnPolicy
 from fairlead.authz.authorizer import administrators, first_decision
 from fairlead.authz.scope.subset import is_superset
 from fairlead.core.call import Call, Decision, Reply, RequestInfo
@@ -37,12 +33,16 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.kind import Catalog
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
-from fairlead.server.auth.login import LoginHandlers
+from fairlead.server.flow.attempts import AttemptThrottle
 from fairlead.server.pipeline import Pipeline
+from fairlead.signin.login import LoginHandlers
+from fairlead.signin.login_sessions import LoginSessions
+from fairlead.signin.password_hash import Cost, PasswordHasher
+from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.profile import ProfileHandler
 from fairlead.storage.contract import Store
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
-from fairlead.subresources.profile import ProfileHandler
 from tests.harness.calls import call
 from tests.harness.clock import ManualClock
 
@@ -73,7 +73,7 @@ class LoginFixture:
         self.hasher = CountingHasher(CHEAP_COST)
         self.logins = LoginSessions(registry, GROUP, lambda: TTL)
         self.passwords = PasswordStore(registry, GROUP, self.hasher, self.logins)
-        self.throttle = LoginThrottle(clock)
+        self.throttle = AttemptThrottle(clock)
         self.handlers = LoginHandlers(self.passwords, self.logins, self.throttle)
         self.grants: set[tuple[str, str]] = set()
         sign_on = SignOnPolicy(registry.view, GROUP)
@@ -154,7 +154,8 @@ class LoginFixture:
             if target.path == "/auth/logout":
                 call.user = self.keys(call) or self.cookies(call)
 
-        handler = self.handlers.endpoints()[target.verb, target.path]
+        endpoints = {**self.handlers.endpoints(), **self.handlers.public_endpoints()}
+        handler = endpoints[target.verb, target.path]
         return await Pipeline((authenticate,), handler)(request)
 
 

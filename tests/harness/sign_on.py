@@ -11,19 +11,8 @@ import yaml
 from fairlead.admission.access_keys import KeyIssuer, issue_access_key
 from fairlead.admission.users import check_users_and_teams
 from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper, generate_key
-from fairlead.authn.login_sessions import LoginSessions
 from fairlead.authn.principals import TEAMS, USERS, AdminUserCheck, PrincipalDirectory
-from fairlead.authn.sso.consumed import ConsumedValues
-from fairlead.authn.sso.encryption import SignOnEncryption
-from fairlead.authn.sso.identity import Identity
-from fairlead.authn.sso.pending import COOKIE as PENDING_COOKIE
-from fairlead.authn.sso.pending import PendingSignOns
-from fairlead.authn.sso.policy import SignOnPolicy
-from fairlead.authn.sso.provider_access import ProviderAccess
-from fairlead.authn.sso.service import SignOnService, SignOnServices
-from fairlead.authn.sso.sessions import SessionStore
-from fairlead.authn.sso.throttle import SignOnThrottle
-from fairlead.authn.sso.users import SignOnUsers
+from fairlead.authn.sign_on_policy import SignOnPolicy
 from fairlead.authz.scope import is_superset
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import Unauthorized
@@ -33,8 +22,19 @@ from fairlead.kinds.clusters.config import CONFIG_NAME
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
-from fairlead.server.api.endpoint_paths import endpoint_pattern
-from fairlead.server.auth.sso import SignOnHandlers
+from fairlead.server.api.routing import endpoint_pattern
+from fairlead.signin.login_sessions import LoginSessions
+from fairlead.signin.sso.consumed import ConsumedValues
+from fairlead.signin.sso.encryption import SignOnEncryption
+from fairlead.signin.sso.endpoints import SignOnHandlers
+from fairlead.signin.sso.identity import Identity
+from fairlead.signin.sso.pending import COOKIE as PENDING_COOKIE
+from fairlead.signin.sso.pending import PendingSignOns
+from fairlead.signin.sso.provider_access import ProviderAccess
+from fairlead.signin.sso.service import SignOnService, SignOnServices
+from fairlead.signin.sso.sessions import SessionStore
+from fairlead.signin.sso.throttle import SignOnThrottle
+from fairlead.signin.sso.users import SignOnUsers
 from tests.harness.auth import Permissions
 from tests.harness.calls import call
 from tests.harness.openid_provider import CLIENT_SECRET, FakeProvider, parse_query, provider_client
@@ -175,7 +175,7 @@ class SignOnServer:
         request.client, request.forwarded_for = "192.0.2.1:50000", self.forwarded_for
         request.target = RequestInfo(method.lower(), path)
         self.last_call = request
-        return await self.handlers.endpoints()[method.lower(), endpoint_pattern(path)](request)
+        return await self.handlers.public_endpoints()[method.lower(), endpoint_pattern(path)](request)
 
     async def begin(self, connector: str = "okta", cookies: str = "", **query: str) -> tuple[str, str]:
         """Begins a sign-on. Returns the address at the provider, and the cookies of the browser."""

@@ -24,10 +24,10 @@ READERS = {
     "fairlead/authn/principals.py": """
         User.spec.groups User.spec.ssoGroups Team.spec.users Team.spec.groups Team.spec.disabled User.spec.disabled
     """,
-    "fairlead/authn/sso/users.py": "User.spec.subject User.spec.issuer",
-    "fairlead/authn/sso/policy.py": "User.spec.ssoIdentity.*",
+    "fairlead/signin/sso/users.py": "User.spec.subject User.spec.issuer",
+    "fairlead/authn/sign_on_policy.py": "User.spec.ssoIdentity.*",
     "fairlead/console/static/pages/access/user.js": "User.spec.icon",
-    "fairlead/authn/password_store.py": "User.spec.passwordRef.*",
+    "fairlead/signin/password_store.py": "User.spec.passwordRef.*",
     "fairlead/authn/token_issuer.py": "User.spec.tokenGeneration DirectClusterEndpointToken.spec.ttl",
     "fairlead/authn/access_keys.py": """
         OwnedAccessKey.spec.user OwnedAccessKey.spec.team OwnedAccessKey.spec.subject OwnedAccessKey.spec.groups
@@ -35,11 +35,11 @@ READERS = {
     """,
     "fairlead/admission/access_keys.py": "OwnedAccessKey.spec.key OwnedAccessKey.spec.type",
     "fairlead/domain/key_lifetime.py": "OwnedAccessKey.spec.ttl OwnedAccessKey.spec.ttlAfterLastActivity",
-    "fairlead/authn/sso/refresh.py": """
+    "fairlead/signin/sso/refresh.py": """
         OwnedAccessKey.spec.identity.userId OwnedAccessKey.spec.identity.connector
         OwnedAccessKey.spec.identity.connectorData OwnedAccessKey.spec.identity.identityRefresh
     """,
-    "fairlead/authn/login_sessions.py": "OwnedAccessKey.spec.identity.extraClaims",
+    "fairlead/signin/login_sessions.py": "OwnedAccessKey.spec.identity.extraClaims",
     "fairlead/kinds/access/access_key.py": "OwnedAccessKey.spec.oidcProvider.clientId",
     "fairlead/core/scope.py": """
         *.spec.scope.allowServiceCli *.spec.scope.projects[].project *.spec.scope.spaces[].* *.spec.scope.rules[].*

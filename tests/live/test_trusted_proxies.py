@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.authn.login_throttle import NETWORK_BACKOFF
+from fairlead.server.flow.attempts import NETWORK_BACKOFF
 from tests.harness.log_lines import read_lines
 from tests.harness.server_process import MANAGEMENT, TIMEOUT_SECONDS, Server, running_server
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.authn.login_throttle import USER_BACKOFF
+from fairlead.server.flow.attempts import USER_BACKOFF
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import CONFIGMAPS, MANAGEMENT, Server, configmap
 from tests.harness.worker_processes import OWNER, WORKER_1, kill_process, running_workers

@@ -54,7 +54,7 @@ class FakeApi(RunnerApi):
             self.change(uid, metadata={"deletionTimestamp": "2026-01-02T03:04:05Z"})
 
     def remove(self, uid: str) -> None:
-        self._send(Event(DELETED, self.workspaces.pop(uid)))
+        self._publish(Event(DELETED, self.workspaces.pop(uid)))
 
     def status(self, uid: str) -> Object:
         found: Object = self.workspaces[uid].get("status") or {}
@@ -165,9 +165,9 @@ class FakeApi(RunnerApi):
         self._version += 1
         meta = {**metadata(workspace), "resourceVersion": str(self._version)}
         self.workspaces[meta["uid"]] = {**workspace, "metadata": meta}
-        self._send(Event(type, self.workspaces[meta["uid"]]))
+        self._publish(Event(type, self.workspaces[meta["uid"]]))
 
-    def _send(self, event: Event) -> None:
+    def _publish(self, event: Event) -> None:
         if self.is_reachable:
             for watcher in self._watchers:
                 watcher.put_nowait(event)

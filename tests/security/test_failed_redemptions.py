@@ -9,12 +9,12 @@ from urllib.parse import urlencode
 
 import pytest
 
-from fairlead.authn.cli_grants_device import PLURAL
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.server.auth.oauth import FORM, REASON_ANNOTATION
-from fairlead.server.auth.oauth_device import DEVICE_GRANT
+from fairlead.signin.cli_grants_device import PLURAL
+from fairlead.signin.oauth import FORM, REASON_ANNOTATION
+from fairlead.signin.oauth_device import DEVICE_GRANT
 from tests.harness.cli_login import REDIRECT, REQUEST, VERIFIER, CliLoginFixture, open_cli_login
 
 WRONG: dict[str, dict[str, str]] = {

@@ -7,11 +7,12 @@ import pytest
 from fairlead.console.build import MAX_PAGE_DEPTH, ConsoleBuild, StaticFile
 from fairlead.core.call import CONSOLE, Reply, RequestInfo
 from fairlead.core.errors import MethodNotAllowed
+from fairlead.features.console import find_console
 from fairlead.server.api.routing import RouteConfig, route
 from fairlead.server.console import ConsoleHandler, redirect_browser
 from tests.harness.calls import call
 
-CONFIG = RouteConfig("/kubernetes/management", console="/console")
+CONFIG = RouteConfig("/kubernetes/management", (find_console,))
 SCRIPT = b"export {};\n" * 100
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 

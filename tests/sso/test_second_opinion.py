@@ -8,10 +8,10 @@ import pytest
 from joserfc import jwk, jwt
 from joserfc.errors import JoseError
 
-from fairlead.authn.oidc.discovery import ProviderClient
-from fairlead.authn.oidc.fetch import Issuer
-from fairlead.authn.oidc.tokens import Provider, TokenRejected, verify_id_token
 from fairlead.core.crypto.certificates import Certificates
+from fairlead.signin.oidc.discovery import ProviderClient
+from fairlead.signin.oidc.fetch import Issuer
+from fairlead.signin.oidc.tokens import Provider, TokenRejected, verify_id_token
 from tests.sso.providers.forging import Forger
 from tests.sso.providers.tokens import ec_key, rsa_key, sign
 from tests.sso.token_attacks import FORGERIES, MISUSES

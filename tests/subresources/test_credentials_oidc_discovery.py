@@ -4,7 +4,6 @@ import orjson
 
 from fairlead.core.call import Reply
 from fairlead.core.objects import Object
-from fairlead.server.auth.stages import PUBLIC_ENDPOINTS
 from fairlead.subresources.credentials import CONFIGURATION_PATH, KEYS_PATH, OidcDiscovery
 from tests.harness.calls import call
 
@@ -17,7 +16,7 @@ async def published_keys() -> list[Object]:
 
 
 async def send_request(path: str) -> Reply:
-    return await OidcDiscovery(URL, published_keys).endpoints()["get", path](call(path))
+    return await OidcDiscovery(URL, published_keys).public_endpoints()["get", path](call(path))
 
 
 async def test_the_configuration_refers_to_the_keys() -> None:
@@ -39,7 +38,3 @@ async def test_both_documents_may_be_cached_for_a_minute() -> None:
         reply = await send_request(path)
         assert reply.cacheable
         assert dict(reply.headers) == {"cache-control": "public, max-age=60"}
-
-
-def test_anonymous_clients_may_read_the_documents() -> None:
-    assert OidcDiscovery(URL, published_keys).endpoints().keys() <= PUBLIC_ENDPOINTS

@@ -2,5 +2,4 @@
 
 - `access_keys.py`: marks and deletes expired access keys and service account tokens
 - `team_membership.py`: `status.teams` of users and `status.members` of teams
-- `sso_sessions.py`: refreshes the sessions of single sign-on; `sso_consumed.py`: deletes expired records
 """

@@ -11,14 +11,12 @@ from datetime import datetime, timedelta
 import structlog
 
 from fairlead.authn.access_keys import LastUse
-from fairlead.authn.cli_grants import TTL_ANNOTATION
-from fairlead.authn.workload_keys import is_exchanged_key
 from fairlead.controllers.runtime.loop import same_key
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import Conflict, NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION, cooldown_seconds, expires_at, is_sliding, temporary_until
-from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, is_cli_login
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, TTL_ANNOTATION, is_cli_login, is_exchanged_key
 from fairlead.kinds.core.service_account import account_uid, is_account_key, parse_account_username
 from fairlead.registry.codec import decode
 from fairlead.registry.events import record_event

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
-from fairlead.authn.sso.policy import SignOnPolicy
+from fairlead.authn.sign_on_policy import SignOnPolicy
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.clusters.config import CONFIG

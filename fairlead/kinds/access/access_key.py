@@ -35,6 +35,11 @@ TYPES = ("", "User", "Login", "Other", "Reset", "OIDCRefreshToken", "NetworkPeer
 MAX_OVERLAP_SECONDS = 7 * 24 * 3600
 CLI_CLIENT = "fairlead-cli"
 """`spec.oidcProvider.clientId` of the logins of the command line."""
+TTL_ANNOTATION = "service.sh/login-ttl"
+"""The lifetime of a login whose code was not redeemed yet. Until then, `spec.ttl` is that of the code."""
+RULE_LABEL = "service.sh/trust-rule"
+"""Label on an access key: the rule that it was issued by, for a token of another system."""
+EXCHANGED_TYPE = "Other"
 
 
 def _password_field(description: str) -> Schema:
@@ -206,6 +211,11 @@ def key_expiry(key: Object) -> str:
 def is_sso_login(key: Object) -> bool:
     """Whether a key is a login by single sign-on."""
     return get_path(key, "spec.type") == "Login" and bool(get_path(key, "spec.identity.connector"))
+
+
+def is_exchanged_key(key: Object) -> bool:
+    """Whether a key was issued for a token of another system. Users may set the label on keys of other types."""
+    return bool((metadata(key).get("labels") or {}).get(RULE_LABEL)) and get_path(key, "spec.type") == EXCHANGED_TYPE
 
 
 def is_cli_login(key: Object) -> bool:

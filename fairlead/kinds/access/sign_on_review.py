@@ -1,7 +1,7 @@
 """SignOnReview: who a user of an identity provider would be here, and why. Create-only and not persisted.
 
 With another text of the Config, it evaluates that one instead of the stored one, and lists the present users whose
-access would change. `subresources/sign_on_review.py` answers it.
+access would change. `signin/sso/review.py` answers it.
 """
 
 from collections.abc import Iterable

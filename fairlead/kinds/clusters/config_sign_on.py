@@ -1,7 +1,7 @@
 """The settings of single sign-on in the Config: `auth.connectors` and `auth.groupMappings`.
 
 A connector is one OpenID provider. Rules map what a provider says about a user to teams and groups. `config.py`
-includes the schemas and calls `sign_on_errors`; `authn/sso/connectors.py` reads the settings.
+includes the schemas and calls `sign_on_errors`; `authn/sign_on_settings.py` reads the settings.
 """
 
 import ipaddress

@@ -1,6 +1,6 @@
 """Settings of workload identity, a part of Config: which tokens of other systems are exchanged for access keys.
 
-`authn/workload_identity.py` evaluates the rules. They are checked here when they are written, because a rule that
+`signin/workload_identity.py` evaluates the rules. They are checked here when they are written, because a rule that
 matches more than its author intended would let others in.
 """
 

@@ -4,7 +4,6 @@ routing.py        path and method to a request target; the dispatcher at the end
 verbs.py          get, list, watch, create, update, patch, delete and deletecollection, on top of the registry
 actions.py        virtual kinds (reviews) and subresources that are handled instead of stored
 aggregation.py    the API as an APIService of another kube-apiserver
-endpoint_paths.py paths of endpoints with a name in them
 query_options.py  query parameters: list, watch, write and delete options
 content.py        content negotiation, and request bodies in JSON, YAML and protobuf
 protobuf.py       decodes Kubernetes protobuf bodies

@@ -1,31 +1,26 @@
 """Routing: parses method, path and query into a request target, and dispatches it at the end of the pipeline.
 
-The management API is a complete API root below a mount point. Beside it are the platform's own paths, and the gateways,
-each with the API root of a cluster below it. Parsing is a pure function. It does not check whether the resource exists;
-that follows after authorization.
+The management API is a complete API root below a mount point. Beside it are the platform's own paths, and the roots
+that features add: gateways, each with the API root of a cluster below it, and the console. Parsing is a pure function.
+It does not check whether the resource exists; that follows after authorization.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fairlead.authz.scope import gateway_target
-from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import CONSOLE, MANAGEMENT, Call, Handler, Reply, RequestInfo
 from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed, NotFound, quote_value
 from fairlead.registry import limits
 from fairlead.registry.names import path_segment_errors
-from fairlead.server.api.endpoint_paths import endpoint_pattern
 from fairlead.server.discovery.document import Document, build_reply, find_document
 from fairlead.server.discovery.documents import DEFAULT_PREFIX
 from fairlead.server.discovery.health import HEALTH_PATHS, TEXT
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}
-_GATEWAY_SEGMENTS = {CLUSTER: 4, SPACE: 6, VIRTUAL_CLUSTER: 6}
-"""Path segments of the prefix of each gateway, including the empty one before the first slash."""
 _CONNECT_VERBS = {"exec": "create", "attach": "create", "portforward": "create", "proxy": "proxy"}
 """Subresources that connect to a pod, service or node, and the verb they require regardless of the method, as a GET is
 not a read there."""
@@ -40,14 +35,25 @@ _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
 @dataclass(frozen=True, slots=True)
+class MountedPath:
+    """A path below a root other than the management API. The API root of a cluster has a `gateway`, which is the target
+    that the user must be allowed to use."""
+
+    root: str
+    path: str
+    gateway: RequestInfo | None = None
+
+
+FindMount = Callable[[str], MountedPath | None]
+"""Finds the root of a path; None if it is not below one."""
+
+
+@dataclass(frozen=True, slots=True)
 class RouteConfig:
-    """The mount point of the management API, the API group and namespace prefix for gateway paths, and the path of the
-    web console, if it is enabled."""
+    """The mount point of the management API, and the other roots."""
 
     mount: str
-    api_group: str = ""
-    namespace_prefix: str = ""
-    console: str = ""
+    mounts: Sequence[FindMount] = ()
 
 
 class Router:
@@ -103,31 +109,22 @@ def route(method: str, path: str, query: Mapping[str, list[str]], config: RouteC
     """Parses the target of a request."""
     if path == config.mount or path.startswith(config.mount + "/"):
         return parse_api_path(method, path[len(config.mount) :] or "/", query, MANAGEMENT)
-    if path.startswith("/kubernetes/") and (gateway := _parse_gateway(path, config)):
-        cluster_path = "/" + "/".join(path.split("/")[_GATEWAY_SEGMENTS[gateway.root] :])
-        target = parse_api_path(method, cluster_path, query, gateway.root)
-        target.gateway = gateway  # not shared yet, so it may be changed
-        return target
-    is_console = config.console and (path == config.console or path.startswith(config.console + "/"))
-    return RequestInfo(_nonresource_verb(method), path, CONSOLE if is_console else "")
+    for find_mount in config.mounts:
+        mounted = find_mount(path)
+        if mounted is not None:
+            return _parse_mounted_path(method, mounted, query)
+    return RequestInfo(_nonresource_verb(method), path)
 
 
-def _parse_gateway(path: str, config: RouteConfig) -> RequestInfo | None:
-    """The gateway of a path; None if it has none."""
-    match path.split("/", 6)[2:6]:
-        case ["cluster", name, *_] if name:
-            gateway, plural = gateway_target(CLUSTER, name), "clusters"
-        case ["project", project, "space", name] if project and name:
-            gateway, plural = gateway_target(SPACE, name, config.namespace_prefix + project), "spaceinstances"
-        case ["project", project, "virtualcluster", name] if project and name:
-            gateway = gateway_target(VIRTUAL_CLUSTER, name, config.namespace_prefix + project)
-            plural = "virtualclusterinstances"
-        case _:
-            return None
+def _parse_mounted_path(method: str, mounted: MountedPath, query: Mapping[str, list[str]]) -> RequestInfo:
+    gateway = mounted.gateway
+    if gateway is None:
+        return RequestInfo(_nonresource_verb(method), mounted.path, mounted.root)
     _check_segment(gateway.namespace)
     _check_segment(gateway.name)
-    gateway.group, gateway.version, gateway.resource = config.api_group, "v1", plural
-    return gateway
+    target = parse_api_path(method, mounted.path, query, mounted.root)
+    target.gateway = gateway  # not shared yet, so it may be changed
+    return target
 
 
 def parse_api_path(method: str, path: str, query: Mapping[str, list[str]], root: str) -> RequestInfo:
@@ -226,6 +223,19 @@ def _check_query(query: Mapping[str, list[str]]) -> None:
     if timeout and not _is_duration(timeout):
         unit = "a number with a unit, such as 30s"
         raise BadRequest(f"invalid timeout specified in the request URL - {quote_value(timeout)} must be {unit}")
+
+
+def endpoint_pattern(path: str) -> str:
+    """The pattern of an endpoint with a name in its path: `/auth/okta/login` is registered as `/auth/*/login`."""
+    match path.split("/"):
+        case ["", first, name, last] if first and name and last:
+            return f"/{first}/*/{last}"
+    return path
+
+
+def endpoint_name(path: str) -> str:
+    """The name in a path of that form."""
+    return path.split("/")[2]
 
 
 API_PATHS = re.compile(r"/(apis?|openapi)(/|$)")

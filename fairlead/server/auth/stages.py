@@ -5,6 +5,7 @@ keeps a reference to the authorization stage, so that a stream can check again: 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from fairlead.authn import Authenticator
@@ -14,31 +15,16 @@ from fairlead.core.errors import AUTHENTICATION, AUTHORIZATION, ApiError, Expire
 from fairlead.core.user import User
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.selectors import selected_name
-from fairlead.server.api.endpoint_paths import endpoint_pattern
+from fairlead.server.api.routing import endpoint_pattern
 from fairlead.server.auth.impersonation import HEADER_PREFIX, Impersonation, requested_groups
-from fairlead.server.auth.login import LOGIN_ENDPOINT, METHODS_ENDPOINT
-from fairlead.server.auth.oauth import TOKEN_ENDPOINT
-from fairlead.server.auth.oauth_cli import REVOKE_ENDPOINT
-from fairlead.server.auth.oauth_device import DEVICE_ENDPOINT
-from fairlead.server.auth.sso import SIGN_ON_ENDPOINTS
 from fairlead.server.discovery.health import HEALTH_PATHS
 
 PUBLIC_PATHS = frozenset({"/version", *HEALTH_PATHS})
 """Paths that need no authentication, below the platform root and below the management API."""
 
-PUBLIC_ENDPOINTS = frozenset(
-    {
-        LOGIN_ENDPOINT,
-        METHODS_ENDPOINT,
-        TOKEN_ENDPOINT,
-        DEVICE_ENDPOINT,
-        REVOKE_ENDPOINT,
-        *SIGN_ON_ENDPOINTS,
-        ("get", "/.well-known/openid-configuration"),
-        ("get", "/openid/v1/jwks"),
-    }
-)
-"""Verb and path of endpoints below the platform root that need no authentication: login, and verification of tokens."""
+Endpoints = AbstractSet[tuple[str, str]]
+"""Verb and path of endpoints below the platform root."""
+NO_ENDPOINTS: Endpoints = frozenset()
 
 Identify = Callable[[Call], User]
 ActionPath = tuple[str, str, str]
@@ -77,15 +63,18 @@ def build_identify(
     return identify
 
 
-def build_authentication_stage(identify: Identify, on_authenticated: Callable[[User], None]) -> Callable[[Call], None]:
+def build_authentication_stage(
+    identify: Identify, on_authenticated: Callable[[User], None], public: Endpoints = NO_ENDPOINTS
+) -> Callable[[Call], None]:
     """The authentication stage. `on_authenticated` is called with the requester, to track when a key was last used.
+    `public` are the endpoints that need no authentication.
 
     A request that fails authentication continues to flow control, so that unauthenticated clients are queued as well.
     The authorization stage then raises the deferred error.
     """
 
     def authenticate_call(call: Call) -> None:
-        if not is_public(call):
+        if not is_public(call, public):
             try:
                 call.user = user = identify(call)
             except ApiError as error:
@@ -101,6 +90,7 @@ def authenticate_when_current(
     authenticate_call: Callable[[Call], None],
     is_current: Callable[[], bool],
     wait_current: Callable[[], Awaitable[None]],
+    public: Endpoints = NO_ENDPOINTS,
 ) -> Callable[[Call], Awaitable[None] | None]:
     """The authentication stage of one of several workers.
 
@@ -113,7 +103,7 @@ def authenticate_when_current(
         authenticate_call(call)
 
     def stage(call: Call) -> Awaitable[None] | None:
-        if not is_current() and not is_public(call):
+        if not is_current() and not is_public(call, public):
             return wait_and_authenticate(call)
         authenticate_call(call)
         return None
@@ -125,12 +115,18 @@ class AuthorizeStage:
     """The authorization stage, and the `AccessGuard` of the call while its stream is open."""
 
     def __init__(
-        self, authorizer: AuthorizerChain, identify: Identify, object_verbs: Mapping[ActionPath, str] | None = None
+        self,
+        authorizer: AuthorizerChain,
+        identify: Identify,
+        object_verbs: Mapping[ActionPath, str] | None = None,
+        public: Endpoints = NO_ENDPOINTS,
     ) -> None:
-        """`object_verbs` has the actions that require a verb on the object instead of one on the subresource."""
+        """`object_verbs` has the actions that require a verb on the object instead of one on the subresource. `public`
+        are the endpoints that need no authentication."""
         self.authorizer = authorizer
         self._identify = identify
         self._object_verbs = object_verbs or {}
+        self._public = public
 
     def __call__(self, call: Call) -> None:
         user = call.user
@@ -139,7 +135,7 @@ class AuthorizeStage:
         if user is not None:
             self._authorize(call, user)
             call.guard = self
-        elif not is_public(call):
+        elif not is_public(call, self._public):
             raise Unauthorized
 
     def _authorize(self, call: Call, user: User) -> None:
@@ -196,7 +192,7 @@ def authorization_target(call: Call) -> RequestInfo:
     return target
 
 
-def is_public(call: Call) -> bool:
+def is_public(call: Call, endpoints: Endpoints = NO_ENDPOINTS) -> bool:
     """Whether the request needs no authentication. Impersonation always needs it, even on public paths, except for the
     console: its files are the same for all users, and the audit log does not record who reads them."""
     target = call.target
@@ -206,6 +202,6 @@ def is_public(call: Call) -> bool:
         return False
     if target.root == "":
         paths = target.path, endpoint_pattern(target.path)
-        if any((target.verb, path) in PUBLIC_ENDPOINTS for path in paths):
+        if any((target.verb, path) in endpoints for path in paths):
             return True
     return target.verb == "get" and target.path in PUBLIC_PATHS

@@ -4,6 +4,7 @@ fair_queue.py  start-time fair queueing between the flows of one priority level
 levels.py      the priority levels: their shares, seats and queues
 classify.py    the priority level and flow of a request, and its estimated cost
 control.py     dispatches, queues and rejects requests
+attempts.py    throttles attempts to guess a password or a code
 streams.py     limits on open watches and other streams, and slots for the work of streams
 stage.py       the stage of the pipeline, and its metrics
 

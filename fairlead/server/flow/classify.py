@@ -13,12 +13,12 @@ representation of the response. The actual cost is charged afterwards.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from fairlead.authn.login_throttle import client_network
 from fairlead.core.call import Call
 from fairlead.core.concurrency import Account
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, User
 from fairlead.registry.limits import SELECTOR_TERMS
 from fairlead.server.api.content import PLAIN_JSON
+from fairlead.server.flow.attempts import client_network
 from fairlead.server.flow.fair_queue import Flow
 from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, PriorityLevel
 from fairlead.server.metrics.exposition import Histogram

@@ -5,7 +5,6 @@ PlatformMetrics      what Kubernetes has no metrics for: clusters, commits, the 
 process_families     memory, CPU time and open files of this process, under the names of all Prometheus clients
 flow_families        priority levels and flow schemas of flow control
 event_loop_families  what the event loop's watchdog measured
-sign_on_families     single sign-on; the labels are ids of connectors and fixed reasons, never names of users
 """
 
 import os
@@ -15,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.authn.sso.counters import SignOnCounters
 from fairlead.server.flow.classify import FlowMetrics
 from fairlead.server.flow.control import FlowControl
 from fairlead.server.http.event_loop_watchdog import Watchdog
@@ -32,7 +30,7 @@ from fairlead.server.metrics.exposition import (
     single_histogram,
     single_value,
 )
-from fairlead.server.metrics.stage import DURATION_BUCKETS, GATEWAY_TYPES, WATCH, RequestLabels, RequestMetrics
+from fairlead.server.metrics.stage import DURATION_BUCKETS, WATCH, RequestLabels, RequestMetrics
 
 SLI_DURATION_BUCKETS = DURATION_BUCKETS[2:]
 """Kubernetes uses coarser buckets for this metric."""
@@ -118,18 +116,19 @@ def _open_requests(requests: RequestMetrics) -> Iterator[MetricFamily]:
 
 
 def _gateway_families(requests: RequestMetrics) -> Iterator[MetricFamily]:
+    types = requests.gateway_types
     yield Family(
         "fairlead_gateway_requests_total",
         COUNTER,
         "Requests through gateways, by gateway type and class of the status code.",
         ("gateway", "code"),
-        [((GATEWAY_TYPES[root], code), count) for (root, code), count in requests.gateway_counts.items()],
+        [((types[root], code), count) for (root, code), count in requests.gateway_counts.items()],
     )
     yield HistogramFamily(
         "fairlead_gateway_request_duration_seconds",
         "Seconds until the response of a cluster starts.",
         ("gateway",),
-        [((GATEWAY_TYPES[root],), each.copy()) for root, each in requests.gateway_durations.items()],
+        [((types[root],), each.copy()) for root, each in requests.gateway_durations.items()],
     )
 
 
@@ -356,28 +355,4 @@ def event_loop_families(watchdog: Watchdog) -> Iterator[MetricFamily]:
         "fairlead_event_loop_lag_seconds",
         "Seconds of wall-clock time that a timer of the event loop was late.",
         watchdog.lags,
-    )
-
-
-def sign_on_families(counters: SignOnCounters) -> Iterator[MetricFamily]:
-    yield Family(
-        "fairlead_sign_ons_total",
-        COUNTER,
-        "Sign-ons by connector and result.",
-        ("connector", "result"),
-        list(counters.sign_ons.items()),
-    )
-    yield Family(
-        "fairlead_sign_on_refreshes_total",
-        COUNTER,
-        "Checks of sessions with their provider, by connector and result.",
-        ("connector", "result"),
-        list(counters.refreshes.items()),
-    )
-    yield Family(
-        "fairlead_sign_on_sessions_ended_total",
-        COUNTER,
-        "Sessions that ended before their time, by connector and reason.",
-        ("connector", "reason"),
-        list(counters.ended_sessions.items()),
     )

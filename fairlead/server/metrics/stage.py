@@ -10,11 +10,10 @@ nothing about the server.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from fairlead.authz.scope.gateway_requests import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER
 from fairlead.console.build import ASSETS_PATH, PAGES_PATH
 from fairlead.core.call import CONSOLE, Call, Reply, RequestInfo, RequestShape
 from fairlead.registry.kind import Catalog, Kind
@@ -39,7 +38,6 @@ VERBS = {
 """The verb labels of resource requests, as in Kubernetes: mostly the HTTP method."""
 METHODS = {"HEAD": "GET", **{method: method for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}}
 CODES = frozenset(map(int, HTTPStatus))
-GATEWAY_TYPES = {CLUSTER: "cluster", SPACE: "space", VIRTUAL_CLUSTER: "virtualcluster"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +157,10 @@ class OpenStreams:
 class RequestMetrics:
     """Counters of all requests since the start."""
 
-    def __init__(self, labels: LabelResolver) -> None:
+    def __init__(self, labels: LabelResolver, gateway_types: Mapping[str, str] | None = None) -> None:
+        """`gateway_types` are the label values of gateways, by `RequestInfo.root`."""
         self._labels = labels
+        self.gateway_types = gateway_types or {}
         self._counter_cache: dict[CounterKey, RequestCounter] = {}
         self.in_flight = [0, 0]
         """Number of reads and of writes in flight, counted by the pipeline. Requests that complete without waiting are
@@ -172,7 +172,7 @@ class RequestMetrics:
         self.open_streams: dict[RequestLabels, OpenStreams] = {}
         self.gateway_counts: dict[tuple[str, str], int] = {}
         """By gateway type and class of the status code."""
-        self.gateway_durations = {root: Histogram(DURATION_BUCKETS) for root in sorted(GATEWAY_ROOTS)}
+        self.gateway_durations = {root: Histogram(DURATION_BUCKETS) for root in sorted(self.gateway_types)}
 
     def record(self, call: Call, reply: Reply) -> None:
         target, query = call.target, call.query

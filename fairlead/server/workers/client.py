@@ -4,16 +4,16 @@ If it cannot be reached, streams and logins are rejected with 503 and Retry-Afte
 coordinator, the whole server is restarted.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from fairlead.authn.last_used import KeyUse, LastUsedTracker
-from fairlead.authn.login_throttle import MAX_NAME_LENGTH, Attempt, client_network
 from fairlead.core.framed_socket import FramedConnection, connect_framed
 from fairlead.core.user import User
+from fairlead.server.flow.attempts import MAX_NAME_LENGTH, Attempt, client_network
 from fairlead.server.flow.streams import IsComponent, StreamLimits, StreamOwner
 from fairlead.server.metrics.aggregation import encode_families
 from fairlead.server.metrics.endpoint import WorkerPages
@@ -30,11 +30,11 @@ class CoordinatorClient:
     def __init__(self, worker: int, worker_count: int, connection: FramedConnection) -> None:
         self.worker = worker
         self.worker_count = worker_count
-        methods: dict[str, Method] = {"encode_metrics": self._encode_metrics, "merge_key_uses": self._merge_key_uses}
+        methods: dict[str, Method] = {"encode_metrics": self._encode_metrics, "receive": self._receive}
         self._channel = Channel(connection, methods, lambda: None)
         self._numbers = count(1)
         self._encode_page: EncodePage | None = None
-        self._last_used: LastUsedTracker | None = None
+        self._receivers: dict[str, Callable[[Any], None]] = {}
 
     @classmethod
     async def connect(cls, path: Path, worker: int, worker_count: int) -> "CoordinatorClient":
@@ -60,16 +60,16 @@ class CoordinatorClient:
 
     @asynccontextmanager
     async def attempt(self, user: str, client: str) -> AsyncIterator[Attempt]:
-        """Throttles password checks, as in `LoginThrottle`."""
+        """Throttles attempts, as in `AttemptThrottle`."""
         number = next(self._numbers)
         attempt = Attempt()
         outcome = WITHDRAWN
         try:
-            await self._channel.call("begin_login", number, user[:MAX_NAME_LENGTH], client_network(client))
+            await self._channel.call("begin_attempt", number, user[:MAX_NAME_LENGTH], client_network(client))
             yield attempt
             outcome = FAILED
         finally:
-            self._channel.notify("end_login", number, SUCCEEDED if attempt.succeeded else outcome)
+            self._channel.notify("end_attempt", number, SUCCEEDED if attempt.succeeded else outcome)
 
     async def charge_events(self, cluster: str, events: int) -> None:
         """The quota for the reports of agents, as in `ReportCounts`."""
@@ -78,14 +78,15 @@ class CoordinatorClient:
     def charge_bytes(self, cluster: str, count: int) -> None:
         self._channel.notify("charge_bytes", cluster, count)
 
-    def exchange_key_uses(self, last_used: LastUsedTracker) -> None:
-        """Shares the uses of keys with the other workers."""
-        self._last_used = last_used
-        last_used.share_with(partial(self._channel.notify, "share_key_uses"))
+    def exchange(self, topic: str, receive: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A function that sends values to the other workers. `receive` is called with those that they send."""
+        self._receivers[topic] = receive
+        return partial(self._channel.notify, "share", topic)
 
-    def _merge_key_uses(self, uses: Sequence[KeyUse]) -> None:
-        if self._last_used is not None:
-            self._last_used.merge(uses)
+    def _receive(self, topic: str, value: Any) -> None:
+        receive = self._receivers.get(topic)
+        if receive is not None:
+            receive(value)
 
     def provide_metrics(self, encode_page: EncodePage) -> None:
         """Sets the function that encodes the metrics of this process."""

@@ -1,8 +1,8 @@
 """The coordinator: what the workers of one server count together. It runs in one process, and workers connect to it.
 
 It is exact, because it is one: a call is decided and counted in one step. What a worker holds is released when its
-connection ends, however that happens. A login attempt that had no outcome by then stays counted as a failure: a request
-that crashes a worker must not give an attacker free guesses.
+connection ends, however that happens. An attempt to log in that had no outcome by then stays counted as a failure: a
+request that crashes a worker must not give an attacker free guesses.
 
 Metrics: it asks all workers for their encoded pages and passes them on without reading them, since the same process may
 also serve the store. The last page of each worker is kept, so that counters do not decrease when a worker ends.
@@ -16,12 +16,11 @@ from pathlib import Path
 
 import orjson
 
-from fairlead.authn.last_used import KeyUse
-from fairlead.authn.login_throttle import LoginThrottle, PendingAttempt
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError
 from fairlead.core.framed_socket import FramedConnection, serve_framed
 from fairlead.server.audit.agent_reports import ReportCounts
+from fairlead.server.flow.attempts import AttemptThrottle, PendingAttempt
 from fairlead.server.flow.streams import StreamCounts, StreamOwner
 from fairlead.server.metrics.aggregation import encode_families, merge_ended
 from fairlead.server.metrics.families import process_families
@@ -48,7 +47,7 @@ class Coordinator:
 
     def __init__(self, limits: SharedLimits, clock: Clock) -> None:
         self.streams = StreamCounts(limits.max_streams, limits.max_streams_per_user)
-        self.logins = LoginThrottle(clock)
+        self.attempts = AttemptThrottle(clock)
         self.reports = ReportCounts(clock)
         self._sessions: set[WorkerSession] = set()
         self._ended_pages: list[bytes] = []
@@ -108,9 +107,9 @@ class WorkerSession:
             self.open_stream,
             self.count_stream,
             self.close_stream,
-            self.begin_login,
-            self.end_login,
-            self.share_key_uses,
+            self.begin_attempt,
+            self.end_attempt,
+            self.share,
             coordinator.reports.add_events,
             coordinator.reports.charge_bytes,
             coordinator.collect_metrics,
@@ -134,20 +133,21 @@ class WorkerSession:
         if flow is not None:
             self._coordinator.streams.remove(flow)
 
-    def begin_login(self, attempt: int, user: str, network: str) -> None:
-        self._attempts[attempt] = self._coordinator.logins.begin(user, network)
+    def begin_attempt(self, attempt: int, user: str, network: str) -> None:
+        self._attempts[attempt] = self._coordinator.attempts.begin(user, network)
 
-    def end_login(self, attempt: int, outcome: str) -> None:
+    def end_attempt(self, attempt: int, outcome: str) -> None:
         pending = self._attempts.pop(attempt, None)
         if pending is None:
             return
         if outcome == SUCCEEDED:
-            self._coordinator.logins.record_success(pending)
+            self._coordinator.attempts.record_success(pending)
         elif outcome == WITHDRAWN:
-            self._coordinator.logins.withdraw(pending)
+            self._coordinator.attempts.withdraw(pending)
 
-    def share_key_uses(self, uses: Sequence[KeyUse]) -> None:
-        self._coordinator.notify_others(self, "merge_key_uses", uses)
+    def share(self, topic: str, value: object) -> None:
+        """Passes a value on to the other workers."""
+        self._coordinator.notify_others(self, "receive", topic, value)
 
     async def refresh_page(self) -> None:
         """Asks the worker for its metrics. If it does not respond in time, its last page stays."""
@@ -164,7 +164,7 @@ class WorkerSession:
 
 
 SUCCEEDED, FAILED, WITHDRAWN = "succeeded", "failed", "withdrawn"
-"""Outcomes of a login attempt. One that is withdrawn does not count, as if it had not been made."""
+"""Outcomes of an attempt. One that is withdrawn does not count, as if it had not been made."""
 
 
 def _encode_own_page() -> bytes:

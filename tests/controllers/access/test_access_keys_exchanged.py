@@ -2,8 +2,8 @@
 
 import asyncio
 
-from fairlead.authn.workload_keys import RULE_LABEL
 from fairlead.controllers.access.access_keys import AccessKeyController
+from fairlead.kinds.access.access_key import RULE_LABEL
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options
 from tests.harness.auth import AuthFixture, open_auth

@@ -17,7 +17,7 @@ from fairlead.runner.engines.devcontainer.creation import CliLog, Progress
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.leader import MAX_LOG_BYTES, MAX_OUT_BYTES
 from fairlead.runner.task_log import TaskLog
-from fairlead.runner.tasks import MessageLog, RunningTask
+from fairlead.runner.tasks import RunningTask
 from tests.harness.eventually import eventually
 
 
@@ -223,9 +223,8 @@ PRINTED = {
 async def test_whatever_a_command_prints_leaves_the_event_loop_to_others(tmp_path: Path, printed: str) -> None:
     """A member can have a lifecycle command print anything, and some choose the secrets that are masked there."""
     secrets = [*("a" * length for length in (*range(4, 40), 60_000)), "a" * 60_000 + "b"]
-    messages = MessageLog(TaskLog(tmp_path / "task"), SystemClock())
-    messages.mask(secrets)
-    task = RunningTask("task", messages, SystemClock(), lambda step: None)
+    task = RunningTask("task", TaskLog(tmp_path / "task"), SystemClock(), lambda step: None)
+    task.mask(secrets)
     progress, log = Progress(), CliLog(task, secrets)
     command = DetachedCommand(tmp_path / "command")
     command.folder.mkdir()

@@ -5,6 +5,7 @@ import pytest
 
 from fairlead.core.call import CLIENT, FRONT_PROXY, MANAGEMENT, Call, Reply, TlsPeer
 from fairlead.core.errors import NotFound
+from fairlead.features.clusters import find_gateways
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog
 from fairlead.server.api.aggregation import mount_at_root, serve_aggregated
@@ -17,7 +18,7 @@ from tests.server.api.api_fixture import GADGETS, ApiFixture
 from tests.server.api.watch_streams import parse_events, read_all
 
 GROUP, MOUNT = "management.service.sh", "/kubernetes/management"
-ROUTE = mount_at_root(routing_stage(RouteConfig(MOUNT, GROUP, "service-p-", "")), MOUNT, GROUP)
+ROUTE = mount_at_root(routing_stage(RouteConfig(MOUNT, (find_gateways(GROUP, "service-p-"),))), MOUNT, GROUP)
 DOCUMENTS = aggregated_documents(Catalog(KINDS, GROUP), GROUP, "0.1.0")
 
 

@@ -8,6 +8,7 @@ import pytest
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, Handler, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound
+from fairlead.features.clusters import find_gateways
 from fairlead.registry import limits
 from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.discovery.document import Document, Variant, build_variant
@@ -26,7 +27,8 @@ ENDPOINTS = {
 FROM_GATEWAY = Reply(200, b"from a cluster")
 MOUNTS = dict.fromkeys((CLUSTER, SPACE, VIRTUAL_CLUSTER), always_reply(FROM_GATEWAY))
 DISPATCHER = Dispatcher(always_reply(VERBS), always_reply(HEALTH), ROOTS, ENDPOINTS, MOUNTS)
-SERVE: Handler = Pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], DISPATCHER)
+ROUTES = RouteConfig(MOUNT, (find_gateways("management.service.sh", "service-p-"),))
+SERVE: Handler = Pipeline([routing_stage(ROUTES)], DISPATCHER)
 
 
 async def send_request(path: str, method: str = "GET", **headers: str) -> Reply:
@@ -128,7 +130,7 @@ async def test_a_slow_document_is_built_once_and_in_another_thread() -> None:
 
     roots = {MANAGEMENT: {"/openapi/v2": Document(build_variants)}, "": platform_documents("1.2.3", MOUNT)}
     dispatcher = Dispatcher(always_reply(VERBS), always_reply(HEALTH), roots, ENDPOINTS, MOUNTS)
-    serve = Pipeline([routing_stage(RouteConfig(MOUNT, "management.service.sh", "service-p-"))], dispatcher)
+    serve = Pipeline([routing_stage(ROUTES)], dispatcher)
     for _ in range(3):
         assert (await serve(call(f"{MOUNT}/openapi/v2"))).body == b"{}"
     assert len(threads) == 1 and threads[0] != threading.get_ident()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.errors import BadRequest
+from fairlead.features.clusters import find_gateways
 from fairlead.server.api.routing import (
     COLLECTION_CACHE_SIZE,
     MAX_CACHED_METHOD_LENGTH,
@@ -216,7 +217,7 @@ def test_another_mount_point_moves_the_whole_api() -> None:
     assert not route("GET", f"{CORE}/namespaces", {}, RouteConfig("/here")).is_resource
 
 
-ROOTS = RouteConfig(MOUNT, GROUP, "service-p-")
+ROOTS = RouteConfig(MOUNT, (find_gateways(GROUP, "service-p-"),))
 CLUSTER = ("cluster", GROUP, "v1", "", "clusters", "c")
 SPACE = ("project-space", GROUP, "v1", "service-p-p", "spaceinstances", "s")
 VIRTUAL = ("project-virtualcluster", GROUP, "v1", "service-p-p", "virtualclusterinstances", "v")
@@ -326,7 +327,7 @@ prefixes = st.sampled_from(
 @given(methods, prefixes, st.lists(segments, max_size=6))
 def test_a_cached_route_equals_an_uncached_one(method: str, prefix: str, path_segments: list[str]) -> None:
     path = "/".join([prefix, *path_segments])
-    roots = RouteConfig(MOUNT, GROUP, "p-")
+    roots = RouteConfig(MOUNT, (find_gateways(GROUP, "p-"),))
     router = Router(roots)
     try:
         expected = route(method, path, {"watch": ["1"]}, roots)

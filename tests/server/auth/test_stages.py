@@ -11,10 +11,10 @@ from fairlead.core.call import MANAGEMENT, Call, Decision, Reply, RequestInfo
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
+from fairlead.features.console import find_console
 from fairlead.server.api.routing import RouteConfig, route
 from fairlead.server.auth.impersonation import Impersonation
 from fairlead.server.auth.stages import (
-    PUBLIC_ENDPOINTS,
     PUBLIC_PATHS,
     AuthorizeStage,
     authenticate_when_current,
@@ -133,7 +133,7 @@ async def test_public_paths_allow_reading_only(method: str, path: str) -> None:
     assert (await send_request(route(method, path, {}, RouteConfig(MOUNT)), [return_no_user], [])).status == 401
 
 
-CONSOLE_ROUTES = RouteConfig(MOUNT, console="/console")
+CONSOLE_ROUTES = RouteConfig(MOUNT, (find_console,))
 
 
 @pytest.mark.parametrize("path", ["/console", "/console/", "/console/projects/demo", "/console/assets/x/main.js"])
@@ -188,15 +188,36 @@ def test_a_resource_is_never_public_whatever_its_name() -> None:
     assert not is_public(call(target=RequestInfo("get", "/version", MANAGEMENT, "", "v1", "version")))
 
 
-def test_the_list_of_public_endpoints_is_complete() -> None:
+def test_the_list_of_public_paths_is_complete() -> None:
     """Change this test with care: every path added here is open to the whole network."""
     assert frozenset({"/version", "/healthz", "/livez", "/readyz"}) == PUBLIC_PATHS
-    login_endpoints = {("post", "/auth/password/login"), ("get", "/auth/methods")}
-    login_endpoints |= {("post", f"/auth/{name}") for name in ("token", "device", "revoke")}
-    oidc_endpoints = {("get", "/.well-known/openid-configuration"), ("get", "/openid/v1/jwks")}
-    sign_on_endpoints = {("get", f"/auth/*/{name}") for name in ("login", "callback", "frontchannel-logout")}
-    sign_on_endpoints.add(("post", "/auth/*/backchannel-logout"))
-    assert login_endpoints | oidc_endpoints | sign_on_endpoints == PUBLIC_ENDPOINTS
+
+
+NAMED_ENDPOINTS = frozenset({("get", "/auth/*/login"), ("post", "/auth/*/backchannel-logout"), ("post", "/auth/token")})
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "expected"),
+    [
+        ("get", "/auth/okta/login", True),
+        ("post", "/auth/okta/backchannel-logout", True),
+        ("post", "/auth/token", True),
+        ("post", "/auth/okta/login", False),
+        ("get", "/auth/okta/backchannel-logout", False),
+        ("get", "/auth/okta/other/login", False),
+        ("get", "/auth//login", False),
+        ("get", "/auth/login", False),
+        ("get", "/auth/token", False),
+        ("post", "/auth/logout", False),
+        ("get", "/api/okta/login", False),
+    ],
+)
+def test_only_the_given_endpoints_are_public(verb: str, path: str, expected: bool) -> None:
+    assert is_public(call(target=RequestInfo(verb, path)), NAMED_ENDPOINTS) is expected
+    assert not is_public(call(target=RequestInfo(verb, path)))
+    assert not is_public(call(target=RequestInfo(verb, path, MANAGEMENT)), NAMED_ENDPOINTS)
+    impersonating = call(target=RequestInfo(verb, path), headers={"impersonate-user": "root"})
+    assert not is_public(impersonating, NAMED_ENDPOINTS)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.core.clock import SystemClock
+from fairlead.features.metrics import GATEWAY_TYPES
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog
 from fairlead.server.audit.agent_reports import AgentReports
@@ -134,7 +135,7 @@ def test_counters_of_ended_workers_stay_and_their_gauges_do_not() -> None:
 
 async def list_all_families(folder: Path) -> list[MetricFamily]:
     """Every family of a server."""
-    requests, control = RequestMetrics(LabelResolver(Catalog(KINDS))), FlowControl()
+    requests, control = RequestMetrics(LabelResolver(Catalog(KINDS)), GATEWAY_TYPES), FlowControl()
     clients = ClientCache(control.levels)
     clients.for_call(call("/"))
     writer, clock = AuditLogWriter(MemoryLog()), SystemClock()

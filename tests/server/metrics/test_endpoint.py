@@ -11,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from fairlead.core.call import Handler, Reply
+from fairlead.features.metrics import GATEWAY_TYPES
 from fairlead.server.api.routing import routing_stage
 from fairlead.server.http.event_loop_watchdog import Watchdog
 from fairlead.server.metrics.endpoint import MetricsEndpoint
@@ -45,7 +46,7 @@ def build_platform_metrics(phases: Iterable[str] = ()) -> PlatformMetrics:
 
 async def build_endpoint() -> MetricsEndpoint:
     """The endpoint of a server that has served one request."""
-    requests = RequestMetrics(LabelResolver(CATALOG))
+    requests = RequestMetrics(LabelResolver(CATALOG), GATEWAY_TYPES)
     await Pipeline((routing_stage(ROOTS),), always_reply(Reply(200, b"{}")), (requests.record,))(call(CORE))
     watchdog = Watchdog()
     sources = (

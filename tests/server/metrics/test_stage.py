@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.core.call import Call, Handler, Reply, Upgrade, WebSocket
 from fairlead.core.errors import Forbidden, NotFound
+from fairlead.features.metrics import GATEWAY_TYPES
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.server.api.routing import route, routing_stage
 from fairlead.server.metrics.exposition import TEXT, render_families
@@ -43,7 +44,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def metrics() -> RequestMetrics:
-    return RequestMetrics(LabelResolver(CATALOG, PATHS))
+    return RequestMetrics(LabelResolver(CATALOG, PATHS), GATEWAY_TYPES)
 
 
 def build_pipeline(metrics: RequestMetrics, serve: Handler, clock: Callable[[], float] = time.perf_counter) -> Handler:

@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.authn.access_keys import LastUse
 from fairlead.authn.last_used import LastUsedTracker
-from fairlead.authn.login_throttle import USER_BACKOFF
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import TooManyRequests, Unavailable
 from fairlead.core.user import User
 from fairlead.server.audit.agent_reports import MAX_CLUSTER_BYTES, MAX_CLUSTER_EVENTS
+from fairlead.server.flow.attempts import USER_BACKOFF
 from fairlead.server.flow.streams import StreamLimits
 from fairlead.server.metrics.endpoint import MetricsEndpoint
 from fairlead.server.metrics.exposition import COUNTER, single_value
@@ -205,8 +205,8 @@ async def test_uses_of_keys_reach_the_other_workers(tmp_path: Path) -> None:
     async with run_workers(tmp_path) as workers:
         trackers = [LastUsedTracker(SystemClock()) for _ in workers]
         for worker, tracker in zip(workers, trackers, strict=True):
-            worker.exchange_key_uses(tracker)
-        workers[0]._channel.notify("share_key_uses", [("k", 1.5, 100.0)])
+            tracker.share_with(worker.exchange("uses of keys", tracker.merge))
+        workers[0]._channel.notify("share", "uses of keys", [("k", 1.5, 100.0)])
         await eventually(lambda: trackers[1].last_use("k") and trackers[2].last_use("k"))
         assert trackers[1].last_use("k") == LastUse(datetime.fromtimestamp(1.5, UTC), 100.0)
         assert trackers[0].last_use("k") is None

@@ -1,0 +1,198 @@
+"""Password login, logout and the list of login methods: the platform's paths below `/auth`.
+
+`server/api/routing.py` calls the handlers from `endpoints` by verb and path. Login and the list of methods need no
+authentication; logout does. A wrong password, an unknown user, a disabled user and a user without a password get the
+same response, in the same time. No part of a body is quoted or logged, not even the user name: users sometimes type
+their password there.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import orjson
+import structlog
+
+from fairlead.authn.credentials import check_same_origin, clear_cookie_header, set_cookie_header
+from fairlead.authz.name_index import is_user
+from fairlead.authz.self_access import LOGOUT
+from fairlead.core import json
+from fairlead.core.body_errors import Malformed
+from fairlead.core.call import LOGIN, TOO_MANY_ATTEMPTS, Call, Handler, Reply, note_refused_login
+from fairlead.core.errors import (
+    SCOPE,
+    BadRequest,
+    Forbidden,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    UnsupportedMediaType,
+)
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import User
+from fairlead.server.api.content import JSON, media_type_of, read_raw
+from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.flow.attempts import Throttle
+from fairlead.signin.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
+from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.sso.service import ProviderLogout
+
+LOGIN_ENDPOINT, METHODS_ENDPOINT = ("post", "/auth/password/login"), ("get", "/auth/methods")
+"""Verb and path, as authorizers see them."""
+MAX_BODY_BYTES = 64 * 1024
+WRONG_CREDENTIALS = "user name or password is wrong"
+_BODY_FORMAT = 'the body must be a JSON object {"username": "...", "password": "..."} with two non-empty strings'
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """User name and password of a login request."""
+
+    username: str = field(repr=False)
+    password: str = field(repr=False)
+
+
+class SignOnMethods(Protocol):
+    """Single sign-on, as far as the list of methods and the logout need it. Implemented in `sso/endpoints.py`."""
+
+    def list_methods(self) -> list[Object]:
+        """The connectors, for the sign-in page."""
+
+    def prepare_logout(self, key: str, return_url: str) -> ProviderLogout | None:
+        """The logout of a login at its provider; None if it has none. Raises BadRequest for a foreign `return_url`."""
+
+    async def logout_url(self, logout: ProviderLogout) -> str:
+        """The address that ends the session at the provider. Empty if there is none, or it cannot be asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginHandlers:
+    """The login handlers. `public_url` is the origin of our own pages if the server is behind a proxy."""
+
+    passwords: PasswordStore
+    sessions: LoginSessions
+    throttle: Throttle
+    is_enabled: Callable[[], bool] = lambda: True
+    public_url: str = ""
+    cli_login: bool = False
+    """Whether the command line can log in through the console."""
+    sign_on: SignOnMethods | None = None
+
+    def public_endpoints(self) -> Mapping[tuple[str, str], Handler]:
+        """Handlers by verb and path below the platform root."""
+        return {LOGIN_ENDPOINT: self.sign_in, METHODS_ENDPOINT: self.list_methods}
+
+    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
+        return {LOGOUT: self.sign_out}
+
+    async def list_methods(self, call: Call) -> Reply:
+        """The login methods of this server."""
+        cli = {"enabled": self.cli_login, "url": self.public_url}
+        connectors = self.sign_on.list_methods() if self.sign_on is not None else []
+        methods = {"sso": connectors, "password": {"enabled": self.is_enabled()}, "cli": cli}
+        return _no_store_reply({"methods": methods})
+
+    async def sign_in(self, call: Call) -> Reply:
+        """Verifies user name and password; returns an access key in the body, or only as a cookie (`?cookie=true`)."""
+        if not self.is_enabled():
+            raise Forbidden("password login is disabled on this server; use an access key instead")
+        as_cookie = parse_bool_param(call.parameter("cookie"), present="cookie" in call.query)
+        if as_cookie:  # login CSRF: another site must not sign a browser in as a different user
+            check_same_origin(call, self.public_url)
+        credentials = await _read_credentials(call)
+        try:
+            user, key = await self._log_in(call, credentials)
+        except TooManyRequests:
+            note_refused_login(call, LOGIN, TOO_MANY_ATTEMPTS)
+            raise
+        answer = {"user": name_of(user), "username": get_path(user, "spec.username") or name_of(user)}
+        call.user = User(answer["user"], uid=metadata(user)["uid"], key=key.name)
+        if as_cookie:
+            return _no_store_reply(answer, ("set-cookie", set_cookie_header(key.value, self.sessions.ttl())))
+        return _no_store_reply({**answer, "accessKey": key.value})
+
+    async def _log_in(self, call: Call, credentials: Credentials) -> tuple[Object, IssuedKey]:
+        user = await self.passwords.find_by_username(credentials.username)
+        # Throttled by the submitted name, whether it exists or not: otherwise the delay would reveal valid names.
+        async with self.throttle.attempt(credentials.username, call.source) as attempt:
+            verified = await self.passwords.verify(user, credentials.password)
+            if verified is not None:
+                attempt.succeed()
+        if user is None or verified is None:
+            log.info("a login failed", user=name_of(user) if user else "", client=call.source, audit_id=call.audit_id)
+            raise Unauthorized(WRONG_CREDENTIALS)
+        name = name_of(user)
+        key = await self.sessions.create(name, call.headers.get("user-agent", ""))
+        # The password may have changed since it was verified; that change could not revoke the login created here.
+        if not await self.passwords.recheck(name, credentials.password, verified):
+            await self.sessions.revoke(key.name)
+            raise Unauthorized(WRONG_CREDENTIALS)
+        await self.sessions.revoke_all(name, keep=key.name, newest=MAX_LOGINS - 1)
+        await self.passwords.rehash_if_outdated(user, credentials.password, verified)
+        return user, key
+
+    async def sign_out(self, call: Call) -> Reply:
+        """Revokes the login of the request, and clears the cookie. Access keys from other sources stay valid.
+
+        With `?all=true`, revokes all logins of the user. If the login was by single sign-on, `providerLogoutURL` in the
+        response is the address that ends the session at the provider, too.
+        """
+        key = call.user.key if call.user is not None else ""
+        sign_on, return_url = self.sign_on, call.parameter("postLogoutURL")
+        logout = sign_on.prepare_logout(key, return_url) if sign_on is not None else None
+        if parse_bool_param(call.parameter("all"), present="all" in call.query):
+            message = await self._revoke_all(call.user)
+        else:
+            revoked = await self.sessions.revoke(call.user.key) if call.user is not None else False
+            message = "signed out" if revoked else "this access key was not created by a login and stays valid"
+        # Last: a slow provider, or a client that does not wait for it, must not prevent the logout here.
+        provider_url = await sign_on.logout_url(logout) if sign_on is not None and logout is not None else ""
+        status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
+        if provider_url:
+            status["providerLogoutURL"] = provider_url
+        return _no_store_reply(status, ("set-cookie", clear_cookie_header()))
+
+    async def _revoke_all(self, user: User | None) -> str:
+        """Revokes all logins of a user, and returns a message. A key with a scope must not affect others."""
+        if user is None:
+            raise Unauthorized
+        if user.impersonator is not None:
+            raise Forbidden("impersonation cannot sign out the user everywhere; delete the access keys instead")
+        if user.scope is not None:
+            reason = "a key with a scope cannot sign out its user everywhere; use one without a scope"
+            raise Forbidden(reason, refused_by=SCOPE)
+        # The name of another credential, such as a key with a subject, may equal that of a user.
+        count = await self.sessions.revoke_all(user.name) if is_user(user, (user.name,)) else 0
+        return f"signed out everywhere: {count} login{'' if count == 1 else 's'} revoked; other access keys stay valid"
+
+
+async def _read_credentials(call: Call) -> Credentials:
+    """Reads the request body. Requires Content-Length, so that unauthenticated clients cannot make it buffer more."""
+    if media_type_of(call) != JSON:  # a page of another origin cannot send this type without a CORS preflight
+        raise UnsupportedMediaType(f"the body must be {JSON}; set Content-Type")
+    length = call.headers.get("content-length", "")
+    if not length.isdecimal():
+        raise BadRequest("Content-Length is required; send the length of the body")
+    if len(length) > 10 or int(length) > MAX_BODY_BYTES:
+        raise TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
+    return _parse_credentials(await read_raw(call))
+
+
+def _parse_credentials(body: bytes) -> Credentials:
+    if len(body) > MAX_BODY_BYTES:
+        raise TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
+    try:
+        value = json.decode(body)
+    except Malformed:  # its message could quote a part of the password
+        raise BadRequest(_BODY_FORMAT) from None
+    username, password = (value.get(name) if isinstance(value, dict) else None for name in ("username", "password"))
+    if not isinstance(username, str) or not isinstance(password, str) or not username or not password:
+        raise BadRequest(_BODY_FORMAT)
+    return Credentials(username, password)
+
+
+def _no_store_reply(value: Object, *headers: tuple[str, str]) -> Reply:
+    """A JSON response with `Cache-Control: no-store`."""
+    return Reply(200, orjson.dumps(value), headers=[("cache-control", "no-store"), *headers], cacheable=True)

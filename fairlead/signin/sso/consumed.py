@@ -1,0 +1,76 @@
+"""Values that can be used once: the state of a sign-on, the id of a logout token.
+
+Each is recorded as a Lease in the system namespace, named after its hash. Creating it is atomic over all replicas: of
+two uses at the same time, one fails. `signin/sso/consumed_controller.py` deletes records that have expired. Only call
+this for values that were verified: unauthenticated clients must not be able to write to the store.
+"""
+
+import hashlib
+from datetime import datetime, timedelta
+
+from fairlead.core.clock import micro_timestamp, parse_rfc3339
+from fairlead.core.errors import AlreadyExists, NotFound
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.kinds.core.lease import LEASE
+from fairlead.kinds.core.server_objects import CONSUMED_LEASE_PREFIX
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import server_write_options
+
+CONSUMED_LABEL = "service.sh/consumed"
+"""Label of the records; its value says what was consumed."""
+MAX_SECONDS = 24 * 3600
+
+
+class ConsumedValues:
+    def __init__(self, registry: Registry, namespace: str) -> None:
+        self._leases = registry.resource_for(LEASE)
+        self._clock = registry.clock
+        self._namespace = namespace
+
+    async def consume(self, purpose: str, value: str, seconds: float) -> bool:
+        """Records a value for so many seconds. Returns False if it is recorded already."""
+        lease: Object = {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.name,
+            "metadata": {
+                "name": _record_name(purpose, value),
+                "namespace": self._namespace,
+                "labels": {CONSUMED_LABEL: purpose},
+            },
+            "spec": {
+                "holderIdentity": purpose,
+                "acquireTime": micro_timestamp(self._clock.now()),
+                "leaseDurationSeconds": max(1, min(int(seconds) + 1, MAX_SECONDS)),
+            },
+        }
+        try:
+            await self._leases.create(lease, self._namespace, server_write_options())
+        except AlreadyExists:
+            return False
+        return True
+
+    async def is_consumed(self, purpose: str, value: str) -> bool:
+        """Whether a value was consumed. Two callers at the same time may both get False."""
+        try:
+            await self._leases.get(self._namespace, _record_name(purpose, value))
+        except NotFound:
+            return False
+        return True
+
+
+def _record_name(purpose: str, value: str) -> str:
+    digest = hashlib.sha256(f"{purpose}\0{value}".encode("utf-8", "replace")).hexdigest()[:48]
+    return f"{CONSUMED_LEASE_PREFIX}{purpose}-{digest}"
+
+
+def is_consumed_record(lease: Object) -> bool:
+    return CONSUMED_LABEL in (metadata(lease).get("labels") or {})
+
+
+def record_expiry(lease: Object) -> datetime | None:
+    """When a record can be deleted; None if it is not readable."""
+    acquired = parse_rfc3339(get_path(lease, "spec.acquireTime"))
+    seconds = get_path(lease, "spec.leaseDurationSeconds")
+    if acquired is None or not isinstance(seconds, int):
+        return None
+    return acquired + timedelta(seconds=seconds)

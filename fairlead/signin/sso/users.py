@@ -1,0 +1,201 @@
+"""Finds, creates and updates the user of an identity.
+
+A user is found by issuer and subject, and by nothing else: neither a name nor an email address leads to an existing
+user. What the provider says is written to the user at each sign-on and refresh.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from fairlead.authn.sign_on_policy import SignOnReason, evaluate, group_prefix, stored_facts
+from fairlead.authn.sign_on_settings import Connector, SignOnConfig
+from fairlead.core.errors import AlreadyExists, ApiError, Invalid
+from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.kinds.access.users import USER
+from fairlead.registry.codec import decode
+from fairlead.registry.events import record_event
+from fairlead.registry.informer import Derived, Informer
+from fairlead.registry.registry import Registry
+from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.write_options import server_write_options
+from fairlead.signin.sso.identity import Identity
+from fairlead.signin.sso.reasons import SignOnRefused
+from fairlead.signin.sso.reserved_names import is_reserved
+from fairlead.signin.sso.user_names import candidate_names, skeleton
+
+RESEMBLES_ANNOTATION = "service.sh/resembles-user"
+"""Set on a new user whose name looks like that of another user."""
+MAX_LISTED_GROUPS = 10
+"""Groups that an event about a change names."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    by_identity: dict[tuple[str, str], list[str]]
+    by_skeleton: dict[str, str]
+    used_names: set[str]
+
+
+class SignOnUsers:
+    """The users of identity providers. Writes as the server itself."""
+
+    def __init__(self, registry: Registry, api_group: str) -> None:
+        self._registry = registry
+        self._api_group = api_group
+        self._users = registry.resource(api_group, USER.plural)
+        self._informer = Informer(registry.view, api_group, USER.plural)
+        self._index = Derived(registry.view, (self._informer.refresh,), self._build_index)
+
+    def find(self, issuer: str, subject: str) -> Object | None:
+        """The user of an identity, as of now. Raises SignOnRefused if there is more than one."""
+        names = self._index.get().by_identity.get((issuer, subject), [])
+        if len(names) > 1:
+            raise SignOnRefused(SignOnReason.USER_AMBIGUOUS, ", ".join(sorted(names)))
+        return self._informer.objects.get(("", names[0])) if names else None
+
+    def get(self, name: str) -> Object | None:
+        """The user of that name, as of now."""
+        self._informer.refresh()
+        return self._informer.objects.get(("", name))
+
+    def list_all(self) -> list[Object]:
+        """All users of identity providers, sorted by name."""
+        self._informer.refresh()
+        return [user for _, user in sorted(self._informer.objects.items()) if get_path(user, "spec.issuer")]
+
+    def is_name_used(self, name: str) -> bool:
+        """Whether a user has this name or user name."""
+        return name in self._index.get().used_names
+
+    @staticmethod
+    def is_allowed(user: Object, config: SignOnConfig, connector: Connector) -> bool:
+        """Whether the settings still allow a stored user to sign in."""
+        return evaluate(config, connector, stored_facts(user, connector)).refusal is None
+
+    async def find_current(self, issuer: str, subject: str) -> Object | None:
+        """The same, after all writes that were acknowledged by any replica."""
+        with translate_storage_errors():
+            await self._registry.view.wait_current()
+        return self.find(issuer, subject)
+
+    def resembled_user(self, identity: Identity) -> str:
+        """The name of a user that the identity could be mistaken for. Empty if there is none."""
+        index = self._index.get()
+        own = index.by_identity.get((identity.issuer, identity.subject), [])
+        names = (identity.username, identity.username.partition("@")[0], identity.display_name)
+        found = (index.by_skeleton.get(skeleton(name), "") for name in names if name)
+        return next((name for name in found if name and name not in own), "")
+
+    async def sign_on(self, connector: Connector, identity: Identity) -> Object:
+        """The user of an identity that has signed on, created if there is none. Raises SignOnRefused."""
+        user = await self.find_current(identity.issuer, identity.subject)
+        if user is None:
+            if not connector.creates_users:
+                raise SignOnRefused(SignOnReason.USER_NOT_FOUND)
+            user = await self._create(connector, identity)
+        if get_path(user, "spec.disabled") or "deletionTimestamp" in metadata(user):
+            raise SignOnRefused(SignOnReason.USER_DISABLED, name_of(user))
+        return await self.update(user, connector, identity)
+
+    async def update(self, user: Object, connector: Connector, identity: Identity) -> Object:
+        """Writes what the provider says about the user, if it differs, and records how the groups have changed."""
+        spec = _spec_fields(connector, identity)
+        current = user.get("spec") or {}
+        if all((current.get(name) or None) == (value or None) for name, value in spec.items()):
+            return user
+
+        def edit(old: Object) -> Object:
+            new = deep_copy(old)
+            merged = {**(new.get("spec") or {}), **spec}
+            new["spec"] = {name: value for name, value in merged.items() if value not in ("", [], None)}
+            return new
+
+        await self._users.modify("", name_of(user), edit, server_write_options())
+        await self._record_change(user, current.get("ssoGroups") or [], spec["ssoGroups"])
+        return decode(await self._users.get("", name_of(user)))
+
+    async def _create(self, connector: Connector, identity: Identity) -> Object:
+        resembled = self.resembled_user(identity)
+        for name in candidate_names(identity, always_suffix=connector.always_suffix):
+            if await is_reserved(self._registry, self._api_group, name):
+                continue
+            meta: Object = {"name": name}
+            if resembled:
+                meta["annotations"] = {RESEMBLES_ANNOTATION: resembled}
+            spec = {**_spec_fields(connector, identity), "subject": identity.subject, "issuer": identity.issuer}
+            spec["displayName"] = identity.display_name or identity.username or name
+            body = {
+                "apiVersion": self._users.kind.api_version,
+                "kind": self._users.kind.name,
+                "metadata": meta,
+                "spec": {field: value for field, value in spec.items() if value not in ("", [])},
+            }
+            try:
+                await self._users.create(body, "", server_write_options())
+            except (AlreadyExists, Invalid):  # the name is in use, maybe by a sign-on of this user on another replica
+                found = await self.find_current(identity.issuer, identity.subject)
+                if found is not None:
+                    return found
+                continue
+            log.info("a user was created at the first sign-on", user=name, connector=connector.id)
+            return decode(await self._users.get("", name))
+        raise SignOnRefused(SignOnReason.USER_AMBIGUOUS, "no name is free")
+
+    async def _record_change(self, user: Object, before: list[str], after: list[str]) -> None:
+        left, joined = [each for each in before if each not in after], [each for each in after if each not in before]
+        if not left and not joined:
+            return
+        changes = "; ".join(_describe(text, groups) for text, groups in (("left", left), ("joined", joined)) if groups)
+        try:
+            await record_event(self._registry, user, "GroupsChanged", f"at the identity provider, the user {changes}")
+        except ApiError as error:  # best effort: the change itself has been written
+            log.info("an event about groups was not recorded", user=name_of(user), why=error.reason)
+
+    def _build_index(self) -> _Index:
+        by_identity: dict[tuple[str, str], list[str]] = {}
+        by_skeleton: dict[str, str] = {}
+        used_names: set[str] = set()
+        for (_, name), user in self._informer.objects.items():
+            issuer = get_path(user, "spec.issuer")
+            subject = get_path(user, "spec.subject")
+            if issuer and subject:
+                by_identity.setdefault((issuer, subject), []).append(name)
+            used_names.update((name, get_path(user, "spec.username") or name))
+            for text in _visible_names(user):
+                by_skeleton.setdefault(skeleton(text), name)
+        return _Index(by_identity, by_skeleton, used_names)
+
+
+def _visible_names(user: Object) -> Iterator[str]:
+    yield name_of(user)
+    for field in ("username", "displayName"):
+        if text := get_path(user, f"spec.{field}"):
+            yield text
+
+
+def _spec_fields(connector: Connector, identity: Identity) -> Object:
+    """The fields of the user that the provider determines."""
+    claims = {name: list(values) for name, values in sorted(identity.claims.items())}
+    trusted: Object = {"emailVerified": identity.is_email_verified}
+    if identity.email:
+        trusted["email"] = identity.email
+    if claims:
+        trusted["claims"] = claims
+    fields: Object = {
+        "ssoGroups": sorted(f"{group_prefix(connector.id)}{group}" for group in identity.groups),
+        "ssoIdentity": trusted,
+    }
+    if identity.email:
+        fields["email"] = identity.email
+    if identity.display_name:
+        fields["displayName"] = identity.display_name
+    return fields
+
+
+def _describe(text: str, groups: list[str]) -> str:
+    more = f" and {len(groups) - MAX_LISTED_GROUPS} more" if len(groups) > MAX_LISTED_GROUPS else ""
+    return f"{text} {', '.join(groups[:MAX_LISTED_GROUPS])}{more}"
