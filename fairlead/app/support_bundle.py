@@ -13,6 +13,7 @@ import re
 import ssl
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from http.client import HTTPException, HTTPSConnection
 from importlib.metadata import PackageNotFoundError, distributions
@@ -215,11 +216,10 @@ def _read_metrics(settings: Settings) -> str:
     # The key is sent, so the server must prove that it is the one that this folder belongs to.
     try:
         context = ssl.create_default_context(cafile=str(authority))
-        connection = HTTPSConnection(host, settings.port, timeout=CONNECT_TIMEOUT, context=context)
-        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key}"})
-        response = connection.getresponse()
-        text = response.read(MAX_METRICS_BYTES).decode(errors="replace")
-        connection.close()
+        with closing(HTTPSConnection(host, settings.port, timeout=CONNECT_TIMEOUT, context=context)) as connection:
+            connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key}"})
+            response = connection.getresponse()
+            text = response.read(MAX_METRICS_BYTES).decode(errors="replace")
     except (OSError, HTTPException) as error:
         return f"not read: {error}\n"
     return text if response.status == 200 else f"not read: status {response.status}\n"

@@ -22,14 +22,15 @@ def build_ssl_context(authority: str = "", insecure: bool = False) -> ssl.SSLCon
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         return context
-    if not authority:
-        return ssl.create_default_context()
     try:
-        context = ssl.create_default_context(cadata=authority)
+        context = ssl.create_default_context(cadata=authority or None)
     except (ssl.SSLError, ValueError) as error:
         raise ValueError("contains no PEM certificate") from error
-    # Also trust a server certificate that is not a CA certificate.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    if authority:
+        # Also trust a server certificate that is not a CA certificate.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    # Python 3.13 and newer set it, and refuse certificates without key identifiers, which kubectl accepts.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 

@@ -93,6 +93,8 @@ class Supervisor:
         finally:
             for slot in self._running():
                 self._end(slot)
+            for slot in self._workers:
+                slot.close_listener()
 
     def _slots(self) -> list[Slot]:
         return [self._owner, *self._workers]

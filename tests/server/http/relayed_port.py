@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,10 +83,11 @@ async def serving(port: Port, options: TlsPortOptions = KEEPS_PROXIES_OUT) -> As
     listener.listen(100)
     port.number, port.backend = listener.getsockname()[1], backend
     port.port = TlsPort(options, backend, port.files, port.count_eviction)
-    async with run_unix_server(app, backend.listen(100), 5.0):
-        accepting = asyncio.create_task(port.port.accept(listener))
-        yield
-        accepting.cancel()
-        await port.port.close(0.1)
-    listener.close()
-    backend.close()
+    with listener, closing(backend):
+        async with run_unix_server(app, backend.listen(100), 5.0):
+            accepting = asyncio.create_task(port.port.accept(listener))
+            try:
+                yield
+            finally:
+                accepting.cancel()
+                await port.port.close(0.1)

@@ -37,7 +37,8 @@ class Client(threading.Thread):
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         super().__init__(daemon=True)
-        self._port, self._context = port, context
+        self._port = port
+        self._trust = context
         self.stopping = threading.Event()
         self.problems: list[str] = []
         self.serial_numbers: list[int] = []
@@ -52,7 +53,7 @@ class Client(threading.Thread):
     def _connect(self) -> None:
         with (
             socket.create_connection(("127.0.0.1", self._port), 20) as raw,
-            self._context.wrap_socket(raw, server_hostname="localhost") as connection,
+            self._trust.wrap_socket(raw, server_hostname="localhost") as connection,
         ):
             certificate = connection.getpeercert() or {}
             self.serial_numbers.append(int(str(certificate["serialNumber"]), 16))
