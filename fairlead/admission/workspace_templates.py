@@ -3,7 +3,7 @@
 - `restrict_workspace_templates` rejects workspaces that would get them from another definition: inline, or from a
   template that is not trusted. An inline definition is never trusted, even an administrator's: others may change the
   rest of it later. It looks at workspaces only when their definition changes, so that stored ones can be updated; of
-  those, the controller of templates gives nothing to runners (`controllers/instances/workspace_trust.py`).
+  those, the controller of templates gives nothing to runners (`controllers/instances/workspace_templates.py`).
 - `warn_about_workspace_templates` tells the author of a template what will not count in it.
 """
 

@@ -16,11 +16,11 @@ from fairlead.admission.secret_refs import check_virtual_cluster_secret
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.authz.name_index import owns
 from fairlead.controllers.apps.template_releases import TemplateReleases
-from fairlead.controllers.helm.deploy import ReleaseManager
 from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.prerequisites import InstanceConfig
 from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.controllers.instances.vcluster_release import ReleaseManager
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.domain.cluster_identity import ClusterIdentityMapper

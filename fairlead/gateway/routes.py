@@ -28,9 +28,8 @@ from fairlead.authz.scope.gateway_requests import (
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
-from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
-from fairlead.domain.spaces import SPACE_SYNCED, is_space_usable
+from fairlead.domain.views import SPACE_SYNCED, SpaceInstance
 from fairlead.gateway.headers import as_api_error
 from fairlead.gateway.proxy import forward
 from fairlead.kinds.instances import remote_instances
@@ -193,7 +192,7 @@ class GatewayHandler:
         cached = self._space_cache.get(key)
         if cached is not None and cached[0] == entry.revision:
             return cached[1]
-        space = _namespace_scope(decode(entry), self._title(gateway))
+        space = _namespace_scope(SpaceInstance(decode(entry)), self._title(gateway))
         self._space_cache[key] = entry.revision, space
         return space
 
@@ -205,11 +204,9 @@ def _get_entry(resource: Resource, namespace: str, name: str) -> Entry:
     return entry
 
 
-def _namespace_scope(obj: Object, title: str) -> NamespaceScope:
-    cluster = get_path(obj, "spec.clusterRef.cluster")
-    namespace = get_path(obj, "spec.clusterRef.namespace")
-    if "deletionTimestamp" in metadata(obj):
+def _namespace_scope(space: SpaceInstance, title: str) -> NamespaceScope:
+    if space.is_deleting:
         raise Unavailable(f"{title} is being deleted and no longer accessible")
-    if not cluster or not is_space_usable(obj):
+    if not space.cluster or not space.is_usable():
         raise Unavailable(f"{title} is not ready; see its condition {SPACE_SYNCED} for the reason, and try again later")
-    return NamespaceScope(title, cluster, namespace)
+    return NamespaceScope(title, space.cluster, space.remote_namespace)

@@ -19,7 +19,7 @@ from fairlead.core.call import MANAGEMENT, Decision, Reply, RequestInfo
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
-from fairlead.domain.spaces import is_space_usable
+from fairlead.domain.views import SpaceInstance
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.instances.remote_instances import SPACE
 from fairlead.registry.codec import decode
@@ -184,7 +184,7 @@ class AgentConfigBuilder:
         prefix = self._installation.namespace_prefix
         entries = self._spaces.view.entries(self._spaces.kind.group, SPACE.plural)
         spaces = [decode(entry) for entry in entries if entry.fields.get(CLUSTER_FIELD) == cluster]
-        usable = [each for each in spaces if is_space_usable(each, allow_unreachable=True)]
+        usable = [each for each in spaces if SpaceInstance(each).is_usable(allow_unreachable=True)]
         return [each for each in usable if metadata(each)["namespace"].startswith(prefix)]
 
     def _encode_identities(self) -> tuple[bytes, bytes]:

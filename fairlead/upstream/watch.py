@@ -1,6 +1,6 @@
 """List and watch of the labelled objects of one resource in a remote cluster, like client-go's Reflector.
 
-`controllers/runtime/remote_informers.py` runs one for each watched resource. It requests PartialObjectMetadata; if a
+`controllers.instances.remote_informers.py` runs one for each watched resource. It requests PartialObjectMetadata; if a
 server sends whole objects, only their metadata is used. The watch starts at the list's resourceVersion and is resumed
 after an interruption. A new list is needed if the resourceVersion is too old (410), if the credential has changed and
 may lead to another server, or if the server sent nothing for longer than its bookmark interval. The last happens if

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from fairlead.admission.protected_fields import protect_status
-from fairlead.controllers.instances.status import TEMPLATE_RESOLVED, TEMPLATE_SYNCED
+from fairlead.controllers.instances.status import TEMPLATE_SYNCED
 from fairlead.controllers.workspaces.readiness import READY, RECONCILING, STALLED
 from fairlead.controllers.workspaces.scheduling import SCHEDULED
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, deep_copy
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.domain.views import TEMPLATE_RESOLVED
 from fairlead.kinds.instances.workspace import REPORTED_FIELDS, SERVER_CONDITIONS, STATUS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition

@@ -13,7 +13,7 @@ PACKAGE = Path(fairlead.__file__).parent
 REASON_ARGUMENT: Mapping[str, int] = {
     **{"condition": 2, "_set_unknown": 2, "Readiness": 2, "record_event": 2},
     **{"InstanceError": 0, "ResolutionError": 0, "NotConnected": 0, "_unscheduled_condition": 0},
-    **{"mark_cluster_unknown": 1},
+    **{"mark_cluster_unknown": 1, "StillDeleting": 0, "run.done": 1},
 }
 """By the name of the called function: the index of the argument that is a reason."""
 MENTION = re.compile(rf"\b(?:{'|'.join(REASON_ARGUMENT)})\s*\(|\breason\s*=")
@@ -21,7 +21,7 @@ MENTION = re.compile(rf"\b(?:{'|'.join(REASON_ARGUMENT)})\s*\(|\breason\s*=")
 CLUSTERS = "controllers.clusters."
 """The package of the controller of Clusters, whose reasons are documented in another table."""
 
-INSTANCES = ("status", "prerequisites", "remote_errors", "remote_namespace", "drift", "vcluster_release")
+INSTANCES = ("status", "prerequisites", "remote_errors", "remote_namespace", "drift", "vcluster_access")
 MODULES_WITH_CONSTANTS = (
     *(f"controllers.instances.{module}" for module in INSTANCES),
     *("controllers.apps.status", "controllers.apps.targets", "controllers.helm.helm"),
@@ -58,7 +58,7 @@ def _reasons_in(path: Path, name: str) -> Iterator[str]:
 
 
 def _reasons_of_call(call: ast.Call, module: ModuleType) -> Iterator[str]:
-    index = REASON_ARGUMENT.get(_name(call.func))
+    index = REASON_ARGUMENT.get(ast.unparse(call.func))
     if index is not None and index < len(call.args):
         yield from _literal_values(call.args[index], module)
 

@@ -19,10 +19,11 @@ from fairlead.controllers.instances.remote_errors import ERROR, WARNING, Instanc
 from fairlead.controllers.projects.projects import ProjectController
 from fairlead.controllers.workspaces import runners, scheduling
 from fairlead.core.objects import Object
+from fairlead.domain.views import AppInstance, RemoteInstance, SpaceInstance, VirtualClusterInstance
 from fairlead.kinds import KINDS
 from fairlead.kinds.instances.fields import initial_status
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
-from fairlead.registry.conditions import FALSE, TRUE, condition, with_condition
+from fairlead.registry.conditions import FALSE, TRUE, condition, with_condition, with_conditions
 from tests.harness.kstatus import CURRENT, FAILED, IN_PROGRESS, TERMINATING, kstatus
 from tests.harness.registry import RegistryFixture
 
@@ -107,20 +108,21 @@ def workspace_phases() -> Iterator[Phase]:
 
 
 def remote_instance_phases() -> Iterator[Phase]:
-    for kind, required in (
-        ("SpaceInstance", instances.SPACE_CONDITIONS),
-        ("VirtualClusterInstance", instances.VC_CONDITIONS),
+    for view, required in (
+        (SpaceInstance, instances.SPACE_CONDITIONS),
+        (VirtualClusterInstance, instances.VC_CONDITIONS),
     ):
-        instance = new_object(kind, clusterRef={"cluster": "berlin"})
+        kind = view.__name__
+        instance = view(new_object(kind, clusterRef={"cluster": "berlin"}))
         usable: Object = {}
         for type in ("TemplateResolved", *required):
             usable = with_condition(usable, condition(type, TRUE, "Synced"), NOW, 3)
 
-        def derive(name: str, status: Object, expected: str, argo: str = "", of: Object = instance) -> Phase:
+        def derive(name: str, status: Object, expected: str, argo: str = "", of: RemoteInstance = instance) -> Phase:
             blocker = InstanceError("ClusterOffline", "no response", WARNING) if "offline" in name else None
-            return Phase(of["kind"], name, instances.derive_status(of, status, blocker, NOW), expected, argo)
+            return Phase(of.raw["kind"], name, instances.derive_status(of, status, blocker, NOW), expected, argo)
 
-        yield Phase(kind, "created", initial_status(instance["metadata"]), IN_PROGRESS)
+        yield Phase(kind, "created", initial_status(instance.meta), IN_PROGRESS)
         yield derive("in progress", {}, IN_PROGRESS)
         yield derive("ready", usable, CURRENT)
         yield derive("sleeping", {**usable, "phase": "Sleeping"}, IN_PROGRESS, SUSPENDED)
@@ -133,9 +135,12 @@ def remote_instance_phases() -> Iterator[Phase]:
 
 def app_phases() -> Iterator[Phase]:
     def derive(name: str, failing: Object | None, expected: str, *, is_complete: bool = True) -> Phase:
-        conditions = [condition(type, TRUE, "Done") for type in apps.CONDITIONS] if is_complete else []
+        types = (apps.APP_RESOLVED, apps.TARGET_READY, apps.DEPLOYED, apps.SYNCED) if is_complete else ()
+        conditions = [condition(type, TRUE, "Done") for type in types]
         conditions += [failing] if failing else []
-        return Phase("AppInstance", name, apps.derive_status(new_object("AppInstance"), {}, conditions, NOW), expected)
+        status = with_conditions({}, conditions, NOW)
+        instance = AppInstance(new_object("AppInstance"))
+        return Phase("AppInstance", name, apps.derive_status(instance, status, NOW), expected)
 
     yield derive("in progress", None, IN_PROGRESS, is_complete=False)
     yield derive("deployed", None, CURRENT)

@@ -1,11 +1,12 @@
 """The controllers of spaces and virtual clusters, with the fakes of a test."""
 
 from fairlead.controllers.apps.template_releases import TemplateReleases
-from fairlead.controllers.helm.deploy import ChartDeployer, ReleaseManager, ReleaseRunner
+from fairlead.controllers.helm.deploy import ChartDeployer, ReleaseRunner
 from fairlead.controllers.helm.fetch import ChartFetcher
 from fairlead.controllers.helm.helm import Helm
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.spaces import SpaceController
+from fairlead.controllers.instances.vcluster_release import ReleaseManager
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.address_policy import AddressPolicy

@@ -54,14 +54,17 @@ READERS = {
     """,
     "fairlead/admission/instances.py": "Project.spec.requireTemplate.disabled",
     "fairlead/admission/quotas.py": "Project.spec.quotas.project Project.spec.quotas.user",
-    "fairlead/controllers/instances/spaces.py": """
-        Project.spec.namespacePattern.space SpaceInstance.spec.clusterRef.*
-        Space*.template.objects
-    """,
+    "fairlead/controllers/instances/spaces.py": "Project.spec.namespacePattern.space Space*.template.objects",
     "fairlead/controllers/instances/virtual_clusters.py": """
         Project.spec.namespacePattern.virtualCluster VirtualCluster*.template.objects
-        VirtualCluster*.spaceTemplate.objects VirtualClusterInstance.spec.networkPeer
-        VirtualClusterInstance.spec.external
+        VirtualCluster*.spaceTemplate.objects
+    """,
+    # `test_views.py` checks that each property of a view is used.
+    "fairlead/domain/views.py": """
+        SpaceInstance.spec.clusterRef.* Runner.spec.clusterRef.cluster Runner.spec.clusterRef.namespace
+        VirtualClusterInstance.spec.clusterRef.*
+        VirtualClusterInstance.spec.networkPeer VirtualClusterInstance.spec.external *.helmRelease.values
+        Cluster.spec.unusable App.spec.wait AppInstance.spec.releaseName AppInstance.spec.target.*
     """,
     "fairlead/subresources/workspaces/credentials.py": """
         ProjectSecret.spec.data SharedSecret.spec.data DevPodWorkspace*.valueFrom.*
@@ -70,10 +73,9 @@ READERS = {
     "fairlead/upstream/clusters.py": "Cluster.spec.config.* VirtualClusterInstance.spec.config.*",
     "fairlead/controllers/clusters/local_cluster.py": "Cluster.spec.local",
     "fairlead/controllers/clusters/clusters.py": "Cluster.spec.networkPeer",
-    "fairlead/controllers/instances/remote_instance.py": "Cluster.spec.unusable",
     "fairlead/kinds/clusters/runner.py": "Runner.spec.unusable",
     "fairlead/controllers/workspaces/runner_deployments.py": """
-        Runner.spec.clusterRef.cluster Runner.spec.clusterRef.namespace Runner.spec.clusterRef.podTemplate.spec.image
+        Runner.spec.clusterRef.podTemplate.spec.image
     """,
     "fairlead/controllers/workspaces/runner_manifests.py": """
         Runner.spec.clusterRef.persistentVolumeClaimTemplate.* Runner.spec.clusterRef.podTemplate.*
@@ -104,11 +106,6 @@ READERS = {
         *.charts[].name *.charts[].repoURL *.charts[].version *.charts[].username *.charts[].password
         *.helmRelease.chart.* App.spec.*.chart.* App.spec.versions[].chart.*
     """,
-    "fairlead/controllers/instances/vcluster_release.py": """
-        *.helmRelease.values VirtualClusterInstance.spec.clusterRef.namespace
-        VirtualClusterInstance.spec.clusterRef.virtualCluster
-    """,
-    "fairlead/controllers/instances/prerequisites.py": "VirtualClusterInstance.spec.clusterRef.cluster",
     # Workspaces
     "fairlead/runner/desired.py": """
         DevPodWorkspace*.template.provider.name DevPodWorkspace*.template.provider.options{}.value
@@ -137,7 +134,5 @@ READERS = {
         App.spec.helm.* AppInstance.spec.appRef.name AppInstance.spec.appRef.version AppInstance.spec.parameters
     """,
     "fairlead/admission/apps.py": "App.spec.clusters App.spec.defaultNamespace",
-    "fairlead/controllers/apps/app_instances.py": "App.spec.wait AppInstance.spec.releaseName",
-    "fairlead/controllers/apps/targets.py": "AppInstance.spec.target.*",
     "fairlead/console/static/pages/apps/app.js": "App.spec.icon App.spec.readme App.spec.recommendedApp",
 }

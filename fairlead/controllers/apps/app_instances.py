@@ -7,7 +7,6 @@ is being deleted, there is nothing to uninstall.
 """
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from fairlead.controllers.apps.charts import build_chart, check_repository
 from fairlead.controllers.apps.release_records import read_deployed_release
@@ -27,30 +26,31 @@ from fairlead.controllers.apps.targets import (
     is_same_target,
     prepare_namespace,
     remove_binding,
-    target_field,
 )
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import ReleaseRunner
-from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.cluster_access import ClusterAccess
-from fairlead.controllers.instances.prerequisites import NO_PROJECT, InstanceConfig, InstanceContext
+from fairlead.controllers.instances.prerequisites import (
+    NO_PROJECT,
+    InstanceConfig,
+    InstanceContext,
+    ObservedStates,
+)
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import ABANDON_ANNOTATION, HELM_SLOT_RETRY_SECONDS, is_abandoned
+from fairlead.controllers.instances.remote_instance import InstanceStore, Pass, Removal
 from fairlead.controllers.instances.remote_namespace import get_or_none
-from fairlead.controllers.instances.status import record_transition
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, InstanceBackoff
 from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
+from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import ResolvedApp, find_app_definition, resolve_app
-from fairlead.domain.password_parameters import hidden_values, hide_passwords, redact_conditions
+from fairlead.domain.password_parameters import hidden_values, hide_passwords
 from fairlead.domain.template_resolution import ResolutionError
+from fairlead.domain.views import ABANDON_ANNOTATION, App, AppInstance, View
 from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
-from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true
+from fairlead.registry.conditions import FALSE, condition
 from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
@@ -78,159 +78,134 @@ class AppInstanceController:
         self.watches = tuple((group, plural) for plural in plurals)
         self._registry = registry
         self._group = group
-        self._config = config
+        self._chart_role = config.confinement.chart_role
         self._context = InstanceContext(registry, config)
         self._targets = AppTargets(registry, group, clusters)
         self._runner = runner
         self._repositories = repositories
-        self._resource = registry.resource(group, APP_INSTANCE.plural)
-        self._backoff = InstanceBackoff(registry.clock)
-        self._observed: dict[Key, object] = {}
-        """The relevant state of each possible target, as last observed."""
+        self._instances = InstanceStore(
+            registry, (group, APP_INSTANCE.plural), AppInstance, FINALIZER, derive=derive_status
+        )
+        self._observed = ObservedStates()
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """The instance itself; for an App or a target, the instances that name it, if a relevant part has changed."""
         if key[1] == APP_INSTANCE.plural:
             return (key,)
-        if key[1] != APP.plural and not self._has_changed(key, entry):
-            return ()
+        if key[1] != APP.plural:
+            state = _relevant_state(View(decode(entry))) if entry is not None else None
+            if not self._observed.has_changed(key, state):
+                return ()
         field = next((f"spec.target.{field}.name" for field, (plural, _) in TARGETS.items() if plural == key[1]), "")
         entries = self._registry.view.entries(self._group, APP_INSTANCE.plural, key[2])
         return [each.key for each in entries if each.fields.get(field or "spec.appRef.name") == key[3]]
 
-    def _has_changed(self, key: Key, entry: Entry | None) -> bool:
-        state = _relevant_state(decode(entry)) if entry is not None else None
-        if state == self._observed.get(key):
-            return False
-        if state is None:
-            del self._observed[key]
-        else:
-            self._observed[key] = state
-        return True
-
     async def reconcile(self, key: Key) -> float | None:
-        entry = self._resource.get_cached(key[2], key[3])
-        if entry is None:
-            self._backoff.forget((key[2], key[3]))
+        instance = self._instances.find(key)
+        if instance is None:
             return None
-        instance = decode(entry)
+        if instance.is_deleting:
+            return await self._remove(instance) if self._instances.has_finalizer(instance) else None
         try:
-            if "deletionTimestamp" in metadata(instance):
-                return await self._remove(instance) if has_finalizer(instance, FINALIZER) else None
             if await self._hide_passwords(instance):
                 return None  # that write triggers the next reconcile
-            wait = self._backoff.remaining_seconds((key[2], key[3]), self._attempt_inputs(instance))
-            return wait or await self._ensure(instance)
         except NotFound:  # it was deleted meanwhile
             return None
+        return await self._instances.run(instance, self._attempt_inputs, self._ensure)
 
-    def _attempt_inputs(self, instance: Object) -> object:
+    def _attempt_inputs(self, instance: AppInstance) -> object:
         """All inputs that the outcome of a try depends on."""
         app = self._find_app(instance)
         target = self._targets.find_object(instance)
-        meta = metadata(instance)
-        known = metadata(app).get("resourceVersion") if app is not None else None
-        return meta["uid"], meta.get("generation"), known, _relevant_state(target) if target is not None else None
+        known = app.meta.get("resourceVersion") if app is not None else None
+        return instance.uid, instance.generation, known, _relevant_state(target) if target is not None else None
 
-    def _find_app(self, instance: Object) -> Object | None:
-        entry = self._registry.resource(self._group, APP.plural).get_cached(
-            "", get_path(instance, "spec.appRef.name") or ""
-        )
-        return decode(entry) if entry is not None else None
+    def _find_app(self, instance: AppInstance) -> App | None:
+        entry = self._registry.resource(self._group, APP.plural).get_cached("", instance.app_name)
+        return App(decode(entry)) if entry is not None else None
 
-    async def _ensure(self, instance: Object) -> float | None:
-        """Runs the steps in order, up to the first that fails."""
-        key = (metadata(instance)["namespace"], name_of(instance))
-        done = list[Object]()
-        stage = APP_RESOLVED
-        try:
-            app, resolved = self._resolve_app(instance)
-            done.append(condition(APP_RESOLVED, TRUE, "Resolved", _describe_version(resolved)))
-            stage = TARGET_READY
-            target = self._targets.resolve(instance)
-            _check_clusters(app, target)
-            stage = DEPLOYED
-            release = self._build_release(instance, app, resolved, target)
-            instance = await self._claim(instance, target, release)
-            stage = TARGET_READY
-            await prepare_namespace(target, instance, release.impersonate_user, self._config.confinement.chart_role)
-            done.append(condition(TARGET_READY, TRUE, "Usable", f'the namespace is "{target.namespace}"'))
-            stage = DEPLOYED
-            fields = await self._deploy(instance, target, release, resolved)
-        except InstanceError as error:
-            await self._write_status(instance, (*done, error.as_condition(stage)))
-            if error.reason == WAITING_FOR_HELM_SLOT:
-                return add_jitter(HELM_SLOT_RETRY_SECONDS)
-            return self._backoff.record_failure(key, self._attempt_inputs(instance), error)
-        self._backoff.forget(key)
-        done.append(condition(DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
-        done.append(condition(SYNCED, TRUE, "Synced", "the release is as it was deployed"))
-        await self._write_status(instance, done, **fields)
+    async def _ensure(self, run: Pass[AppInstance]) -> float:
+        """The steps to Ready, in order."""
+        instance = run.instance
+        run.stage = APP_RESOLVED
+        app, resolved = self._resolve_app(instance)
+        run.done(APP_RESOLVED, "Resolved", _describe_version(resolved))
+
+        run.stage = TARGET_READY
+        target = self._targets.resolve(instance)
+        _check_clusters(app, target)
+
+        run.stage = DEPLOYED
+        release = self._build_release(instance, app, resolved, target)
+        instance = run.instance = await self._claim(instance, target, release)
+
+        run.stage = TARGET_READY
+        await prepare_namespace(target, instance, release.impersonate_user, self._chart_role)
+        run.done(TARGET_READY, "Usable", f'the namespace is "{target.namespace}"')
+
+        run.stage = DEPLOYED
+        run.fields = await self._deploy(instance, target, release, resolved)
+        run.done(DEPLOYED, "Deployed", f'release "{release.name}" is deployed')
+        run.done(SYNCED, "Synced", "the release is as it was deployed")
+        await self._instances.write_status(instance, run.conditions, **run.fields)
         return add_jitter(CHECK_SECONDS)
 
-    def _resolve_app(self, instance: Object) -> tuple[Object, ResolvedApp]:
+    def _resolve_app(self, instance: AppInstance) -> tuple[App, ResolvedApp]:
         if self._context.project(instance) is None:
-            message = f'namespace "{metadata(instance)["namespace"]}" belongs to no project; create it in one'
+            message = f'namespace "{instance.namespace}" belongs to no project; create it in one'
             raise InstanceError(NO_PROJECT, message, ERROR)
         app = self._find_app(instance)
         try:
-            return app or {}, resolve_app(instance, app)
+            resolved = resolve_app(instance.raw, app.raw if app is not None else None)
         except ResolutionError as error:
             raise InstanceError(error.reason, error.message, ERROR) from None
+        return app or App({}), resolved
 
-    def _build_release(self, instance: Object, app: Object, resolved: ResolvedApp, target: AppTarget) -> Release:
+    def _build_release(self, instance: AppInstance, app: App, resolved: ResolvedApp, target: AppTarget) -> Release:
         self._runner.require_program()
         chart = build_chart(resolved.config)
         check_repository(app, chart, self._repositories)
-        user = deploying_user(instance, app, target)
-        name = get_path(instance, "spec.releaseName")
-        values = resolved.config.get("values") or ""
         return Release(
-            name=name,
+            name=instance.release_name,
             namespace=target.namespace,
             chart=chart,
-            values=values,
-            impersonate_user=user,
-            waits=bool(get_path(app, "spec.wait")),
+            values=resolved.config.get("values") or "",
+            impersonate_user=deploying_user(instance, app, target),
+            waits=app.waits,
         )
 
-    async def _claim(self, instance: Object, target: AppTarget, release: Release) -> Object:
-        """Adds the finalizer and records the release before anything is created. Returns the updated instance."""
+    async def _claim(self, instance: AppInstance, target: AppTarget, release: Release) -> AppInstance:
+        """Adds the finalizer and records the target before anything is created. Returns the updated instance."""
         if (other := self._find_other_owner(instance)) is not None:
             message = (
                 f'release "{release.name}" belongs to "{other}"; delete one of the two, or use another releaseName'
             )
             raise InstanceError("ReleaseConflict", message, ERROR)
-        key = metadata(instance)["namespace"], name_of(instance)
-        if not has_finalizer(instance, FINALIZER):
-            await self._resource.modify(*key, lambda current: add_finalizer(current, FINALIZER), server_write_options())
-        known = instance.get("status") or {}
-        is_confined = bool(known.get("deployedConfined")) or bool(release.impersonate_user)
-        if (known.get("targetUID"), bool(known.get("deployedConfined"))) != (target.uid, is_confined):
-            await self._write_status(instance, (), targetUID=target.uid, deployedConfined=is_confined)
-        return decode(await self._resource.get(*key))
+        claimed = await self._instances.claim(instance)
+        is_confined = claimed.was_confined or bool(release.impersonate_user)
+        if (claimed.target_uid, claimed.was_confined) != (target.uid, is_confined):
+            await self._instances.write_status(claimed, (), targetUID=target.uid, deployedConfined=is_confined)
+        return claimed
 
-    def _find_other_owner(self, instance: Object) -> str | None:
+    def _find_other_owner(self, instance: AppInstance) -> str | None:
         """An older instance with the same release, if there is one."""
-        place = _release_place(instance)
-        meta = metadata(instance)
-        namespace = "" if target_field(instance) == "cluster" else meta["namespace"]
+        namespace = "" if instance.target_field == "cluster" else instance.namespace
         for entry in self._registry.view.entries(self._group, APP_INSTANCE.plural, namespace):
-            if entry.key[2:] == (meta["namespace"], meta["name"]):
+            if entry.key[2:] == instance.key:
                 continue
-            other = decode(entry)
-            age, own_age = ((metadata(each)["creationTimestamp"], metadata(each)["uid"]) for each in (other, instance))
-            if _release_place(other) == place and age < own_age:
+            other = AppInstance(decode(entry))
+            is_same = (other.target, other.release_name) == (instance.target, instance.release_name)
+            if is_same and _age(other) < _age(instance):
                 return f"{entry.key[2]}/{entry.key[3]}"
         return None
 
-    async def _deploy(self, instance: Object, target: AppTarget, release: Release, resolved: ResolvedApp) -> Object:
+    async def _deploy(
+        self, instance: AppInstance, target: AppTarget, release: Release, resolved: ResolvedApp
+    ) -> Object:
         """Runs helm if the release is not deployed as wanted. Returns the new status fields."""
-        meta = metadata(instance)
-        role = self._config.confinement.chart_role
         now = timestamp(self._registry.clock.now())
-        record = await read_deployed_release(target, release, role)
-        if record is not None and not get_path(instance, "status.release.name"):
+        record = await read_deployed_release(target, release, self._chart_role)
+        if record is not None and not instance.release.get("name"):
             message = (
                 f'a release "{release.name}" exists in namespace "{release.namespace}", and was not deployed by this; '
                 "uninstall it, or delete this and create it with another releaseName"
@@ -239,125 +214,96 @@ class AppInstanceController:
         drift = find_drift(instance, record)
         if drift is not None:
             await self._report_drift(instance, *drift, now)
-        elif record is not None and get_path(instance, "status.deployHash") == release.hash:
+        elif record is not None and instance.deploy_hash == release.hash:
             return {}
-        if not get_path(instance, "status.release.name"):
-            await self._write_status(instance, (), release={"name": release.name, "namespace": release.namespace})
-        await self._runner.install(meta["uid"], meta["namespace"], target.release_target, release)
-        record = await read_deployed_release(target, release, role)
+        if not instance.release.get("name"):
+            recorded = {"name": release.name, "namespace": release.namespace}
+            await self._instances.write_status(instance, (), release=recorded)
+        await self._runner.install(instance.uid, instance.namespace, target.release_target, release)
+        record = await read_deployed_release(target, release, self._chart_role)
         if record is None:
             message = "helm has deployed the release, but the cluster has no record of it; this is retried"
             raise InstanceError("ReleaseMissing", message, WARNING)
         return {**deployed_fields(instance, target, record, resolved, now), "deployHash": release.hash}
 
-    async def _report_drift(self, instance: Object, reason: str, message: str, now: str) -> None:
-        known = get_path(instance, "status.drift") or {}
-        if (find_condition(instance.get("status"), SYNCED) or {}).get("message") == message:
+    async def _report_drift(self, instance: AppInstance, reason: str, message: str, now: str) -> None:
+        if instance.condition(SYNCED).get("message") == message:
             return  # it is reported already, and deploying it again has failed
-        drift = {"time": now, "reason": reason, "message": message, "count": int(known.get("count") or 0) + 1}
-        await self._write_status(instance, (condition(SYNCED, FALSE, reason, message, WARNING),), drift=drift)
-        await record_event(self._registry, instance, reason, message, type="Warning")
+        count = int(instance.drift.get("count") or 0) + 1
+        drift = {"time": now, "reason": reason, "message": message, "count": count}
+        synced = condition(SYNCED, FALSE, reason, message, WARNING)
+        await self._instances.write_status(instance, (synced,), drift=drift)
+        await record_event(self._registry, instance.raw, reason, message, type="Warning")
 
-    async def _remove(self, instance: Object) -> float | None:
+    async def _remove(self, instance: AppInstance) -> float | None:
         found = self._targets.find_object(instance)
         left_behind = ""
-        if found is None or "deletionTimestamp" in metadata(found) or not is_same_target(instance, found):
-            left_behind = ""  # what was deployed is deleted with the target
-        elif is_abandoned(instance):
-            left_behind = f'release "{get_path(instance, "spec.releaseName")}" was not uninstalled'
-        elif get_path(instance, "status.release.name"):
-            try:
-                if is_true(instance.get("status"), READY):  # it must not say Ready while parts are missing
-                    message = "the release is being uninstalled"
-                    await self._write_status(instance, (condition(DEPLOYED, FALSE, "Uninstalling", message, INFO),))
-                await self._uninstall(instance, self._targets.locate(instance, found))
-            except InstanceError as error:
-                message = (
-                    f"the release cannot be uninstalled: {error.message}; to delete this and leave the release behind, "
-                    f"annotate it with {ABANDON_ANNOTATION}=true"
-                )
-                blocked = InstanceError(error.reason, message, error.severity)
-                await self._write_status(instance, (blocked.as_condition(DEPLOYED),))
-                waits_for_slot = error.reason == WAITING_FOR_HELM_SLOT
-                return add_jitter(HELM_SLOT_RETRY_SECONDS if waits_for_slot else REQUEUE_SECONDS)
-        self._runner.forget(metadata(instance)["uid"])
-        if left_behind:
-            await record_event(self._registry, instance, "Abandoned", left_behind, type="Warning")
-        with suppress(NotFound):
-            await self._resource.modify(
-                metadata(instance)["namespace"],
-                name_of(instance),
-                lambda current: remove_finalizer(current, FINALIZER),
-                server_write_options(),
-            )
+        # If the target is gone or is being deleted, so is what was deployed into it.
+        if found is not None and not found.is_deleting and is_same_target(instance, found):
+            if instance.is_abandoned:
+                left_behind = f'release "{instance.release_name}" was not uninstalled'
+            elif instance.release.get("name"):
+                target = self._targets.locate(instance, found)
+                return await self._instances.clean_up(instance, self._removal(instance, target))
+        self._runner.forget(instance.uid)
+        await self._instances.release(instance, left_behind)
         return None
 
-    async def _uninstall(self, instance: Object, target: AppTarget) -> None:
-        """Uninstalls the release and checks that it is gone: without its RoleBinding, helm may not even see it."""
-        user, role = deploying_user(instance, None, target), self._config.confinement.chart_role
-        release = Release(get_path(instance, "spec.releaseName"), target.namespace, Chart("", ""), "", user)
-        with translate_errors(target.release_target.name, "uninstall the release"):
-            if await get_or_none(target.api(), target.namespace_path) is None:
-                return
-            await prepare_namespace(target, instance, user, role)
-            await self._runner.uninstall(metadata(instance)["namespace"], target.release_target, release)
-            if await read_deployed_release(target, release, role) is not None:
-                raise InstanceError(
-                    "ReleaseNotRemoved", "helm has not uninstalled the release; this is retried", WARNING
-                )
-            if user:
-                await remove_binding(target, instance)
+    def _removal(self, instance: AppInstance, target: AppTarget) -> Removal:
+        def blocked(error: InstanceError) -> Sequence[Object]:
+            message = (
+                f"the release cannot be uninstalled: {error.message}; to delete this and leave the release behind, "
+                f"annotate it with {ABANDON_ANNOTATION}=true"
+            )
+            return (condition(DEPLOYED, FALSE, error.reason, message, error.severity),)
 
-    async def _hide_passwords(self, instance: Object) -> bool:
+        begins = condition(DEPLOYED, FALSE, "Uninstalling", "the release is being uninstalled", INFO)
+        return Removal(lambda: self._uninstall(instance, target), blocked, begins=(begins,))
+
+    async def _uninstall(self, instance: AppInstance, target: AppTarget) -> None:
+        """Uninstalls the release and checks that it is gone: without its RoleBinding, helm may not even see it."""
+        user = deploying_user(instance, None, target)
+        release = Release(instance.release_name, target.namespace, Chart("", ""), "", user)
+        with translate_errors(target.release_target.name, "uninstall the release"):
+            if await get_or_none(target.api(), target.namespace_path) is not None:
+                await prepare_namespace(target, instance, user, self._chart_role)
+                await self._runner.uninstall(instance.namespace, target.release_target, release)
+                if await read_deployed_release(target, release, self._chart_role) is not None:
+                    raise InstanceError(
+                        "ReleaseNotRemoved", "helm has not uninstalled the release; this is retried", WARNING
+                    )
+                if user:
+                    await remove_binding(target, instance)
+        self._runner.forget(instance.uid)
+
+    async def _hide_passwords(self, instance: AppInstance) -> bool:
         """Hides password parameters that were stored before their App existed. Returns whether it wrote."""
 
         def edit(current: Object) -> Object:
+            app = self._find_app(AppInstance(current))
             try:
-                definition = find_app_definition(current, self._find_app(current))
+                definition = find_app_definition(current, app.raw if app is not None else None)
             except ResolutionError:
                 return current
             spec = hide_passwords(current.get("spec") or {}, definition.parameters or (), hidden_values(current))
             return current if spec is None else {**current, "spec": spec}
 
-        if edit(instance) == instance:
+        if edit(instance.raw) == instance.raw:
             return False
-        key = metadata(instance)["namespace"], name_of(instance)
-        await self._resource.modify(*key, edit, server_write_options())
+        resource = self._registry.resource(self._group, APP_INSTANCE.plural)
+        await resource.modify(*instance.key, edit, server_write_options())
         return True
 
-    async def _write_status(self, instance: Object, conditions: Sequence[Object], **fields: object) -> None:
-        """Writes conditions, which were determined for `instance` as passed, and other fields; None removes a field."""
-        now, before = timestamp(self._registry.clock.now()), instance
 
-        def edit(current: Object) -> Object:
-            nonlocal before
-            before, meta = current, metadata(current)
-            if meta["uid"] != metadata(instance)["uid"]:
-                return current
-            known = {**(current.get("status") or {}), **fields}
-            status = {name: value for name, value in known.items() if value is not None}
-            is_same = meta.get("generation") == metadata(instance).get("generation")
-            shown = redact_conditions(instance, conditions) if is_same else ()
-            return {**current, "status": derive_status(current, status, shown, now)}
-
-        namespace = metadata(instance)["namespace"]
-        name = name_of(instance)
-        entry = self._resource.get_cached(namespace, name)
-        if entry is None or edit(current := decode(entry)) == current:
-            return
-        await self._resource.modify(namespace, name, edit, server_write_options("status"))
-        await record_transition(self._registry, before, edit(before)["status"])
-
-
-def _relevant_state(target: Object) -> object:
+def _relevant_state(target: View) -> object:
     """The parts of a target that matter for what is deployed into it."""
-    meta = metadata(target)
-    known = tuple(get_path(target, f"status.{field}") for field in ("phase", "online"))
-    return meta["uid"], meta.get("generation"), meta.get("deletionTimestamp"), *known
+    status = target.status
+    deletion = target.meta.get("deletionTimestamp")
+    return target.uid, target.generation, deletion, status.get("phase"), status.get("online")
 
 
-def _release_place(instance: Object) -> object:
-    return get_path(instance, "spec.target"), get_path(instance, "spec.releaseName")
+def _age(instance: AppInstance) -> tuple[str, str]:
+    return instance.meta["creationTimestamp"], instance.uid
 
 
 def _describe_version(resolved: ResolvedApp) -> str:
@@ -368,8 +314,8 @@ def _describe_version(resolved: ResolvedApp) -> str:
     return f"version {resolved.version} of the App is resolved{hint}"
 
 
-def _check_clusters(app: Object, target: AppTarget) -> None:
-    allowed = get_path(app, "spec.clusters") or ()
-    if allowed and target.cluster not in allowed:
-        message = f'the app is only for the clusters {", ".join(allowed)}, and the target is in "{target.cluster}"'
+def _check_clusters(app: App, target: AppTarget) -> None:
+    if app.clusters and target.cluster not in app.clusters:
+        listed = ", ".join(app.clusters)
+        message = f'the app is only for the clusters {listed}, and the target is in "{target.cluster}"'
         raise InstanceError("ClusterNotAllowed", f"{message}; change spec.clusters of the app, or delete this", ERROR)

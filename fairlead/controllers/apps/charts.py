@@ -1,18 +1,19 @@
 """The chart of an App, and whether it may be deployed. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object
+from fairlead.domain.views import App
 from fairlead.kinds.instances.templates import FALSE, TRUST_ANNOTATION
 
 _USE_VERBS = frozenset({"use", "*"})
 
 
-def is_trusted(app: Object) -> bool:
+def is_trusted(app: App) -> bool:
     """Whether only administrators wrote the content of an App."""
-    return (metadata(app).get("annotations") or {}).get(TRUST_ANNOTATION) != FALSE
+    return (app.meta.get("annotations") or {}).get(TRUST_ANNOTATION) != FALSE
 
 
 def build_chart(config: Object) -> Chart:
@@ -25,7 +26,7 @@ def build_chart(config: Object) -> Chart:
     raise InstanceError("UnsupportedApp", message, ERROR)
 
 
-def check_repository(app: Object, chart: Chart, repositories: Sequence[str]) -> None:
+def check_repository(app: App, chart: Chart, repositories: Sequence[str]) -> None:
     """Raises InstanceError unless an administrator wrote the App or allowed its repository. Helm follows the URLs and
     redirects of a repository, so an untrusted one could make it send requests into this server's network (SSRF)."""
     if chart.manifests or is_trusted(app) or is_allowed_repository(chart.repo, repositories):
@@ -38,14 +39,14 @@ def check_repository(app: Object, chart: Chart, repositories: Sequence[str]) -> 
     raise InstanceError("RepositoryNotAllowed", message, ERROR)
 
 
-def check_owner_use(app: Object, owner: Object) -> None:
+def check_owner_use(app: App, owner: Mapping[str, str]) -> None:
     """Raises InstanceError unless the App's owner and access entries let the owner of an instance use it. For Apps that
     an untrusted template names, where the permissions of a requester are not checked."""
     user = owner.get("user") or ""
     team = owner.get("team") or ""
-    own = get_path(app, "spec.owner") or {}
+    own = app.owner
     is_own = bool(user and own.get("user") == user) or bool(team and own.get("team") == team)
-    for entry in get_path(app, "spec.access") or ():
+    for entry in app.access:
         users = entry.get("users") or ()
         teams = entry.get("teams") or ()
         if _USE_VERBS.intersection(entry.get("verbs") or ()):

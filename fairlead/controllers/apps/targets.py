@@ -14,15 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fairlead.controllers.apps.charts import is_trusted
-from fairlead.controllers.helm.deploy import ReleaseTarget, cluster_target
+from fairlead.controllers.helm.deploy import ReleaseTarget, cluster_target, virtual_cluster_target
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import app_deployer_user
-from fairlead.controllers.instances.prerequisites import (
-    CLUSTER_NOT_CONNECTED,
-    CLUSTER_NOT_FOUND,
-    CLUSTER_OFFLINE,
-    has_kubeconfig,
-)
+from fairlead.controllers.instances.prerequisites import CLUSTER_NOT_CONNECTED, CLUSTER_NOT_FOUND, CLUSTER_OFFLINE
 from fairlead.controllers.instances.remote_errors import (
     ERROR,
     INFO,
@@ -31,18 +26,19 @@ from fairlead.controllers.instances.remote_errors import (
     InstanceError,
     translate_errors,
 )
-from fairlead.controllers.instances.remote_names import MANAGED_LABEL, UID_LABEL
 from fairlead.controllers.instances.remote_namespace import (
+    MANAGED_LABEL,
     NAMESPACES_PATH,
+    UID_LABEL,
     delete_if_exists,
     get_or_none,
     url_segment,
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.views import App, AppInstance, Cluster, View
 from fairlead.kinds.instances.app_instance import TARGETS
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import is_true
 from fairlead.registry.registry import Registry
 from fairlead.upstream.kube_client import KubeApi
 
@@ -72,25 +68,17 @@ class AppTarget:
         return self.confined_api(impersonate_user) if impersonate_user else self.release_target.api()
 
 
-def target_field(instance: Object) -> str:
-    """The field of spec.target that is set."""
-    target = get_path(instance, "spec.target") or {}
-    return next((field for field in TARGETS if target.get(field)), "")
-
-
-def is_same_target(instance: Object, found: Object) -> bool:
+def is_same_target(instance: AppInstance, found: View) -> bool:
     """Whether the target is the one that it was deployed to. The permissions of the requester were checked for that
     one; a new one of the same name may belong to another user."""
-    known = get_path(instance, "status.targetUID")
-    return not known or known == metadata(found)["uid"]
+    return instance.target_uid in ("", found.uid)
 
 
-def deploying_user(instance: Object, app: Object | None, target: AppTarget) -> str:
+def deploying_user(instance: AppInstance, app: App | None, target: AppTarget) -> str:
     """The user that Helm impersonates; empty: none. Without an App, as for the last deployment."""
     if target.field == "virtualClusterInstance":
         return ""
-    was_confined = bool(get_path(instance, "status.deployedConfined"))
-    if target.field == "cluster" and not was_confined and (app is None or is_trusted(app)):
+    if target.field == "cluster" and not instance.was_confined and (app is None or is_trusted(app)):
         return ""
     return app_deployer_user(target.namespace)
 
@@ -101,80 +89,69 @@ class AppTargets:
     api_group: str
     clusters: ClusterAccess
 
-    def find_object(self, instance: Object) -> Object | None:
+    def find_object(self, instance: AppInstance) -> View | None:
         """The Cluster, space or virtual cluster that it names."""
-        field = target_field(instance)
-        namespace = "" if field == "cluster" else metadata(instance)["namespace"]
-        name = get_path(instance, f"spec.target.{field}.name") or ""
-        entry = self.registry.resource(self.api_group, TARGETS[field][0]).get_cached(namespace, name)
-        return decode(entry) if entry is not None else None
+        field = instance.target_field
+        namespace = "" if field == "cluster" else instance.namespace
+        entry = self.registry.resource(self.api_group, TARGETS[field][0]).get_cached(namespace, instance.target_name)
+        return View(decode(entry)) if entry is not None else None
 
-    def resolve(self, instance: Object) -> AppTarget:
+    def resolve(self, instance: AppInstance) -> AppTarget:
         """Where to deploy it. Raises InstanceError while that is not possible."""
-        field = target_field(instance)
+        field = instance.target_field
         found = self.find_object(instance)
-        name, noun = get_path(instance, f"spec.target.{field}.name"), TARGETS[field][1]
+        name = instance.target_name
+        noun = TARGETS[field][1]
         if found is None:
             reason = CLUSTER_NOT_FOUND if field == "cluster" else TARGET_NOT_FOUND
             raise InstanceError(reason, f'there is no {noun} "{name}"; create it, or delete this', ERROR)
         if not is_same_target(instance, found):
             message = f'the {noun} "{name}" was deleted and created again; delete this, and install the app again'
             raise InstanceError(TARGET_REPLACED, message, ERROR)
-        if "deletionTimestamp" in metadata(found):
+        if found.is_deleting:
             raise InstanceError(TARGET_DELETING, f'the {noun} "{name}" is being deleted; delete this, too', WARNING)
         if field == "cluster":
-            _check_cluster(name, found)
-        elif not is_true(found.get("status"), "Ready"):
-            reason = get_path(found, "status.reason") or "no status yet"
+            _check_cluster(Cluster(found.raw))
+        elif not found.is_true("Ready"):
+            reason = found.status.get("reason") or "no status yet"
             message = f'the {noun} "{name}" is not ready ({reason}); this is deployed when it is'
             raise InstanceError(TARGET_NOT_READY, message, INFO)
         return self.locate(instance, found)
 
-    def locate(self, instance: Object, found: Object) -> AppTarget:
+    def locate(self, instance: AppInstance, found: View) -> AppTarget:
         """Where it is deployed, whether or not that is usable now."""
-        field = target_field(instance)
-        meta = metadata(found)
+        field = instance.target_field
         clusters = self.clusters
         if field == "virtualClusterInstance":
-            key = meta["namespace"], meta["name"]
-            target = ReleaseTarget(
-                meta["name"],
-                lambda: clusters.virtual_cluster_endpoint(*key),
-                lambda: clusters.virtual_cluster_api(*key),
-            )
-            namespace = get_path(instance, f"spec.target.{field}.namespace") or "default"
-            cluster = get_path(found, "spec.clusterRef.cluster") or ""
             return AppTarget(
                 field=field,
-                release_target=target,
-                cluster=cluster,
-                namespace=namespace,
-                confined_api=lambda user: clusters.virtual_cluster_api(*key),
-                uid=meta["uid"],
+                release_target=virtual_cluster_target(clusters, found.key),
+                cluster=found.cluster,
+                namespace=instance.target_namespace or "default",
+                confined_api=lambda user: clusters.virtual_cluster_api(*found.key),
+                uid=found.uid,
             )
-        if field == "cluster":
-            cluster, namespace = meta["name"], get_path(instance, "spec.target.cluster.namespace") or ""
-        else:
-            cluster, namespace = (get_path(found, f"spec.clusterRef.{part}") or "" for part in ("cluster", "namespace"))
+        cluster = found.name if field == "cluster" else found.cluster
         return AppTarget(
             field=field,
             release_target=cluster_target(clusters, cluster),
             cluster=cluster,
-            namespace=namespace,
+            namespace=instance.target_namespace if field == "cluster" else found.remote_namespace,
             confined_api=lambda user: clusters.cluster_api(cluster, user),
-            uid=meta["uid"],
+            uid=found.uid,
         )
 
 
-def _check_cluster(name: str, cluster: Object) -> None:
-    if not has_kubeconfig(cluster):
+def _check_cluster(cluster: Cluster) -> None:
+    name = cluster.name
+    if not cluster.has_kubeconfig:
         message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
         raise InstanceError(CLUSTER_NOT_CONNECTED, message, WARNING)
-    if get_path(cluster, "status.online") is False:
+    if cluster.is_online is False:
         raise InstanceError(CLUSTER_OFFLINE, f'cluster "{name}" is offline; this is deployed when it is back', WARNING)
 
 
-async def prepare_namespace(target: AppTarget, instance: Object, user: str, role: str) -> None:
+async def prepare_namespace(target: AppTarget, instance: AppInstance, user: str, role: str) -> None:
     """Creates the namespace if needed, and grants the impersonated user the role in it. Raises InstanceError."""
     with translate_errors(target.release_target.name, f'prepare namespace "{target.namespace}"'):
         existing = await get_or_none(target.api(), target.namespace_path)
@@ -194,21 +171,21 @@ async def prepare_namespace(target: AppTarget, instance: Object, user: str, role
             await target.api().apply(_binding_path(target, instance), _build_binding(target, instance, user, role))
 
 
-async def remove_binding(target: AppTarget, instance: Object) -> None:
+async def remove_binding(target: AppTarget, instance: AppInstance) -> None:
     await delete_if_exists(target.api(), _binding_path(target, instance))
 
 
-def _binding_name(instance: Object) -> str:
-    return f"{BINDING_PREFIX}app:{get_path(instance, 'spec.releaseName')}"
+def _binding_name(instance: AppInstance) -> str:
+    return f"{BINDING_PREFIX}app:{instance.release_name}"
 
 
-def _binding_path(target: AppTarget, instance: Object) -> str:
+def _binding_path(target: AppTarget, instance: AppInstance) -> str:
     folder = f"/apis/{RBAC}/v1/namespaces/{url_segment(target.namespace)}/rolebindings"
     return f"{folder}/{url_segment(_binding_name(instance))}"
 
 
-def _build_binding(target: AppTarget, instance: Object, user: str, role: str) -> Object:
+def _build_binding(target: AppTarget, instance: AppInstance, user: str, role: str) -> Object:
     """With the uid of this instance: the controller of the space deletes bindings of its own only."""
     binding = build_deployer_binding(_binding_name(instance), target.namespace, role, user)
-    labels = {**binding["metadata"]["labels"], UID_LABEL: metadata(instance)["uid"]}
+    labels = {**binding["metadata"]["labels"], UID_LABEL: instance.uid}
     return {**binding, "metadata": {**binding["metadata"], "labels": labels}}

@@ -6,20 +6,23 @@ changes, and uninstalled when the entry is gone. One entry that fails does not a
 each that has failed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fairlead.controllers.apps.charts import build_chart, check_owner_use, check_repository
 from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
-from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.instances.confinement import template_trust
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_instance import InstanceStore
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import resolve_app
 from fairlead.domain.release_names import release_name, release_name_problems
 from fairlead.domain.template_resolution import ResolutionError
+from fairlead.domain.views import App, RemoteInstance
+from fairlead.kinds.instances.templates import UNMARKED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition
 from fairlead.registry.names import dns_label_errors
@@ -28,6 +31,8 @@ from fairlead.registry.registry import Registry
 DEPLOYED, FAILED, DEPLOYING = "Deployed", "Failed", "Deploying"
 MAX_LISTED_FAILURES = 5
 PARTS = ("charts", "apps")
+
+R = TypeVar("R", bound=RemoteInstance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,21 @@ class ReleasePlace:
     impersonate_user: str = ""
     allows_other_namespaces: bool = False
     is_confined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSet:
+    """The charts and apps of a template, and the field and the condition of the status that report about them."""
+
+    template: Object
+    field: str
+    condition: str
+    place: Callable[[], ReleasePlace]
+    """Raises InstanceError if they may not be deployed there."""
+
+    def recorded(self, instance: RemoteInstance) -> Object:
+        """What is deployed already."""
+        return instance.status.get(self.field) or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +93,9 @@ class ReleaseStates:
         return condition(type, FALSE, worst.reason, message, worst.severity)
 
 
-def has_releases(template: Object, recorded: Object | None) -> bool:
+def has_releases(template: Object, recorded: Object) -> bool:
     """Whether there is anything to deploy or to uninstall."""
-    return any(template.get(part) or (recorded or {}).get(part) for part in PARTS)
-
-
-def deploying_condition(type: str) -> Object:
-    return condition(type, FALSE, DEPLOYING, "the charts and apps of the template are being deployed", INFO)
+    return any(template.get(part) or recorded.get(part) for part in PARTS)
 
 
 class TemplateReleases:
@@ -88,7 +104,40 @@ class TemplateReleases:
         self._runner = runner
         self._repositories = repositories
 
-    def is_synced(self, instance: Object, template: Object, recorded: Object | None, place: ReleasePlace) -> bool:
+    def find_pending(self, instance: RemoteInstance, wanted: ReleaseSet) -> Sequence[Object]:
+        """The condition while the releases are not deployed yet, so that the instance is not ready before. One that is
+        False already stays until the result is known: it would be written twice in each pass, and trigger the next."""
+        recorded = wanted.recorded(instance)
+        has_failed = instance.condition(wanted.condition).get("status") == FALSE
+        if not has_releases(wanted.template, recorded) or has_failed or template_trust(instance) == UNMARKED:
+            return ()
+        try:
+            if self._is_synced(instance, wanted.template, recorded, wanted.place()):
+                return ()
+        except InstanceError as error:
+            return (error.as_condition(wanted.condition),)
+        message = "the charts and apps of the template are being deployed"
+        return (condition(wanted.condition, FALSE, DEPLOYING, message, INFO),)
+
+    async def deploy(self, store: InstanceStore[R], instance: R, wanted: ReleaseSet) -> Sequence[InstanceError]:
+        """Deploys and uninstalls what has changed, and writes the result to the status. Returns the errors, which do
+        not affect other releases."""
+        recorded = wanted.recorded(instance)
+        is_known = bool(instance.condition(wanted.condition))
+        has_any = has_releases(wanted.template, recorded) or is_known
+        if not has_any or template_trust(instance) == UNMARKED or instance.is_ignored:
+            return ()
+        try:
+            place = wanted.place()
+        except InstanceError as error:
+            await store.write_status(instance, (error.as_condition(wanted.condition),))
+            return ()
+        result = await self._sync(instance, wanted.template, recorded, place)
+        fields: Object = {wanted.field: {**recorded, **result.states}}
+        await store.write_status(instance, (result.as_condition(wanted.condition),), **fields)
+        return tuple(result.errors.values())
+
+    def _is_synced(self, instance: RemoteInstance, template: Object, recorded: Object, place: ReleasePlace) -> bool:
         """Whether everything is deployed as the template says."""
         entries = list(self._entries(instance, template, place))
         wanted = {
@@ -97,12 +146,12 @@ class TemplateReleases:
         known = {
             (part, state.get("namespace"), state.get("release")): state.get("hash")
             for part in PARTS
-            for state in (recorded or {}).get(part) or ()
+            for state in recorded.get(part) or ()
         }
         return wanted == known and all(each.error is None for each in entries)
 
-    async def sync(
-        self, instance: Object, template: Object, recorded: Object | None, place: ReleasePlace
+    async def _sync(
+        self, instance: RemoteInstance, template: Object, recorded: Object, place: ReleasePlace
     ) -> ReleaseStates:
         """Deploys and uninstalls releases. Errors are in the result."""
         entries = list(self._entries(instance, template, place))
@@ -110,16 +159,16 @@ class TemplateReleases:
         states: dict[str, list[Object]] = {part: [] for part in PARTS}
         errors: dict[str, InstanceError] = {}
         for part in PARTS:
-            for state in (recorded or {}).get(part) or ():
+            for state in recorded.get(part) or ():
                 if (state.get("namespace"), state.get("release")) not in wanted:
                     await self._remove(instance, state, place, errors, states[part])
         for entry in entries:
-            await self._deploy(instance, entry, place, recorded or {}, (errors, states[entry.part]))
+            await self._deploy(instance, entry, place, recorded, (errors, states[entry.part]))
         return ReleaseStates(states, errors)
 
     async def _deploy(
         self,
-        instance: Object,
+        instance: RemoteInstance,
         entry: _Entry,
         place: ReleasePlace,
         recorded: Object,
@@ -144,20 +193,19 @@ class TemplateReleases:
             errors[title] = error
             states.append({**state, "hash": "", "status": FAILED, "reason": error.reason})
 
-    async def _install(self, instance: Object, release: Release, place: ReleasePlace) -> None:
-        meta = metadata(instance)
+    async def _install(self, instance: RemoteInstance, release: Release, place: ReleasePlace) -> None:
         if place.allows_other_namespaces:
             path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}"
             with translate_errors(place.target.name, f'create namespace "{release.namespace}"'):
                 if await get_or_none(place.target.api(), path) is None:
                     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
                     await place.target.api().create(NAMESPACES_PATH, body)
-        key = f"{meta['uid']}/{release.namespace}/{release.name}"
-        await self._runner.install(key, meta["namespace"], place.target, release)
+        key = f"{instance.uid}/{release.namespace}/{release.name}"
+        await self._runner.install(key, instance.namespace, place.target, release)
 
     async def _remove(
         self,
-        instance: Object,
+        instance: RemoteInstance,
         state: Object,
         place: ReleasePlace,
         errors: dict[str, InstanceError],
@@ -169,12 +217,12 @@ class TemplateReleases:
         )
         try:
             with translate_errors(place.target.name, "uninstall a release"):
-                await self._runner.uninstall(metadata(instance)["namespace"], place.target, release)
+                await self._runner.uninstall(instance.namespace, place.target, release)
         except InstanceError as error:
             errors[f'release "{release.name}"'] = error
             states.append(state)
 
-    async def uninstall_all(self, instance: Object, recorded: Object | None, place: ReleasePlace) -> None:
+    async def uninstall_all(self, instance: RemoteInstance, recorded: Object, place: ReleasePlace) -> None:
         """Uninstalls all releases; nothing without a helm program, as for virtual clusters. Raises InstanceError."""
         try:
             self._runner.require_program()
@@ -182,12 +230,12 @@ class TemplateReleases:
             return
         errors: dict[str, InstanceError] = {}
         for part in PARTS:
-            for state in (recorded or {}).get(part) or ():
+            for state in recorded.get(part) or ():
                 await self._remove(instance, state, place, errors, [])
         for error in errors.values():
             raise error
 
-    def _entries(self, instance: Object, template: Object, place: ReleasePlace) -> Iterator[_Entry]:
+    def _entries(self, instance: RemoteInstance, template: Object, place: ReleasePlace) -> Iterator[_Entry]:
         seen: set[tuple[str, str]] = set()
         for part in PARTS:
             for requested in template.get(part) or ():
@@ -202,7 +250,7 @@ class TemplateReleases:
                 except InstanceError as error:
                     yield _Entry(part, name, None, error)
 
-    def _build_chart_release(self, instance: Object, requested: Object, place: ReleasePlace) -> Release:
+    def _build_chart_release(self, instance: RemoteInstance, requested: Object, place: ReleasePlace) -> Release:
         chart = parse_repository_chart(requested, "charts[]", "fix the template")
         if place.is_confined and not is_allowed_repository(chart.repo, self._repositories):
             message = (
@@ -214,26 +262,25 @@ class TemplateReleases:
         waits = bool(requested.get("wait"))
         return Release(*location, chart, values, place.impersonate_user, waits)
 
-    def _build_app_release(self, instance: Object, requested: Object, place: ReleasePlace) -> Release:
+    def _build_app_release(self, instance: RemoteInstance, requested: Object, place: ReleasePlace) -> Release:
         name = str(requested.get("name") or "")
         entry = self._apps.get_cached("", name) if name else None
-        app = decode(entry) if entry is not None else None
+        app = App(decode(entry)) if entry is not None else App({})
         reference = {"name": name, "version": requested.get("version") or ""}
         try:
             resolved = resolve_app(
-                {"spec": {"appRef": reference, "parameters": requested.get("parameters") or ""}}, app
+                {"spec": {"appRef": reference, "parameters": requested.get("parameters") or ""}}, app.raw or None
             )
         except ResolutionError as error:
             raise InstanceError(error.reason, error.message, ERROR) from None
         if place.is_confined:
-            check_owner_use(app or {}, get_path(instance, "spec.owner") or {})
+            check_owner_use(app, instance.owner)
         chart = build_chart(resolved.config)
-        check_repository(app or {}, chart, self._repositories)
-        default = get_path(app, "spec.defaultNamespace") if place.allows_other_namespaces else ""
+        check_repository(app, chart, self._repositories)
+        default = app.default_namespace if place.allows_other_namespaces else ""
         location = _locate(requested.get("releaseName") or name, requested.get("namespace") or default, place)
         values = str(resolved.config.get("values") or "")
-        waits = bool(get_path(app, "spec.wait"))
-        return Release(*location, chart, values, place.impersonate_user, waits)
+        return Release(*location, chart, values, place.impersonate_user, app.waits)
 
 
 def _locate(name: Any, namespace: Any, place: ReleasePlace) -> tuple[str, str]:
@@ -264,7 +311,3 @@ def _find_state(recorded: Object, entry: _Entry) -> Object | None:
             found: Object = state
             return found
     return None
-
-
-def is_waiting_for_slot(states: ReleaseStates) -> bool:
-    return any(each.reason == WAITING_FOR_HELM_SLOT for each in states.errors.values())

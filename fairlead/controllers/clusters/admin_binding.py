@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from fairlead.controllers.clusters.probe import PROBE_TIMEOUT, HttpResult, send_request
 from fairlead.controllers.clusters.status import ADMINISTRATORS_BOUND, ADMINISTRATORS_GROUP_FIELD, AdministratorsBinding
-from fairlead.controllers.instances.remote_names import MANAGED_LABEL, MANAGED_VALUE
+from fairlead.controllers.instances.remote_namespace import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.cluster_identity import ADMIN_GROUP, ClusterIdentityMapper
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true

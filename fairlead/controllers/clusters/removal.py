@@ -14,11 +14,11 @@ from typing import Final
 from fairlead.controllers.clusters.admin_binding import BINDING_NAME, bound_group, unbind_administrators
 from fairlead.controllers.clusters.probe import PROBE_TIMEOUT
 from fairlead.controllers.clusters.status import ADMINISTRATORS_BOUND, READY, STALLED
-from fairlead.controllers.instances.remote_instance import ABANDON_ANNOTATION, is_abandoned
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
 from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
+from fairlead.domain.views import ABANDON_ANNOTATION, View
 from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.registry.codec import decode
@@ -95,7 +95,7 @@ class ClusterRemoval:
         """Deletes the binding. Returns messages about what is left. Raises UpstreamError and _BindingDeletionError."""
         if not is_true(cluster.get("status"), ADMINISTRATORS_BOUND):
             return []
-        if is_abandoned(cluster):
+        if View(cluster).is_abandoned:
             return [f"{BINDING_TITLE} was left in the cluster, as the annotation {ABANDON_ANNOTATION} requests"]
         if other := self._find_duplicate(cluster):
             return [f'{BINDING_TITLE} was kept for the Cluster "{other}", which is the same cluster']

@@ -9,5 +9,5 @@
 - `limited_process.py`: runs these programs and helm with limits
 - `helm.py`: runs the `helm` program, and sanitizes its errors
 - `slots.py`: how many charts are deployed at the same time, shared between projects
-- `deploy.py`: runs helm for releases, and manages those of virtual clusters
+- `deploy.py`: runs helm for releases
 """

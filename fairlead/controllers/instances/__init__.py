@@ -1,13 +1,13 @@
 """Controllers of instances: template resolution, spaces and virtual clusters in connected clusters.
 
-- `templates.py`: resolves templates; `status.py` derives conditions and phase; `prerequisites.py`: project and cluster
-- `workspace_trust.py`: what the template of a workspace may not decide; `workspace_environment.py`: its environment
-- `spaces.py`, `virtual_clusters.py`: the controllers that write to remote clusters, with the following parts:
-- `remote_instance.py`: reads and writes instances, backoff, cleanup; `cluster_access.py`: connections to clusters
-- `namespace_contents.py`: applies everything of an instance: `remote_namespace.py` (namespace and bindings),
-  `remote_objects.py` (template objects), `role_bindings.py` (who gets which role), `remote_names.py` (names and labels)
+- `templates.py`: resolves templates; `workspace_templates.py`: what differs for workspaces
+- `spaces.py`, `virtual_clusters.py`: the controllers that write to remote clusters, each a list of steps to Ready
+- `remote_instance.py`: what these and installed apps share: runs the steps, writes the status, retries, cleans up
+- `prerequisites.py`: project and cluster of an instance, and what blocks it; `status.py` derives conditions and phase
+- `namespace_contents.py`: the namespace of an instance with all that is in it: `remote_namespace.py` (itself, its name
+  and its labels), `remote_objects.py` (template objects), `role_bindings.py` (who gets which role)
 - `confinement.py`: which template is applied with whose permissions
-- `drift.py`: detects and reports drift, with `applied_objects.py` and the rate limits of `resync_rate.py`
-- `remote_errors.py`: errors that become conditions
-- `vcluster_release.py`: release, probe result and user access of a virtual cluster
+- `drift.py`: detects and reports drift, with the watches of `remote_informers.py` and the limits of `resync_rate.py`
+- `cluster_access.py`: connections to clusters; `remote_errors.py`: errors that become conditions
+- `vcluster_release.py`, `vcluster_access.py`: chart and kubeconfig of a virtual cluster, and the access of its users
 """

@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES
-from fairlead.domain.spaces import SPACE_SYNCED
+from fairlead.domain.views import SPACE_SYNCED, RemoteInstance, SpaceInstance, View
 from fairlead.kinds.instances.templates import CONFINED, TRUST_ANNOTATION, TRUSTED, UNMARKED
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, find_condition
+from fairlead.registry.conditions import FALSE
 from fairlead.registry.registry import Registry
 
 DEPLOYER_PREFIX = "service:deployer:"
@@ -78,21 +78,36 @@ class TemplatePlan:
     skips_contents: bool = False
     """Whether labels and objects are not applied, since the trust of the template is not known yet."""
     omitted_note: str = ""
+    trust: str = ""
+
+    @property
+    def status_fields(self) -> Object:
+        """The status fields that record with which trust the namespace is applied."""
+        return {} if self.skips_contents else {"templateApplied": self.trust}
 
 
-def plan_template(confinement: Confinement, instance: Object, template: Object, namespace: str) -> TemplatePlan:
+def plan_template(confinement: Confinement, instance: RemoteInstance) -> TemplatePlan:
     """Raises InstanceError if the template may not be applied."""
-    check_transition(instance)
+    template = instance.space_template
     trust = template_trust(instance)
+    check_transition(instance, trust)
     if trust == TRUSTED:
-        return TemplatePlan(template)
+        return TemplatePlan(template, trust=trust)
     if trust == UNMARKED and applied_trust(instance) != CONFINED:
         return TemplatePlan(template, skips_contents=True, omitted_note=_unmarked_note(instance))
     confined, keys = confinement.confine_metadata(template)
     access, roles = confinement.confine_access(template.get("access") or {})
     note = describe_omitted(keys, roles) if trust == CONFINED else _unmarked_note(instance)
     level = confinement.pod_security
-    return TemplatePlan({**confined, "access": access}, deployer_user(namespace), level, trust == UNMARKED, note)
+    user = deployer_user(instance.remote_namespace)
+    return TemplatePlan(
+        template={**confined, "access": access},
+        impersonate_user=user,
+        pod_security=level,
+        skips_contents=trust == UNMARKED,
+        omitted_note=note,
+        trust=trust,
+    )
 
 
 def deployer_user(namespace: str) -> str:
@@ -104,30 +119,31 @@ def app_deployer_user(namespace: str) -> str:
     return f"{deployer_user(namespace)}:apps"
 
 
-def template_trust(instance: Object) -> str:
+def template_trust(instance: RemoteInstance) -> str:
     """The trust of the rendered template: trusted, confined or unmarked."""
-    return get_path(instance, "status.templateTrust") or UNMARKED
+    return instance.template_trust or UNMARKED
 
 
-def is_confined(instance: Object) -> bool:
+def is_confined(instance: RemoteInstance) -> bool:
     return template_trust(instance) == CONFINED
 
 
-def check_owner(registry: Registry, api_group: str, instance: Object) -> None:
+def check_owner(registry: Registry, api_group: str, instance: RemoteInstance) -> None:
     """Raises InstanceError if the owner does not exist or is disabled."""
     for kind, plural in (("user", "users"), ("team", "teams")):
-        name = get_path(instance, f"spec.owner.{kind}")
+        name = instance.owner.get(kind)
         if not name:
             continue
         entry = registry.resource(api_group, plural).get_cached("", name)
-        owner = decode(entry) if entry is not None and not name.startswith(SERVICE_ACCOUNT_PREFIXES) else None
+        is_account = name.startswith(SERVICE_ACCOUNT_PREFIXES)
+        owner = View(decode(entry)) if entry is not None and not is_account else None
         advice = "change spec.owner, or name an administrator's template in spec.templateRef"
-        if owner is None or "deletionTimestamp" in metadata(owner):
+        if owner is None or owner.is_deleting:
             message = (
                 f'an untrusted template is applied with the permissions of the owner, but {kind} "{name}" does not'
             )
             raise InstanceError(OWNER_NOT_FOUND, f"{message} exist; {advice}", ERROR)
-        if get_path(owner, "spec.disabled"):
+        if owner.spec.get("disabled"):
             message = f'an untrusted template is applied with the permissions of the owner, but {kind} "{name}" is'
             raise InstanceError(OWNER_DISABLED, f"{message} disabled; enable the {kind}, or {advice}", ERROR)
         return
@@ -135,25 +151,23 @@ def check_owner(registry: Registry, api_group: str, instance: Object) -> None:
     raise InstanceError(OWNER_NOT_FOUND, message, ERROR)
 
 
-def check_transition(instance: Object) -> None:
+def check_transition(instance: RemoteInstance, trust: str) -> None:
     """Raises InstanceError if an untrusted template would replace an administrator's template in a namespace.
 
     That would delete its labels, quotas and policies, and with them the restrictions of the owner.
     """
-    trust = template_trust(instance)
     if trust == CONFINED and applied_trust(instance) == TRUSTED:
         message = (
             f"it was created from an administrator's template, and {_describe_source(instance)} is not one: nothing "
-            "is changed "
-            "in the cluster. Name the former template again, or delete this and create a new one, or ask an "
-            f"administrator to review the template and annotate it with {TRUST_ANNOTATION}=true"
+            "is changed in the cluster. Name the former template again, or delete this and create a new one, or ask "
+            f"an administrator to review the template and annotate it with {TRUST_ANNOTATION}=true"
         )
         raise InstanceError(TEMPLATE_NOT_TRUSTED, message, ERROR)
     if not was_synced(instance):
         check_trust_marked(instance)
 
 
-def check_trust_marked(instance: Object) -> None:
+def check_trust_marked(instance: RemoteInstance) -> None:
     """Raises InstanceError if the trust of the template is not known yet, so that nothing new is created from it."""
     if template_trust(instance) == UNMARKED:
         message = (
@@ -162,46 +176,37 @@ def check_trust_marked(instance: Object) -> None:
         raise InstanceError(TEMPLATE_NOT_TRUSTED, message, ERROR)
 
 
-def applied_trust_fields(instance: Object, plan: TemplatePlan) -> Object:
-    """The status fields that record with which trust the namespace was applied."""
-    return {} if plan.skips_contents else {"templateApplied": template_trust(instance)}
-
-
-def applied_trust(instance: Object) -> str:
+def applied_trust(instance: RemoteInstance) -> str:
     """With which trust the namespace was applied. Namespaces from before that was recorded count as trusted."""
-    known = get_path(instance, "status.templateApplied") or ""
-    if known:
-        return str(known)
-    return TRUSTED if was_synced(instance) and get_path(instance, "spec.templateRef.name") else ""
+    if instance.applied_trust:
+        return instance.applied_trust
+    return TRUSTED if was_synced(instance) and instance.template_name else ""
 
 
-def was_synced(instance: Object) -> bool:
+def was_synced(instance: RemoteInstance) -> bool:
     """Whether the namespace was in sync once. SpaceSynced is Unknown while the cluster is offline."""
-    synced = find_condition(instance.get("status"), SPACE_SYNCED) or {}
-    has_failed = synced.get("status") in (None, FALSE)
-    return bool(get_path(instance, "status.templateApplied")) or not has_failed
+    has_failed = instance.condition(SPACE_SYNCED).get("status") in (None, FALSE)
+    return bool(instance.applied_trust) or not has_failed
 
 
-def _describe_source(instance: Object) -> str:
-    name = get_path(instance, "spec.templateRef.name")
-    return f'template "{name}"' if name else "spec.template"
+def _describe_source(instance: RemoteInstance) -> str:
+    return f'template "{instance.template_name}"' if instance.template_name else "spec.template"
 
 
-def _marking_advice(instance: Object) -> str:
-    kind = "spacetemplate" if instance["kind"] == "SpaceInstance" else "virtualclustertemplate"
-    name = get_path(instance, "spec.templateRef.name") or "NAME"
+def _marking_advice(instance: RemoteInstance) -> str:
+    kind = "spacetemplate" if isinstance(instance, SpaceInstance) else "virtualclustertemplate"
+    name = instance.template_name or "NAME"
     return (
         f"ask an administrator to review it and run `kubectl annotate {kind} {name} {TRUST_ANNOTATION}=true` (or "
         "=false, if its instances should have no more permissions than their owners)"
     )
 
 
-def _unmarked_note(instance: Object) -> str:
+def _unmarked_note(instance: RemoteInstance) -> str:
     """A note for the condition while an unmarked template is not applied."""
     return (
         f"; but its labels and objects are not updated, since {_describe_source(instance)} was created before "
-        "templates were "
-        f"marked: {_marking_advice(instance)}; if that is not enough, set spec.templateRef.syncOnce"
+        f"templates were marked: {_marking_advice(instance)}; if that is not enough, set spec.templateRef.syncOnce"
     )
 
 

@@ -1,37 +1,32 @@
 """Drift detection for the remote objects of instances: tracks applied objects, and records Events about repairs.
 
-`namespace_contents.py` applies everything inside `track_pass`. Afterwards all applied objects are watched
-(`controllers/runtime/remote_informers.py`), and Events of the instance report what others had changed or deleted.
+Everything is applied inside `track_pass`. Afterwards all applied objects are watched (`remote_informers.py`), and
+Events of the instance report what others had changed or deleted.
+
+Drift is detected from the response of server-side apply, without a read before: another uid means that the object had
+been deleted, and another time of our field manager that our fields had been changed. An apply without changes keeps
+that time, whatever others have done to other fields.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fairlead.controllers.instances.applied_objects import (
-    AppliedObject,
-    Drift,
-    RecordingApi,
-    detect_drift,
-    format_titles,
-    merge_applied,
-)
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
-from fairlead.controllers.instances.remote_namespace import RemoteNamespace
+from fairlead.controllers.instances.remote_informers import RemoteInformers, json_digest, state_digest
+from fairlead.controllers.instances.remote_namespace import RecordingApi, RemoteNamespace
 from fairlead.controllers.instances.resync_rate import REPAIRS, ResyncLimiter
-from fairlead.controllers.runtime.remote_informers import RemoteInformers, object_states
 from fairlead.core.backoff import add_jitter
-from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.domain.spaces import SPACE_SYNCED
-from fairlead.registry.conditions import TRUE, find_condition
+from fairlead.core.objects import Object, name_of
+from fairlead.domain.views import SPACE_SYNCED, View
 from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.kube_client import KubeApi, RemoteApiError, RequestSender
+from fairlead.upstream.kube_client import FIELD_MANAGER, KubeApi, RemoteApiError, RequestSender
 
 NAMESPACE_TERMINATING = "NamespaceTerminating"
 WATCHED_RESYNC_SECONDS = 300.0
@@ -40,11 +35,45 @@ PASS_TIMEOUT = 180.0
 """Timeout of all requests of one reconcile. A template has a few hundred objects at most."""
 SLOT_RETRY_SECONDS = 2.0
 """Requeue delay of an instance whose cluster already uses as many workers as allowed."""
-MAX_LISTED_RESOURCES = 5
+MAX_LISTED_RESOURCES, MAX_LISTED_OBJECTS = 5, 10
+"""How many resources and objects one message lists."""
+_MAX_NAME_LENGTH = 100
 NAMESPACE_DELETED, NAMESPACE_MISSING = "NamespaceDeleted", "NamespaceMissing"
 OBJECTS_RESTORED = "ObjectsRestored"
 DRIFT_REPAIRED, REPAIRED_REPEATEDLY = "DriftRepaired", "RepairedRepeatedly"
 """Event reasons."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedObject:
+    """An applied object: its identity, a digest of the applied body, and its state on the server."""
+
+    kind: str
+    name: str
+    desired_digest: str
+    uid: str
+    applied_at: str
+    """When our field manager last changed it, according to `managedFields`."""
+    state: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The changes of others that a reconcile has undone."""
+
+    namespace_lost: bool = False
+    may_be_other_cluster: bool = False
+    """Whether the namespace may still exist in another cluster, which the old credential pointed to."""
+    restored: Mapping[str, str] = field(default_factory=dict)
+    """Objects that had been deleted: titles by path."""
+    repaired: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.namespace_lost or bool(self.restored or self.repaired)
 
 
 class DriftTracker:
@@ -65,18 +94,27 @@ class DriftTracker:
         """The connection that each instance last used: another one may lead to another cluster."""
 
     @asynccontextmanager
-    async def track_pass(self, instance: Object, target: RemoteNamespace, api: KubeApi) -> AsyncIterator[RecordingApi]:
+    async def track_pass(self, instance: View, target: RemoteNamespace, api: KubeApi) -> AsyncIterator[RecordingApi]:
         """One reconcile of everything that an instance has in its cluster, through an API that records writes."""
         key = self._key(instance)
         changed_by = self.informers.begin_pass(key, target)
         tracked = RecordingApi(api, target.path, partial(self.informers.claim, key, target))
         try:
-            async with self._with_timeout(target):
-                yield tracked
+            try:
+                async with asyncio.timeout(PASS_TIMEOUT) as limit:
+                    yield tracked
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                message = (
+                    f'cluster "{target.cluster}" took more than {PASS_TIMEOUT:.0f} seconds to apply the content of '
+                    f'namespace "{target.namespace}"; this is retried. Check whether the cluster or its webhooks are '
+                    "slow"
+                )
+                raise InstanceError("TimedOut", message, WARNING) from None
         except (InstanceError, RemoteApiError, UpstreamError) as error:
-            if (
-                isinstance(error, InstanceError) and error.reason == NAMESPACE_TERMINATING
-            ):  # raised only for a namespace that the instance owns
+            # The reason is that only of a namespace which the instance owns.
+            if isinstance(error, InstanceError) and error.reason == NAMESPACE_TERMINATING:
                 self.informers.claim(key, target)
             await self._record_events(instance, target, self._record_pass(instance, target, tracked), changed_by)
             raise
@@ -85,26 +123,11 @@ class DriftTracker:
             raise
         await self._record_events(instance, target, self._record_pass(instance, target, tracked), changed_by)
 
-    @asynccontextmanager
-    async def _with_timeout(self, target: RemoteNamespace) -> AsyncIterator[None]:
-        """Raises InstanceError if the block takes too long."""
-        try:
-            async with asyncio.timeout(PASS_TIMEOUT) as limit:
-                yield
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            message = (
-                f'cluster "{target.cluster}" took more than {PASS_TIMEOUT:.0f} seconds to apply the content of '
-                f'namespace "{target.namespace}"; this is retried. Check whether the cluster or its webhooks are slow'
-            )
-            raise InstanceError("TimedOut", message, WARNING) from None
-
     @contextmanager
-    def cluster_slot(self, instance: Object, max_workers: int) -> Iterator[float]:
+    def cluster_slot(self, instance: View, max_workers: int) -> Iterator[float]:
         """Reserves a worker for the cluster of an instance: one slow cluster may use three quarters of them at most.
         Yields 0, or the requeue delay if no worker is available."""
-        cluster = get_path(instance, "spec.clusterRef.cluster") or ""
+        cluster = instance.cluster
         if cluster and self._busy_workers[cluster] >= max_workers * 3 // 4:
             yield add_jitter(SLOT_RETRY_SECONDS)
             return
@@ -116,7 +139,7 @@ class DriftTracker:
             if not self._busy_workers[cluster]:
                 del self._busy_workers[cluster]
 
-    def track_removal(self, instance: Object, target: RemoteNamespace) -> None:
+    def track_removal(self, instance: View, target: RemoteNamespace) -> None:
         """Watches the terminating namespace, so that its deletion triggers a reconcile."""
         key = self._key(instance)
         self.informers.begin_pass(key, target)
@@ -128,11 +151,11 @@ class DriftTracker:
         self._last_sender.pop(key, None)
         self.informers.forget(key)
 
-    def resync_seconds(self, instance: Object, otherwise: float) -> float:
+    def resync_seconds(self, instance: View, otherwise: float) -> float:
         """The resync interval: `otherwise` if some objects are not watched."""
         return WATCHED_RESYNC_SECONDS if self.informers.has_synced(self._key(instance)) else otherwise
 
-    def watch_caveat(self, instance: Object) -> str:
+    def watch_caveat(self, instance: View) -> str:
         """A note for the condition if changes in the cluster are not noticed at once."""
         refused = self.informers.forbidden_resources(self._key(instance))
         if not refused:
@@ -143,60 +166,101 @@ class DriftTracker:
             f"{', '.join(refused[:MAX_LISTED_RESOURCES])}{more} in all namespaces"
         )
 
-    def _key(self, instance: Object) -> Key:
-        return (*self._resource, metadata(instance).get("namespace", ""), name_of(instance))
+    def _key(self, instance: View) -> Key:
+        return (*self._resource, *instance.key)
 
-    def _record_pass(self, instance: Object, target: RemoteNamespace, recording: RecordingApi) -> Drift:
+    def _record_pass(self, instance: View, target: RemoteNamespace, recording: RecordingApi) -> Drift:
         key = self._key(instance)
         before = self._applied.get(key, {})
-        drift = detect_drift(before, recording, target.path in before or _was_synced(instance))
-        sender = self._find_sender(target.cluster)
+        applied = {path: _build_applied_object(*pair) for path, pair in recording.applied.items()}
+        existed = (
+            target.path in before
+            or instance.is_true(SPACE_SYNCED)
+            or instance.condition(SPACE_SYNCED).get("reason") == NAMESPACE_TERMINATING
+        )
+        is_lost = recording.has_created_namespace and existed
+        drift = Drift(namespace_lost=True) if is_lost else detect_drift(before, applied, target.path)
+        try:
+            sender = self._sender_for(target.cluster)
+        except UpstreamError:
+            sender = None
         if drift.namespace_lost and sender is not self._last_sender.get(key, sender):
             drift = replace(drift, may_be_other_cluster=True)
         self._last_sender[key] = sender
-        self._applied[key] = merge_applied(before, recording)
-        self.informers.finish_pass(key, target, object_states(self._applied[key]))
+        # Earlier objects are gone if the namespace was created anew.
+        known = {} if recording.has_created_namespace else before
+        merged = {path: each for path, each in {**known, **applied}.items() if path not in recording.removed}
+        self._applied[key] = merged
+        self.informers.finish_pass(key, target, {path: each.state for path, each in merged.items()})
         return drift
 
-    def _find_sender(self, cluster: str) -> RequestSender | None:
-        try:
-            return self._sender_for(cluster)
-        except UpstreamError:
-            return None
-
     async def _record_events(
-        self, instance: Object, target: RemoteNamespace, drift: Drift, changed_by: Mapping[str, str]
+        self, instance: View, target: RemoteNamespace, drift: Drift, changed_by: Mapping[str, str]
     ) -> None:
         if not drift:
             return
-        location = f'namespace "{target.namespace}" in cluster "{target.cluster}"'
+        location = target.location
         changed_by = {path: manager for path, manager in changed_by.items() if path in drift.repaired}
         for reason, message in _drift_events(drift, location, changed_by):
             if self._limiter.allow_event(self._key(instance)):
-                await record_event(self._registry, instance, reason, message, type="Warning")
+                await record_event(self._registry, instance.raw, reason, message, type="Warning")
         paths = (target.path,) if drift.namespace_lost else (*drift.restored, *drift.repaired)
         if self._limiter.record_repairs(self._key(instance), paths) == REPAIRS.free_attempts:
             await record_event(
                 self._registry,
-                instance,
+                instance.raw,
                 REPAIRED_REPEATEDLY,
                 _repeated_repair_message(drift, location, changed_by),
                 type="Warning",
             )
 
 
-def _was_synced(instance: Object) -> bool:
-    """Whether the namespace existed at the last reconcile, maybe in another process."""
-    synced = find_condition(instance.get("status"), SPACE_SYNCED) or {}
-    return synced.get("status") == TRUE or synced.get("reason") == NAMESPACE_TERMINATING
+def _build_applied_object(body: Object, response: Object) -> AppliedObject:
+    meta = response.get("metadata")
+    meta = meta if isinstance(meta, dict) else {}
+    managers = meta.get("managedFields")
+    times = [
+        str(each.get("time") or "")
+        for each in (managers if isinstance(managers, list) else ())
+        if isinstance(each, dict) and each.get("manager") == FIELD_MANAGER and each.get("operation") == "Apply"
+    ]
+    kind = str(body.get("kind"))[:_MAX_NAME_LENGTH]
+    name = name_of(body)[:_MAX_NAME_LENGTH]
+    return AppliedObject(
+        kind=kind,
+        name=name,
+        desired_digest=json_digest(body),
+        uid=str(meta.get("uid") or ""),
+        applied_at=max(times, default=""),
+        state=state_digest(meta),
+    )
+
+
+def detect_drift(
+    before: Mapping[str, AppliedObject], applied: Mapping[str, AppliedObject], namespace_path: str
+) -> Drift:
+    """The drift that a reconcile has repaired: what differs between the objects of the last one and of this one."""
+    restored = {}
+    repaired = {}
+    for path, current in applied.items():
+        previous = before.get(path)
+        if previous is None:
+            continue
+        is_same_body = current.desired_digest == previous.desired_digest
+        if current.uid != previous.uid:
+            restored[path] = current.title
+        elif is_same_body and current.applied_at and current.applied_at != previous.applied_at:
+            repaired[path] = current.title
+    if namespace_path in restored:
+        return Drift(namespace_lost=True)
+    return Drift(restored=restored, repaired=repaired)
 
 
 def _drift_events(drift: Drift, location: str, changed_by: Mapping[str, str]) -> list[tuple[str, str]]:
     if drift.may_be_other_cluster:
         message = (
             f"{location} did not exist any more after the credential of the cluster had changed; it was created "
-            "again. If "
-            "the credential now belongs to another cluster, the namespace still exists in the former one"
+            "again. If the credential now belongs to another cluster, the namespace still exists in the former one"
         )
         return [(NAMESPACE_MISSING, message)]
     if drift.namespace_lost:
@@ -228,6 +292,12 @@ def _repeated_repair_message(drift: Drift, location: str, changed_by: Mapping[st
     )
     return (
         f"{titles} in {location} is changed or deleted again after each repair{_format_managers(changed_by)}; repairs "
-        "are now "
-        "delayed longer each time, up to five minutes. Stop whatever changes it, or remove it from the template"
+        "are now delayed longer each time, up to five minutes. Stop whatever changes it, or remove it from the template"
     )
+
+
+def format_titles(titles: Iterable[str]) -> str:
+    """A sorted, comma-separated list of limited length."""
+    ordered = sorted(titles)
+    more = f" and {len(ordered) - MAX_LISTED_OBJECTS} more" if len(ordered) > MAX_LISTED_OBJECTS else ""
+    return ", ".join(ordered[:MAX_LISTED_OBJECTS]) + more

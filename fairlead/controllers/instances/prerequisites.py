@@ -1,20 +1,24 @@
 """The project and the cluster of an instance, and whether they block its deployment.
 
-For the controllers of instances: `templates.py` and `remote_instance.py` both compute the status of an instance, and
-must get the same result. An instance is never Ready while there is a blocker.
+For the controllers of instances: that of templates and those of spaces and virtual clusters all compute the status of
+an instance, and must get the same result. An instance is never Ready while there is a blocker.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.remote_errors import ERROR, IMPERSONATION_FORBIDDEN, WARNING, InstanceError
 from fairlead.core.clock import parse_rfc3339
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
+from fairlead.domain.views import Cluster, Project, RemoteInstance, SpaceInstance, View
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import TRUE, find_condition
+from fairlead.registry.conditions import TRUE
 from fairlead.registry.registry import Registry
+from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
 
 CLUSTERS, PROJECTS = "clusters", "projects"
 
@@ -38,7 +42,7 @@ any order, and clients change what they have just created with the `resourceVers
 
 def remaining_grace(instance: Object, now: datetime) -> float:
     """Seconds until it is reported that something does not exist; 0 if that is due."""
-    created = parse_rfc3339(metadata(instance).get("creationTimestamp"))
+    created = parse_rfc3339(View(instance).meta.get("creationTimestamp"))
     age = (now - created).total_seconds() if created is not None else MISSING_GRACE_SECONDS
     return max(0.0, MISSING_GRACE_SECONDS - max(0.0, age))
 
@@ -61,85 +65,130 @@ class InstanceContext:
     registry: Registry
     config: InstanceConfig
 
-    def project(self, instance: Object) -> Object | None:
-        namespace = metadata(instance)["namespace"]
-        is_in_one = namespace.startswith(self.config.namespace_prefix)
-        return self._cached_object(PROJECTS, self.project_name(instance)) if is_in_one else None
+    def project(self, instance: View) -> Project | None:
+        if not instance.namespace.startswith(self.config.namespace_prefix):
+            return None
+        found = self._cached_object(PROJECTS, self.project_name(instance))
+        return Project(found) if found is not None else None
 
-    def project_name(self, instance: Object) -> str:
-        return str(metadata(instance)["namespace"].removeprefix(self.config.namespace_prefix))
+    def project_name(self, instance: View) -> str:
+        return instance.namespace.removeprefix(self.config.namespace_prefix)
 
-    def cluster(self, instance: Object) -> Object | None:
+    def cluster(self, instance: View) -> Cluster | None:
         """The cluster that the instance names, if it exists."""
-        name = get_path(instance, "spec.clusterRef.cluster")
-        return self._cached_object(CLUSTERS, name) if name else None
+        found = self._cached_object(CLUSTERS, instance.cluster) if instance.cluster else None
+        return Cluster(found) if found is not None else None
+
+    def has_kubeconfig(self, instance: View) -> bool:
+        """Whether this server connects to the cluster of the instance with a kubeconfig."""
+        cluster = self.cluster(instance)
+        return cluster is not None and cluster.has_kubeconfig
 
     def _cached_object(self, plural: str, name: str) -> Object | None:
         entry = self.registry.resource(self.config.api_group, plural).get_cached("", name)
         return decode(entry) if entry is not None else None
 
-    def find_blocker(self, instance: Object) -> InstanceError | None:
+    def find_blocker(self, instance: RemoteInstance) -> InstanceError | None:
         """Why it cannot be deployed and used."""
         return find_blocker(instance, self.project(instance), self.cluster(instance))
 
-    def can_deploy(self, instance: Object) -> bool:
+    def can_deploy(self, instance: RemoteInstance) -> bool:
+        """Whether nothing blocks its deployment. A change of that triggers a reconcile."""
         blocker = self.find_blocker(instance)
         return blocker is None or blocker.reason not in BLOCKING_REASONS
 
+    def attempt_inputs(self, instance: RemoteInstance) -> object:
+        """All inputs that the outcome of a try depends on."""
+        project = self.project(instance)
+        cluster = self.cluster(instance)
+        return (
+            instance.uid,
+            instance.generation,
+            instance.rendered,
+            project and project.relevant_state,
+            cluster and cluster.relevant_state,
+        )
 
-def find_blocker(instance: Object, project: Object | None, cluster: Object | None) -> InstanceError | None:
+
+class ObservedStates:
+    """Which objects have changed in a part that matters: the status of many is updated all the time."""
+
+    def __init__(self) -> None:
+        self._states: dict[Key, object] = {}
+
+    def has_changed(self, key: Key, state: object) -> bool:
+        """`state` is the part that matters; None if the object is deleted."""
+        if state == self._states.get(key):
+            return False
+        if state is None:
+            del self._states[key]
+        else:
+            self._states[key] = state
+        return True
+
+
+class InstanceTriggers:
+    """Which instances of a resource are reconciled after a change: the instance itself, and all of a project or cluster
+    that has changed in a part that matters."""
+
+    def __init__(self, context: InstanceContext, plural: str) -> None:
+        self._context = context
+        self._plural = plural
+        self._observed = ObservedStates()
+
+    @property
+    def watches(self) -> Sequence[tuple[str, str]]:
+        return tuple((self._context.config.api_group, plural) for plural in (self._plural, CLUSTERS, PROJECTS))
+
+    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        if key[1] == self._plural:
+            return (key,)
+        view = Project if key[1] == PROJECTS else Cluster
+        state = view(decode(entry)).relevant_state if entry is not None else None
+        if not self._observed.has_changed(key, state):
+            return ()
+        if key[1] == PROJECTS:
+            return [each.key for each in self._entries(f"{self._context.config.namespace_prefix}{key[3]}")]
+        return [each.key for each in self._entries() if each.fields.get("spec.clusterRef.cluster") == key[3]]
+
+    def _entries(self, namespace: str = "") -> list[Entry]:
+        return self._context.registry.view.entries(self._context.config.api_group, self._plural, namespace)
+
+
+def find_blocker(instance: RemoteInstance, project: Project | None, cluster: Cluster | None) -> InstanceError | None:
     """Why an instance cannot be deployed and used, whatever its template says. Pure."""
     if project is None:
-        namespace = metadata(instance)["namespace"]
-        message = f'namespace "{namespace}" belongs to no project; create the instance in a project namespace'
+        message = f'namespace "{instance.namespace}" belongs to no project; create the instance in a project namespace'
         return InstanceError(NO_PROJECT, message, ERROR)
-    if not get_path(instance, "spec.clusterRef.cluster") or is_external(instance):
+    if not instance.cluster or instance.is_deployed_elsewhere:
         return None
     return find_cluster_blocker(instance, cluster)
 
 
-def is_external(instance: Object) -> bool:
-    """Whether nothing is deployed for it: it is imported, external, or reported by its own agent."""
-    spec = instance.get("spec") or {}
-    return bool(get_path(spec, "config.secretName") or spec.get("external") or spec.get("networkPeer"))
-
-
-def find_cluster_blocker(instance: Object, cluster: Object | None) -> InstanceError | None:
+def find_cluster_blocker(instance: View, cluster: Cluster | None) -> InstanceError | None:
     """Why nothing can be deployed into the cluster that an instance or a runner names. Pure."""
-    name = get_path(instance, "spec.clusterRef.cluster")
+    name = instance.cluster
     if cluster is None:
         message = f'cluster "{name}" does not exist; connect it with `fairlead cluster add`, or use another one'
         return InstanceError(CLUSTER_NOT_FOUND, message, WARNING)
-    has_agent = get_path(cluster, "spec.networkPeer") or get_path(cluster, "spec.local")
-    if not has_kubeconfig(cluster) and not has_agent:
+    if not cluster.has_kubeconfig and not cluster.has_agent:
         message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
         return InstanceError(CLUSTER_NOT_CONNECTED, message, WARNING)
-    is_space = instance["kind"] == "SpaceInstance"
-    if is_space and has_kubeconfig(cluster) and get_path(instance, "spec.clusterRef.virtualCluster"):
+    if isinstance(instance, SpaceInstance) and cluster.has_kubeconfig and instance.virtual_cluster:
         message = "spaces in virtual clusters are not supported; create one without spec.clusterRef.virtualCluster"
         return InstanceError(SPACE_IN_VIRTUAL_CLUSTER, message, ERROR)
-    if get_path(cluster, "status.phase") == "Failed":
+    if cluster.phase == "Failed":
         return InstanceError(CLUSTER_FAILED, f'cluster "{name}" has failed; see its status', WARNING)
-    online = get_path(cluster, "status.online")
-    if online is False:
+    if cluster.is_online is False:
         message = f'cluster "{name}" is offline; this is usable again when it is back, and nothing is deleted meanwhile'
         return InstanceError(CLUSTER_OFFLINE, message, WARNING)
-    if online is None and not has_agent:
+    if cluster.is_online is None and not cluster.has_agent:
         return InstanceError(CLUSTER_NOT_PROBED, f'waiting for the first connection to cluster "{name}"', WARNING)
-    return _impersonation_blocker(name, cluster) if is_space else None
-
-
-def _impersonation_blocker(name: str, cluster: Object) -> InstanceError | None:
-    """Gateways access a space with the stored credential of its cluster, and impersonate the requester."""
-    ready = find_condition(cluster.get("status"), "Ready") or {}
-    if ready.get("status") == TRUE or ready.get("reason") != IMPERSONATION_FORBIDDEN:
-        return None
-    message = f'cluster "{name}" is unusable, since its stored credential may not impersonate users'
-    return InstanceError(
-        IMPERSONATION_FORBIDDEN, f"{message}; grant the permissions that the cluster's status lists", WARNING
-    )
-
-
-def has_kubeconfig(cluster: Object | None) -> bool:
-    """Whether this server connects to the cluster with a kubeconfig, instead of just storing what others report."""
-    return bool(get_path(cluster, "spec.config.secretName"))
+    ready = cluster.condition("Ready")
+    is_refused = ready.get("status") != TRUE and ready.get("reason") == IMPERSONATION_FORBIDDEN
+    if is_refused and isinstance(instance, SpaceInstance):
+        # Gateways access a space with the stored credential of its cluster, and impersonate the requester.
+        message = f'cluster "{name}" is unusable, since its stored credential may not impersonate users'
+        advice = "grant the permissions that the cluster's status lists"
+        return InstanceError(IMPERSONATION_FORBIDDEN, f"{message}; {advice}", WARNING)
+    return None

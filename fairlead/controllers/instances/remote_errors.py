@@ -55,6 +55,10 @@ class InstanceError(Exception):
         return condition(type, FALSE, self.reason, self.message, self.severity)
 
 
+class StillDeleting(InstanceError):
+    """A deletion is in progress; the reason and message are about what it waits for."""
+
+
 @contextmanager
 def translate_errors(cluster: str, action: str, impersonate_user: str = "") -> Iterator[None]:
     """Raises errors of requests to a cluster as InstanceError. `action` is a phrase such as "create a Role".

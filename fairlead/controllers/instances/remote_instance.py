@@ -1,329 +1,292 @@
-"""Shared by the controllers of spaces and virtual clusters: reading and writing instances, and their cleanup.
+"""What all instances have in common that exist in a cluster: spaces, virtual clusters and installed apps.
 
-Only instances of projects in clusters with a kubeconfig are handled. Conditions about the cluster are written together
-with everything that is derived from them, by `derive_status`, as in `templates.py`.
-
-On deletion, the remote namespace is deleted first, then the finalizer is removed. An unreachable cluster is reported in
-the conditions. The cleanup is skipped if the Cluster object is deleted, or by an annotation of the instance.
+- The controller of a kind is a list of steps, in order. A step adds conditions and fields to its `Pass`, or fails with
+  an InstanceError, which becomes the condition of its stage; `InstanceStore.run` does all that is around them.
+- `write_status` is the one writer of conditions. It writes them together with everything that is derived from them.
+- Before anything is created in a cluster, the instance gets a finalizer. `clean_up` delays the deletion of the instance
+  until that is removed again. What cannot be removed is reported in the conditions; an annotation skips the cleanup.
+- A failed try is repeated after a while, which grows: every write to an instance triggers a reconcile, including the
+  status write that reports the failure. A change of its inputs ends the wait.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
-from fairlead.controllers.instances.prerequisites import CLUSTERS, PROJECTS, InstanceConfig, InstanceContext
-from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_namespace import DELETING, RemoteNamespace
-from fairlead.controllers.instances.status import TEMPLATE_RESOLVED, derive_status, record_transition
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, InstanceBackoff, InstanceKey
+from fairlead.controllers.instances.remote_errors import INFO, InstanceError, StillDeleting
+from fairlead.controllers.instances.status import record_transition
 from fairlead.controllers.runtime.loop import Requeue
-from fairlead.core.backoff import add_jitter
-from fairlead.core.clock import timestamp
+from fairlead.core.backoff import BackoffPolicy, add_jitter
+from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import (
-    Object,
-    add_finalizer,
-    deep_copy,
-    get_path,
-    has_finalizer,
-    metadata,
-    name_of,
-    remove_finalizer,
-)
+from fairlead.core.objects import Object, add_finalizer, has_finalizer, remove_finalizer
 from fairlead.domain.password_parameters import redact_conditions
-from fairlead.kinds import INSTANCES
+from fairlead.domain.views import View
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true, with_conditions
+from fairlead.registry.conditions import TRUE, condition, with_conditions
 from fairlead.registry.events import record_event
-from fairlead.registry.names import dns_label_errors
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
-from fairlead.storage.view.view import Entry
-
-ABANDON_ANNOTATION = "service.sh/abandon"
-"""Annotation that skips the cleanup in the cluster when an instance is deleted."""
-
 
 DELETION_POLL_SECONDS, HELM_SLOT_RETRY_SECONDS = 2.0, 5.0
-"""Requeue delay while the namespace is terminating, and while no slot for a helm run is free."""
+"""Requeue delay while a deletion is in progress, and while no slot for a helm run is free."""
+REQUEUE_SECONDS = 15.0
+"""Requeue delay of an instance that is in progress, and of a deletion that is blocked."""
+RETRY = BackoffPolicy(first_seconds=5.0, max_seconds=120.0)
 MIN_RETRY_INTERVAL_SECONDS = 10.0
 """Minimum interval between retries that are triggered by changes in the cluster, for an instance in backoff."""
 
-TearDown = Callable[[Object, RemoteNamespace], Awaitable[InstanceError | None]]
-"""Deletes everything in a remote namespace. Returns what that waits for; None when done. Raises InstanceError."""
+V = TypeVar("V", bound=View)
+InstanceKey = tuple[str, str]
+"""Namespace and name of an instance."""
 
 
-class RemoteInstanceStore:
-    """The instances of one resource. `finalizer` delays their deletion until the cluster is cleaned up."""
+@dataclass(slots=True)
+class Pass(Generic[V]):
+    """One reconcile of an instance, and what its steps have found so far."""
 
-    def __init__(self, registry: Registry, config: InstanceConfig, plural: str, finalizer: str) -> None:
-        self.registry = registry
-        self._config = config
-        self._context = InstanceContext(registry, config)
-        self._plural = plural
-        self._finalizer = finalizer
-        self._resource = registry.resource(config.api_group, plural)
-        self._backoff = InstanceBackoff(registry.clock)
-        self._retried_at: dict[InstanceKey, float] = {}
-        """When the backoff was last shortened because of a change in the cluster."""
-        self._observed: dict[tuple[str, str], object] = {}
-        """The relevant state of each cluster and project, as last observed."""
+    instance: V
+    stage: str = ""
+    """The type of the condition that an error becomes."""
+    conditions: list[Object] = field(default_factory=list)
+    fields: Object = field(default_factory=dict)
+    """Fields of the status to write; None removes one."""
+    describe_failure: Callable[[V, InstanceError], Sequence[Object]] | None = None
+    """The conditions of an error, if they are more than that of the stage."""
 
-    @property
-    def watches(self) -> Sequence[tuple[str, str]]:
-        return tuple((self._config.api_group, plural) for plural in (self._plural, CLUSTERS, PROJECTS))
+    def done(self, type: str, reason: str, message: str) -> None:
+        self.conditions.append(condition(type, TRUE, reason, message))
 
-    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """The instance itself; for a cluster or project, its instances, if a relevant part has changed: their status
-        is updated all the time."""
-        if key[1] == self._plural:
-            return (key,)
-        state = relevant_state(key[1], decode(entry)) if entry is not None else None
-        if state == self._observed.get((key[1], key[3])):
-            return ()
-        if state is None:
-            del self._observed[key[1], key[3]]
-        else:
-            self._observed[key[1], key[3]] = state
-        if key[1] == PROJECTS:
-            return [each.key for each in self._entries(f"{self._config.namespace_prefix}{key[3]}")]
-        return [each.key for each in self._entries() if each.fields.get("spec.clusterRef.cluster") == key[3]]
+    def failed(self, error: InstanceError) -> Sequence[Object]:
+        if self.describe_failure is not None:
+            return self.describe_failure(self.instance, error)
+        return (error.as_condition(self.stage),)
 
-    def _entries(self, namespace: str = "") -> list[Entry]:
-        return self.registry.view.entries(self._config.api_group, self._plural, namespace)
 
-    def key_of(self, instance: Object) -> Key:
-        return self._config.api_group, self._plural, metadata(instance)["namespace"], name_of(instance)
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What is removed from a cluster when an instance is deleted."""
 
-    def get_managed(self, key: Key) -> Object | None:
-        """The instance; None if it is deleted, or has `status.ignoreReconciliation`."""
-        entry = self._resource.get_cached(key[2], key[3])
-        instance = decode(entry) if entry is not None else None
-        if instance is None:
-            self._backoff.forget((key[2], key[3]))
-            self._retried_at.pop((key[2], key[3]), None)
-        return None if get_path(instance, "status.ignoreReconciliation") else instance
+    tear_down: Callable[[], Awaitable[None]]
+    """Raises StillDeleting until everything is gone, and InstanceError if that is not possible."""
+    blocked: Callable[[InstanceError], Sequence[Object]]
+    """The conditions while the deletion is not possible."""
+    waiting: Callable[[StillDeleting], Sequence[Object]] = lambda remaining: ()
+    """The conditions while the deletion is in progress."""
+    begins: Sequence[Object] = ()
+    """The conditions before anything is deleted, if it is Ready: it must not say so while parts are missing."""
+    fields: Object = field(default_factory=dict)
+    """Other fields of the status for that time."""
 
-    def project(self, instance: Object) -> Object | None:
-        return self._context.project(instance)
 
-    def project_name(self, instance: Object) -> str:
-        return self._context.project_name(instance)
+class ChangedMeanwhile(Exception):
+    """The instance has changed since the reconcile began, and what was computed from it is outdated."""
 
-    def cluster(self, instance: Object) -> Object | None:
-        """The cluster that the instance names, if it exists."""
-        return self._context.cluster(instance)
 
-    def can_deploy(self, instance: Object) -> bool:
-        """Whether nothing blocks its deployment. A change of that triggers a reconcile."""
-        return self._context.can_deploy(instance)
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    attempt: object
+    failures: int
+    due: float
 
-    def backoff_seconds(self, instance: Object) -> float:
-        """Seconds until the next try after a failure; 0 if it is due."""
-        return self._backoff.remaining_seconds(_instance_key(instance), self._attempt_inputs(instance))
 
-    def record_failure(self, instance: Object, error: InstanceError) -> float:
+class InstanceBackoff:
+    """Exponential backoff. `attempt` is a value for all inputs of a try: a try with other inputs is due at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[InstanceKey, _Failure] = {}
+        self._shortened_at: dict[InstanceKey, float] = {}
+
+    def remaining_seconds(self, key: InstanceKey, attempt: object) -> float:
+        """Seconds until the next try; 0 if it is due."""
+        known = self._failures.get(key)
+        if known is None or known.attempt != attempt:
+            return 0.0
+        return max(0.0, known.due - self._clock.monotonic())
+
+    def record_failure(self, key: InstanceKey, attempt: object, error: InstanceError) -> float:
         """Records a failed try. Returns the seconds until the next one."""
-        return self._backoff.record_failure(_instance_key(instance), self._attempt_inputs(instance), error)
+        if error.severity == INFO:
+            self.reset(key)
+            return add_jitter(REQUEUE_SECONDS)
+        known = self._failures.get(key)
+        failures = 1 if known is None or known.attempt != attempt else known.failures + 1
+        wait = add_jitter(RETRY.delay(failures))
+        self._failures[key] = _Failure(attempt, failures, self._clock.monotonic() + wait)
+        return wait
 
-    def reset_backoff(self, instance: Object) -> None:
-        """Resets the backoff."""
-        self._backoff.forget(_instance_key(instance))
+    def shorten(self, key: InstanceKey) -> None:
+        """Something in the cluster has changed, which may fix the failure: the next try is due. Rate-limited, for
+        clusters that change all the time."""
+        now = self._clock.monotonic()
+        due = max(now, self._shortened_at.get(key, -MIN_RETRY_INTERVAL_SECONDS) + MIN_RETRY_INTERVAL_SECONDS)
+        known = self._failures.get(key)
+        if known is not None and known.due > due:
+            self._failures[key] = replace(known, due=due)
+            self._shortened_at[key] = due
+
+    def reset(self, key: InstanceKey) -> None:
+        self._failures.pop(key, None)
+
+    def forget(self, key: InstanceKey) -> None:
+        """The instance is gone."""
+        self.reset(key)
+        self._shortened_at.pop(key, None)
+
+
+class InstanceStore(Generic[V]):
+    """The instances of one resource, as the views of their kind. `finalizer` delays their deletion until the cluster is
+    cleaned up. `derive` completes a status: everything in it that follows from conditions. `record` records Events
+    about the change from an object to a status."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        resource: tuple[str, str],
+        view: type[V],
+        finalizer: str,
+        derive: Callable[[V, Object, str], Object],
+        record: Callable[[Registry, Object, Object], Awaitable[None]] = record_transition,
+    ) -> None:
+        self.registry = registry
+        self.group, self.plural = resource
+        self._view = view
+        self._finalizer = finalizer
+        self._derive = derive
+        self._record = record
+        self._resource = registry.resource(*resource)
+        self.backoff = InstanceBackoff(registry.clock)
+
+    def find(self, key: Key) -> V | None:
+        """The instance; None if it is deleted."""
+        entry = self._resource.get_cached(key[2], key[3])
+        if entry is None:
+            self.backoff.forget((key[2], key[3]))
+            return None
+        return self._view(decode(entry))
 
     def retry_on_change(self, requeue: Requeue) -> Requeue:
-        """Wraps `requeue`: a change in the cluster also ends the backoff, since it may fix the failure. Rate-limited,
-        for clusters that change all the time."""
+        """Wraps `requeue` for changes in the cluster, which also end a backoff."""
 
         def requeue_and_retry(key: Key, seconds: float) -> None:
-            instance_key, now = (key[2], key[3]), self.registry.clock.monotonic()
-            pause = max(
-                0.0, self._retried_at.get(instance_key, -MIN_RETRY_INTERVAL_SECONDS) + MIN_RETRY_INTERVAL_SECONDS - now
-            )
-            if self._backoff.shorten(instance_key, pause):
-                self._retried_at[instance_key] = now + pause
+            self.backoff.shorten((key[2], key[3]))
             requeue(key, seconds)
 
         return requeue_and_retry
 
-    def _attempt_inputs(self, instance: Object) -> object:
-        """All inputs that the outcome of a try depends on."""
-        meta = metadata(instance)
-        rendered = get_path(instance, f"status.{INSTANCES[self._plural].rendered_field}")
-        inputs = ((PROJECTS, self.project(instance)), (CLUSTERS, self.cluster(instance)))
-        states = [relevant_state(plural, each) for plural, each in inputs if each is not None]
-        return meta["uid"], meta.get("generation"), rendered, states
+    async def run(
+        self, instance: V, inputs: Callable[[V], object], steps: Callable[[Pass[V]], Awaitable[float]]
+    ) -> float | None:
+        """Runs the steps in order, up to the first that fails. Returns the seconds until the next reconcile: those that
+        the steps return, or those of the backoff. `inputs` are all values that the outcome depends on."""
+        if wait := self.backoff.remaining_seconds(instance.key, inputs(instance)):
+            return wait
+        run = Pass(instance)
+        try:
+            try:
+                requeue_after = await steps(run)
+            except InstanceError as error:
+                await self.write_status(run.instance, (*run.conditions, *run.failed(error)), **run.fields)
+                if error.reason == WAITING_FOR_HELM_SLOT:
+                    return add_jitter(HELM_SLOT_RETRY_SECONDS)
+                return self.backoff.record_failure(instance.key, inputs(run.instance), error)
+        except ChangedMeanwhile:
+            return DELETION_POLL_SECONDS
+        except NotFound:  # it was deleted meanwhile
+            return None
+        self.backoff.reset(instance.key)
+        return requeue_after
 
-    def has_finalizer(self, instance: Object) -> bool:
+    async def clean_up(self, instance: V, removal: Removal) -> float | None:
+        """Continues the cleanup after a deletion. Returns the requeue delay; None when the finalizer is removed."""
+        try:
+            if removal.begins and instance.is_true(READY):
+                await self.write_status(instance, removal.begins, **removal.fields)
+            await removal.tear_down()
+        except NotFound:
+            return None
+        except StillDeleting as remaining:
+            await self._report_removal(instance, removal.waiting(remaining), removal)
+            return DELETION_POLL_SECONDS
+        except InstanceError as error:
+            await self._report_removal(instance, removal.blocked(error), removal)
+            waits_for_slot = error.reason == WAITING_FOR_HELM_SLOT
+            return add_jitter(HELM_SLOT_RETRY_SECONDS if waits_for_slot else REQUEUE_SECONDS)
+        await self.release(instance)
+        return None
+
+    def has_finalizer(self, instance: V) -> bool:
         """Whether something may have been created for it in a cluster."""
-        return has_finalizer(instance, self._finalizer)
+        return has_finalizer(instance.raw, self._finalizer)
 
-    async def claim_placement(self, instance: Object, choose: Callable[[Object], Object]) -> Object:
-        """Writes the clusterRef that `choose` returns, and adds the finalizer, before anything is created remotely, so
-        that nothing is ever left behind. Returns the updated instance. Raises InstanceError."""
-        cluster = self.cluster(instance)
-        if not self.has_finalizer(instance) and get_path(cluster, "spec.unusable"):
-            advice = "use another cluster, or set its spec.unusable to false"
-            message = f'cluster "{name_of(cluster or {})}" accepts no new instances; {advice}'
-            raise InstanceError("ClusterUnusable", message, ERROR)
+    async def claim(self, instance: V, cluster_ref: Object | None = None) -> V:
+        """Adds the finalizer, and sets the clusterRef, before anything is created remotely, so that nothing is left
+        behind. Returns the instance as it is then. Raises NotFound and ChangedMeanwhile."""
 
         def edit(current: Object) -> Object:
-            new = deep_copy(current)
-            new["spec"]["clusterRef"] = _check_namespace_name(choose(new))
-            return add_finalizer(new, self._finalizer)
+            found = View(current)
+            if found.uid != instance.uid or found.cluster_ref != instance.cluster_ref:
+                raise ChangedMeanwhile
+            if cluster_ref is not None:
+                current = {**current, "spec": {**found.spec, "clusterRef": cluster_ref}}
+            return add_finalizer(current, self._finalizer)
 
-        if edit(instance) == instance:
+        if edit(instance.raw) == instance.raw:
             return instance
-        key = metadata(instance)["namespace"], name_of(instance)
-        await self._resource.modify(*key, edit, server_write_options())
-        return decode(await self._resource.get(*key))
+        await self._resource.modify(*instance.key, edit, server_write_options())
+        result = self._view(decode(await self._resource.get(*instance.key)))
+        if result.is_deleting:
+            raise ChangedMeanwhile
+        return result
 
-    async def ensure_finalizer(self, instance: Object) -> None:
-        """Adds the finalizer alone, for instances without a clusterRef. Raises NotFound."""
-
-        def edit(current: Object) -> Object:
-            is_same = metadata(current)["uid"] == metadata(instance)["uid"]
-            return add_finalizer(current, self._finalizer) if is_same else current
-
-        if not self.has_finalizer(instance):
+    async def release(self, instance: V, left_behind: str = "") -> None:
+        """Removes the finalizer. `left_behind` is recorded in an Event."""
+        if left_behind:
+            await record_event(self.registry, instance.raw, "Abandoned", left_behind, type="Warning")
+        try:
             await self._resource.modify(
-                metadata(instance)["namespace"], name_of(instance), edit, server_write_options()
+                *instance.key, lambda current: remove_finalizer(current, self._finalizer), server_write_options()
             )
+        except NotFound:
+            return
 
-    async def write_status(self, instance: Object, conditions: Sequence[Object], **fields: object) -> None:
-        """Writes conditions, which were determined for `instance` as passed, and other status fields."""
+    async def write_status(self, instance: V, conditions: Sequence[Object], **fields: object) -> V:
+        """Writes conditions, which were determined for `instance` as passed, and other fields; None removes a field.
+        Returns the instance as it is then. Raises NotFound if it was deleted meanwhile."""
         now = timestamp(self.registry.clock.now())
-        before: Object = {}
+        before = instance.raw
 
         def edit(current: Object) -> Object:
             nonlocal before
             before = current
-            return {**current, "status": self._build_status(current, instance, conditions, fields, now)}
+            return {**current, "status": self._build_status(self._view(current), instance, conditions, fields, now)}
 
-        namespace = metadata(instance)["namespace"]
-        name = name_of(instance)
-        entry = self._resource.get_cached(namespace, name)
-        if entry is None or edit(current := decode(entry)) == current:
-            return
-        with suppress(NotFound):  # it was deleted meanwhile
-            await self._resource.modify(namespace, name, edit, server_write_options("status"))
-            await record_transition(self.registry, before, edit(before)["status"])
+        entry = self._resource.get_cached(*instance.key)
+        if entry is None:
+            raise NotFound.of(self.plural, self.group, instance.name)
+        if edit(current := decode(entry)) == current:
+            return self._view(current)
+        await self._resource.modify(*instance.key, edit, server_write_options("status"))
+        after = edit(before)
+        await self._record(self.registry, before, after["status"])
+        return self._view(after)
 
-    def _build_status(
-        self, current: Object, instance: Object, conditions: Sequence[Object], fields: Object, now: str
-    ) -> Object:
-        status = current.get("status") or {}
-        if metadata(current)["uid"] != metadata(instance)["uid"] or status.get("ignoreReconciliation"):
+    def _build_status(self, current: V, instance: V, conditions: Sequence[Object], fields: Object, now: str) -> Object:
+        status = current.status
+        if current.uid != instance.uid or status.get("ignoreReconciliation"):
             return status
-        # Results for another rendering of the template: keep the fields, but not the conditions.
-        rendered = INSTANCES[self._plural].rendered_field
-        is_same = status.get(rendered) == get_path(instance, f"status.{rendered}")
-        generation = metadata(instance).get("generation", 1)
-        concealed = redact_conditions(instance, conditions) if is_same else ()
-        status = with_conditions({**status, **fields}, concealed, now, generation)
-        return derive_status(current, status, self._context.find_blocker(current), now)
+        is_same = current.basis == instance.basis  # otherwise, keep the fields, but not the conditions
+        concealed = redact_conditions(instance.raw, conditions) if is_same else ()
+        merged = {**status, **fields}
+        status = {name: value for name, value in merged.items() if value is not None or name not in fields}
+        return self._derive(current, with_conditions(status, concealed, now, instance.generation), now)
 
-    async def remove_finalizer(self, instance: Object, left_behind: str = "") -> None:
-        """Removes the finalizer. `left_behind` is recorded in an Event."""
-        if left_behind:
-            await record_event(self.registry, instance, "Abandoned", left_behind, type="Warning")
-
-        def edit(current: Object) -> Object:
-            return remove_finalizer(current, self._finalizer)
-
-        with suppress(NotFound):
-            await self._resource.modify(
-                metadata(instance)["namespace"], name_of(instance), edit, server_write_options()
-            )
-
-
-def _instance_key(instance: Object) -> InstanceKey:
-    return metadata(instance)["namespace"], name_of(instance)
-
-
-def _check_namespace_name(ref: Object) -> Object:
-    for fault in dns_label_errors(ref["namespace"]):
-        message = f"spec.clusterRef.namespace {fault}; delete this instance and create one with another namespace"
-        raise InstanceError("InvalidNamespace", message, ERROR)
-    return ref
-
-
-def has_placement(instance: Object) -> bool:
-    """Whether it has a valid clusterRef. Only then anything can have been created for it."""
-    namespace = get_path(instance, "spec.clusterRef.namespace") or ""
-    return bool(get_path(instance, "spec.clusterRef.cluster")) and not any(dns_label_errors(namespace))
-
-
-def relevant_state(plural: str, obj: Object) -> object:
-    """The state that instances depend on: uid and generation; of a cluster also its reachability and identity."""
-    meta = metadata(obj)
-    if plural == PROJECTS:
-        return meta["uid"], meta.get("generation")
-    known = tuple(get_path(obj, f"status.{field}") for field in ("online", "phase", "clusterUID"))
-    return meta["uid"], meta.get("generation"), *known
-
-
-def is_resolved(instance: Object) -> bool:
-    """Whether its template is resolved for the current generation, and its trust is known."""
-    resolved = find_condition(instance.get("status"), TEMPLATE_RESOLVED) or {}
-    is_current = resolved.get("observedGeneration") == metadata(instance).get("generation", 1)
-    return is_current and resolved.get("status") == TRUE and bool(get_path(instance, "status.templateTrust"))
-
-
-def is_abandoned(instance: Object) -> bool:
-    return (metadata(instance).get("annotations") or {}).get(ABANDON_ANNOTATION) == "true"
-
-
-class RemoteCleanup:
-    """Cleans up in the cluster when an instance is deleted. `synced` and `ready` are the conditions to report with."""
-
-    def __init__(self, instances: RemoteInstanceStore, tear_down: TearDown, synced: str, ready: str) -> None:
-        self._instances = instances
-        self._tear_down = tear_down
-        self._synced = synced
-        self._ready = ready
-
-    async def remove(self, instance: Object, target_of: Callable[[Object], RemoteNamespace]) -> float | None:
-        """Continues the cleanup. Returns the requeue delay; None when the finalizer is removed."""
-        if not has_placement(instance):
-            await self._instances.remove_finalizer(instance)
-            return None
-        target = target_of(instance)
-        location = f'namespace "{target.namespace}" in cluster "{target.cluster}"'
-        if is_abandoned(instance) or self._instances.cluster(instance) is None:
-            await self._instances.remove_finalizer(
-                instance, f"{location} was not deleted; if it still exists, delete it yourself"
-            )
-            return None
-        # Before anything is deleted: the status must not say Ready while parts are missing.
-        if is_true(instance.get("status"), READY):
-            await self._instances.write_status(
-                instance, (self._waiting_condition(InstanceError(DELETING, "", INFO), location),), online=False
-            )
+    async def _report_removal(self, instance: V, conditions: Sequence[Object], removal: Removal) -> None:
         try:
-            with translate_errors(target.cluster, f"delete {location}"):
-                remaining = await self._tear_down(instance, target)
-        except InstanceError as error:
-            await self._instances.write_status(instance, self._blocked_conditions(error, location), online=False)
-            return add_jitter(HELM_SLOT_RETRY_SECONDS if error.reason == WAITING_FOR_HELM_SLOT else REQUEUE_SECONDS)
-        if remaining is None:
-            await self._instances.remove_finalizer(instance)
-            return None
-        await self._instances.write_status(instance, (self._waiting_condition(remaining, location),), online=False)
-        return DELETION_POLL_SECONDS
-
-    def _waiting_condition(self, blocker: InstanceError, location: str) -> Object:
-        detail = f": {blocker.message}" if blocker.message else ""
-        return condition(
-            self._ready, FALSE, blocker.reason, f"waiting for the deletion of {location}{detail}", blocker.severity
-        )
-
-    def _blocked_conditions(self, error: InstanceError, location: str) -> Sequence[Object]:
-        """The conditions of an instance whose deletion is blocked."""
-        advice = f"to delete this and leave {location} behind, annotate it with {ABANDON_ANNOTATION}=true"
-        blocked = InstanceError(
-            error.reason, f"{location} cannot be deleted: {error.message}; {advice}", error.severity
-        )
-        waiting = condition(self._ready, FALSE, DELETING, f"waiting until {location} can be deleted", INFO)
-        return blocked.as_condition(self._synced), waiting
+            await self.write_status(instance, conditions, **removal.fields)
+        except NotFound:  # it is gone already
+            return

@@ -1,11 +1,13 @@
-"""The namespace of an instance in a connected cluster, and its role bindings: applied and deleted.
+"""The namespace of an instance in a connected cluster: its name and labels, how it is applied and deleted, and requests
+for what is in it.
 
 A namespace belongs to an instance only by its labels. Without them it is never changed or deleted, whatever its name.
-`namespace_contents.py` applies it, for the controllers of spaces and virtual clusters, which also delete it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
 from fairlead.controllers.instances.remote_errors import (
@@ -14,23 +16,21 @@ from fairlead.controllers.instances.remote_errors import (
     NAMESPACE_TERMINATING,
     WARNING,
     InstanceError,
+    StillDeleting,
     quote_remote,
     unexpected_response,
 )
-from fairlead.controllers.instances.remote_names import (
-    MANAGED_LABEL,
-    MANAGED_VALUE,
-    RUNNER_LABEL,
-    SPACE_LABEL,
-    UID_LABEL,
-    VIRTUAL_CLUSTER_LABEL,
-)
-from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.kinds.core import server_objects
+from fairlead.registry.names import MAX_LABEL_LENGTH, dns_label_errors
 from fairlead.upstream.kube_client import FIELD_MANAGER, KubeApi, RemoteApiError
 
 NAMESPACES_PATH = "/api/v1/namespaces"
-CLUSTER_ROLE_BINDINGS_PATH = f"/apis/{RBAC}/v1/clusterrolebindings"
+MANAGED_LABEL, MANAGED_VALUE = server_objects.MANAGED_LABEL, server_objects.MANAGED_VALUE
+PROJECT_LABEL, UID_LABEL = "service.sh/project", "service.sh/uid"
+SPACE_LABEL, VIRTUAL_CLUSTER_LABEL = "service.sh/space", "service.sh/virtual-cluster"
+RUNNER_LABEL = RUNNER_COMPONENT.label
 NAMESPACE_CONFLICT, DELETING = "NamespaceConflict", "Deleting"
 _BLOCKING_CONDITIONS = (
     *("NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure"),
@@ -38,12 +38,76 @@ _BLOCKING_CONDITIONS = (
 )
 _CONTENT_REMAINING = "NamespaceContentRemaining"
 """Conditions of a terminating namespace: those that block its deletion, and that some content remains."""
-ADMINISTRATORS_BINDING = "service.sh:admins"
-"""The binding of the administrators in connected clusters; see `controllers/clusters/admin_binding.py`."""
-_NOT_FOUND, _INVALID = 404, 422
+_NOT_FOUND = 404
 _OUR_DOMAIN = "service.sh/"
 POD_SECURITY_LABEL = "pod-security.kubernetes.io/enforce"
 _KIND_LABELS = frozenset({SPACE_LABEL, VIRTUAL_CLUSTER_LABEL, RUNNER_LABEL})
+_HASH_LENGTH = 8
+_PAIR_HASH_LENGTH = 10
+_plain_name_pattern = re.compile(r"[a-z0-9]+", re.ASCII)
+_placeholder_pattern = re.compile(r"\{\{[ \t]*([A-Za-z.]+)[ \t]*\}\}", re.ASCII)
+
+
+def truncate_with_hash(text: str, limit: int = MAX_LABEL_LENGTH) -> str:
+    """Truncates a text that is too long and appends a hash of the whole, so that results stay unique."""
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - _HASH_LENGTH - 1].rstrip('-.')}-{_hash(text)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
+
+
+def choose_namespace(kind_label: str, project: str, name: str, pattern: str) -> str:
+    """The namespace of a new instance, by the pattern of its project if that has one. Raises InstanceError."""
+    if pattern:
+        return namespace_from_pattern(pattern, {"project": project, "name": name})
+    return default_namespace(kind_label, project, name)
+
+
+def default_namespace(kind_label: str, project: str, name: str) -> str:
+    """A unique namespace for every instance: `<project>-<name>`, with a `v` between for virtual clusters.
+
+    Names with dashes would be ambiguous (`a` and `b-c`, `a-b` and `c`), and names with dots or of excessive length are
+    invalid. Those get a suffix of two dashes, which plain names never contain, and a hash.
+    """
+    text = "-".join((project, "v", name) if kind_label == VIRTUAL_CLUSTER_LABEL else (project, name))
+    if len(text) <= MAX_LABEL_LENGTH and _plain_name_pattern.fullmatch(project) and _plain_name_pattern.fullmatch(name):
+        return text
+    digest = hashlib.sha256("\n".join((kind_label, project, name)).encode()).hexdigest()[:_PAIR_HASH_LENGTH]
+    return f"{text.replace('.', '-')[: MAX_LABEL_LENGTH - _PAIR_HASH_LENGTH - 2].rstrip('-')}--{digest}"
+
+
+def namespace_from_pattern(pattern: str, values: Mapping[str, str]) -> str:
+    """Expands a project's pattern, such as `team-{{ project }}-{{ name }}`. Raises InstanceError."""
+    unknown = [name for name in _placeholder_pattern.findall(pattern) if name not in values]
+    if unknown:
+        known = ", ".join(f"{{{{ {name} }}}}" for name in values)
+        raise _bad_pattern(f"it uses {{{{ {unknown[0]} }}}}, but only these are defined: {known}")
+    name = truncate_with_hash(_placeholder_pattern.sub(lambda found: values[found[1]], pattern))
+    for fault in dns_label_errors(name):
+        raise _bad_pattern(f'it expands to "{name}", but a namespace name {fault}')
+    return name
+
+
+def _bad_pattern(reason: str) -> InstanceError:
+    advice = "fix the project's spec.namespacePattern, or set spec.clusterRef.namespace"
+    return InstanceError(
+        "InvalidNamespacePattern", f"the namespace pattern of the project cannot be used: {reason}; {advice}", ERROR
+    )
+
+
+def ownership_labels(kind_label: str, project: str, name: str, uid: str) -> dict[str, str]:
+    """The labels of the remote objects of an instance, or of a runner, which has no project. The uid proves that they
+    belong to this very object, and not to another one of the same name, an earlier one, or one of another Fairlead
+    installation."""
+    return {
+        MANAGED_LABEL: MANAGED_VALUE,
+        **({PROJECT_LABEL: truncate_with_hash(project)} if project else {}),
+        kind_label: truncate_with_hash(name),
+        UID_LABEL: uid,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +122,11 @@ class RemoteNamespace:
     def path(self) -> str:
         return f"{NAMESPACES_PATH}/{url_segment(self.namespace)}"
 
+    @property
+    def location(self) -> str:
+        """For messages."""
+        return f'namespace "{self.namespace}" in cluster "{self.cluster}"'
+
     def with_ownership_labels(self, other_labels: Mapping[str, str] | None) -> dict[str, str]:
         """Adds the ownership labels, which watches select by. Other labels of our domain are dropped."""
         return {**_without_own_domain(other_labels), **self.labels}
@@ -66,6 +135,46 @@ class RemoteNamespace:
         """Whether an object in the namespace was applied for this instance, by its labels."""
         labels = get_path(existing, "metadata.labels")
         return isinstance(labels, dict) and labels.get(UID_LABEL) == self.labels[UID_LABEL]
+
+
+@dataclass(slots=True)
+class RecordingApi:
+    """A KubeApi that records the writes of one reconcile. `namespace_path` is the path of the instance's namespace. It
+    is applied only after its ownership is verified: `on_namespace_owned` is called then."""
+
+    api: KubeApi
+    namespace_path: str
+    on_namespace_owned: Callable[[], None]
+    applied: dict[str, tuple[Object, Object]] = field(default_factory=dict)
+    """By path: the applied object, and the response."""
+    removed: set[str] = field(default_factory=set)
+    has_created_namespace: bool = False
+
+    def with_api(self, api: KubeApi) -> "RecordingApi":
+        """Shares the records, but sends requests through another KubeApi."""
+        return replace(self, api=api)
+
+    async def get(self, path: str, /) -> Object:
+        return await self.api.get(path)
+
+    async def create(self, path: str, body: Object, /) -> Object:
+        answer = await self.api.create(path, body)
+        self.has_created_namespace = (
+            self.has_created_namespace or f"{path}/{url_segment(name_of(body))}" == self.namespace_path
+        )
+        return answer
+
+    async def apply(self, path: str, body: Object, /) -> Object:
+        answer = await self.api.apply(path, body)
+        self.applied[path] = body, answer
+        self.removed.discard(path)
+        if path == self.namespace_path:
+            self.on_namespace_owned()
+        return answer
+
+    async def delete(self, path: str, body: Object | None = None, /) -> Object:
+        self.removed.add(path)
+        return await self.api.delete(path, body)
 
 
 async def get_or_none(api: KubeApi, path: str) -> Object | None:
@@ -90,17 +199,14 @@ async def ensure_namespace(
         await api.create(NAMESPACES_PATH, _build_namespace(target, {}, {}))
     elif not is_owned_by(existing, target):
         message = (
-            f'namespace "{target.namespace}" in cluster "{target.cluster}" exists and does not belong to this '
-            "instance; "
-            "delete it there, or delete this instance and create one with another spec.clusterRef.namespace"
+            f"{target.location} exists and does not belong to this instance; delete it there, or delete this "
+            "instance and create one with another spec.clusterRef.namespace"
         )
         raise InstanceError(NAMESPACE_CONFLICT, message, ERROR)
     elif "deletionTimestamp" in metadata(existing):
-        location, blocker = (
-            f'namespace "{target.namespace}" in cluster "{target.cluster}"',
-            find_deletion_blocker(existing).message,
-        )
-        message = f"{location} is terminating{f' ({blocker})' if blocker else ''}; it will be created again after that"
+        blocker = find_deletion_blocker(existing).message
+        detail = f" ({blocker})" if blocker else ""
+        message = f"{target.location} is terminating{detail}; it will be created again after that"
         raise InstanceError(NAMESPACE_TERMINATING, message, INFO)
     if leave_as_is and existing is not None:
         return get_path(existing, "status.phase") in (None, "", "Active")
@@ -147,120 +253,6 @@ def _without_own_domain(values: Mapping[str, str] | None) -> dict[str, str]:
     return {key: text for key, text in (values or {}).items() if not key.startswith(_OUR_DOMAIN)}
 
 
-async def bind_roles(api: KubeApi, target: RemoteNamespace, bindings: Sequence[Object]) -> None:
-    """Applies the RoleBindings of a namespace, and deletes obsolete ones."""
-    labelled = [_with_labels(binding, target.labels) for binding in bindings]
-    path = f"/apis/{RBAC}/v1/namespaces/{url_segment(target.namespace)}/rolebindings"
-    await _sync_bindings(api, path, labelled, target.labels, await _list_bindings(api, path))
-
-
-async def bind_cluster_roles(
-    api: KubeApi, bindings: Sequence[Object], instance_labels: Mapping[str, str], instance_exists: Callable[[str], bool]
-) -> None:
-    """Applies the ClusterRoleBindings of a virtual cluster, with the labels of its instance. `instance_exists` checks
-    a uid: two instances for the same virtual cluster must not overwrite each other's bindings."""
-    if any(name_of(each) == ADMINISTRATORS_BINDING for each in bindings):
-        message = (
-            f'the ClusterRoleBinding "{ADMINISTRATORS_BINDING}" is reserved for the administrators of connected '
-            "clusters; rename the ClusterRole, and use the new name in the access rules"
-        )
-        raise InstanceError("BindingReserved", message, ERROR)
-    existing = await _list_bindings(api, CLUSTER_ROLE_BINDINGS_PATH)
-    labels_of_existing = (get_path(existing.get(name_of(each)), "metadata.labels") or {} for each in bindings)
-    uids = {labels.get(UID_LABEL) for labels in labels_of_existing if isinstance(labels, dict)} - {
-        None,
-        instance_labels[UID_LABEL],
-    }
-    if any(isinstance(uid, str) and instance_exists(uid) for uid in uids):
-        message = (
-            "another virtual cluster instance is the same cluster, and has bound the roles of its users there; delete "
-            "one of the two, and use the other"
-        )
-        raise InstanceError("AccessConflict", message, ERROR)
-    for name in map(name_of, bindings):
-        if (
-            name not in existing
-            and await get_or_none(api, f"{CLUSTER_ROLE_BINDINGS_PATH}/{url_segment(name)}") is not None
-        ):
-            message = (
-                f'a ClusterRoleBinding "{name}" exists without the labels of this server, and is not changed; '
-                "delete or rename it"
-            )
-            raise InstanceError("BindingConflict", message, ERROR)
-    await _sync_bindings(
-        api,
-        CLUSTER_ROLE_BINDINGS_PATH,
-        [_with_labels(binding, instance_labels) for binding in bindings],
-        instance_labels,
-        existing,
-    )
-
-
-async def unbind_cluster_roles(
-    api: KubeApi, instance_labels: Mapping[str, str]
-) -> tuple[Sequence[str], Mapping[str, str]]:
-    """Deletes the bindings of the instance. Returns the deleted names, and those that were kept, with the reason."""
-    removed, others = [], {}
-    for name, binding in (await _list_bindings(api, CLUSTER_ROLE_BINDINGS_PATH)).items():
-        if message := _foreign_owner_reason(name, binding, instance_labels):
-            others[name] = message
-        else:
-            await delete_if_exists(api, f"{CLUSTER_ROLE_BINDINGS_PATH}/{url_segment(name)}", uid_precondition(binding))
-            removed.append(name)
-    return removed, others
-
-
-async def _sync_bindings(
-    api: KubeApi,
-    path: str,
-    bindings: Sequence[Object],
-    instance_labels: Mapping[str, str],
-    existing: Mapping[str, Object],
-) -> None:
-    """Applies the bindings, and deletes existing ones of the instance that are not desired any more."""
-    for binding in bindings:
-        await _apply_binding(api, f"{path}/{url_segment(name_of(binding))}", binding)
-    desired = {name_of(binding) for binding in bindings}
-    for name, binding in existing.items():
-        if name not in desired and not _foreign_owner_reason(name, binding, instance_labels):
-            await delete_if_exists(api, f"{path}/{url_segment(name)}")
-
-
-async def _list_bindings(api: KubeApi, path: str) -> dict[str, Object]:
-    """The existing bindings with our labels and our name prefix."""
-    response = await api.get(f"{path}?labelSelector={MANAGED_LABEL}%3D{MANAGED_VALUE}")
-    by_name = {name_of(each): each for each in list_items(response, "items")}
-    return {name: by_name[name] for name in sorted(by_name) if name.startswith(BINDING_PREFIX)}
-
-
-def _foreign_owner_reason(name: str, binding: Object, instance_labels: Mapping[str, str]) -> str:
-    """Why a binding with our name prefix does not belong to the instance with these labels; empty if it does."""
-    if name == ADMINISTRATORS_BINDING:
-        return "the same cluster is also connected as a Cluster"
-    labels = get_path(binding, "metadata.labels") or {}
-    if not isinstance(labels, dict):
-        raise unexpected_response("the labels of a binding are not a map")
-    is_of_another = labels.get(UID_LABEL) not in (None, instance_labels[UID_LABEL])
-    return "it belongs to another instance of the same cluster" if is_of_another else ""
-
-
-def _with_labels(binding: Object, instance_labels: Mapping[str, str]) -> Object:
-    meta = metadata(binding)
-    return {**binding, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **instance_labels}}}
-
-
-async def _apply_binding(api: KubeApi, path: str, binding: Object) -> None:
-    """The roleRef of a binding is immutable, so a binding with another roleRef is deleted and created again."""
-    try:
-        await api.apply(path, binding)
-    except RemoteApiError as error:
-        existing = await get_or_none(api, path) if error.status == _INVALID else None
-        if existing is None or existing.get("roleRef") == binding["roleRef"]:
-            raise
-        await delete_if_exists(api, path, uid_precondition(existing))
-        await api.apply(path, binding)
-
-
 def uid_precondition(existing: Object) -> Object:
     """DeleteOptions with the uid of the object as a precondition."""
     uid = get_path(existing, "metadata.uid")
@@ -289,17 +281,17 @@ async def delete_if_exists(api: KubeApi, path: str, options: Object | None = Non
             raise
 
 
-async def delete_namespace(api: KubeApi, target: RemoteNamespace) -> InstanceError | None:
-    """Deletes the namespace if it belongs to the instance. Returns None when done; otherwise what that waits for."""
+async def delete_namespace(api: KubeApi, target: RemoteNamespace) -> None:
+    """Deletes the namespace if it belongs to the instance. Raises StillDeleting until it is gone."""
     existing = await get_or_none(api, target.path)
     if existing is None or not is_owned_by(existing, target):
-        return None
+        return
     if "deletionTimestamp" not in metadata(existing):
         await delete_if_exists(api, target.path, uid_precondition(existing))
-    return find_deletion_blocker(existing)
+    raise find_deletion_blocker(existing)
 
 
-def find_deletion_blocker(namespace: Object) -> InstanceError:
+def find_deletion_blocker(namespace: Object) -> StillDeleting:
     """What a terminating namespace waits for, from its conditions."""
     conditions = get_path(namespace, "status.conditions")
     valid = [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
@@ -307,5 +299,5 @@ def find_deletion_blocker(namespace: Object) -> InstanceError:
     found = [type for type in (*_BLOCKING_CONDITIONS, _CONTENT_REMAINING) if type in messages]
     message = "; ".join(f"{type}: {quote_remote(messages[type])}" for type in found)
     if found and found[0] in _BLOCKING_CONDITIONS:
-        return InstanceError(found[0], message, WARNING)
-    return InstanceError(DELETING, message, INFO)
+        return StillDeleting(found[0], message, WARNING)
+    return StillDeleting(DELETING, message, INFO)

@@ -238,16 +238,11 @@ class RemoteObjects:
                 yield each
 
 
-def merge_objects(*lists: Sequence[Object]) -> list[Object]:
-    """All objects of several lists, without duplicates."""
+def encode_references(*lists: Sequence[Object]) -> str:
+    """References to all objects of several lists as YAML: apiVersion, kind and name only. The rest may be secret."""
     by_name = {(each["apiVersion"], each["kind"], name_of(each)): each for objects in lists for each in objects}
-    return list(by_name.values())[:MAX_TRACKED_OBJECTS]
-
-
-def encode_references(objects: Sequence[Object]) -> str:
-    """References to applied objects as YAML: apiVersion, kind and name only, since the rest may be secret."""
     texts = (
-        yaml.encode({"apiVersion": each["apiVersion"], "kind": each["kind"], "metadata": {"name": name_of(each)}})
-        for each in objects
+        yaml.encode({"apiVersion": version, "kind": kind, "metadata": {"name": name}})
+        for version, kind, name in list(by_name)[:MAX_TRACKED_OBJECTS]
     )
     return "---\n".join(text.decode() for text in texts)

@@ -6,14 +6,18 @@ follows kstatus, for generic tools: `Reconciling` while it progresses by itself;
 The latter two exist only while they are true.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from fairlead.controllers.instances.prerequisites import BLOCKING_REASONS, CLUSTER_NOT_FOUND, NO_PROJECT, is_external
+from fairlead.controllers.instances.prerequisites import (
+    BLOCKING_REASONS,
+    CLUSTER_NOT_FOUND,
+    NO_PROJECT,
+    InstanceContext,
+)
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
-from fairlead.core.objects import Object, get_path, has_finalizer, metadata
+from fairlead.core.objects import Object, get_path, has_finalizer
 from fairlead.domain.password_parameters import redact_instance
-from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED
 from fairlead.domain.template_resolution import (
     ResolutionError,
     TemplateDefinition,
@@ -21,12 +25,21 @@ from fairlead.domain.template_resolution import (
     is_same_reference,
     render_definition,
 )
+from fairlead.domain.views import (
+    SPACE_READY,
+    SPACE_SYNCED,
+    TEMPLATE_RESOLVED,
+    RemoteInstance,
+    View,
+    VirtualClusterInstance,
+)
 from fairlead.kinds.instances.fields import PENDING, PROGRESSING, READY, RECONCILING
 from fairlead.registry.conditions import (
     FALSE,
     TRUE,
     UNKNOWN,
     condition,
+    conditions_of,
     find_condition,
     with_conditions,
     without_conditions,
@@ -34,7 +47,7 @@ from fairlead.registry.conditions import (
 from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 
-TEMPLATE_RESOLVED, TEMPLATE_SYNCED, SCHEDULED, STALLED = "TemplateResolved", "TemplateSynced", "Scheduled", "Stalled"
+TEMPLATE_SYNCED, SCHEDULED, STALLED = "TemplateSynced", "Scheduled", "Stalled"
 VC_DEPLOYED, VC_SYNCED = "VirtualClusterDeployed", "VirtualClusterSynced"
 VC_READY, VC_ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
 SPACE_CONDITIONS = (SPACE_SYNCED, SPACE_READY)
@@ -129,17 +142,35 @@ class Readiness:
     severity: str = ""
 
 
-def derive_status(instance: Object, status: Object, blocker: InstanceError | None, now: str) -> Object:
-    """The status with everything that is derived from other conditions: Scheduled, Ready, and the phase.
+def find_obstacle(conditions: Iterable[Object | None]) -> Readiness | None:
+    """The condition that prevents Ready: the most severe that is False; among equals the first in order."""
+    failing = [each for each in conditions if each is not None and each.get("status") == FALSE]
+    if not failing:
+        return None
+    worst = next((each for each in failing if each.get("severity") == ERROR), failing[0])
+    severity = worst.get("severity") or ""
+    is_stalled = severity == ERROR
+    return Readiness(
+        ready=FALSE,
+        phase=FAILED if is_stalled else PENDING,
+        reason=worst.get("reason") or worst["type"],
+        message=worst.get("message") or "",
+        progress=STALLED if is_stalled else RECONCILING,
+        severity=severity,
+    )
 
-    Every status write goes through here, so that Ready never contradicts another condition of the same revision.
-    """
-    generation = _generation(instance)
-    status = with_conditions(status, (_scheduled_condition(instance, blocker),), now, generation)
-    if "deletionTimestamp" in metadata(instance):
-        blocker = None  # report what the deletion waits for instead
-    status = _with_reachability(instance, status, blocker, now)
-    readiness = _evaluate_readiness(instance, status, blocker)
+
+def find_missing(status: Object, required: Mapping[str, str], generation: int) -> Readiness | None:
+    """The first required condition that is not True for the current generation. `required` has a message for each."""
+    for type, message in required.items():
+        known = find_condition(status, type) or {}
+        if known.get("status") != TRUE or known.get("observedGeneration", generation) < generation:
+            return Readiness(UNKNOWN, PENDING, PROGRESSING, message, RECONCILING)
+    return None
+
+
+def with_readiness(status: Object, readiness: Readiness, generation: int, now: str) -> Object:
+    """The status with the conditions about the readiness, the phase, and the generation that all of it is about."""
     ready = condition(READY, readiness.ready, readiness.reason, readiness.message, readiness.severity)
     conditions = [ready]
     if readiness.progress:
@@ -150,18 +181,43 @@ def derive_status(instance: Object, status: Object, blocker: InstanceError | Non
     return {**status, **fields, "observedGeneration": generation}
 
 
-def _generation(instance: Object) -> int:
-    return int(metadata(instance).get("generation", 1))
+def derive_current_status(context: InstanceContext, instance: RemoteInstance, status: Object, now: str) -> Object:
+    """`derive_status` with what blocks the instance now."""
+    return derive_status(instance, status, context.find_blocker(instance), now)
 
 
-def _scheduled_condition(instance: Object, blocker: InstanceError | None) -> Object:
+def derive_status(instance: RemoteInstance, status: Object, blocker: InstanceError | None, now: str) -> Object:
+    """The status with everything that is derived from other conditions: Scheduled, Ready, and the phase.
+
+    Every status write goes through here, so that Ready never contradicts another condition of the same revision.
+    """
+    generation = instance.generation
+    status = with_conditions(status, (_scheduled_condition(instance, blocker),), now, generation)
+    if instance.is_deleting:
+        blocker = None  # report what the deletion waits for instead
+    status = _with_reachability(instance, status, blocker, now)
+    readiness = (
+        find_obstacle(_obstacle_candidates(status, blocker))
+        or _find_missing_report(instance, status)
+        or find_missing(status, _required_conditions(instance), generation)
+        or Readiness(TRUE, READY, USABLE, "it is in sync and can be used")
+    )
+    if status.get("phase") == SLEEPING and readiness.phase == READY:
+        message = "it is sleeping, and wakes up when it is used"
+        readiness = Readiness(FALSE, SLEEPING, SLEEPING, message, severity=INFO)
+    elif status.get("phase") == SLEEPING and readiness.phase == PENDING:
+        readiness = replace(readiness, phase=SLEEPING)
+    return with_readiness(status, readiness, generation, now)
+
+
+def _scheduled_condition(instance: RemoteInstance, blocker: InstanceError | None) -> Object:
     if blocker is not None and blocker.reason == CLUSTER_NOT_FOUND:
         return blocker.as_condition(SCHEDULED)
-    if name := get_path(instance, "spec.clusterRef.cluster"):
-        return condition(SCHEDULED, TRUE, "ClusterChosen", f'scheduled to cluster "{name}"')
-    if get_path(instance, "spec.config.secretName"):
+    if instance.cluster:
+        return condition(SCHEDULED, TRUE, "ClusterChosen", f'scheduled to cluster "{instance.cluster}"')
+    if instance.is_imported:
         return condition(SCHEDULED, TRUE, "Imported", "it is imported: spec.config names its kubeconfig")
-    if get_path(instance, "spec.external"):
+    if instance.is_external:
         return condition(SCHEDULED, TRUE, "External", "it is deployed by another tool")
     message = (
         "it names no cluster; set spec.clusterRef.cluster to one that `fairlead cluster list` shows, or connect one "
@@ -170,34 +226,31 @@ def _scheduled_condition(instance: Object, blocker: InstanceError | None) -> Obj
     return condition(SCHEDULED, FALSE, "NoClusterChosen", message, INFO)
 
 
-def _with_reachability(instance: Object, status: Object, blocker: InstanceError | None, now: str) -> Object:
+def _with_reachability(instance: RemoteInstance, status: Object, blocker: InstanceError | None, now: str) -> Object:
     """Sets conditions about the cluster to Unknown while it is blocked, and until they are checked again."""
     if not has_remote_objects(instance):
         return status
     if blocker is not None and blocker.reason in BLOCKING_REASONS:
         status = mark_cluster_unknown(status, blocker.reason, blocker.message, now)
         return {**status, "online": False} if status.get("online") else status
-    for known in _conditions_with_status(status, UNKNOWN):
-        if known.get("reason") in BLOCKING_REASONS:
+    for known in conditions_of(status):
+        is_waiting = known.get("status") == UNKNOWN and known.get("reason") in BLOCKING_REASONS
+        if is_waiting and known["type"] in VC_CONDITIONS:
             status = _set_unknown(status, known, PROGRESSING, _PROGRESS_MESSAGES[known["type"]], now)
     return status
 
 
-def has_remote_objects(instance: Object) -> bool:
+def has_remote_objects(instance: View) -> bool:
     """Whether this server may have created something for it in a cluster."""
-    return has_finalizer(instance, SPACE_FINALIZER) or has_finalizer(instance, VIRTUAL_CLUSTER_FINALIZER)
+    return any(has_finalizer(instance.raw, each) for each in (SPACE_FINALIZER, VIRTUAL_CLUSTER_FINALIZER))
 
 
 def mark_cluster_unknown(status: Object, reason: str, message: str, now: str) -> Object:
     """Sets the True conditions about the cluster to Unknown. False ones stay False."""
-    for known in _conditions_with_status(status, TRUE):
-        status = _set_unknown(status, known, reason, message, now)
+    for known in conditions_of(status):
+        if known.get("status") == TRUE and known["type"] in VC_CONDITIONS:
+            status = _set_unknown(status, known, reason, message, now)
     return status
-
-
-def _conditions_with_status(status: Object, value: str) -> list[Object]:
-    found = (find_condition(status, type) for type in VC_CONDITIONS)
-    return [each for each in found if each is not None and each.get("status") == value]
 
 
 def _set_unknown(status: Object, previous: Object, reason: str, message: str, now: str) -> Object:
@@ -205,65 +258,36 @@ def _set_unknown(status: Object, previous: Object, reason: str, message: str, no
     return with_conditions(status, (unknown,), now, previous.get("observedGeneration"))
 
 
-def _evaluate_readiness(instance: Object, status: Object, blocker: InstanceError | None) -> Readiness:
-    is_sleeping = status.get("phase") == SLEEPING
-    problem = _worst_condition(status, blocker)
-    if problem is not None:
-        reason = problem.get("reason") or problem["type"]
-        message = problem.get("message") or ""
-        severity = problem.get("severity") or ""
-        if severity == ERROR:
-            return Readiness(
-                ready=FALSE, phase=FAILED, reason=reason, message=message, progress=STALLED, severity=severity
-            )
-        return Readiness(
-            ready=FALSE,
-            phase=SLEEPING if is_sleeping else PENDING,
-            reason=reason,
-            message=message,
-            progress=RECONCILING,
-            severity=severity,
-        )
-    if missing := _first_missing(instance, status):
-        reason, message = missing
-        return Readiness(UNKNOWN, SLEEPING if is_sleeping else PENDING, reason, message, RECONCILING)
-    if is_sleeping:
-        return Readiness(FALSE, SLEEPING, SLEEPING, "it is sleeping, and wakes up when it is used", severity=INFO)
-    return Readiness(TRUE, READY, USABLE, "it is in sync and can be used")
-
-
-def _worst_condition(status: Object, blocking_error: InstanceError | None) -> Object | None:
-    """The condition that prevents Ready: the most severe; among equals the first in order."""
+def _obstacle_candidates(status: Object, blocker: InstanceError | None) -> Iterable[Object | None]:
+    """The conditions that may prevent Ready, in order. The blocker comes after the template."""
+    yield find_condition(status, TEMPLATE_RESOLVED)
+    yield blocker.as_condition(TEMPLATE_SYNCED) if blocker is not None else None
     scheduled = find_condition(status, SCHEDULED) or {}
-    if scheduled.get("reason") == CLUSTER_NOT_FOUND:  # the blocker reports it, and a deletion waits for something else
-        scheduled = {}
-    others = [scheduled, *(find_condition(status, type) for type in CLUSTER_CONDITIONS)]
-    blocker = blocking_error.as_condition(TEMPLATE_SYNCED) if blocking_error is not None else None
-    candidates = (find_condition(status, TEMPLATE_RESOLVED), blocker, *others)
-    failing = [each for each in candidates if each is not None and each.get("status") == FALSE]
-    return next((each for each in failing if each.get("severity") == ERROR), failing[0] if failing else None)
+    if scheduled.get("reason") != CLUSTER_NOT_FOUND:  # the blocker reports it, and a deletion waits for something else
+        yield scheduled
+    for type in CLUSTER_CONDITIONS:
+        yield find_condition(status, type)
 
 
-def _first_missing(instance: Object, status: Object) -> tuple[str, str] | None:
-    """Reason and message of the first required condition that is not True for the current generation."""
-    generation = _generation(instance)
-    required = _required_conditions(instance)
-    for type in (TEMPLATE_RESOLVED, *required):
-        known = find_condition(status, type)
-        if known is None and required == (type,):
-            return NOT_REPORTED, _NOT_REPORTED_MESSAGE
-        if known is None or known.get("status") != TRUE or known.get("observedGeneration", generation) < generation:
-            return PROGRESSING, _PROGRESS_MESSAGES[type]
-    return None
+def _required_conditions(instance: RemoteInstance) -> Mapping[str, str]:
+    """The conditions that Ready requires and this server maintains, with the message while one is missing. Others are
+    reported by agents."""
+    if not isinstance(instance, VirtualClusterInstance):
+        required: Sequence[str] = SPACE_CONDITIONS
+    elif instance.is_imported:
+        required = (VC_ONLINE, VC_READY)
+    else:
+        required = (VC_ONLINE,) if instance.is_deployed_elsewhere else VC_CONDITIONS
+    return {type: _PROGRESS_MESSAGES[type] for type in (TEMPLATE_RESOLVED, *required)}
 
 
-def _required_conditions(instance: Object) -> Sequence[str]:
-    """The conditions that Ready requires, which this server maintains. Others are reported by agents."""
-    if instance["kind"] != "VirtualClusterInstance":
-        return SPACE_CONDITIONS
-    if get_path(instance, "spec.config.secretName"):
-        return VC_ONLINE, VC_READY
-    return (VC_ONLINE,) if is_external(instance) else VC_CONDITIONS
+def _find_missing_report(instance: RemoteInstance, status: Object) -> Readiness | None:
+    """Of a virtual cluster that an agent or another tool reports about."""
+    is_reported = instance.is_deployed_elsewhere and not instance.is_imported
+    is_known = find_condition(status, VC_ONLINE) is not None
+    if not is_reported or is_known or find_missing(status, {TEMPLATE_RESOLVED: ""}, instance.generation):
+        return None
+    return Readiness(UNKNOWN, PENDING, NOT_REPORTED, _NOT_REPORTED_MESSAGE, RECONCILING)
 
 
 async def record_transition(registry: Registry, before: Object, after: Object) -> None:

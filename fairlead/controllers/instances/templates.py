@@ -3,12 +3,11 @@
 Versioned templates are resolved again whenever they change. Unversioned ones are applied when the instance is created,
 when it names another template, and on request by `syncOnce`, which is then reset. For workspaces, only the conditions
 about templates are written here; the rest is up to `controllers/workspaces`. That the template or environment of a new
-workspace does not exist is reported after a grace period. What a workspace template may not decide does not reach its
-runner (`workspace_trust.py`). The environment of a workspace is resolved together with its template
-(`workspace_environment.py`).
+workspace does not exist is reported after a grace period. The environment of a workspace is resolved together with its
+template, and what that may not decide does not reach its runner (`workspace_templates.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import orjson
 
@@ -21,7 +20,6 @@ from fairlead.controllers.instances.prerequisites import (
 )
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.controllers.instances.status import (
-    TEMPLATE_RESOLVED,
     TemplateResolution,
     derive_status,
     has_remote_objects,
@@ -29,8 +27,7 @@ from fairlead.controllers.instances.status import (
     record_transition,
     resolve_template,
 )
-from fairlead.controllers.instances.workspace_environment import apply_environment
-from fairlead.controllers.instances.workspace_trust import refuse_untrusted, without_rendered
+from fairlead.controllers.instances.workspace_templates import apply_environment, refuse_untrusted, without_rendered
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, metadata
@@ -46,6 +43,7 @@ from fairlead.domain.template_resolution import (
     find_definition,
     fingerprint,
 )
+from fairlead.domain.views import TEMPLATE_RESOLVED, RemoteInstance, SpaceInstance, View, VirtualClusterInstance
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.instances.fields import PROGRESSING
@@ -58,6 +56,12 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
+
+_REMOTE_VIEWS: Mapping[str, type[RemoteInstance]] = {
+    "spaceinstances": SpaceInstance,
+    VIRTUAL_CLUSTER.plural: VirtualClusterInstance,
+}
+"""The views of instances that exist in clusters, by plural."""
 
 
 class InstanceTemplateController:
@@ -182,11 +186,12 @@ class InstanceTemplateController:
         status = {**with_conditions(status, result.conditions, now, generation), "templateTrust": trust}
         if key[1] == VIRTUAL_CLUSTER.plural:
             status.setdefault("serviceUID", metadata(instance)["uid"])
-        return derive_status(instance, status, blocker, now)
+        return derive_status(_REMOTE_VIEWS[key[1]](instance), status, blocker, now)
 
     def _find_blocker(self, key: Key, instance: Object) -> InstanceError | None:
         """None for workspaces: they run on runners, which another controller checks."""
-        return None if key[1] == WORKSPACE.plural else self._context.find_blocker(instance)
+        view = _REMOTE_VIEWS.get(key[1])
+        return self._context.find_blocker(view(instance)) if view is not None else None
 
     def _find_definition(self, plural: str, instance: Object) -> tuple[TemplateDefinition | ResolutionError, str]:
         """The template definition, or why it cannot be resolved; and the fingerprint of its public part."""
@@ -245,7 +250,7 @@ class InstanceTemplateController:
 
 def _with_rendered(instance: Object, status: Object, field: str, result: TemplateResolution, now: str) -> Object:
     """The status with the rendered template. If it has changed, cluster conditions are Unknown until it is applied."""
-    if has_remote_objects(instance) and status.get(field) != result.rendered:
+    if has_remote_objects(View(instance)) and status.get(field) != result.rendered:
         status = mark_cluster_unknown(status, PROGRESSING, "its template has changed and is being applied", now)
     return {**record_rendered_secrets(instance, status), field: result.rendered, "templateHash": result.hash}
 

@@ -1,47 +1,43 @@
-"""The Helm release and the health conditions of a virtual cluster. Pure; used by `virtual_clusters.py`."""
+"""The Helm release of a virtual cluster: what is deployed, with whose permissions, and the kubeconfig that results."""
 
-import asyncio
-import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Protocol
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Sequence
 
-from fairlead.controllers.helm.chart import Chart, Release, parse_chart
-from fairlead.controllers.instances.confinement import applied_trust, deployer_user, is_confined
-from fairlead.controllers.instances.prerequisites import InstanceConfig
-from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import ABANDON_ANNOTATION, RemoteInstanceStore, is_abandoned
-from fairlead.controllers.instances.remote_names import (
-    UID_LABEL,
-    VIRTUAL_CLUSTER_LABEL,
-    ownership_labels,
+from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_chart
+from fairlead.controllers.helm.deploy import ReleaseRunner, cluster_target
+from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.confinement import (
+    applied_trust,
+    check_owner,
+    check_trust_marked,
+    deployer_user,
+    is_confined,
 )
-from fairlead.controllers.instances.remote_namespace import bind_cluster_roles, unbind_cluster_roles
-from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding, build_role_bindings
-from fairlead.controllers.instances.status import VC_ONLINE, VC_READY, VC_SYNCED
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS
-from fairlead.core.backoff import add_jitter
-from fairlead.core.errors import ApiError
-from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_namespace import (
+    MANAGED_LABEL,
+    MANAGED_VALUE,
+    NAMESPACES_PATH,
+    get_or_none,
+    url_segment,
+)
+from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding
+from fairlead.core.errors import AlreadyExists
+from fairlead.core.objects import Object, get_path
+from fairlead.domain.views import VirtualClusterInstance
+from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.kinds.instances.templates import CONFINED
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
-from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
-from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.kube_client import KubeApi, RemoteApiError
-
-SYNCED, READY = VC_SYNCED, VC_READY
-ACCESS_SYNCED = "AccessSynced"
-"""Whether the roles of its users are bound inside. Not required for Ready: it may have RBAC rules of its own."""
-
-_version_pattern = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
+from fairlead.registry.write_options import server_write_options
+from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_secret_name
+from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 
-def require_chart(instance: Object) -> Chart:
+def require_chart(instance: VirtualClusterInstance) -> Chart:
     """The chart of its rendered template. Raises InstanceError if there is none, or if it is invalid."""
-    chart = parse_chart(get_path(instance, "status.virtualCluster") or {})
+    chart = parse_chart(instance.rendered)
     if chart is None:
         message = (
             "its template names no chart in helmRelease.chart; fix the template, or import a running virtual cluster "
@@ -51,27 +47,28 @@ def require_chart(instance: Object) -> Chart:
     return chart
 
 
-def build_release(instance: Object) -> Release:
+def build_release(instance: VirtualClusterInstance) -> Release:
     """The release to deploy, at the place that `spec.clusterRef` names. Raises InstanceError."""
-    values = get_path(instance, "status.virtualCluster.helmRelease.values") or ""
-    return Release(*_release_location(instance), require_chart(instance), values, _helm_user(instance))
+    return Release(
+        name=instance.release_name,
+        namespace=instance.remote_namespace,
+        chart=require_chart(instance),
+        values=instance.values,
+        impersonate_user=_helm_user(instance),
+    )
 
 
-def build_removal_release(instance: Object) -> Release:
-    return Release(*_release_location(instance), Chart("", ""), "", _helm_user(instance))
+def build_removal_release(instance: VirtualClusterInstance) -> Release:
+    return Release(instance.release_name, instance.remote_namespace, Chart("", ""), "", _helm_user(instance))
 
 
-def _release_location(instance: Object) -> tuple[str, str]:
-    return get_path(instance, "spec.clusterRef.virtualCluster"), get_path(instance, "spec.clusterRef.namespace")
-
-
-def _helm_user(instance: Object) -> str:
+def _helm_user(instance: VirtualClusterInstance) -> str:
     """The user that helm impersonates; empty: none. Once confined, a release stays confined, even if no chart has been
     deployed yet: the owner could have written release Secrets into the namespace, and helm trusts those."""
-    was_confined = get_path(instance, "status.deployedConfined") or applied_trust(instance) == CONFINED
+    was_confined = instance.was_confined or applied_trust(instance) == CONFINED
     if not is_confined(instance) and not was_confined:
         return ""
-    return deployer_user(get_path(instance, "spec.clusterRef.namespace") or "")
+    return deployer_user(instance.remote_namespace)
 
 
 def confinement_bindings(release: Release, role: str) -> Sequence[Object]:
@@ -81,136 +78,134 @@ def confinement_bindings(release: Release, role: str) -> Sequence[Object]:
     return (build_deployer_binding(f"{BINDING_PREFIX}deployer", release.namespace, role, release.impersonate_user),)
 
 
-def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> tuple[Object, Object]:
-    """The conditions Online and Ready, from the response to the version request."""
-    if isinstance(response, UpstreamError):
-        offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", WARNING)
-        return offline, condition(READY, UNKNOWN, response.reason, "unknown while it cannot be reached")
-    online = condition(VC_ONLINE, TRUE, "Reachable", "it can be reached")
-    if isinstance(response, RemoteApiError):
-        message = f"it returns HTTP status {response.status} for /version; check that its kubeconfig is still valid"
-        return online, condition(READY, FALSE, "NotReady", message, WARNING)
-    version = response.get("gitVersion")
-    known = version if isinstance(version, str) and _version_pattern.fullmatch(version) else "of an unknown version"
-    return online, condition(READY, TRUE, "Ready", f"it runs Kubernetes {known}")
+class ReleaseManager:
+    """The releases of virtual clusters. `repositories`: URL prefixes of repositories for charts that do not come from
+    an administrator's template."""
 
-
-# --- vcluster access ---
-# ClusterRoleBindings inside a virtual cluster for its users: applied while it exists, removed with the instance.
-#
-# For `virtual_clusters.py`. In a virtual cluster that this server deployed, they are deleted with it. An imported
-# one continues to exist, so a finalizer delays the deletion of the instance until they are deleted. It is set before
-# the first binding is created.
-
-
-FINALIZER = "service.sh/virtual-cluster-access"
-BINDING_TIMEOUT = 15.0
-"""Timeout for all bindings of one virtual cluster."""
-
-
-class VirtualClusterApis(Protocol):
-    """The needed part of `cluster_access.py`. Both methods raise UpstreamError, and so do the returned objects."""
-
-    def virtual_cluster_api(self, namespace: str, name: str) -> KubeApi: ...
-
-    def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AbstractAsyncContextManager[KubeApi]: ...
-
-
-class VirtualClusterAccess:
-    def __init__(self, registry: Registry, config: InstanceConfig, apis: VirtualClusterApis) -> None:
+    def __init__(
+        self, registry: Registry, clusters: ClusterAccess, runner: ReleaseRunner, repositories: Sequence[str]
+    ) -> None:
         self._registry = registry
-        self._group = config.api_group
-        self._instances = RemoteInstanceStore(registry, config, VIRTUAL_CLUSTER.plural, FINALIZER)
-        self._apis = apis
-        self._names = config.names
+        self._secrets = registry.resource("", "secrets")
+        self._clusters = clusters
+        self._runner = runner
+        self._repositories = repositories
 
-    async def sync_bindings(self, instance: Object) -> Sequence[Object]:
-        """Binds the roles of its users, whom the gateway impersonates there. Returns the condition."""
-        project = self._instances.project(instance)
-        if project is None or get_path(instance, "spec.external"):
-            return ()
-        bindings = build_role_bindings(
-            self._names, instance, get_path(instance, "status.virtualCluster") or {}, project
-        )
-        instance_key = metadata(instance)["namespace"], name_of(instance)
+    def check(self, instance: VirtualClusterInstance) -> None:
+        """Raises InstanceError if there is no chart or no helm program, before anything is created."""
+        require_chart(instance)
         try:
-            if get_path(instance, "spec.config.secretName"):
-                await self._instances.ensure_finalizer(instance)
-            async with _with_timeout(name_of(instance), "bind the roles of its users"):
-                api = self._apis.virtual_cluster_api(*instance_key)
-                await bind_cluster_roles(api, bindings, self._ownership_labels(instance), self._instance_exists)
+            self._runner.require_program()
         except InstanceError as error:
-            return (error.as_condition(ACCESS_SYNCED),)
-        return (condition(ACCESS_SYNCED, TRUE, "Synced", "the roles of its users are bound in it"),)
+            message = f"{error.message}, or import a running virtual cluster with spec.config"
+            raise InstanceError(error.reason, message, error.severity) from None
 
-    def has_finalizer(self, instance: Object) -> bool:
-        return self._instances.has_finalizer(instance)
+    async def deploy(self, instance: VirtualClusterInstance, release: Release, *, force: bool = False) -> str:
+        """Runs helm if the release has changed since the last deployment, or with `force`. Returns the release hash."""
+        if not force and instance.deploy_hash == release.hash:
+            return release.hash
+        check_chart_allowed(self._registry, instance, release, self._repositories)
+        target = cluster_target(self._clusters, instance.cluster)
+        await self._runner.install(instance.uid, instance.namespace, target, release)
+        return release.hash
 
-    async def remove_bindings(self, instance: Object) -> float | None:
-        """Deletes the bindings. Returns the seconds until the next try; None when done."""
-        instance_key = metadata(instance)["namespace"], name_of(instance)
-        if is_abandoned(instance):
-            await self._instances.remove_finalizer(
-                instance, _abandoned_message(instance, self._ownership_labels(instance))
+    async def uninstall(self, instance: VirtualClusterInstance) -> None:
+        """Skipped without a helm program: the namespace is deleted anyway, with nearly all objects of the chart."""
+        try:
+            self._runner.require_program()
+        except InstanceError:
+            return
+        target = cluster_target(self._clusters, instance.cluster)
+        await self._runner.uninstall(instance.namespace, target, build_removal_release(instance))
+
+    def forget(self, instance: VirtualClusterInstance) -> None:
+        self._runner.forget(instance.uid)
+
+    async def copy_kubeconfig(self, instance: VirtualClusterInstance, release: Release) -> None:
+        """Copies the kubeconfig that the chart created to the secret that the gateway reads."""
+        content = await self._read_chart_kubeconfig(instance.cluster, release)
+        try:
+            parse_kubeconfig(content)
+        except InvalidKubeconfig as error:
+            message = (
+                f"the kubeconfig that the chart created cannot be used: {'; '.join(error.problems)}; fix its values"
             )
-            return None
+            raise InstanceError("InvalidKubeconfig", message, ERROR) from error
+        await self._store_kubeconfig(instance, b64encode(content).decode())
+
+    async def _read_chart_kubeconfig(self, cluster: str, release: Release) -> bytes:
+        name = f"vc-{release.name}"
+        with translate_errors(cluster, f'read secret "{name}"'):
+            path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}/secrets/{url_segment(name)}"
+            secret = await get_or_none(self._clusters.cluster_api(cluster), path)
         try:
-            async with (
-                _with_timeout(name_of(instance), "delete the ClusterRoleBindings of its users"),
-                self._apis.virtual_cluster_cleanup_api(*instance_key) as api,
-            ):
-                removed, others = await unbind_cluster_roles(api, self._ownership_labels(instance))
-        except InstanceError as error:
-            await self._instances.write_status(instance, _blocked_conditions(error), online=False)
-            return add_jitter(REQUEUE_SECONDS)
-        if summary := _removal_message(removed, others):
-            with suppress(ApiError):  # no Event can be created in a terminating namespace
-                await record_event(self._registry, instance, "AccessRemoved", summary)
-        await self._instances.remove_finalizer(instance)
-        return None
+            content = b64decode(get_path(secret, "data")[DEFAULT_KUBECONFIG_KEY], validate=True) if secret else b""
+        except (KeyError, TypeError, ValueError, NotBase64):
+            content = b""
+        if not content:
+            message = (
+                f'waiting for the chart to create the kubeconfig in secret "{name}", key "{DEFAULT_KUBECONFIG_KEY}"'
+            )
+            raise InstanceError("WaitingForKubeconfig", message, INFO)
+        return content
 
-    def _instance_exists(self, uid: str) -> bool:
-        """Whether an instance with this uid exists. Seldom needed, so there is no index."""
-        entries = self._registry.view.entries(self._group, VIRTUAL_CLUSTER.plural)
-        found = (decode(each) for each in entries if uid.encode() in each.body)
-        return any(uid == self._ownership_labels(each)[UID_LABEL] for each in found)
+    async def _store_kubeconfig(self, instance: VirtualClusterInstance, content: str) -> None:
+        name = kubeconfig_secret_name(instance.name)
+        namespace = instance.namespace
+        entry = self._secrets.get_cached(namespace, name)
+        if entry is None:
+            body = _build_secret(instance, name, content)
+            try:
+                await self._secrets.create(body, namespace, server_write_options())
+            except AlreadyExists as error:
+                raise _secret_taken_error(name) from error
+            return
+        if not is_generated_kubeconfig(decode(entry), instance.uid):
+            raise _secret_taken_error(name)
 
-    def _ownership_labels(self, instance: Object) -> Mapping[str, str]:
-        """Uses `status.serviceUID`, which does not change when the instance moves to another project."""
-        uid = get_path(instance, "status.serviceUID") or metadata(instance)["uid"]
-        return ownership_labels(VIRTUAL_CLUSTER_LABEL, self._instances.project_name(instance), name_of(instance), uid)
+        def edit(current: Object) -> Object:
+            is_own = is_generated_kubeconfig(current, instance.uid)
+            return {**current, "data": {DEFAULT_KUBECONFIG_KEY: content}} if is_own else current
 
-
-@asynccontextmanager
-async def _with_timeout(cluster: str, action: str) -> AsyncIterator[None]:
-    """Raises errors of the block, and a timeout, as InstanceError."""
-    try:
-        with translate_errors(cluster, action):
-            async with asyncio.timeout(BINDING_TIMEOUT):
-                yield
-    except TimeoutError:
-        message = f'virtual cluster "{cluster}" takes too long to {action}; check its API server'
-        raise InstanceError("TimedOut", message, WARNING) from None
+        if edit(decode(entry)) != decode(entry):
+            await self._secrets.modify(namespace, name, edit, server_write_options())
 
 
-def _blocked_conditions(error: InstanceError) -> Sequence[Object]:
-    """The conditions of an instance whose deletion is blocked."""
-    message = f"{error.message}; to delete this and leave them behind, annotate it with {ABANDON_ANNOTATION}=true"
-    blocked = InstanceError(
-        error.reason, f"the ClusterRoleBindings of its users cannot be deleted: {message}", error.severity
+def check_chart_allowed(
+    registry: Registry, instance: VirtualClusterInstance, release: Release, repositories: Sequence[str]
+) -> None:
+    """Raises InstanceError unless an administrator allowed the chart or its repository."""
+    if not release.impersonate_user:
+        check_trust_marked(instance)
+        return
+    check_owner(registry, str(instance.raw["apiVersion"]).partition("/")[0], instance)
+    if not is_allowed_repository(release.chart.repo, repositories):
+        message = (
+            "the chart does not come from an administrator's template, and its repository is not in the setting "
+            "chart_repositories; create a new instance from an administrator's template (spec.templateRef), or ask "
+            "an administrator to add the repository to that setting"
+        )
+        raise InstanceError("RepositoryNotAllowed", message, ERROR)
+
+
+def _secret_taken_error(name: str) -> InstanceError:
+    message = (
+        f'secret "{name}" exists and does not belong to this instance; delete it, so that the kubeconfig can be stored'
     )
-    waiting = f"waiting for the deletion of the ClusterRoleBindings of its users: {message}"
-    return blocked.as_condition(ACCESS_SYNCED), condition(READY, FALSE, "Deleting", waiting, INFO)
+    return InstanceError("SecretConflict", message, ERROR)
 
 
-def _abandoned_message(instance: Object, labels: Mapping[str, str]) -> str:
-    return (
-        f'the ClusterRoleBindings in virtual cluster "{name_of(instance)}" were not deleted; if they still exist, '
-        f"delete them yourself: kubectl delete clusterrolebindings -l {UID_LABEL}={labels[UID_LABEL]}"
-    )
-
-
-def _removal_message(removed: Sequence[str], retained_bindings: Mapping[str, str]) -> str:
-    parts = [f"deleted in it: ClusterRoleBindings {', '.join(removed)}"] if removed else []
-    parts += [f"{name} was kept, since {reason}" for name, reason in retained_bindings.items()]
-    return "; ".join(parts)
+def _build_secret(instance: VirtualClusterInstance, name: str, content: str) -> Object:
+    owner = {
+        "apiVersion": instance.raw["apiVersion"],
+        "kind": instance.raw["kind"],
+        "name": instance.name,
+        "uid": instance.uid,
+    }
+    secret_meta = {
+        "name": name,
+        "namespace": instance.namespace,
+        "labels": {MANAGED_LABEL: MANAGED_VALUE},
+        "ownerReferences": [owner],
+    }
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": secret_meta, "data": {DEFAULT_KUBECONFIG_KEY: content}}

@@ -6,77 +6,62 @@ secret beside the instance, for the gateway. The chart of an administrator's tem
 credential of the cluster. Any other is not trusted, so it is deployed as a user with access to its namespace only.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable
+from functools import partial
 
-from fairlead.controllers.apps.template_releases import (
-    ReleasePlace,
-    TemplateReleases,
-    deploying_condition,
-    has_releases,
-)
+from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases
 from fairlead.controllers.helm.chart import Release
-from fairlead.controllers.helm.deploy import ReleaseManager, ReleaseTarget, cluster_target
-from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_target
 from fairlead.controllers.instances.cluster_access import ClusterAccess
-from fairlead.controllers.instances.confinement import (
-    applied_trust_fields,
-    is_confined,
-    plan_template,
-    template_trust,
-)
+from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
-from fairlead.controllers.instances.prerequisites import InstanceConfig, has_kubeconfig
-from fairlead.controllers.instances.remote_errors import InstanceError
-from fairlead.controllers.instances.remote_instance import (
-    DELETION_POLL_SECONDS,
-    HELM_SLOT_RETRY_SECONDS,
-    RemoteCleanup,
-    RemoteInstanceStore,
-    is_resolved,
-)
-from fairlead.controllers.instances.remote_names import (
+from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
+from fairlead.controllers.instances.remote_errors import WARNING
+from fairlead.controllers.instances.remote_instance import InstanceStore, Pass
+from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
-    default_namespace,
-    namespace_from_pattern,
-    ownership_labels,
+    RemoteNamespace,
+    delete_namespace,
+    get_or_none,
+    is_owned_by,
 )
-from fairlead.controllers.instances.remote_namespace import RemoteNamespace, delete_namespace, get_or_none, is_owned_by
 from fairlead.controllers.instances.remote_objects import parse_objects
 from fairlead.controllers.instances.status import (
     APPS_SYNCED,
     VC_APPS_SYNCED,
     VC_DEPLOYED,
+    VC_ONLINE,
+    VC_READY,
+    VC_SYNCED,
     VIRTUAL_CLUSTER_FINALIZER,
+    derive_current_status,
 )
+from fairlead.controllers.instances.vcluster_access import VirtualClusterAccess
 from fairlead.controllers.instances.vcluster_release import (
-    SYNCED,
-    VirtualClusterAccess,
+    ReleaseManager,
     build_release,
     build_removal_release,
-    conditions_from_probe,
     confinement_bindings,
 )
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import BackoffPolicy, add_jitter
-from fairlead.core.errors import BadRequest, NotFound
-from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.errors import BadRequest
+from fairlead.core.objects import Object
 from fairlead.domain.release_names import release_name
-from fairlead.domain.spaces import SPACE_READY, SPACE_SYNCED
+from fairlead.domain.views import SPACE_READY, SPACE_SYNCED, Project, View, VirtualClusterInstance
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
-from fairlead.kinds.instances.templates import UNMARKED
-from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition
+from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
-from fairlead.storage.view.view import Entry
 from fairlead.upstream.errors import ProtocolError, UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
 
-_INNER_OBJECTS = "virtualClusterObjects"
-"""The field of the status with what is deployed in the virtual cluster."""
 PROBE_SECONDS = 15.0
 PROBE_RETRY = BackoffPolicy(first_seconds=PROBE_SECONDS, max_seconds=120.0)
 """Probe interval of a reachable virtual cluster, and the maximum for an unreachable one."""
+_version_pattern = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
 
 
 class VirtualClusterController:
@@ -91,18 +76,22 @@ class VirtualClusterController:
         releases: ReleaseManager,
         template_releases: TemplateReleases,
     ) -> None:
-        self._instances = RemoteInstanceStore(registry, config, VIRTUAL_CLUSTER.plural, VIRTUAL_CLUSTER_FINALIZER)
-        self.watches = self._instances.watches
-        self._cleanup = RemoteCleanup(self._instances, self._tear_down, SPACE_SYNCED, SPACE_READY)
+        self._config = config
         self._clusters = clusters
-        self._access = VirtualClusterAccess(registry, config, clusters)
         self._releases = releases
         self._template_releases = template_releases
-        self._drift = DriftTracker(
-            registry, clusters.watch_sender, VIRTUAL_CLUSTER_LABEL, (config.api_group, VIRTUAL_CLUSTER.plural)
+        self._context = InstanceContext(registry, config)
+        triggers = InstanceTriggers(self._context, VIRTUAL_CLUSTER.plural)
+        self.watches = triggers.watches
+        self.keys_for = triggers.keys_for
+        derive = partial(derive_current_status, self._context)
+        resource = (config.api_group, VIRTUAL_CLUSTER.plural)
+        self._instances = InstanceStore(registry, resource, VirtualClusterInstance, VIRTUAL_CLUSTER_FINALIZER, derive)
+        self._access = VirtualClusterAccess(self._context, clusters, derive)
+        self._drift = DriftTracker(registry, clusters.watch_sender, VIRTUAL_CLUSTER_LABEL, resource)
+        self._contents = NamespaceContents(
+            self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
-        self._config = config
-        self._contents = NamespaceContents(registry, config, clusters, self._drift)
         self._probe_failures: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: consecutive failed probes."""
 
@@ -110,216 +99,160 @@ class VirtualClusterController:
         """Changes in remote clusters trigger a reconcile, too."""
         return self._drift.informers.subscribe(self._instances.retry_on_change(requeue))
 
-    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        return self._instances.keys_for(key, entry)
-
     async def reconcile(self, key: Key) -> float | None:
-        instance = self._instances.get_managed(key)
-        if instance is None or "deletionTimestamp" in metadata(instance):
+        instance = self._instances.find(key)
+        if instance is not None and instance.is_ignored:
+            instance = None
+        if instance is None or instance.is_deleting:
             self._clusters.close_virtual_cluster(key[2], key[3])
             self._probe_failures.pop((key[2], key[3]), None)
         if instance is None:
             self._drift.forget(key)
             return None
-        if "deletionTimestamp" in metadata(instance):
+        if instance.is_deleting:
             return await self._remove(key, instance)
-        if get_path(instance, "spec.networkPeer"):
+        if instance.has_agent:
             return None
-        if get_path(instance, "spec.config.secretName"):
-            imported = condition(VC_DEPLOYED, TRUE, "Imported", "it is imported: spec.config names its kubeconfig")
-            return await self._probe(instance, (imported,))
-        project = self._instances.project(instance)
-        if not has_kubeconfig(self._instances.cluster(instance)):
+        if instance.is_imported:
+            return await self._instances.run(instance, self._context.attempt_inputs, self._ensure_imported)
+        project = self._context.project(instance)
+        is_connected = self._context.has_kubeconfig(instance)
+        if not is_connected:
             self._drift.forget(key)
-        if project is None or get_path(instance, "spec.external") or not self._can_deploy(instance):
+        if project is None or instance.is_external or not instance.service_uid or not instance.is_resolved:
+            return None
+        if not self._context.can_deploy(instance):
+            self._instances.backoff.reset(instance.key)
+            return None
+        if not is_connected:
             return None
         with self._drift.cluster_slot(instance, self.workers) as wait:
-            return wait or self._instances.backoff_seconds(instance) or await self._ensure(instance, project)
+            steps = partial(self._ensure, project=project)
+            return wait or await self._instances.run(instance, self._context.attempt_inputs, steps)
 
-    async def _remove(self, key: Key, instance: Object) -> float | None:
-        if (
-            self._access.has_finalizer(instance)
-            and (requeue_after := await self._access.remove_bindings(instance)) is not None
-        ):
+    async def _remove(self, key: Key, instance: VirtualClusterInstance) -> float | None:
+        requeue_after = await self._access.remove(instance)
+        if requeue_after is not None:
             return requeue_after
         with self._drift.cluster_slot(instance, self.workers) as wait:
-            requeue_after = wait or await self._remove_from_cluster(instance)
+            requeue_after = wait or await self._contents.remove(instance, partial(self._tear_down, instance))
         if requeue_after is None:
             self._drift.forget(key)
         return requeue_after
 
-    async def _remove_from_cluster(self, instance: Object) -> float | None:
-        return (
-            await self._cleanup.remove(instance, self._remote_namespace)
-            if self._instances.has_finalizer(instance)
-            else None
-        )
+    async def _ensure(self, run: Pass[VirtualClusterInstance], project: Project) -> float:
+        """The steps to Ready, in order."""
+        run.stage = VC_DEPLOYED
+        self._releases.check(run.instance)
+        name = run.instance.release_name or release_name(run.instance.name)
+        instance = run.instance = await self._contents.claim(run.instance, project, virtualCluster=name)
 
-    def _can_deploy(self, instance: Object) -> bool:
-        if not get_path(instance, "status.serviceUID") or not is_resolved(instance):
-            return False
-        if not self._instances.can_deploy(instance):
-            self._instances.reset_backoff(instance)
-            return False
-        return has_kubeconfig(self._instances.cluster(instance))
+        run.stage = SPACE_SYNCED
+        release = build_release(instance)
+        if release.impersonate_user:  # recorded before anything is created, since later releases depend on it
+            await self._instances.write_status(instance, (), deployedConfined=True)
+        is_new = await self._apply_namespace(run, release)
 
-    async def _ensure(self, instance: Object, project: Object) -> float | None:
-        """Runs the deployment steps in order, up to the first that fails."""
-        done: list[Object] = []
-        fields: Object = {}
-        stage = VC_DEPLOYED
-        try:
-            self._releases.check(instance)
-            instance = await self._instances.claim_placement(
-                instance, lambda current: self._cluster_ref(current, project)
-            )
-            if "deletionTimestamp" in metadata(instance) or not is_resolved(instance):
-                return DELETION_POLL_SECONDS  # it has changed meanwhile, and the rendered template is outdated
-            stage, release = SPACE_SYNCED, build_release(instance)
-            if release.impersonate_user:  # recorded before anything is created, since later releases depend on it
-                await self._instances.write_status(instance, (), deployedConfined=True)
-            conditions, is_new = await self._apply_namespace(instance, release)
-            done += conditions
-            stage = VC_DEPLOYED
-            if is_new:  # an earlier deployment was deleted with the namespace
-                fields["deployHash"] = ""
-            fields["deployHash"] = await self._releases.deploy(instance, release, force=is_new)
-            done.append(condition(VC_DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
-            stage = SYNCED
-            await self._releases.copy_kubeconfig(instance, release)
-            done.append(condition(SYNCED, TRUE, "Synced", "the kubeconfig that the chart created is in use"))
-            template = get_path(instance, "status.virtualCluster.spaceTemplate") or {}
-            done += await self._deploy_releases(instance, template, self._host_place(instance), "spaceObjects")
-        except NotFound:  # it was deleted meanwhile
-            return None
-        except InstanceError as error:
-            done.append(error.as_condition(stage))
-            await self._instances.write_status(instance, done, **fields)
-            return (
-                add_jitter(HELM_SLOT_RETRY_SECONDS)
-                if error.reason == WAITING_FOR_HELM_SLOT
-                else self._instances.record_failure(instance, error)
-            )
-        self._instances.reset_backoff(instance)
-        return await self._probe(instance, done, **fields)
+        run.stage = VC_DEPLOYED
+        if is_new:  # an earlier deployment was deleted with the namespace
+            run.fields["deployHash"] = ""
+        run.fields["deployHash"] = await self._releases.deploy(instance, release, force=is_new)
+        run.done(VC_DEPLOYED, "Deployed", f'release "{release.name}" is deployed')
 
-    async def _probe(self, instance: Object, conditions: Sequence[Object], **fields: object) -> float:
-        """Probes the virtual cluster, binds the roles of its users, and writes the status."""
-        instance_key = metadata(instance)["namespace"], name_of(instance)
+        run.stage = VC_SYNCED
+        await self._releases.copy_kubeconfig(instance, release)
+        run.done(VC_SYNCED, "Synced", "the kubeconfig that the chart created is in use")
+        await self._template_releases.deploy(self._instances, instance, self._host_releases(instance))
+        return await self._probe(run)
+
+    async def _ensure_imported(self, run: Pass[VirtualClusterInstance]) -> float:
+        run.done(VC_DEPLOYED, "Imported", "it is imported: spec.config names its kubeconfig")
+        return await self._probe(run)
+
+    async def _apply_namespace(self, run: Pass[VirtualClusterInstance], release: Release) -> bool:
+        """Applies the namespace. Returns whether it was just created."""
+        instance = run.instance
+        plan = plan_template(self._config.confinement, instance)
+        objects = () if plan.skips_contents else parse_objects(instance.space_template.get("objects") or "")
+        bindings = confinement_bindings(release, self._config.confinement.chart_role)
+        await self._instances.write_status(instance, (), **plan.status_fields)
+        result = await self._contents.apply(instance, plan, DesiredContents(bindings, objects))
+        status = TRUE if result.is_usable else FALSE
+        reason = "Active" if result.is_usable else "Terminating"
+        run.done(SPACE_SYNCED, "Synced", result.message)
+        run.conditions.append(condition(SPACE_READY, status, reason, result.message))
+        return result.is_new
+
+    async def _probe(self, run: Pass[VirtualClusterInstance]) -> float:
+        """Probes the virtual cluster, binds the roles of its users, deploys what its template has inside, and writes
+        the status."""
+        instance = run.instance
         response: Object | UpstreamError | RemoteApiError
         try:
-            response = await self._clusters.virtual_cluster_version(*instance_key)
+            response = await self._clusters.virtual_cluster_version(*instance.key)
         except (UpstreamError, RemoteApiError) as error:
             response = error
         except BadRequest as error:
             response = ProtocolError(error.message)
         online, ready = conditions_from_probe(response)
         is_online = online["status"] == TRUE
-        access = await self._access.sync_bindings(instance) if ready["status"] == TRUE else ()
-        has_inner_releases = ready["status"] == TRUE and is_resolved(instance)
-        pending = self._pending_releases(instance) if has_inner_releases else ()
-        await self._instances.write_status(
-            instance, (*conditions, online, ready, *access, *pending), online=is_online, **fields
-        )
-        if has_inner_releases:
-            template = get_path(instance, "status.virtualCluster") or {}
-            await self._deploy_releases(instance, template, self._inner_place(instance), _INNER_OBJECTS)
+        is_ready = ready["status"] == TRUE
+        run.conditions += (online, ready)
+        if is_ready:
+            run.conditions += await self._access.sync_bindings(instance)
+        releases = self._inner_releases(instance) if is_ready and instance.is_resolved else None
+        if releases is not None:
+            run.conditions += self._template_releases.find_pending(instance, releases)
+        await self._instances.write_status(instance, run.conditions, online=is_online, **run.fields)
+        if releases is not None:
+            await self._template_releases.deploy(self._instances, instance, releases)
         if is_online:
-            self._probe_failures.pop(instance_key, None)
+            self._probe_failures.pop(instance.key, None)
             return add_jitter(PROBE_SECONDS)
-        failures = self._probe_failures[instance_key] = self._probe_failures.get(instance_key, 0) + 1
+        failures = self._probe_failures[instance.key] = self._probe_failures.get(instance.key, 0) + 1
         return add_jitter(PROBE_RETRY.delay(failures))
 
-    async def _deploy_releases(
-        self, instance: Object, template: Object, place: ReleasePlace, status_field: str
-    ) -> Sequence[Object]:
-        """Deploys the charts and apps of the template, and records them in a field of the status. Returns the
-        condition, which is written already."""
-        type = APPS_SYNCED if status_field == "spaceObjects" else VC_APPS_SYNCED
-        recorded = get_path(instance, f"status.{status_field}") or {}
-        known = find_condition(instance.get("status"), type)
-        if template_trust(instance) == UNMARKED or not (has_releases(template, recorded) or known):
-            return ()
-        result = await self._template_releases.sync(instance, template, recorded, place)
-        synced = result.as_condition(type)
-        fields: Object = {status_field: {**recorded, **result.states}}
-        await self._instances.write_status(instance, (synced,), **fields)
-        return (synced,)
+    def _host_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
+        """The charts and apps of its template for the namespace that it runs in."""
+        return ReleaseSet(instance.space_template, "spaceObjects", APPS_SYNCED, lambda: self._host_place(instance))
 
-    def _pending_releases(self, instance: Object) -> Sequence[Object]:
-        """The condition while charts and apps in it are not deployed yet, so that it is not ready before. One that is
-        False already stays until the result is known: it would be written twice in each pass, and trigger the next."""
-        template, recorded = (get_path(instance, f"status.{part}") or {} for part in ("virtualCluster", _INNER_OBJECTS))
-        known = find_condition(instance.get("status"), VC_APPS_SYNCED) or {}
-        if not has_releases(template, recorded) or known.get("status") == FALSE or template_trust(instance) == UNMARKED:
-            return ()
-        place = self._inner_place(instance)
-        is_synced = self._template_releases.is_synced(instance, template, recorded, place)
-        return () if is_synced else (deploying_condition(VC_APPS_SYNCED),)
-
-    def _host_place(self, instance: Object) -> ReleasePlace:
+    def _host_place(self, instance: VirtualClusterInstance) -> ReleasePlace:
         """The namespace that the virtual cluster runs in, with the permissions that its own chart has."""
         release = build_removal_release(instance)
-        target = cluster_target(self._clusters, get_path(instance, "spec.clusterRef.cluster"))
+        target = cluster_target(self._clusters, instance.cluster)
         return ReleasePlace(target, release.namespace, release.impersonate_user, is_confined=is_confined(instance))
 
-    def _inner_place(self, instance: Object) -> ReleasePlace:
-        key, clusters = (metadata(instance)["namespace"], name_of(instance)), self._clusters
-        target = ReleaseTarget(
-            key[1], lambda: clusters.virtual_cluster_endpoint(*key), lambda: clusters.virtual_cluster_api(*key)
-        )
-        confined = is_confined(instance)
-        return ReleasePlace(target, "default", allows_other_namespaces=True, is_confined=confined)
+    def _inner_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
+        """The charts and apps of its template for the virtual cluster itself."""
 
-    def _cluster_ref(self, instance: Object, project: Object) -> Object:
-        """The clusterRef with namespace and release name, which are chosen once and never change."""
-        ref: Object = get_path(instance, "spec.clusterRef")
-        names = {"project": name_of(project), "name": name_of(instance)}
-        if not ref.get("namespace"):
-            pattern = get_path(project, "spec.namespacePattern.virtualCluster")
-            namespace = (
-                namespace_from_pattern(pattern, names)
-                if pattern
-                else default_namespace(VIRTUAL_CLUSTER_LABEL, names["project"], names["name"])
-            )
-            ref = {**ref, "namespace": namespace}
-        return {**ref, "virtualCluster": ref.get("virtualCluster") or release_name(names["name"])}
+        def place() -> ReleasePlace:
+            target = virtual_cluster_target(self._clusters, instance.key)
+            confined = is_confined(instance)
+            return ReleasePlace(target, "default", allows_other_namespaces=True, is_confined=confined)
 
-    def _remote_namespace(self, instance: Object) -> RemoteNamespace:
-        """Labelled with `status.serviceUID`, which does not change when the instance moves to another project."""
-        ref = get_path(instance, "spec.clusterRef")
-        name = name_of(instance)
-        uid = get_path(instance, "status.serviceUID") or metadata(instance)["uid"]
-        labels = ownership_labels(VIRTUAL_CLUSTER_LABEL, self._instances.project_name(instance), name, uid)
-        return RemoteNamespace(ref["cluster"], ref.get("namespace") or "", labels)
+        return ReleaseSet(instance.rendered, "virtualClusterObjects", VC_APPS_SYNCED, place)
 
-    async def _apply_namespace(self, instance: Object, release: Release) -> tuple[Sequence[Object], bool]:
-        """Applies the namespace. Returns its conditions, and whether it was just created."""
-        target = self._remote_namespace(instance)
-        template = get_path(instance, "status.virtualCluster.spaceTemplate") or {}
-        plan = plan_template(self._config.confinement, instance, template, target.namespace)
-        objects = () if plan.skips_contents else parse_objects(template.get("objects") or "")
-        bindings = confinement_bindings(release, self._config.confinement.chart_role)
-        try:
-            result = await self._contents.apply(instance, target, plan, DesiredContents(bindings, objects))
-        finally:
-            await self._instances.write_status(instance, (), **applied_trust_fields(instance, plan))
-        message = f'namespace "{target.namespace}" in cluster "{target.cluster}" is in sync'
-        message += f"{self._drift.watch_caveat(instance)}{plan.omitted_note}"
-        status, reason = (TRUE, "Active") if result.is_usable else (FALSE, "Terminating")
-        ready = condition(SPACE_READY, status, reason, message)
-        return (condition(SPACE_SYNCED, TRUE, "Synced", message), ready), result.is_new
-
-    async def _tear_down(self, instance: Object, target: RemoteNamespace) -> InstanceError | None:
-        """Uninstalls the release, then deletes the namespace. Returns what that waits for; None when done."""
-        self._drift.track_removal(instance, target)
+    async def _tear_down(self, instance: VirtualClusterInstance, target: RemoteNamespace) -> None:
+        """Uninstalls the release, then deletes the namespace. Raises StillDeleting until that is done."""
         api = self._clusters.cluster_api(target.cluster)
         existing = await get_or_none(api, target.path)
-        if existing is not None and is_owned_by(existing, target) and "deletionTimestamp" not in metadata(existing):
-            recorded = get_path(instance, "status.spaceObjects")
-            await self._template_releases.uninstall_all(instance, recorded, self._host_place(instance))
+        if existing is not None and is_owned_by(existing, target) and not View(existing).is_deleting:
+            place = self._host_place(instance)
+            await self._template_releases.uninstall_all(instance, instance.space_objects, place)
             await self._releases.uninstall(instance)
-        remaining = await delete_namespace(api, target)
-        if remaining is None:
-            self._releases.forget(instance)
-        return remaining
+        await delete_namespace(api, target)
+        self._releases.forget(instance)
+
+
+def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> tuple[Object, Object]:
+    """The conditions Online and Ready, from the response to the version request."""
+    if isinstance(response, UpstreamError):
+        offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", WARNING)
+        return offline, condition(VC_READY, UNKNOWN, response.reason, "unknown while it cannot be reached")
+    online = condition(VC_ONLINE, TRUE, "Reachable", "it can be reached")
+    if isinstance(response, RemoteApiError):
+        message = f"it returns HTTP status {response.status} for /version; check that its kubeconfig is still valid"
+        return online, condition(VC_READY, FALSE, "NotReady", message, WARNING)
+    version = response.get("gitVersion")
+    known = version if isinstance(version, str) and _version_pattern.fullmatch(version) else "of an unknown version"
+    return online, condition(VC_READY, TRUE, "Ready", f"it runs Kubernetes {known}")

@@ -9,36 +9,39 @@ it that have the names of the runner's are never taken over.
 that a Runner names exists.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import urlencode
 
-from fairlead.controllers.instances.applied_objects import RecordingApi
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.drift import DriftTracker
-from fairlead.controllers.instances.prerequisites import CLUSTERS, find_cluster_blocker
-from fairlead.controllers.instances.remote_errors import ERROR, FORBIDDEN, INFO, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import (
-    ABANDON_ANNOTATION,
-    DELETION_POLL_SECONDS,
-    is_abandoned,
-    relevant_state,
+from fairlead.controllers.instances.prerequisites import CLUSTERS, ObservedStates, find_cluster_blocker
+from fairlead.controllers.instances.remote_errors import (
+    ERROR,
+    FORBIDDEN,
+    INFO,
+    InstanceError,
+    StillDeleting,
+    translate_errors,
 )
-from fairlead.controllers.instances.remote_names import MANAGED_LABEL, RUNNER_LABEL, ownership_labels
+from fairlead.controllers.instances.remote_instance import InstanceStore, Pass, Removal
 from fairlead.controllers.instances.remote_namespace import (
     DELETING,
+    MANAGED_LABEL,
     NAMESPACE_CONFLICT,
+    RUNNER_LABEL,
+    RecordingApi,
     RemoteNamespace,
     delete_namespace,
     ensure_namespace,
     get_or_none,
     is_owned_by,
     list_items,
+    ownership_labels,
     url_segment,
 )
 from fairlead.controllers.instances.remote_objects import RemoteObjects
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, InstanceBackoff
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.controllers.workspaces.runner_manifests import (
     RunnerInputs,
@@ -49,23 +52,22 @@ from fairlead.controllers.workspaces.runner_manifests import (
 from fairlead.controllers.workspaces.runner_rollout import PROGRESSING, find_rollout_problem
 from fairlead.controllers.workspaces.runners import DEPLOYED
 from fairlead.core.backoff import add_jitter
-from fairlead.core.clock import timestamp
 from fairlead.core.errors import ApiError, NotFound
-from fairlead.core.objects import Object, get_path, has_finalizer, metadata, name_of, remove_finalizer
+from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
+from fairlead.domain.views import ABANDON_ANNOTATION, Cluster, View
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import TRUE, condition, find_condition, with_condition
+from fairlead.registry.conditions import FALSE, find_condition
 from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 from fairlead.upstream.kube_client import RemoteApiError
 
 AVAILABLE, NOT_APPROVED = "Available", "NotApproved"
 IMAGE_NOT_SET, PUBLIC_URL_NOT_SET, KEY_UNAVAILABLE = "ImageNotSet", "PublicUrlNotSet", "KeyUnavailable"
-OBJECT_CONFLICT, ABANDONED = "ObjectConflict", "Abandoned"
+OBJECT_CONFLICT = "ObjectConflict"
 RESYNC_SECONDS, ROLLOUT_SECONDS = 60.0, 5.0
 """How often a deployed runner is checked, and one whose Pod does not run yet. Watches do not show the status."""
 
@@ -96,12 +98,12 @@ class RunnerDeploymentController:
         self._registry = registry
         self._config = config
         self._access = clusters
-        self._runners = registry.resource(group, RUNNERS)
+        self._runners = InstanceStore(
+            registry, (group, RUNNERS), View, DEPLOYMENT_FINALIZER, derive=_keep_status, record=_record_problem
+        )
         self._clusters = registry.resource(group, CLUSTERS)
         self._drift = DriftTracker(registry, clusters.watch_sender, RUNNER_LABEL, (group, RUNNERS))
-        self._backoff = InstanceBackoff(registry.clock)
-        self._observed: dict[str, object] = {}
-        """The relevant state of each cluster, as last observed."""
+        self._observed = ObservedStates()
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
         """Changes in remote clusters trigger a reconcile, too."""
@@ -111,11 +113,8 @@ class RunnerDeploymentController:
         if key[1] == RUNNERS:
             return (key,)
         if key[1] == CLUSTERS:
-            state = relevant_state(CLUSTERS, decode(entry)) if entry is not None else None
-            before = self._observed.pop(key[3], None)
-            if state is not None:
-                self._observed[key[3]] = state
-            if state == before:
+            state = Cluster(decode(entry)).relevant_state if entry is not None else None
+            if not self._observed.has_changed(key, state):
                 return ()
             return [each.key for each in self._entries() if each.fields.get("spec.clusterRef.cluster") == key[3]]
         # The Secret with the key of a runner: the key was rotated.
@@ -127,70 +126,69 @@ class RunnerDeploymentController:
         return self._registry.view.entries(self._config.api_group, RUNNERS)
 
     async def reconcile(self, key: Key) -> float | None:
-        entry = self._runners.get_cached("", key[3])
-        runner = decode(entry) if entry is not None else None
+        runner = self._runners.find(key)
         if runner is None:
-            self._forget(key)
+            self._drift.forget(key)
             return None
         with self._drift.cluster_slot(runner, self.workers) as wait:
             return wait or await self._reconcile_runner(key, runner)
 
-    def _forget(self, key: Key) -> None:
-        self._drift.forget(key)
-        self._backoff.forget(("", key[3]))
-
-    async def _reconcile_runner(self, key: Key, runner: Object) -> float | None:
-        is_marked = has_finalizer(runner, DEPLOYMENT_FINALIZER)
-        if "deletionTimestamp" in metadata(runner):
+    async def _reconcile_runner(self, key: Key, runner: View) -> float | None:
+        is_marked = self._runners.has_finalizer(runner)
+        if runner.is_deleting:
             return await self._remove(runner) if is_marked else None
         cluster = self._find_cluster(runner)
         if cluster is None:
-            self._forget(key)
+            self._drift.forget(key)
+            self._runners.backoff.forget(runner.key)
             return None
         if not is_marked:
             message = (
                 "spec.clusterRef was not set by an administrator, so nothing is deployed; an administrator removes it "
                 "and sets it again, or the runner is started with `fairlead runner start`"
             )
-            await self._report(runner, InstanceError(NOT_APPROVED, message, ERROR))
+            refusal = InstanceError(NOT_APPROVED, message, ERROR)
+            await self._runners.write_status(runner, (refusal.as_condition(DEPLOYED),))
             return None
-        inputs = metadata(runner)["uid"], metadata(runner).get("generation"), relevant_state(CLUSTERS, cluster)
-        return self._backoff.remaining_seconds(("", name_of(runner)), inputs) or await self._deploy(
-            runner, cluster, inputs
-        )
 
-    def _find_cluster(self, runner: Object) -> Object | None:
+        def attempt_inputs(current: View) -> object:
+            return current.uid, current.generation, cluster.relevant_state
+
+        return await self._runners.run(runner, attempt_inputs, partial(self._ensure, cluster=cluster))
+
+    def _find_cluster(self, runner: View) -> Cluster | None:
         """The cluster that the runner names, if it exists."""
-        entry = self._clusters.get_cached("", get_path(runner, "spec.clusterRef.cluster") or "")
-        return decode(entry) if entry is not None else None
+        entry = self._clusters.get_cached("", runner.cluster)
+        return Cluster(decode(entry)) if entry is not None else None
 
-    def _find_target(self, runner: Object) -> RemoteNamespace:
-        ref = get_path(runner, "spec.clusterRef") or {}
-        name = name_of(runner)
-        labels = ownership_labels(RUNNER_LABEL, "", name, metadata(runner)["uid"])
-        return RemoteNamespace(ref.get("cluster") or "", ref.get("namespace") or deployed_runner_name(name), labels)
+    def _find_target(self, runner: View) -> RemoteNamespace:
+        labels = ownership_labels(RUNNER_LABEL, "", runner.name, runner.uid)
+        namespace = runner.remote_namespace or deployed_runner_name(runner.name)
+        return RemoteNamespace(runner.cluster, namespace, labels)
 
     # --- deployment ---------------------------------------------------------------------------------------------------
 
-    async def _deploy(self, runner: Object, cluster: Object, attempt: object) -> float | None:
+    async def _ensure(self, run: Pass[View], cluster: Cluster) -> float:
+        """The steps to a running Pod, in order."""
+        runner = run.instance
+        run.stage = DEPLOYED
+        if blocker := find_cluster_blocker(runner, cluster):
+            raise blocker
         target = self._find_target(runner)
-        backoff_key = ("", name_of(runner))
-        try:
-            if blocker := find_cluster_blocker(runner, cluster):
-                raise blocker
-            problem = await self._apply(runner, target, await self._collect_inputs(runner, target.namespace))
-        except NotFound:  # it was deleted meanwhile
-            return None
-        except InstanceError as error:
-            await self._report(runner, error)
-            return self._backoff.record_failure(backoff_key, attempt, error)
-        self._backoff.forget(backoff_key)
-        await self._report(runner, problem)
-        return add_jitter(ROLLOUT_SECONDS if problem is not None else RESYNC_SECONDS)
+        inputs = await self._collect_inputs(runner, target.namespace)
+        problem = await self._apply(runner, target, inputs)
+        if problem is not None:
+            await self._runners.write_status(runner, (problem.as_condition(DEPLOYED),))
+            return add_jitter(ROLLOUT_SECONDS)
+        name = deployed_runner_name(runner.name)
+        location = f'namespace "{target.namespace}" of cluster "{target.cluster}"'
+        run.done(DEPLOYED, AVAILABLE, f'Deployment "{name}" runs in {location}{self._drift.watch_caveat(runner)}')
+        await self._runners.write_status(runner, run.conditions)
+        return add_jitter(RESYNC_SECONDS)
 
-    async def _collect_inputs(self, runner: Object, namespace: str) -> RunnerInputs:
+    async def _collect_inputs(self, runner: View, namespace: str) -> RunnerInputs:
         """Raises InstanceError if something is not configured, before anything is created; and NotFound."""
-        image = get_path(runner, "spec.clusterRef.podTemplate.spec.image") or self._config.image
+        image = get_path(runner.cluster_ref, "podTemplate.spec.image") or self._config.image
         if not image:
             message = (
                 "no image for the runner is known; set spec.clusterRef.podTemplate.spec.image, or the setting "
@@ -204,7 +202,7 @@ class RunnerDeploymentController:
             )
             raise InstanceError(PUBLIC_URL_NOT_SET, message, ERROR)
         try:
-            key = await self._config.get_key(name_of(runner))
+            key = await self._config.get_key(runner.name)
         except NotFound:
             raise
         except ApiError as error:
@@ -219,9 +217,9 @@ class RunnerDeploymentController:
             key=key,
         )
 
-    async def _apply(self, runner: Object, target: RemoteNamespace, inputs: RunnerInputs) -> InstanceError | None:
+    async def _apply(self, runner: View, target: RemoteNamespace, inputs: RunnerInputs) -> InstanceError | None:
         """Applies everything. Returns why the Pod does not run yet, if so. Raises InstanceError."""
-        objects = build_runner_objects(runner, inputs)
+        objects = build_runner_objects(runner.raw, inputs)
         with translate_errors(target.cluster, f'deploy the runner in namespace "{target.namespace}"'):
             async with self._drift.track_pass(runner, target, self._access.cluster_api(target.cluster)) as api:
                 remote = RemoteObjects(api, target)
@@ -236,20 +234,20 @@ class RunnerDeploymentController:
                 await remote.apply(objects, ())
                 return await self._find_problem(api, target, runner)
 
-    async def _ensure_namespace(self, api: RecordingApi, target: RemoteNamespace, runner: Object) -> bool:
+    async def _ensure_namespace(self, api: RecordingApi, target: RemoteNamespace, runner: View) -> bool:
         """Creates or updates the namespace. Returns whether it was created for this Runner."""
         existing = await get_or_none(api, target.path)
         if existing is None or is_owned_by(existing, target):
             await ensure_namespace(api, target, {}, pod_security=self._config.pod_security)
             return True
-        location = f'namespace "{target.namespace}" in cluster "{target.cluster}"'
+        location = target.location
         if MANAGED_LABEL in (get_path(existing, "metadata.labels") or {}):
             message = (
                 f"{location} belongs to something else that Fairlead manages, whose users could read the key of the "
                 "runner; delete this Runner, and create one with another spec.clusterRef.namespace"
             )
             raise InstanceError(NAMESPACE_CONFLICT, message, ERROR)
-        if not get_path(runner, "spec.clusterRef.namespace"):
+        if not runner.remote_namespace:
             message = (
                 f"{location} exists and was not created for this Runner; delete it there, or delete this Runner and "
                 "create one that names it in spec.clusterRef.namespace, to have it used as it is"
@@ -257,15 +255,15 @@ class RunnerDeploymentController:
             raise InstanceError(NAMESPACE_CONFLICT, message, ERROR)
         return False
 
-    async def _find_problem(self, api: RecordingApi, target: RemoteNamespace, runner: Object) -> InstanceError | None:
+    async def _find_problem(self, api: RecordingApi, target: RemoteNamespace, runner: View) -> InstanceError | None:
         namespace = url_segment(target.namespace)
-        name = deployed_runner_name(name_of(runner))
+        name = deployed_runner_name(runner.name)
         deployment = await api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
         location = f'Deployment "{name}" in namespace "{target.namespace}" of cluster "{target.cluster}"'
         problem = find_rollout_problem(deployment, (), location)
         if problem is None or problem.reason != PROGRESSING:
             return problem
-        selector = ",".join(f"{key}={value}" for key, value in pod_labels(runner).items())
+        selector = ",".join(f"{key}={value}" for key, value in pod_labels(runner.raw).items())
         try:
             pods = await api.get(f"/api/v1/namespaces/{namespace}/pods?{urlencode({'labelSelector': selector})}")
         except RemoteApiError as error:
@@ -276,77 +274,53 @@ class RunnerDeploymentController:
 
     # --- removal ------------------------------------------------------------------------------------------------------
 
-    async def _remove(self, runner: Object) -> float | None:
+    async def _remove(self, runner: View) -> float | None:
         """Continues the cleanup. Returns the requeue delay; None when the finalizer is removed."""
         target = self._find_target(runner)
-        location = f'namespace "{target.namespace}" in cluster "{target.cluster}"'
-        if is_abandoned(runner) or self._find_cluster(runner) is None:
-            await self._remove_finalizer(runner, f"the objects of the runner in {location} were not deleted")
+        location = target.location
+        if runner.is_abandoned or self._find_cluster(runner) is None:
+            message = f"the objects of the runner in {location} were not deleted"
+            await self._runners.release(runner, f"{message}; if they still exist, delete them yourself")
             return None
-        try:
-            with translate_errors(target.cluster, f"delete the objects of the runner in {location}"):
-                remaining = await self._tear_down(runner, target)
-        except InstanceError as error:
+
+        def waiting(remaining: StillDeleting) -> Sequence[Object]:
+            detail = f": {remaining.message}" if remaining.message else ""
+            message = f"waiting for the deletion of what the runner has in {location}{detail}"
+            return (InstanceError(remaining.reason, message, remaining.severity).as_condition(DEPLOYED),)
+
+        def blocked(error: InstanceError) -> Sequence[Object]:
             advice = f"to leave everything in {location}, annotate this Runner with {ABANDON_ANNOTATION}=true"
-            await self._report(runner, InstanceError(error.reason, f"{error.message}; {advice}", error.severity))
-            return add_jitter(REQUEUE_SECONDS)
-        if remaining is None:
-            await self._remove_finalizer(runner)
-            return None
-        detail = f": {remaining.message}" if remaining.message else ""
-        message = f"waiting for the deletion of what the runner has in {location}{detail}"
-        await self._report(runner, InstanceError(remaining.reason, message, remaining.severity))
-        return DELETION_POLL_SECONDS
+            message = f"{error.message}; {advice}"
+            return (InstanceError(error.reason, message, error.severity).as_condition(DEPLOYED),)
 
-    async def _tear_down(self, runner: Object, target: RemoteNamespace) -> InstanceError | None:
-        """Returns what the deletion waits for; None when nothing is left."""
-        api = self._access.cluster_api(target.cluster)
-        namespace = await get_or_none(api, target.path)
-        if namespace is None:
-            return None
-        if is_owned_by(namespace, target):
-            self._drift.track_removal(runner, target)
-            return await delete_namespace(api, target)
-        remaining = await RemoteObjects(api, target).delete_owned(list_runner_objects(runner))
-        if not remaining:
-            return None
-        return InstanceError(DELETING, ", ".join(f"{each['kind']} {name_of(each)}" for each in remaining), INFO)
+        return await self._runners.clean_up(runner, Removal(partial(self._tear_down, runner, target), blocked, waiting))
 
-    async def _remove_finalizer(self, runner: Object, left_behind: str = "") -> None:
-        """`left_behind` is recorded in an Event."""
-        if left_behind:
-            message = f"{left_behind}; if they still exist, delete them yourself"
-            await record_event(self._registry, runner, ABANDONED, message, type="Warning")
-        with suppress(NotFound):
-            await self._runners.modify(
-                "",
-                name_of(runner),
-                lambda current: remove_finalizer(current, DEPLOYMENT_FINALIZER),
-                server_write_options(),
-            )
+    async def _tear_down(self, runner: View, target: RemoteNamespace) -> None:
+        """Raises StillDeleting until nothing is left."""
+        with translate_errors(target.cluster, f"delete the objects of the runner in {target.location}"):
+            api = self._access.cluster_api(target.cluster)
+            namespace = await get_or_none(api, target.path)
+            if namespace is None:
+                return
+            if is_owned_by(namespace, target):
+                self._drift.track_removal(runner, target)
+                await delete_namespace(api, target)
+                return
+            remaining = await RemoteObjects(api, target).delete_owned(list_runner_objects(runner.raw))
+        if remaining:
+            titles = ", ".join(f"{each['kind']} {name_of(each)}" for each in remaining)
+            raise StillDeleting(DELETING, titles, INFO)
 
-    # --- status -------------------------------------------------------------------------------------------------------
 
-    async def _report(self, runner: Object, problem: InstanceError | None) -> None:
-        """Writes the condition `Deployed`. A new reason that needs attention is an Event, too."""
-        target = self._find_target(runner)
-        name = deployed_runner_name(name_of(runner))
-        now = timestamp(self._registry.clock.now())
-        message = f'Deployment "{name}" runs in namespace "{target.namespace}" of cluster "{target.cluster}"'
-        message += self._drift.watch_caveat(runner)
-        found = condition(DEPLOYED, TRUE, AVAILABLE, message) if problem is None else problem.as_condition(DEPLOYED)
-        before = (find_condition(runner.get("status"), DEPLOYED) or {}).get("reason")
+def _keep_status(runner: View, status: Object, now: str) -> Object:
+    """`runners.py` derives the rest of the status."""
+    return status
 
-        def edit(current: Object) -> Object:
-            if metadata(current)["uid"] != metadata(runner)["uid"]:
-                return current
-            generation = metadata(runner).get("generation")
-            return {**current, "status": with_condition(current.get("status"), found, now, generation)}
 
-        entry = self._runners.get_cached("", name_of(runner))
-        if entry is None or edit(current := decode(entry)) == current:
-            return
-        with suppress(NotFound):  # it was deleted meanwhile
-            await self._runners.modify("", name_of(runner), edit, server_write_options("status"))
-            if problem is not None and problem.severity != INFO and problem.reason != before:
-                await record_event(self._registry, runner, problem.reason, problem.message, type="Warning")
+async def _record_problem(registry: Registry, before: Object, status: Object) -> None:
+    """A new reason that needs attention is an Event."""
+    found = find_condition(status, DEPLOYED) or {}
+    known = find_condition(before.get("status"), DEPLOYED) or {}
+    needs_attention = found.get("status") == FALSE and found.get("severity") != INFO
+    if needs_attention and found["reason"] != known.get("reason"):
+        await record_event(registry, before, found["reason"], found["message"], type="Warning")

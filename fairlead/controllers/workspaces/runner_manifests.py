@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairlead.controllers.instances.remote_names import RUNNER_LABEL, UID_LABEL
+from fairlead.controllers.instances.remote_namespace import RUNNER_LABEL, UID_LABEL
 from fairlead.core import yaml
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.workspaces import deployed_runner_name

@@ -312,7 +312,7 @@ async def test_watches_end_with_the_controller(api: RegistryFixture, access: Fak
 async def test_the_number_of_watched_resources_is_limited(
     server: RegistryFixture, access: FakeAccess, kube: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.runtime.remote_informers.MAX_WATCHES_PER_CLUSTER", 2)
+    monkeypatch.setattr("fairlead.controllers.instances.remote_informers.MAX_WATCHES_PER_CLUSTER", 2)
     await create_cluster(server)
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "template": {"objects": CONFIG_MAP}}
     await server.create(SPACE, "one", spec=spec)

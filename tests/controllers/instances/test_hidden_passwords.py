@@ -1,10 +1,9 @@
 """Tests of passwords in the status of instances: Events and conditions do not contain them."""
 
-from fairlead.controllers.instances.prerequisites import InstanceConfig
-from fairlead.controllers.instances.remote_instance import RemoteInstanceStore
+from fairlead.controllers.instances.remote_instance import InstanceStore
 from fairlead.controllers.instances.status import record_transition
 from fairlead.core.objects import Object
-from fairlead.domain.cluster_identity import ClusterIdentityMapper
+from fairlead.domain.views import SpaceInstance
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import condition, find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -31,10 +30,12 @@ async def test_a_condition_does_not_contain_a_password_that_the_cluster_returns(
         spec = {"parameters": "p: <hidden>", "parameterSecrets": {"p": "canary-1"}}
         instance = await api.create("SpaceInstance", "one", spec=spec)
         before: Object = {**instance, "spec": spec}
-        config = InstanceConfig(GROUP, "service-p-", ClusterIdentityMapper(""))
-        instances = RemoteInstanceStore(api.registry, config, "spaceinstances", "service.sh/space")
+        resource = (GROUP, "spaceinstances")
+        instances = InstanceStore(
+            api.registry, resource, SpaceInstance, "service.sh/space", derive=lambda space, status, now: status
+        )
         not_synced = condition("SpaceSynced", "False", "ApplyFailed", "the cluster refuses canary-1")
-        await instances.write_status(before, (not_synced,))
+        await instances.write_status(SpaceInstance(before), (not_synced,))
         entry = api.resource("SpaceInstance").get_cached(NAMESPACE, "one")
         assert entry is not None
         synced = find_condition(decode(entry)["status"], "SpaceSynced")

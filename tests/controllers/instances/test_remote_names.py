@@ -1,10 +1,10 @@
-"""Tests of `fairlead.controllers.instances.remote_names`: names in connected clusters are short, valid and unique."""
+"""Tests of `fairlead.controllers.instances.remote_namespace`: names in connected clusters are short, valid and unique."""
 
 import pytest
 
 from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_chart
 from fairlead.controllers.instances.remote_errors import InstanceError
-from fairlead.controllers.instances.remote_names import (
+from fairlead.controllers.instances.remote_namespace import (
     SPACE_LABEL,
     VIRTUAL_CLUSTER_LABEL,
     default_namespace,

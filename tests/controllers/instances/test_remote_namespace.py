@@ -5,15 +5,17 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.remote_errors import InstanceError, translate_errors
-from fairlead.controllers.instances.remote_names import SPACE_LABEL, VIRTUAL_CLUSTER_LABEL, ownership_labels
 from fairlead.controllers.instances.remote_namespace import (
+    SPACE_LABEL,
+    VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
-    bind_roles,
     delete_namespace,
     ensure_namespace,
     is_owned_by,
+    ownership_labels,
 )
 from fairlead.controllers.instances.remote_objects import RemoteObjects, parse_objects
+from fairlead.controllers.instances.role_bindings import bind_roles
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.upstream.kube_client import RemoteApiError

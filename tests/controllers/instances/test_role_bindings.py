@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.controllers.instances.role_bindings import build_role_bindings
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
+from fairlead.domain.views import Project, SpaceInstance
 
 IDENTITY_MAPPER = ClusterIdentityMapper("fairlead:")
 ADA = {"owner": {"user": "ada"}}
@@ -13,8 +14,8 @@ ADA = {"owner": {"user": "ada"}}
 
 def subjects_by_role(spec: dict[str, Any], access: dict[str, Any] | None = None, **project: Any) -> dict[str, set[str]]:
     """The subjects of each role."""
-    rendered = {"access": access} if access else {}
-    bindings = build_role_bindings(IDENTITY_MAPPER, {"spec": spec}, rendered, {"spec": project}, "ns")
+    space = SpaceInstance({"spec": spec})
+    bindings = build_role_bindings(IDENTITY_MAPPER, space, access or {}, Project({"spec": project}), "ns")
     assert [binding["metadata"]["name"] for binding in bindings] == [
         f"service.sh:{binding['roleRef']['name']}" for binding in bindings
     ]
@@ -77,7 +78,9 @@ def test_administrators_of_the_project_are_administrators_of_its_spaces() -> Non
 def test_the_prefix_applies_to_every_subject() -> None:
     spec = {"owner": {"user": "ada"}, "access": [{"teams": ["red"], "users": ["system:admin"], "verbs": ["use"]}]}
     for prefix in ("corp:", ""):
-        (binding,) = build_role_bindings(ClusterIdentityMapper(prefix), {"spec": spec}, {}, {}, "ns")
+        (binding,) = build_role_bindings(
+            ClusterIdentityMapper(prefix), SpaceInstance({"spec": spec}), {}, Project({}), "ns"
+        )
         assert {subject["name"] for subject in binding["subjects"]} == {
             *(f"{prefix}ada", f"{prefix}service:user:ada", f"{prefix}service:team:red"),
             f"{prefix}service:user:system:admin",
@@ -86,5 +89,6 @@ def test_the_prefix_applies_to_every_subject() -> None:
 
 def test_reserved_names_of_kubernetes_are_not_bound() -> None:
     rules = [{"users": ["system:anonymous"], "clusterRole": "view"}]
-    (binding,) = build_role_bindings(ClusterIdentityMapper(""), {"spec": {}}, {"access": {"rules": rules}}, {}, "ns")
+    space = SpaceInstance({"spec": {}})
+    (binding,) = build_role_bindings(ClusterIdentityMapper(""), space, {"rules": rules}, Project({}), "ns")
     assert [subject["name"] for subject in binding["subjects"]] == ["service:user:system:anonymous"]

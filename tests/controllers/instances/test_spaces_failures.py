@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.controllers.instances.remote_instance import RETRY
 from fairlead.controllers.instances.templates import InstanceTemplateController
-from fairlead.controllers.runtime.backoff import RETRY
 from fairlead.core.objects import Object, get_path
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers

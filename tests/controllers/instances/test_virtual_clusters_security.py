@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.helm.chart import Release
-from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, RemoteInstanceStore
+from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, InstanceStore
 from fairlead.controllers.instances.templates import InstanceTemplateController
-from fairlead.controllers.instances.vcluster_release import conditions_from_probe
+from fairlead.controllers.instances.virtual_clusters import conditions_from_probe
 from fairlead.core.errors import BadRequest, Invalid
 from fairlead.core.objects import Object, get_path
+from fairlead.domain.views import VirtualClusterInstance
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.upstream.access import ClusterEndpoint
 from tests.controllers.instances.helm_fixture import (
@@ -55,10 +56,10 @@ async def test_a_chart_is_not_deployed_from_an_outdated_resolution(
         await eventually(lambda: get_path(api.get(VC, "one"), "status.virtualCluster"))
     controller = build_virtual_cluster_controller(api, access, helm)
     key = GROUP, "virtualclusterinstances", "demo", "one"
-    outdated_instance = api.get(VC, "one")
+    outdated_instance = VirtualClusterInstance(api.get(VC, "one") or {})
     change = {"templateRef": {"name": "t"}, "template": None}
     await api.patch(VC, "one", lambda obj: obj["spec"].update(change))
-    monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated_instance)
+    monkeypatch.setattr(InstanceStore, "find", lambda self, key: outdated_instance)
     assert await controller.reconcile(key) == DELETION_POLL_SECONDS
     assert get_path(api.get(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
     assert (helm.installed, access.kube.request_log) == ([], [])

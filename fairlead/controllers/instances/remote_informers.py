@@ -1,6 +1,6 @@
 """Informers for the objects that were applied in remote clusters: a change there triggers a reconcile of the instance.
 
-The controllers of spaces and of virtual clusters have one each. `controllers/instances/drift.py` registers what each
+The controllers of spaces and of virtual clusters have one each. `drift.py` registers what each
 reconcile applied: per cluster there is one watch of namespaces and one of every applied resource, selected by the
 labels of `ownership_labels`. A watch ends when no instance needs it; all of them run on the leader only.
 
@@ -10,26 +10,28 @@ last proved its ownership, and only the owner is notified: an instance can name 
 """
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from fairlead.controllers.instances.applied_objects import (
-    AppliedObject,
-    collection_path,
-    last_field_manager,
-    object_path,
-    state_digest,
+import orjson
+
+from fairlead.controllers.instances.remote_namespace import (
+    MANAGED_LABEL,
+    MANAGED_VALUE,
+    NAMESPACES_PATH,
+    RemoteNamespace,
+    url_segment,
 )
-from fairlead.controllers.instances.remote_names import MANAGED_LABEL, MANAGED_VALUE
-from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, RemoteNamespace
 from fairlead.controllers.instances.resync_rate import ResyncLimiter
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Key
-from fairlead.upstream.kube_client import RequestSender
+from fairlead.upstream.kube_client import FIELD_MANAGER, RequestSender
 from fairlead.upstream.watch import RemoteWatch
 
 MAX_WATCHES_PER_CLUSTER = 32
@@ -40,6 +42,8 @@ MAX_PENDING_CHANGES = 250
 """How many unknown objects that changed during a reconcile are kept. If there are more, it is repeated."""
 STATE_DELETED, STATE_UNKNOWN = "", "?"
 """States of an object that does not exist, and of a namespace that was not observed yet."""
+_NAMESPACES_SEGMENTS = NAMESPACES_PATH.strip("/").split("/")
+_MAX_NAME_LENGTH = 100
 
 
 @dataclass(slots=True)
@@ -98,7 +102,7 @@ class RemoteInformers:
                 watch.task.cancel()
             watch.task, watch.is_synced = None, False
 
-    # --- for instances/drift.py ---------------------------------------------------------------------------------------
+    # --- for drift.py ---------------------------------------------------------------------------------------
 
     def begin_pass(self, key: Key, target: RemoteNamespace) -> Mapping[str, str]:
         """A reconcile starts. Returns the field managers that changed objects since the last one, by path."""
@@ -281,5 +285,45 @@ class _Listener:
         self.informers.set_watch_state((self.cluster, self.collection), is_watching, error)
 
 
-def object_states(applied: Mapping[str, AppliedObject]) -> dict[str, str]:
-    return {path: trace.state for path, trace in applied.items()}
+def state_digest(meta: Mapping[str, Any]) -> str:
+    """A digest of the relevant state of an object, from its metadata alone.
+
+    If the object has a generation, status changes are ignored; otherwise every resourceVersion counts.
+    """
+    generation = meta.get("generation")
+    parts: list[Any] = [meta.get("uid"), "deletionTimestamp" in meta]
+    parts += [generation, meta.get("labels"), meta.get("annotations")] if generation else [meta.get("resourceVersion")]
+    return json_digest(parts)
+
+
+def json_digest(value: Any) -> str:
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
+
+
+def collection_path(path: str) -> str:
+    """The list path of an object's resource, across all namespaces."""
+    parts = path.strip("/").split("/")
+    if parts[:-1] == _NAMESPACES_SEGMENTS:
+        return NAMESPACES_PATH
+    *root, _, _, plural, _ = parts
+    return f"/{'/'.join(root)}/{plural}"
+
+
+def object_path(collection: str, namespace: str, name: str) -> str:
+    """The path of an object; the inverse of `collection_path`."""
+    if collection == NAMESPACES_PATH:
+        return f"{NAMESPACES_PATH}/{url_segment(name)}"
+    root, _, plural = collection.rpartition("/")
+    return f"{root}/namespaces/{url_segment(namespace)}/{plural}/{url_segment(name)}"
+
+
+def last_field_manager(meta: Mapping[str, Any]) -> str:
+    """The other field manager that last changed an object; empty if unknown."""
+    managers = meta.get("managedFields")
+    others = [
+        (str(each.get("time") or ""), str(each.get("manager") or ""))
+        for each in (managers if isinstance(managers, list) else ())
+        if isinstance(each, dict) and each.get("manager") != FIELD_MANAGER and not each.get("subresource")
+    ]
+    name = max(others, default=("", ""))[1][:_MAX_NAME_LENGTH]
+    return name if name.isprintable() else ""

@@ -1,11 +1,11 @@
-"""Tests of `fairlead.controllers.runtime.backoff`: retries with growing delays, and without delay after a change."""
+"""Tests of `InstanceBackoff`: retries with growing delays, and without delay after a change."""
 
 from typing import Any
 
 import pytest
 
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
-from fairlead.controllers.runtime.backoff import REQUEUE_SECONDS, RETRY, InstanceBackoff
+from fairlead.controllers.instances.remote_instance import REQUEUE_SECONDS, RETRY, InstanceBackoff
 
 KEY = ("demo", "one")
 FAILED, IN_PROGRESS = InstanceError("Invalid", "", ERROR), InstanceError("Waiting", "", INFO)

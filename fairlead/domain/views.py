@@ -1,0 +1,386 @@
+"""Typed views of product objects: the one place that knows where their fields are.
+
+A view wraps an object as it is stored, and reads a field when it is asked for. It copies and checks nothing: the schema
+of the kind has done that when the object was written. What is not set is empty, not None.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fairlead.core.objects import Object, get_path
+from fairlead.registry.conditions import TRUE, UNKNOWN, find_condition
+
+SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
+"""Conditions of spaces, and of virtual clusters, which also have a namespace: it exists and has its content; it can be
+used."""
+TEMPLATE_RESOLVED = "TemplateResolved"
+ABANDON_ANNOTATION = "service.sh/abandon"
+"""Annotation that skips the cleanup in the cluster when an object is deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What all objects have."""
+
+    raw: Object
+
+    @property
+    def meta(self) -> Object:
+        found: Object = self.raw["metadata"]
+        return found
+
+    @property
+    def name(self) -> str:
+        return str(self.meta["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.meta.get("namespace", ""))
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def uid(self) -> str:
+        return str(self.meta["uid"])
+
+    @property
+    def generation(self) -> int:
+        return int(self.meta.get("generation", 1))
+
+    @property
+    def is_deleting(self) -> bool:
+        return "deletionTimestamp" in self.meta
+
+    @property
+    def is_abandoned(self) -> bool:
+        return (self.meta.get("annotations") or {}).get(ABANDON_ANNOTATION) == "true"
+
+    @property
+    def basis(self) -> object:
+        """What the conditions of a reconcile are about. They are outdated if it has changed meanwhile."""
+        return self.generation
+
+    @property
+    def spec(self) -> Object:
+        return self.raw.get("spec") or {}
+
+    @property
+    def status(self) -> Object:
+        return self.raw.get("status") or {}
+
+    def condition(self, type: str) -> Object:
+        """The condition of that type; empty if there is none."""
+        return find_condition(self.status, type) or {}
+
+    def is_true(self, type: str) -> bool:
+        return self.condition(type).get("status") == TRUE
+
+    @property
+    def owner(self) -> Mapping[str, str]:
+        """With a `user` or a `team`."""
+        return self.spec.get("owner") or {}
+
+    @property
+    def access(self) -> Sequence[Object]:
+        return self.spec.get("access") or ()
+
+    @property
+    def cluster_ref(self) -> Object:
+        return self.spec.get("clusterRef") or {}
+
+    @property
+    def cluster(self) -> str:
+        """The connected cluster that it names."""
+        return self.cluster_ref.get("cluster") or ""
+
+    @property
+    def remote_namespace(self) -> str:
+        """Its namespace in that cluster, as soon as it is chosen."""
+        return self.cluster_ref.get("namespace") or ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteInstance(View):
+    """What spaces and virtual clusters have: a template, and a namespace in a cluster."""
+
+    @property
+    def is_ignored(self) -> bool:
+        return bool(self.status.get("ignoreReconciliation"))
+
+    @property
+    def template_name(self) -> str:
+        return get_path(self.spec, "templateRef.name") or ""
+
+    @property
+    def template_trust(self) -> str:
+        """The trust of the rendered template; empty if it is not known yet."""
+        return self.status.get("templateTrust") or ""
+
+    @property
+    def applied_trust(self) -> str:
+        """The trust of the template that was applied last, as far as that was recorded."""
+        return self.status.get("templateApplied") or ""
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether its template is resolved for the current generation, and its trust is known."""
+        resolved = self.condition(TEMPLATE_RESOLVED)
+        is_current = resolved.get("observedGeneration") == self.generation
+        return is_current and resolved.get("status") == TRUE and bool(self.template_trust)
+
+    @property
+    def rendered(self) -> Object:
+        """The rendered template."""
+        raise NotImplementedError
+
+    @property
+    def space_template(self) -> Object:
+        """The part of the rendered template for its namespace."""
+        raise NotImplementedError
+
+    @property
+    def owner_uid(self) -> str:
+        """The uid in the labels of what it has in the cluster."""
+        return self.uid
+
+    @property
+    def basis(self) -> object:
+        return self.rendered
+
+    @property
+    def space_objects(self) -> Object:
+        """What was applied and deployed in its namespace."""
+        return self.status.get("spaceObjects") or {}
+
+    @property
+    def extra_access_rules(self) -> Sequence[Object]:
+        return self.spec.get("extraAccessRules") or ()
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether `spec.config` names its kubeconfig."""
+        return False
+
+    @property
+    def is_external(self) -> bool:
+        """Whether it is deployed by another tool."""
+        return False
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent of its own reports its status."""
+        return False
+
+    @property
+    def is_deployed_elsewhere(self) -> bool:
+        """Whether nothing is deployed for it."""
+        return self.is_imported or self.is_external or self.has_agent
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceInstance(RemoteInstance):
+    @property
+    def rendered(self) -> Object:
+        return self.status.get("space") or {}
+
+    @property
+    def space_template(self) -> Object:
+        return self.rendered
+
+    @property
+    def virtual_cluster(self) -> str:
+        """The virtual cluster that it names, which is not supported."""
+        return self.cluster_ref.get("virtualCluster") or ""
+
+    def is_usable(self, *, allow_unreachable: bool = False) -> bool:
+        """Whether its namespace exists and belongs to it. Before that, it may belong to another owner.
+
+        SpaceReady is Unknown while this server cannot reach the cluster. With `allow_unreachable`, the space is usable
+        then: the agent of the cluster keeps serving it.
+        """
+        is_synced = self.is_true(SPACE_SYNCED) or (
+            allow_unreachable and self.condition(SPACE_READY).get("status") == UNKNOWN
+        )
+        return bool(self.remote_namespace) and is_synced and not self.is_deleting
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualClusterInstance(RemoteInstance):
+    @property
+    def rendered(self) -> Object:
+        return self.status.get("virtualCluster") or {}
+
+    @property
+    def space_template(self) -> Object:
+        return self.rendered.get("spaceTemplate") or {}
+
+    @property
+    def values(self) -> str:
+        """The values of its chart."""
+        return get_path(self.rendered, "helmRelease.values") or ""
+
+    @property
+    def release_name(self) -> str:
+        return self.cluster_ref.get("virtualCluster") or ""
+
+    @property
+    def service_uid(self) -> str:
+        """Does not change when it moves to another project. Empty until it is set."""
+        return self.status.get("serviceUID") or ""
+
+    @property
+    def owner_uid(self) -> str:
+        return self.service_uid or self.uid
+
+    @property
+    def is_imported(self) -> bool:
+        return bool(get_path(self.spec, "config.secretName"))
+
+    @property
+    def is_external(self) -> bool:
+        return bool(self.spec.get("external"))
+
+    @property
+    def has_agent(self) -> bool:
+        return bool(self.spec.get("networkPeer"))
+
+    @property
+    def deploy_hash(self) -> str:
+        """The hash of the release that was deployed last."""
+        return self.status.get("deployHash") or ""
+
+    @property
+    def was_confined(self) -> bool:
+        """Whether its chart was deployed with the permissions of its owner only."""
+        return bool(self.status.get("deployedConfined"))
+
+
+@dataclass(frozen=True, slots=True)
+class AppInstance(View):
+    @property
+    def app_name(self) -> str:
+        return get_path(self.spec, "appRef.name") or ""
+
+    @property
+    def parameters(self) -> str:
+        return self.spec.get("parameters") or ""
+
+    @property
+    def release_name(self) -> str:
+        return self.spec.get("releaseName") or ""
+
+    @property
+    def target(self) -> Object:
+        """With one field: `cluster`, `spaceInstance` or `virtualClusterInstance`."""
+        return self.spec.get("target") or {}
+
+    @property
+    def target_field(self) -> str:
+        return next((field for field, value in self.target.items() if value), "")
+
+    @property
+    def target_name(self) -> str:
+        return get_path(self.target, f"{self.target_field}.name") or ""
+
+    @property
+    def target_namespace(self) -> str:
+        """The namespace that it names in its target."""
+        return get_path(self.target, f"{self.target_field}.namespace") or ""
+
+    @property
+    def target_uid(self) -> str:
+        """The uid of the target that it was deployed to."""
+        return self.status.get("targetUID") or ""
+
+    @property
+    def deploy_hash(self) -> str:
+        """The hash of the release that was deployed last."""
+        return self.status.get("deployHash") or ""
+
+    @property
+    def was_confined(self) -> bool:
+        """Whether it was deployed with permissions in its namespace only."""
+        return bool(self.status.get("deployedConfined"))
+
+    @property
+    def release(self) -> Object:
+        """What was deployed."""
+        return self.status.get("release") or {}
+
+    @property
+    def history(self) -> Sequence[Object]:
+        return self.status.get("history") or ()
+
+    @property
+    def drift(self) -> Object:
+        """What others have changed last."""
+        return self.status.get("drift") or {}
+
+
+@dataclass(frozen=True, slots=True)
+class App(View):
+    @property
+    def waits(self) -> bool:
+        """Whether Helm waits until the deployed objects are ready."""
+        return bool(self.spec.get("wait"))
+
+    @property
+    def clusters(self) -> Sequence[str]:
+        """The clusters that it is for; empty: all."""
+        return self.spec.get("clusters") or ()
+
+    @property
+    def default_namespace(self) -> str:
+        return self.spec.get("defaultNamespace") or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Project(View):
+    @property
+    def relevant_state(self) -> object:
+        """The state that its instances depend on."""
+        return self.uid, self.generation
+
+    @property
+    def members(self) -> Sequence[Object]:
+        return self.spec.get("members") or ()
+
+    @property
+    def namespace_patterns(self) -> Mapping[str, str]:
+        """How the namespaces of a `space` and of a `virtualCluster` are named."""
+        return self.spec.get("namespacePattern") or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster(View):
+    @property
+    def has_kubeconfig(self) -> bool:
+        """Whether this server connects to it with a kubeconfig, instead of just storing what others report."""
+        return bool(get_path(self.spec, "config.secretName"))
+
+    @property
+    def has_agent(self) -> bool:
+        return bool(self.spec.get("networkPeer") or self.spec.get("local"))
+
+    @property
+    def is_unusable(self) -> bool:
+        """Whether it accepts no new instances."""
+        return bool(self.spec.get("unusable"))
+
+    @property
+    def is_online(self) -> bool | None:
+        """None if that was never probed."""
+        return self.status.get("online")
+
+    @property
+    def phase(self) -> str:
+        return self.status.get("phase") or ""
+
+    @property
+    def relevant_state(self) -> object:
+        """The state that what is deployed into it depends on: reachability and identity."""
+        status = self.status
+        return self.uid, self.generation, status.get("online"), status.get("phase"), status.get("clusterUID")

@@ -1,0 +1,63 @@
+"""Tests of `fairlead.domain.views`: what is not set is empty, each property is used, and when a space can be used."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import fairlead
+from fairlead.core.objects import Object
+from fairlead.domain import views
+from fairlead.domain.views import SPACE_READY, SPACE_SYNCED, SpaceInstance, View
+
+
+def build_space(*, synced: str = "", ready: str = "", namespace: str = "n", deleted: bool = False) -> Object:
+    pairs = ((SPACE_SYNCED, synced), (SPACE_READY, ready))
+    return {
+        "metadata": {"name": "s", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})},
+        "spec": {"clusterRef": {"cluster": "c", "namespace": namespace}},
+        "status": {"conditions": [{"type": type, "status": status} for type, status in pairs if status]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("obj", "usable", "usable_if_unreachable"),
+    [
+        (build_space(synced="True", ready="True"), True, True),
+        (build_space(synced="True"), True, True),
+        (build_space(synced="Unknown", ready="Unknown"), False, True),
+        (build_space(synced="False", ready="False"), False, False),
+        (build_space(synced="Unknown", ready="False"), False, False),
+        (build_space(), False, False),
+        (build_space(synced="True", namespace=""), False, False),
+        (build_space(synced="True", deleted=True), False, False),
+        (build_space(ready="Unknown", deleted=True), False, False),
+        ({"metadata": {}, "spec": {}}, False, False),
+    ],
+)
+def test_a_space_is_usable_once_its_namespace_belongs_to_it(
+    obj: Object, usable: bool, usable_if_unreachable: bool
+) -> None:
+    assert SpaceInstance(obj).is_usable() is usable
+    assert SpaceInstance(obj).is_usable(allow_unreachable=True) is usable_if_unreachable
+
+
+VIEWS = [each for each in vars(views).values() if isinstance(each, type) and issubclass(each, View)]
+PROPERTIES = [(view, name) for view in VIEWS for name, value in vars(view).items() if isinstance(value, property)]
+
+
+@pytest.mark.parametrize("view", [view for view in VIEWS if view not in (View, views.RemoteInstance)])
+def test_what_is_not_set_is_empty(view: type[View]) -> None:
+    bare = view({"metadata": {"name": "one", "uid": "u"}})
+    names = [name for each in view.__mro__ for name, value in vars(each).items() if isinstance(value, property)]
+    found = {name: getattr(bare, name) for name in names}
+    missing = {name for name, value in found.items() if value is None}
+    assert missing <= {"is_online"}, "None means that a cluster was never probed, and nothing else"
+    assert (found["name"], found["key"], found["uid"], found["generation"]) == ("one", ("", "one"), "u", 1)
+
+
+def test_each_property_is_used() -> None:
+    package = Path(fairlead.__file__).parent
+    text = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    read = set(re.findall(r"\.([a-z_]+)\b", text))
+    assert [f"{view.__name__}.{name}" for view, name in PROPERTIES if name not in read] == []
