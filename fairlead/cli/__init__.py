@@ -57,8 +57,10 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("cluster", "fairlead.cli.resources.cluster:group", "Connect, check and remove clusters."),
     CommandEntry("project", "fairlead.cli.resources.project:group", "Manage projects and their members."),
     CommandEntry("workspace", "fairlead.cli.resources.workspace:group", "Manage developer workspaces."),
-    CommandEntry("vcluster", "fairlead.cli.resources.vcluster:group", "Manage virtual clusters."),
-    CommandEntry("space", "fairlead.cli.resources.space:group", "Manage spaces: namespaces in clusters."),
+    CommandEntry("vcluster", "fairlead.cli.resources.cluster_instance:vcluster_group", "Manage virtual clusters."),
+    CommandEntry(
+        "space", "fairlead.cli.resources.cluster_instance:space_group", "Manage spaces: namespaces in clusters."
+    ),
     CommandEntry("app", "fairlead.cli.resources.app:group", "Manage apps."),
     CommandEntry("key", "fairlead.cli.access.key:group", "Create, rotate and revoke access keys."),
     CommandEntry("user", "fairlead.cli.access.user:group", "Manage users and passwords."),

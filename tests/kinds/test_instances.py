@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.authz.scope.compiled import GATEWAY_RESOURCES
-from fairlead.cli.resources import app_instance, cluster, space, vcluster, workspace
+from fairlead.cli.resources import app_instance, cluster, cluster_instance, workspace
 from fairlead.kinds import CLUSTER_INSTANCES, DELETION_ORDER, INSTANCES, KINDS, TEMPLATE_INSTANCES
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Kind
@@ -64,7 +64,12 @@ def test_a_protected_status_is_a_subresource(kind: Kind) -> None:
 
 
 def test_the_cli_knows_every_instance_kind() -> None:
-    groups = (app_instance.APP_INSTANCES, space.SPACES, vcluster.VIRTUAL_CLUSTERS, workspace.WORKSPACES)
+    groups = (
+        app_instance.APP_INSTANCES,
+        cluster_instance.SPACES,
+        cluster_instance.VIRTUAL_CLUSTERS,
+        workspace.WORKSPACES,
+    )
     known = {each.plural: (each.kind, each.noun) for each in groups}
     assert known == {plural: (BY_PLURAL[plural].name, each.noun) for plural, each in INSTANCES.items()}
 

@@ -24,7 +24,6 @@ from fairlead.cli.ui.output import (
     Format,
     ObjectOutput,
     Output,
-    build_list,
     column_widths,
     print_event,
     print_name,
@@ -33,6 +32,7 @@ from fairlead.cli.ui.output import (
     print_table,
     print_value,
 )
+from fairlead.cli.ui.resource_commands import print_items
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.client import ApiStatusError
 from fairlead.core.objects import Object, get_path, name_of
@@ -106,7 +106,8 @@ def list_command(ctx: typer.Context, **values: Any) -> None:
             _follow(session, query, options)
             return
         events, _ = fetch_events(session, query, options.limit)
-        _print_events(events, options.output)
+        output = options.output
+        print_items(events, KIND, output, _columns(output), lambda event: event_row(event, output), EMPTY)
 
 
 def _build_selector(session: Session, options: AuditOptions) -> str:
@@ -148,16 +149,6 @@ def fetch_events(session: Session, query: dict[str, str], limit: int) -> tuple[l
         version = version or str(metadata.get("resourceVersion") or "")
         if not token or len(found) >= limit:
             return found[:limit], version
-
-
-def _print_events(events: Sequence[Object], output: ObjectOutput) -> None:
-    if output.format is Format.NAME:
-        for each in events:
-            print_name(KIND, name_of(each))
-    elif output.is_table:
-        print_table(_columns(output), [event_row(each, output) for each in events], EMPTY)
-    else:
-        print_value(build_list(events), output)
 
 
 def _follow(session: Session, query: dict[str, str], options: AuditOptions) -> None:

@@ -13,10 +13,9 @@ from fairlead.cli.ui.completion import SCOPE_COMPLETERS
 from fairlead.cli.ui.durations import parse_time
 from fairlead.cli.ui.field_flags import name_flags
 from fairlead.cli.ui.flags import flag
-from fairlead.cli.ui.session import UsageError
+from fairlead.cli.ui.session import UsageError, read_input
 from fairlead.client import Client
 from fairlead.core.body_errors import Malformed
-from fairlead.core.files import read_file
 from fairlead.core.objects import Object, get_path
 
 ENTRY_FORMATS = (
@@ -103,11 +102,8 @@ def _parse_entry(parts: Sequence[str], text: str) -> Object:
 def _load_scope(path: Path) -> Object:
     from fairlead.core import yaml
 
-    content = read_file(path)
-    if content is None:
-        raise UsageError(f"{path}: no such file; set a YAML or JSON file with a scope")
     try:
-        value, duplicates = yaml.decode(content)
+        value, duplicates = yaml.decode(read_input(path, "set a YAML or JSON file with a scope"))
     except Malformed as error:
         raise UsageError(f"{path}: {error}") from None
     if not isinstance(value, dict) or duplicates:

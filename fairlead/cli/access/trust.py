@@ -21,11 +21,10 @@ from fairlead.cli.ui.durations import format_duration, parse_duration
 from fairlead.cli.ui.flags import ContextFlag, OutputFlag, flag, options_from
 from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import Output, print_data, print_note, print_table
-from fairlead.cli.ui.session import UsageError, open_session
+from fairlead.cli.ui.session import UsageError, open_session, read_input
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
-from fairlead.core.files import read_file
 from fairlead.core.objects import Object, get_path, name_of
 
 
@@ -165,9 +164,10 @@ def claims_from_token(file: Path, ids: Sequence[str]) -> tuple[str, dict[str, st
 
 
 def _read_token(file: Path) -> Object:
-    content = sys.stdin.buffer.read(MAX_TOKEN_BYTES + 1) if str(file) == "-" else read_file(file)
-    if content is None:
-        raise UsageError(f"{file}: no such file; save the token of a job there, or use - for stdin")
+    if str(file) == "-":
+        content = sys.stdin.buffer.read(MAX_TOKEN_BYTES + 1)
+    else:
+        content = read_input(file, "save the token of a job there, or use - for stdin")
     parts = content.strip().split(b".")
     if len(content) > MAX_TOKEN_BYTES or len(parts) != 3:
         raise UsageError(f"{file} does not contain a token: three parts that are separated by dots")
@@ -390,10 +390,7 @@ def _save(client: Client, rule: Object) -> None:
 def _ca(file: Path | None) -> Object:
     if file is None:
         return {}
-    content = read_file(file)
-    if content is None:
-        raise UsageError(f"{file}: no such file; set a PEM file with the CA of the issuer")
-    return {"ca": content.decode(errors="replace")}
+    return {"ca": read_input(file, "set a PEM file with the CA of the issuer").decode(errors="replace")}
 
 
 def _pull_requests(options: JobOptions | IssuerOptions) -> Object:

@@ -2,7 +2,7 @@
 
 - `cluster`, `cluster_add`, `cluster_role`, `cluster_status`: connected clusters
 - `project`: projects, their members, and what they use of their quotas
-- `instance`: shared by `space`, `vcluster` and `workspace`
+- `cluster_instance`: spaces and virtual clusters; `instance`: shared with `workspace` and `app_instance`
 - `kubeconfig`: kubectl contexts for the server and its gateways
 - `get`, `apply`, `delete`: objects of any kind; they share `any_kind`
 - `app`, `app_instance`: apps, and installed apps

@@ -16,11 +16,10 @@ import typer
 from fairlead.cli.ui.completion import complete_targets
 from fairlead.cli.ui.describe import text_of
 from fairlead.cli.ui.flags import NamespaceFlag, ProjectNamespaceFlag, flag
-from fairlead.cli.ui.session import Session, UsageError, project_namespace
+from fairlead.cli.ui.session import Session, UsageError, project_namespace, read_input
 from fairlead.client.discovery import ApiResource, list_resources, select_resource
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
-from fairlead.core.files import read_file
 from fairlead.core.objects import Object, get_path
 
 NOUNS = {
@@ -188,9 +187,7 @@ def _list_files(path: str, recursive: bool) -> list[str]:
 
 
 def _read_text(path: str) -> str:
-    content = sys.stdin.buffer.read() if path == STDIN else read_file(Path(path))
-    if content is None:
-        raise UsageError(f"{path}: no such file; check the path")
+    content = sys.stdin.buffer.read() if path == STDIN else read_input(Path(path), "check the path")
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -31,8 +31,7 @@ from fairlead.cli.ui.resource_commands import (
     add_show_command,
     create_command,
 )
-from fairlead.cli.ui.session import Session, UsageError
-from fairlead.core.files import read_file
+from fairlead.cli.ui.session import Session, UsageError, read_input
 from fairlead.core.objects import Object, get_path, name_of
 
 COLUMNS = ("NAME", "DISPLAY NAME", "DEPLOYS", "VERSIONS", "RECOMMENDED FOR", "AGE")
@@ -179,10 +178,7 @@ def _build_parameter(text: str) -> Object:
 
 
 def _read_text(path: Path) -> str:
-    content = read_file(path)
-    if content is None:
-        raise UsageError(f"{path}: no such file; check the path")
-    return content.decode(errors="replace")
+    return read_input(path, "check the path").decode(errors="replace")
 
 
 add_list_command(group, APPS)

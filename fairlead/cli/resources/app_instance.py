@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.cli.resources.instance import (
-    WaitFlag,
+    WaitOptions,
     create_instance,
     decode_values,
     describe_phase,
     encode_values,
-    finish_creation,
+    new_instance,
     parse_assignments,
     phase_of,
     wait_for_instance,
@@ -22,7 +22,6 @@ from fairlead.cli.resources.instance import (
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import (
     age_cell,
-    build_object,
     cell,
     condition_rows,
     drop_none,
@@ -32,15 +31,12 @@ from fairlead.cli.ui.describe import (
     print_created,
     text_of,
 )
-from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.field_flags import name_flags, name_project
-from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, RequiredProjectFlag, TimeoutFlag, flag, options_from
-from fairlead.cli.ui.output import TABLE, ObjectOutput, print_note
+from fairlead.cli.ui.flags import RequiredProjectFlag, flag, options_from
+from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import Deletion, Resource, add_delete_command, add_list_command, add_show_command
-from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
-from fairlead.cli.ui.wait import VerboseFlag
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace, read_input
 from fairlead.client import ClientError
-from fairlead.core.files import read_file
 from fairlead.core.objects import Object, format_scalar, get_path, name_of
 
 COLUMNS = ("NAME", "PHASE", "APP", "VERSION", "TARGET", "REVISION", "AGE")
@@ -146,15 +142,6 @@ class TargetOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitOptions:
-    wait: WaitFlag = False
-    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
-    verbose: VerboseFlag = False
-    context: ContextFlag = None
-    output: ObjectOutputFlag = TABLE
-
-
-@dataclass(frozen=True, slots=True)
 class InstallOptions:
     app: Annotated[str, typer.Argument(help="Name of the app.", metavar="NAME", autocompletion=complete_names("apps"))]
     project: RequiredProjectFlag
@@ -168,33 +155,17 @@ class InstallOptions:
     waiting: WaitOptions = field(default_factory=WaitOptions)
 
 
-@dataclass(frozen=True, slots=True)
-class _NewInstance:
-    """An app instance as `finish_creation` needs it."""
-
-    name: str
-    project: str
-    wait: bool
-    timeout: int
-    context: str | None
-    output: ObjectOutput
-
-
 def install(options: InstallOptions) -> None:
     """Install an app into a space, a virtual cluster or a connected cluster. The server deploys it with Helm."""
-    waiting, name = options.waiting, options.instance or options.app
-    new = _NewInstance(
-        name, options.project, waiting.wait, waiting.timeout, context=waiting.context, output=waiting.output
-    )
-    with open_session(waiting.context) as session:
+    with open_session(options.waiting.context) as session:
         values = {**read_values(options.values), **parse_assignments(options.set_values or ())}
         spec = {
             "appRef": drop_none({"name": options.app, "version": options.version}),
             "target": options.target.build(),
             "parameters": encode_values(values),
         }
-        created = create_instance(session, APP_INSTANCES, build_object(APP_INSTANCES.kind, name, spec), new)
-        finish_creation(session, APP_INSTANCES, created, new, "")
+        new = new_instance(APP_INSTANCES, options.instance or options.app, options.project, spec)
+        create_instance(session, APP_INSTANCES, new, options.waiting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +230,10 @@ def _change(session: Session, name: str, project: str, spec: Object, waiting: Wa
     namespace = project_namespace(session, project)
     with name_project(session.client, project), name_flags(session.client):
         changed = session.client.patch(APP_INSTANCES.plural, name, {"spec": spec}, namespace=namespace)
-    options = _NewInstance(name, project, waiting.wait, waiting.timeout, context=waiting.context, output=waiting.output)
     if note:
         print_note(note)
     if waiting.wait:
-        wait_for_instance(session, APP_INSTANCES, changed, options)
+        wait_for_instance(session, APP_INSTANCES, changed, project, waiting)
     else:
         print_created(changed, waiting.output, f"changed the app instance {name} in the project {project}")
 
@@ -272,10 +242,7 @@ def read_values(path: Path | None) -> Mapping[str, Any]:
     """The values of a YAML file, with dotted names."""
     if path is None:
         return {}
-    content = read_file(path)
-    if content is None:
-        raise UsageError(f"{path}: no such file; check the path")
-    return decode_values(content.decode(errors="replace"), str(path))
+    return decode_values(read_input(path, "check the path").decode(errors="replace"), str(path))
 
 
 def describe_rows(session: Session, instance: Object) -> list[tuple[str, str]]:

@@ -4,14 +4,16 @@ Instances are namespaced in projects and may be created from a template with par
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any
 
 import typer
 
 from fairlead.cli.ui.describe import (
     age_cell,
+    build_object,
     cell,
     find_condition,
     owner_cell,
@@ -19,14 +21,22 @@ from fairlead.cli.ui.describe import (
     print_object_data,
     text_of,
 )
-from fairlead.cli.ui.durations import format_duration
-from fairlead.cli.ui.field_flags import name_flags, name_project, replace_fields
-from fairlead.cli.ui.flags import flag, options_from
-from fairlead.cli.ui.output import print_note
-from fairlead.cli.ui.resource_commands import COMMON_DETAILS, CreateOptions, Deletion, Resource
-from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session, project_namespace
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, format_duration
+from fairlead.cli.ui.field_flags import name_project, replace_fields
+from fairlead.cli.ui.flags import ContextFlag, ObjectOutputFlag, TimeoutFlag, flag
+from fairlead.cli.ui.output import TABLE, print_note
+from fairlead.cli.ui.resource_commands import (
+    COMMON_DETAILS,
+    Deletion,
+    NewObject,
+    Resource,
+    create_object,
+    print_new,
+)
+from fairlead.cli.ui.session import Session, UsageError, exit_with_error
 from fairlead.cli.ui.wait import (
     ObjectRef,
+    VerboseFlag,
     changed_conditions,
     distinct_failures,
     object_ref,
@@ -219,96 +229,62 @@ def _read_templates(session: Session, project: str) -> Object:
             return {}
 
 
-class CreateInstanceOptions(CreateOptions, Protocol):
-    """The flags of the commands that create an instance and can wait for it."""
+@dataclass(frozen=True, slots=True)
+class WaitOptions:
+    """The flags of the commands that create or change an instance, and can wait for it."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def project(self) -> str: ...
-
-    @property
-    def wait(self) -> bool | None: ...
-
-    @property
-    def timeout(self) -> int: ...
+    wait: WaitFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
+    verbose: VerboseFlag = False
+    context: ContextFlag = None
+    output: ObjectOutputFlag = TABLE
 
 
-T = TypeVar("T", bound=CreateInstanceOptions)
-
-
-def create_instance_command(
-    group: typer.Typer,
-    resource: Resource,
-    options_type: type[T],
-    hint: str = "",
-) -> Callable[[Callable[[Session, T], Object]], None]:
-    """Decorator that adds `create` for instances. The function builds the object; its docstring is the help.
-
-    `hint` is what to do next; it contains `{name}` and `{project}`.
-    """
-
-    def add(build: Callable[[Session, T], Object]) -> None:
-        def create(options: T) -> None:
-            with open_session(options.context) as session:
-                created = create_instance(session, resource, build(session, options), options)
-                advice = hint.format(name=options.name, project=options.project)
-                finish_creation(session, resource, created, options, hint=advice)
-
-        create.__doc__ = build.__doc__
-        group.command("create")(options_from(options_type)(create))
-
-    return add
-
-
-def create_instance(session: Session, resource: Resource, body: Object, options: CreateInstanceOptions) -> Object:
-    namespace = project_namespace(session, options.project)
-    with name_project(session.client, options.project), name_flags(session.client):
-        return session.client.create(resource.plural, body, namespace=namespace)
+def create_instance(session: Session, resource: Resource, new: NewObject, waiting: WaitOptions) -> None:
+    """Creates an instance and prints it, with --wait when it is ready."""
+    finish_creation(session, resource, create_object(session, resource, new), new, waiting)
 
 
 def finish_creation(
-    session: Session,
-    resource: Resource,
-    created: Object,
-    options: CreateInstanceOptions,
-    obstacle: str = "",
-    hint: str = "",
+    session: Session, resource: Resource, created: Object, new: NewObject, waiting: WaitOptions, obstacle: str = ""
 ) -> None:
     """Prints the new instance. With --wait, waits until it is ready, and exits with code 1 if it is not.
 
     `obstacle` is why it makes no sense to wait, if the server does not report that itself.
     """
-    label = f"the {resource.noun} {options.name}"
-    message = f"created {label} in the project {options.project}"
-    if not options.wait:
-        print_created(created, options.output, f"{message}; {hint}" if hint else message)
+    if not waiting.wait:
+        print_new(created, new, waiting.output)
         if obstacle:
             print_note(f"warning: {obstacle}")
         return
     if obstacle:
-        print_note(message)
-        raise ClientError(f"not waiting for {label}: {obstacle}")
-    wait_for_instance(session, resource, created, options, hint)
+        print_note(new.message)
+        raise ClientError(f"not waiting for the {resource.noun} {name_of(created)}: {obstacle}")
+    wait_for_instance(session, resource, created, new.project, waiting, new.hint)
+
+
+def new_instance(resource: Resource, name: str, project: str, spec: Mapping[str, Any], hint: str = "") -> NewObject:
+    message = f"created the {resource.noun} {name} in the project {project}"
+    return NewObject(build_object(resource.kind, name, spec), message, project, hint)
 
 
 def wait_for_instance(
-    session: Session, resource: Resource, created: Object, options: CreateInstanceOptions, hint: str = ""
+    session: Session, resource: Resource, instance: Object, project: str, waiting: WaitOptions, hint: str = ""
 ) -> None:
     """Waits until an instance is ready and prints it in one line, with `hint`. Exits with code 1 if it has failed."""
-    created = wait_until_final(session.client, resource, created, options.timeout)
-    if has_failed(created) or is_cluster_missing(created):
-        print_object_data(created, options.output)
-        raise _report_failed(resource, created, options)
-    message = f"the {resource.noun} {options.name} is {replace_fields(describe_phase(created))}"
-    print_created(created, options.output, f"{message}; {hint}" if hint else message)
+    instance = wait_until_final(session.client, resource, instance, waiting.timeout)
+    if has_failed(instance) or is_cluster_missing(instance):
+        print_object_data(instance, waiting.output)
+        raise _report_failed(resource, instance, project)
+    message = f"the {resource.noun} {name_of(instance)} is {replace_fields(describe_phase(instance))}"
+    print_created(instance, waiting.output, f"{message}; {hint}" if hint else message)
 
 
-def _report_failed(resource: Resource, instance: Object, options: CreateInstanceOptions) -> typer.Exit:
+def _report_failed(resource: Resource, instance: Object, project: str) -> typer.Exit:
     """Prints what has failed and what to do, and returns the exception to raise."""
     state = "has failed" if has_failed(instance) else "cannot be deployed"
-    error = exit_with_error(f"the {resource.noun} {options.name} {state}:")
+    name = name_of(instance)
+    error = exit_with_error(f"the {resource.noun} {name} {state}:")
     lines = distinct_failures(instance)
     message = text_of(instance, "status.message")
     if not any(message in line for line in lines):
@@ -317,8 +293,8 @@ def _report_failed(resource: Resource, instance: Object, options: CreateInstance
         print_note(f"  {replace_fields(line)}")
     show, delete = COMMANDS[resource.plural]
     print_note(
-        f"fix that, and the server tries again; `fairlead {show} {options.name} --project {options.project}` "
-        f"shows the status, `fairlead {delete} {options.name} --project {options.project}` deletes it"
+        f"fix that, and the server tries again; `fairlead {show} {name} --project {project}` shows the status, "
+        f"`fairlead {delete} {name} --project {project}` deletes it"
     )
     return error
 

@@ -20,7 +20,9 @@ import typer
 
 from fairlead.cli.resources.runner_options import DEFAULT_ENGINE, RunnerOptions, build_settings
 from fairlead.cli.server.doctor import describe_finding
-from fairlead.cli.server.event_loop import exit_with_error, run_until_signal
+from fairlead.cli.server.event_loop import exit_with_error, report_start_errors, run_until_signal
+from fairlead.cli.server.units import UNIT_FOLDER as SYSTEM_UNIT_FOLDER
+from fairlead.cli.server.units import quote_argument
 from fairlead.cli.ui.flags import flag, options_from
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import DEFAULT_GROUP, ClientError
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from fairlead.runner.process import StartedRunner
     from fairlead.runner.settings import RunnerSettings
 
-UNIT_FOLDER = Path("/etc/systemd/system")
+UNIT_FOLDER = Path("/") / SYSTEM_UNIT_FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +130,11 @@ def install(options: RunnerInstallOptions) -> None:
     if not options.write:
         print(unit, end="")
         return
-    from fairlead.core.files import FileProblem, write_file
+    from fairlead.core.files import write_file
 
     path = UNIT_FOLDER / f"fairlead-runner-{options.runner.name}.service"
-    try:
+    with report_start_errors():
         write_file(path, unit.encode(), mode=0o644)
-    except FileProblem as error:
-        raise exit_with_error(error) from None
     print_note(f"wrote {path}; start it with `systemctl daemon-reload && systemctl enable --now {path.stem}`")
 
 
@@ -153,7 +153,7 @@ def announce(started: "StartedRunner", settings: "RunnerSettings", as_json: bool
 
 def build_unit(settings: "RunnerSettings", options: RunnerOptions) -> str:
     """The text of the unit. Only the process of the runner is ended with it, not what it runs (KillMode)."""
-    command = " ".join(_quote(each) for each in _command(settings, options))
+    command = " ".join(quote_argument(each) for each in _command(settings, options))
     return f"""\
 [Unit]
 Description=Fairlead runner {settings.name}
@@ -217,8 +217,3 @@ def _cluster_flags(settings: "RunnerSettings") -> Iterator[str]:
         yield from ("--kube-namespace", namespace)
     if clusters.clone_image:
         yield from ("--clone-image", clusters.clone_image)
-
-
-def _quote(argument: str) -> str:
-    """systemd expands `%` and `$` in commands."""
-    return shlex.quote(argument).replace("%", "%%").replace("$", "$$")

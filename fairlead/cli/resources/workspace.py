@@ -10,16 +10,17 @@ import typer
 from fairlead.cli.resources.instance import (
     INSTANCE_DETAILS,
     ParameterFlag,
+    WaitOptions,
     choose_template,
-    create_instance,
     encode_parameters,
     finish_creation,
+    new_instance,
     parse_template_ref,
     template_cell,
 )
 from fairlead.cli.resources.workspace_ports import add_port_commands
 from fairlead.cli.resources.workspace_ssh import add_ssh_commands
-from fairlead.cli.ui.describe import age_cell, build_object, cell, find_condition, owner_cell, print_created
+from fairlead.cli.ui.describe import age_cell, cell, find_condition, owner_cell, print_created
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DisplayNameFlag,
@@ -32,10 +33,12 @@ from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
     Deletion,
+    NewObject,
     Resource,
     add_delete_command,
     add_list_command,
     add_show_command,
+    create_object,
 )
 from fairlead.cli.ui.session import Session, UsageError, open_session
 from fairlead.cli.ui.wait import VerboseFlag
@@ -170,12 +173,14 @@ def create(options: WorkspaceCreateOptions) -> None:
     """Create a workspace, and bring it up."""
     with open_session(options.context) as session:
         began = begin_wait(options.timeout)
-        created = create_instance(session, WORKSPACES, build_workspace(session, options), options)
+        new = build_workspace(session, options)
+        created = create_object(session, WORKSPACES, new)
         if not options.comes_up:
-            finish_creation(session, WORKSPACES, created, options, find_missing_runner(session, created))
+            waiting = WaitOptions(wait=bool(options.wait), timeout=options.timeout, output=options.output)
+            finish_creation(session, WORKSPACES, created, new, waiting, find_missing_runner(session, created))
             return
         target = open_target(session, options.name, options.project)
-        print_note(f"created the workspace {options.name} in the project {options.project}")
+        print_note(new.message)
         if options.wait is False:
             message = f"it is coming up; `fairlead workspace logs {target.flags} -f` follows it"
             print_created(created, options.output, message)
@@ -184,7 +189,7 @@ def create(options: WorkspaceCreateOptions) -> None:
         print_created(target.get(), options.output, describe_running(target, began.elapsed))
 
 
-def build_workspace(session: Session, options: WorkspaceCreateOptions) -> Object:
+def build_workspace(session: Session, options: WorkspaceCreateOptions) -> NewObject:
     annotations = {}
     if options.source:
         annotations[SOURCE_ANNOTATION] = encode_source(options.source, options.revision.revision())
@@ -205,8 +210,10 @@ def build_workspace(session: Session, options: WorkspaceCreateOptions) -> Object
         "environmentRef": parse_template_ref(options.environment) if options.environment else None,
         "runnerRef": {"runner": options.runner} if options.runner else None,
     }
-    body = build_object(WORKSPACES.kind, options.name, spec)
-    return body | {"metadata": {"name": options.name, **({"annotations": annotations} if annotations else {})}}
+    new = new_instance(WORKSPACES, options.name, options.project, spec)
+    if annotations:
+        new.body["metadata"]["annotations"] = annotations
+    return new
 
 
 def find_missing_runner(session: Session, workspace: Object) -> str:

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlead.cli.server.event_loop import report_start_errors
 from fairlead.cli.server.setting_flags import config_option, setting_option
 from fairlead.cli.ui.groups import CommandGroup, create_group
 from fairlead.core.crypto.encryption import KEY_FILE_NAME, KEYS_VARIABLE, key_file_path
-from fairlead.core.files import FileProblem, MissingFile
-from fairlead.settings import Settings, StartError, load
+from fairlead.settings import Settings, load
 
 ConfigFlag = Annotated[str | None, config_option()]
 DataFlag = Annotated[str | None, setting_option("data")]
@@ -35,16 +35,12 @@ def load_settings(config: str | None, data: str | None, store: str | None) -> Se
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Prints errors and exits with code 1, or 2 for a missing file. Logs go to stderr: stdout may be the backup."""
+    """Prints errors, and exits. Logs go to stderr: stdout may be the backup."""
     from fairlead.core.log import configure_logging
 
     configure_logging("warning", "console")
-    try:
+    with report_start_errors():
         yield
-    except (StartError, FileProblem) as error:
-        for line in str(error).splitlines():
-            typer.echo(f"fairlead: {line}", err=True)
-        raise typer.Exit(2 if isinstance(error, MissingFile) else 1) from None
 
 
 def format_record_count(count: int) -> str:

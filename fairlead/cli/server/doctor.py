@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairlead.cli.server.event_loop import exit_with_error
+from fairlead.cli.server.event_loop import exit_with_error, report_start_errors
 from fairlead.cli.server.setting_flags import settings_signature
 from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.core.files import FileProblem, write_file
@@ -105,13 +105,11 @@ def support_bundle(out: Path, log: list[Path] | None = None, **flags: str | None
         raise exit_with_error(StartError("\n".join(finding.problem for finding in findings)))
     from fairlead.app.support_bundle import Redactor, collect, find_secrets
 
-    try:
+    with report_start_errors():
         files = asyncio.run(collect(settings, log or ()))
         redact = Redactor(find_secrets(settings, os.environ))
         files["doctor.json"] = redact(json.dumps([encode_finding(each) for each in findings], indent=2) + "\n")
         write_file(out, pack(files), mode=0o600)
-    except FileProblem as error:
-        raise exit_with_error(error) from None
     print_note(f"wrote {out}: {', '.join(sorted(files))}. Look into it before you hand it on.")
 
 

@@ -7,18 +7,17 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fairlead.cli.server.event_loop import report_start_errors
 from fairlead.cli.server.setting_flags import setting_option
 from fairlead.cli.ui.groups import create_group
 from fairlead.core.files import FileProblem
-from fairlead.settings import StartError, load, read_variable
+from fairlead.settings import load, read_variable
 
 group = create_group("Manage the keys for encryption at rest.")
 
@@ -45,7 +44,7 @@ def rotate(data: DataFlag = None) -> None:
     """
     from fairlead.core.crypto import encryption
 
-    with _report_errors():
+    with report_start_errors():
         _check_not_from_environment("prepend a new key to it and restart the server")
         folder = _data_folder(data)
         new, *older = [key.id for key in encryption.rotate_key(folder)]
@@ -65,7 +64,7 @@ def status(
     data: DataFlag = None, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
 ) -> None:
     """Show the keys, which one is active, and whether everything is encrypted with it."""
-    with _report_errors():
+    with report_start_errors():
         found = _read_status(data)
     if as_json:
         print(json.dumps(asdict(found)))
@@ -92,7 +91,7 @@ def forget(
     """Delete an older key. Data that is still encrypted with it, also in backups, becomes unreadable forever."""
     from fairlead.core.crypto import encryption
 
-    with _report_errors():
+    with report_start_errors():
         _check_not_from_environment("remove the key from it and restart the server")
         folder = _data_folder(data)
         remaining = encryption.remove_key(folder, id, force=force)
@@ -125,13 +124,3 @@ def _check_not_from_environment(advice: str) -> None:
     variable, text = read_variable("encryption_keys", os.environ)
     if text:
         raise FileProblem(f"{variable} is set, so the keys come from it and not from a file; {advice}")
-
-
-@contextmanager
-def _report_errors() -> Iterator[None]:
-    try:
-        yield
-    except (StartError, FileProblem) as error:
-        for line in str(error).splitlines():
-            typer.echo(f"fairlead: {line}", err=True)
-        raise typer.Exit(1) from None

@@ -6,13 +6,14 @@
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
 import typer
 
-from fairlead.core.files import FileProblem
+from fairlead.core.files import FileProblem, MissingFile
 from fairlead.settings import Settings, StartError, load, load_credentials
 
 StartedT = TypeVar("StartedT")
@@ -26,12 +27,10 @@ def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] |
     """Loads the settings and configures logging."""
     from fairlead.core.log import configure_logging
 
-    try:
+    with report_start_errors():
         # Not visible in /proc, unlike variables that the process was started with.
         os.environ.update(load_credentials(os.environ))
         settings = load(flags, os.environ, defaults)
-    except (StartError, FileProblem) as error:
-        raise exit_with_error(error) from None
     configure_logging(settings.log_level, settings.log_format)
     return settings
 
@@ -49,15 +48,12 @@ def run_until_signal(
         notify_ready()
 
     stop = asyncio.Event()
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            _stop_on_signals(runner.get_loop(), stop)
-            runner.run(run(settings, stop, announce))
-            # At exit Python restores the default handlers, which would kill the process; ignored signals stay ignored.
-            for number in STOP_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-    except (StartError, FileProblem) as error:
-        raise exit_with_error(error) from None
+    with report_start_errors(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        _stop_on_signals(runner.get_loop(), stop)
+        runner.run(run(settings, stop, announce))
+        # At exit Python restores the default handlers, which would kill the process; ignored signals stay ignored.
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
@@ -75,7 +71,16 @@ def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
         signal.signal(number, handle)
 
 
-def exit_with_error(error: Exception) -> typer.Exit:
+@contextmanager
+def report_start_errors() -> Iterator[None]:
+    """Prints errors of settings, files and the start, and exits with code 1, or 2 for a missing file."""
+    try:
+        yield
+    except (StartError, FileProblem) as error:
+        raise exit_with_error(error, code=2 if isinstance(error, MissingFile) else 1) from None
+
+
+def exit_with_error(error: Exception, code: int = 1) -> typer.Exit:
     for line in str(error).splitlines():
         typer.echo(f"fairlead: {line}", err=True)
-    return typer.Exit(1)
+    return typer.Exit(code)

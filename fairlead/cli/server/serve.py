@@ -7,11 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairlead.cli.server.event_loop import exit_with_error, load_settings, run_until_signal
+from fairlead.cli.server.event_loop import load_settings, report_start_errors, run_until_signal
 from fairlead.cli.server.setting_flags import settings_signature
 from fairlead.client.admin_kubeconfig import write_admin_kubeconfig
-from fairlead.core.files import FileProblem
-from fairlead.settings import Settings, StartError
+from fairlead.settings import Settings
 
 if TYPE_CHECKING:
     from fairlead.app import StartedServer
@@ -31,10 +30,8 @@ def start_server(settings: Settings, on_ready: "Callable[[StartedServer], None]"
         on_ready(started)
         notify_ready()
 
-    try:
+    with report_start_errors():
         supervise(settings, announce)
-    except (StartError, FileProblem) as error:
-        raise exit_with_error(error) from None
 
 
 def command(**flags: str | None) -> None:

@@ -63,7 +63,7 @@ class Unit:
         return UNIT_FOLDER / f"{self.name}.service"
 
     def render(self) -> str:
-        command = " ".join([_quote(str(self.executable)), *self.command])
+        command = " ".join([quote_argument(str(self.executable)), *self.command])
         credentials = "".join(
             f"LoadCredential={name}:{str(path).replace('%', '%%')}\n" for name, path in self.credentials.items()
         )
@@ -111,9 +111,9 @@ class AgentUnitOptions:
 def build_agent_unit(executable: Path, options: AgentUnitOptions) -> Unit:
     credentials = {"key": options.key_file, "kubeconfig": options.kubeconfig}
     command = [
-        *("agent", "--cluster", _quote(options.cluster), "--server", _quote(options.server)),
+        *("agent", "--cluster", quote_argument(options.cluster), "--server", quote_argument(options.server)),
         *("--key-file", "%d/key", "--kubeconfig", "%d/kubeconfig"),
-        *("--listen", _quote(options.listen), "--state", "%S/fairlead-agent"),
+        *("--listen", quote_argument(options.listen), "--state", "%S/fairlead-agent"),
     ]
     if options.ca_file is not None:
         credentials["ca"] = options.ca_file
@@ -121,6 +121,6 @@ def build_agent_unit(executable: Path, options: AgentUnitOptions) -> Unit:
     return Unit("fairlead-agent", "Fairlead agent: the direct endpoint of a cluster", command, executable, credentials)
 
 
-def _quote(argument: str) -> str:
+def quote_argument(argument: str) -> str:
     """systemd expands `%` and `$` in commands."""
     return shlex.quote(argument).replace("%", "%%").replace("$", "$$")

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead import __version__
-from fairlead.cli.server.event_loop import exit_with_error, load_settings
+from fairlead.cli.server.event_loop import load_settings, report_start_errors
 from fairlead.cli.server.serve import start_server
 from fairlead.cli.server.setting_flags import setting_option
 from fairlead.cli.ui.output import print_note
 from fairlead.client.admin_kubeconfig import CONTEXT_NAME, KUBECONFIG_NAME, read_current_context, write_admin_kubeconfig
 from fairlead.client.admin_reset import IF_EXPIRED, is_pending, request_reset
-from fairlead.core.files import FileProblem
 from fairlead.core.machine import find_helm
 from fairlead.settings.values import ON
 
@@ -63,10 +62,8 @@ def command(
     kubeconfig = settings.data / KUBECONFIG_NAME
     data_flag = f" --data {shlex.quote(data)}" if data else ""
     if kubeconfig.exists() and not is_pending(settings.data):
-        try:
+        with report_start_errors():  # such as a read-only file system
             request_reset(settings.data, IF_EXPIRED)
-        except FileProblem as error:  # such as a read-only file system
-            raise exit_with_error(error) from None
 
     def ready(started: "StartedServer") -> None:
         key = write_admin_kubeconfig(kubeconfig, started.url, started.ca_file, started.new_key)

@@ -334,11 +334,12 @@ def _target_parameters(resource: Resource) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """An object to create, in a project if it belongs to one, and the message after its creation."""
+    """An object to create, in a project if it belongs to one, the message after its creation, and what to do next."""
 
     body: Object
     message: str
     project: str = ""
+    hint: str = ""
 
 
 class CreateOptions(Protocol):
@@ -363,15 +364,23 @@ def create_command(
         def create(options: T) -> None:
             with open_session(options.context) as session:
                 new = build(session, options)
-                namespace = project_namespace(session, new.project) if new.project else ""
-                with name_project(session.client, new.project), name_flags(session.client):
-                    created = session.client.create(resource.plural, new.body, namespace=namespace)
-                print_created(created, options.output, new.message)
+                print_new(create_object(session, resource, new), new, options.output)
 
         create.__doc__ = build.__doc__
         group.command(name)(options_from(options_type)(create))
 
     return add
+
+
+def print_new(created: Object, new: NewObject, output: ObjectOutput) -> None:
+    print_created(created, output, f"{new.message}; {new.hint}" if new.hint else new.message)
+
+
+def create_object(session: Session, resource: Resource, new: NewObject) -> Object:
+    """Creates an object. Errors name flags instead of fields, and the project if it does not exist."""
+    namespace = project_namespace(session, new.project) if new.project else ""
+    with name_project(session.client, new.project), name_flags(session.client):
+        return session.client.create(resource.plural, new.body, namespace=namespace)
 
 
 def describe_nothing(obj: Object) -> str:

@@ -28,7 +28,7 @@ from fairlead.client.contexts import (
     select_login,
 )
 from fairlead.client.errors import UNKNOWN_KEY, UNKNOWN_KEY_CAUSES
-from fairlead.core.files import FileProblem, MissingFile
+from fairlead.core.files import FileProblem, MissingFile, read_file
 
 
 class UsageError(Exception):
@@ -137,6 +137,14 @@ def report_errors() -> Iterator[None]:
         raise exit_with_error(str(error), code=2) from None
     except (ClientError, FileProblem) as error:
         raise exit_with_error(str(error)) from None
+
+
+def read_input(path: Path, advice: str) -> bytes:
+    """The content of a file that the user names. Raises UsageError with the advice if it does not exist."""
+    content = read_file(path)
+    if content is None:
+        raise UsageError(f"{path}: no such file; {advice}")
+    return content
 
 
 def exit_with_error(message: str, code: int = 1) -> typer.Exit:

@@ -1,4 +1,4 @@
-"""fairlead.cli.resources.space: spaces created in connected clusters, waited for, used with kubectl, and deleted."""
+"""`fairlead space`: spaces created in connected clusters, waited for, used with kubectl, and deleted."""
 
 from typing import Any
 

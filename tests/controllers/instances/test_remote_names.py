@@ -1,4 +1,4 @@
-"""Tests of `fairlead.controllers.instances.remote_namespace`: names in connected clusters are short, valid and unique."""
+"""Names in connected clusters (`remote_namespace`) are short, valid and unique."""
 
 import pytest
 

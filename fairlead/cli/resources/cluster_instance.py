@@ -1,31 +1,33 @@
-"""`fairlead vcluster`: creates, imports, lists, shows, deletes and migrates the virtual clusters of projects."""
+"""`fairlead space` and `fairlead vcluster`: what the server deploys into connected clusters, for projects.
+
+Spaces are namespaces in clusters. Virtual clusters can also be imported, and migrated to another project.
+"""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fairlead.cli.resources.instance import (
     ClusterNamespaceFlag,
     ParameterFlag,
-    WaitFlag,
+    WaitOptions,
     choose_template,
-    create_instance_command,
+    create_instance,
     delete_with_namespace,
     encode_parameters,
     instance_resource,
+    new_instance,
 )
-from fairlead.cli.resources.kubeconfig import KubeconfigOptions, virtual_cluster_target, write_context
+from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, drop_none
-from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DescriptionFlag,
     DisplayNameFlag,
     ObjectOutputFlag,
     RequiredProjectFlag,
-    TimeoutFlag,
     flag,
     options_from,
 )
@@ -33,15 +35,21 @@ from fairlead.cli.ui.groups import create_group
 from fairlead.cli.ui.output import TABLE, print_note
 from fairlead.cli.ui.resource_commands import (
     NewObject,
+    Resource,
     add_delete_command,
     add_list_command,
     add_show_command,
     create_command,
 )
 from fairlead.cli.ui.session import Session, open_session, project_namespace
-from fairlead.cli.ui.wait import VerboseFlag
-from fairlead.core.objects import Object
 
+SPACES = instance_resource(
+    "spaceinstances",
+    "SpaceInstance",
+    "space",
+    "no spaces; create one with `fairlead space create`",
+    ("CLUSTER", "spec.clusterRef.cluster"),
+)
 VIRTUAL_CLUSTERS = instance_resource(
     "virtualclusterinstances",
     "VirtualClusterInstance",
@@ -50,60 +58,118 @@ VIRTUAL_CLUSTERS = instance_resource(
     ("CLUSTER", "spec.clusterRef.cluster"),
 )
 
-group = create_group("Create, import, list, show, migrate and delete virtual clusters, and connect to them.")
+space_group = create_group("List, show, create and delete spaces, and write kubectl contexts for them.")
+vcluster_group = create_group("Create, import, list, show, migrate and delete virtual clusters, and connect to them.")
 
 
-add_list_command(group, VIRTUAL_CLUSTERS)
-add_show_command(group, VIRTUAL_CLUSTERS)
+def _cluster_flag(help: str) -> Any:
+    return flag("--cluster", help=help, metavar="C", complete="clusters")
+
+
+def _template_flag(noun: str, plural: str) -> Any:
+    return flag(
+        "--template",
+        help=f"Template of the {noun}; the version may contain x as a wildcard, as in 1.x.x.",
+        metavar="T[@VERSION]",
+        default="the default of the project",
+        complete=plural,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CommonOptions:
+    """The last flags of both commands."""
+
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    waiting: WaitOptions = field(default_factory=WaitOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceCreateOptions:
+    name: Annotated[str, typer.Argument(help="Name of the space.")]
+    project: RequiredProjectFlag
+    cluster: Annotated[str, _cluster_flag("Connected cluster to create it in.")]
+    namespace: ClusterNamespaceFlag = None
+    template: Annotated[str | None, _template_flag("space", "spacetemplates")] = None
+    parameter: ParameterFlag = None
+    user: Annotated[
+        list[str] | None, flag("--user", help="Another user who may use it. Repeatable.", metavar="U", complete="users")
+    ] = None
+    common: CommonOptions = field(default_factory=CommonOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualClusterCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the virtual cluster.")]
     project: RequiredProjectFlag
-    cluster: Annotated[
-        str,
-        typer.Option(
-            "--cluster", help="Connected cluster to run it in.", metavar="C", autocompletion=complete_names("clusters")
-        ),
-    ]
+    cluster: Annotated[str, _cluster_flag("Connected cluster to run it in.")]
     namespace: ClusterNamespaceFlag = None
-    template: Annotated[
-        str | None,
-        flag(
-            "--template",
-            help="Template of the virtual cluster; the version may contain x as a wildcard, as in 1.x.x.",
-            metavar="T[@VERSION]",
-            default="the default of the project",
-            complete="virtualclustertemplates",
-        ),
-    ] = None
+    template: Annotated[str | None, _template_flag("virtual cluster", "virtualclustertemplates")] = None
     parameter: ParameterFlag = None
-    display_name: DisplayNameFlag = None
-    description: DescriptionFlag = None
-    wait: WaitFlag = False
-    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
-    verbose: VerboseFlag = False
-    context: ContextFlag = None
-    output: ObjectOutputFlag = TABLE
+    common: CommonOptions = field(default_factory=CommonOptions)
 
 
-@create_instance_command(
-    group,
-    VIRTUAL_CLUSTERS,
-    VirtualClusterCreateOptions,
-    hint="`fairlead vcluster connect {name} --project {project}` writes a kubectl context for it",
+def _create(
+    resource: Resource, options: SpaceCreateOptions | VirtualClusterCreateOptions, template_kind: str, hint: str
+) -> None:
+    users = options.user if isinstance(options, SpaceCreateOptions) else None
+    with open_session(options.common.waiting.context) as session:
+        spec = {
+            "displayName": options.common.display_name,
+            "description": options.common.description,
+            "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
+            "templateRef": choose_template(session, options.project, options.template, template_kind),
+            "parameters": encode_parameters(options.parameter or ()),
+            "access": [{"users": users, "verbs": ["get", "use"]}] if users else None,
+        }
+        new = new_instance(resource, options.name, options.project, spec, hint)
+        create_instance(session, resource, new, options.common.waiting)
+
+
+add_list_command(space_group, SPACES)
+add_show_command(space_group, SPACES)
+
+
+@space_group.command("create")
+@options_from(SpaceCreateOptions)
+def create_space(options: SpaceCreateOptions) -> None:
+    """Create a space: a namespace in a connected cluster, for a project."""
+    hint = f"`fairlead space kubeconfig {options.name} --project {options.project}` writes a kubectl context for it"
+    _create(SPACES, options, "SpaceTemplate", hint)
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceKubeconfigOptions:
+    name: Annotated[
+        str, typer.Argument(help="Name of the space.", autocompletion=complete_names(SPACES.plural, project="project"))
+    ]
+    project: RequiredProjectFlag
+    kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
+
+
+@space_group.command("kubeconfig")
+@options_from(SpaceKubeconfigOptions)
+def write_space_context(options: SpaceKubeconfigOptions) -> None:
+    """Write a kubectl context for a space, like `fairlead kubeconfig --space`."""
+    with open_session(options.kubeconfig.context) as session:
+        write_context(session, space_target(session, options.project, options.name), options.kubeconfig)
+
+
+add_delete_command(
+    space_group, SPACES, delete_with_namespace(SPACES, "Delete a space with its namespace and all objects in it.")
 )
-def build_virtual_cluster(session: Session, options: VirtualClusterCreateOptions) -> Object:
+
+add_list_command(vcluster_group, VIRTUAL_CLUSTERS)
+add_show_command(vcluster_group, VIRTUAL_CLUSTERS)
+
+
+@vcluster_group.command("create")
+@options_from(VirtualClusterCreateOptions)
+def create_virtual_cluster(options: VirtualClusterCreateOptions) -> None:
     """Create a virtual cluster in a connected cluster, for a project. The server deploys it with Helm."""
-    spec = {
-        "displayName": options.display_name,
-        "description": options.description,
-        "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
-        "templateRef": choose_template(session, options.project, options.template, "VirtualClusterTemplate"),
-        "parameters": encode_parameters(options.parameter or ()),
-    }
-    return build_object(VIRTUAL_CLUSTERS.kind, options.name, spec)
+    hint = f"`fairlead vcluster connect {options.name} --project {options.project}` writes a kubectl context for it"
+    _create(VIRTUAL_CLUSTERS, options, "VirtualClusterTemplate", hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +185,7 @@ class VirtualClusterConnectOptions:
     kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
 
 
-@group.command("connect")
+@vcluster_group.command("connect")
 @options_from(VirtualClusterConnectOptions)
 def connect(options: VirtualClusterConnectOptions) -> None:
     """Write a kubectl context for a virtual cluster, like `fairlead kubeconfig --virtual-cluster`."""
@@ -146,7 +212,7 @@ class VirtualClusterImportOptions:
     output: ObjectOutputFlag = TABLE
 
 
-@create_command(group, VIRTUAL_CLUSTERS, VirtualClusterImportOptions, name="import")
+@create_command(vcluster_group, VIRTUAL_CLUSTERS, VirtualClusterImportOptions, name="import")
 def build_external(session: Session, options: VirtualClusterImportOptions) -> NewObject:
     """Import an externally deployed virtual cluster into a project.
 
@@ -175,10 +241,10 @@ DELETE_HELP = """Delete a virtual cluster.
 If the server deployed it, its namespace and all objects in it are deleted. If it was imported, the virtual cluster
 itself is kept and only the server's role bindings in it are deleted.
 """
-add_delete_command(group, VIRTUAL_CLUSTERS, delete_with_namespace(VIRTUAL_CLUSTERS, DELETE_HELP))
+add_delete_command(vcluster_group, VIRTUAL_CLUSTERS, delete_with_namespace(VIRTUAL_CLUSTERS, DELETE_HELP))
 
 
-@group.command("migrate")
+@vcluster_group.command("migrate")
 def migrate(
     name: Annotated[
         str,
