@@ -19,10 +19,10 @@ The path of a request, outermost layer first. Each step is a package; none impor
 
 Beside the path: `subresources/` implements the product's own endpoints, `signin/` is how people get a credential,
 `controllers/` reconciles, `upstream/` connects to remote clusters, `agent/` is the direct endpoint next to a cluster,
-`runner/` runs workspaces on its machine, and `links/` is the protocol between it and the server. `client/` is the Python client, `cli/` the command line, `console/`
-the web console. `features/` declares what each feature of the product adds, and `app/` joins them, from `settings/`.
-`core/` holds the types that all packages share. `__main__` is the program; `exec_credential` answers kubectl without
-loading the rest.
+`runner/` runs workspaces on its machine, and `links/` is the protocol between it and the server. `client/` is the
+Python client, `cli/` the command line, `console/` the web console. `features/` declares what each feature of the
+product adds, and `app/` joins them, from `settings/`. `core/` holds the types that all packages share. `__main__` is
+the program; `exec_credential` answers kubectl without loading the rest.
 """
 
 __version__ = "0.2.0"

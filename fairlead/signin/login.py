@@ -35,7 +35,7 @@ from fairlead.server.api.content import JSON, media_type_of, read_raw
 from fairlead.server.api.routing import parse_bool_param
 from fairlead.server.flow.attempts import Throttle
 from fairlead.signin.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
-from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.passwords import PasswordStore
 from fairlead.signin.sso.service import ProviderLogout
 
 LOGIN_ENDPOINT, METHODS_ENDPOINT = ("post", "/auth/password/login"), ("get", "/auth/methods")

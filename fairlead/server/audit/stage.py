@@ -17,10 +17,9 @@ from fairlead.core.user import User
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import JSON, media_type_of
 from fairlead.server.audit.body_capture import CapturedBody, DeferredEvent
-from fairlead.server.audit.events import ABORTED_ANNOTATION, AuditedRequest, build_event, encode_line
+from fairlead.server.audit.events import ABORTED_ANNOTATION, AuditedRequest, MetadataEvent, build_event, encode_line
 from fairlead.server.audit.intake import ABORTED_CODE, READ_VERBS, AuditLogs, LogRouter
 from fairlead.server.audit.log_writer import AuditLogWriter
-from fairlead.server.audit.metadata_events import MetadataEvent
 from fairlead.server.audit.policy import (
     COMPLETE,
     METADATA,

@@ -19,8 +19,7 @@ from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, User
 from fairlead.registry.limits import SELECTOR_TERMS
 from fairlead.server.api.content import PLAIN_JSON
 from fairlead.server.flow.attempts import client_network
-from fairlead.server.flow.fair_queue import Flow
-from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, PriorityLevel
+from fairlead.server.flow.fair_queue import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, Flow, PriorityLevel
 from fairlead.server.metrics.exposition import Histogram
 
 PROBES, AGENTS, RUNNERS, USERS, TEAMS, SERVICE_ACCOUNTS, ANONYMOUS_SCHEMA = (

@@ -8,7 +8,7 @@ from fairlead.core.call import MANAGEMENT, Call, Handler, Reply, RequestInfo
 from fairlead.core.user import User
 from fairlead.server.flow.classify import AGENTS, ClientCache, CostEstimator
 from fairlead.server.flow.control import ITERATION_BUDGET_SECONDS, FlowControl
-from fairlead.server.flow.levels import INTERACTIVE
+from fairlead.server.flow.fair_queue import INTERACTIVE
 from fairlead.server.flow.stage import FlowDependencies, FlowStage
 from fairlead.server.flow.streams import StreamLimiter
 from fairlead.server.http.request import RequestHeaders

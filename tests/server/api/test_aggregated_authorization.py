@@ -1,4 +1,4 @@
-"""Tests of `fairlead.server.auth.aggregated_authorization`: requests that a kube-apiserver, the host, forwards."""
+"""Tests of `fairlead.server.api.aggregation`: requests that a kube-apiserver, the host, forwards."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,7 @@ from fairlead.core.call import MANAGEMENT, Call, Decision, RequestInfo
 from fairlead.core.errors import Expired, Forbidden, Unavailable
 from fairlead.core.tls_peer import CLIENT, FRONT_PROXY, TlsPeer
 from fairlead.core.user import User
-from fairlead.server.auth.aggregated_authorization import (
+from fairlead.server.api.aggregation import (
     CONTROLLER_MANAGER,
     MAX_REVIEW_AGE,
     NAMESPACE_CONTROLLER,
