@@ -12,7 +12,7 @@ from functools import partial
 from fairlead.core.call import BodyCapture, Call, Reply, RequestInfo
 from fairlead.core.clock import Clock
 from fairlead.core.objects import Object
-from fairlead.core.refusals import note_refused_response
+from fairlead.core.refusals import REFUSED_CODES, note_refused_response
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import JSON, media_type_of
@@ -232,7 +232,8 @@ class AuditStage:
         request = self._recorder.audit_call(call)
         if request is None:
             return
-        note_refused_response(call, reply.status)
+        if reply.status in REFUSED_CODES:
+            note_refused_response(call)
         if reply.stream is None and reply.upgrade is None:
             self._recorder.record_response(request, reply)
         else:
