@@ -62,7 +62,7 @@ test-pythons: ## run the tests that start no processes on the oldest and the new
 	done
 
 test-console: $(TEST) test-tools ## the tests of the web console in a real browser, also those marked as long
-	@$(BIN)/pytest -n 0 tests/console tests/server/test_console.py tests/live/test_console.py $(ARGS)
+	@$(BIN)/pytest -n 0 tests/console tests/features/test_console.py tests/live/test_console.py $(ARGS)
 
 test-container: $(TEST) test-tools ## build the container for amd64 and arm64 on a Debian that is made here, run it read-only and without capabilities, and install the wheel; as root
 	@scripts/setup-tools.sh qemu

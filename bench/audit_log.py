@@ -18,13 +18,12 @@ import typer
 from fairlead.core.call import Call, Decision, RequestInfo
 from fairlead.core.user import User
 from fairlead.registry.selectors import parse_fields
-from fairlead.server.audit.events import AuditedRequest
+from fairlead.server.audit.events import AuditedRequest, MetadataEvent
 from fairlead.server.audit.log_file import LogRetention, RotatingFile
 from fairlead.server.audit.log_query import FIELDS, VIRTUAL_FIELDS, EventQuery, build_query, query_by_id
 from fairlead.server.audit.log_search import find_request, parse_continue_token, search_page
 from fairlead.server.audit.log_segments import SegmentedLog
 from fairlead.server.audit.log_writer import AuditLogWriter
-from fairlead.server.audit.metadata_events import MetadataEvent
 from fairlead.server.audit.policy import COMPLETE, METADATA, PolicyRule
 from tests.harness.calls import call
 

@@ -205,7 +205,7 @@ def _forbidden(change: Change, reason: str) -> Forbidden:
 
 
 PASSWORD_SECRET_SUFFIX = "-password"
-"""The password Secret is named after its user, with this suffix; `signin/password_store.py` reads no other."""
+"""The password Secret is named after its user, with this suffix; `signin/passwords.py` reads no other."""
 _PASSWORD_SECRET_PATHS = ("data", "metadata.ownerReferences")
 """Fields of a password Secret that need the permission to change."""
 

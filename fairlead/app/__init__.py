@@ -3,14 +3,11 @@
 features.py          the features of the server, in order; `fairlead/features` has one module for each
 services.py          what features share
 http.py              the request pipeline, with what the features add
-background.py        controllers and tasks of the features, store maintenance
+background.py        the leader election, controllers and tasks of the features, store maintenance
 auth.py              authenticators and authorizers
-stores.py            the store with encryption at rest, and the view
-storage_quota.py     the quota on stored objects
-leader.py            the leader election
-https.py             the HTTPS port and its certificate
+stores.py            the store with encryption at rest, the view, and the quota on objects
 audit.py             the audit log
-tls_ports.py         ports for client certificates and front proxies
+tls_ports.py         the HTTPS port and its certificate; ports for client certificates and front proxies
 host_cluster.py      the kube-apiserver that forwards requests to this server
 flow_control.py      flow control
 runner_hub.py        the connections of runners
@@ -39,25 +36,21 @@ from fairlead.admission import AdmissionChain
 from fairlead.app.admin_access import AdminAccess
 from fairlead.app.audit import open_audit_log
 from fairlead.app.auth import build_auth
-from fairlead.app.background import run_background
+from fairlead.app.background import build_leader_election, run_background
 from fairlead.app.default_objects import ensure_default_objects
 from fairlead.app.drain import drain_before_stop
 from fairlead.app.features import build_features
 from fairlead.app.garbage_collection import freeze_heap
 from fairlead.app.host_cluster import open_host_cluster
 from fairlead.app.http import build_handler
-from fairlead.app.https import load_server_certificates, serve_https
-from fairlead.app.leader import build_leader_election
 from fairlead.app.runner_hub import connect_replicas, open_runner_hub
 from fairlead.app.services import OpenedServices, build_services
 from fairlead.app.start_checks import check_before_start, check_pepper
-from fairlead.app.storage_quota import build_storage_quota
-from fairlead.app.stores import load_view, open_stores
-from fairlead.app.tls_ports import open_tls_ports
+from fairlead.app.stores import build_storage_quota, load_view, open_stores
+from fairlead.app.tls_ports import load_server_certificates, open_tls_ports, serve_https
 from fairlead.app.upgrade import stop_when_outdated, upgrade_data
 from fairlead.app.worker_limits import build_memory_limiter
-from fairlead.app.workers.context import WorkerContext
-from fairlead.app.workers.coordinator import connect_coordinator
+from fairlead.app.workers.context import WorkerContext, connect_coordinator
 from fairlead.core.clock import SystemClock
 from fairlead.core.concurrency import set_switch_interval
 from fairlead.core.waiting import wait_until_stopped

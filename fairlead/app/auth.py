@@ -8,10 +8,9 @@ from fairlead.app.host_cluster import HostAuthentication
 from fairlead.app.tls_ports import request_header_config
 from fairlead.authn import Authenticator
 from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeyAuthenticator, Pepper
-from fairlead.authn.bootstrap import PEPPER_FINGERPRINT, PEPPER_VARIABLE, load_pepper
+from fairlead.authn.bootstrap import PEPPER_FINGERPRINT, PEPPER_VARIABLE, OtherAdminAccess, load_pepper
 from fairlead.authn.client_certificates import ClientCertificateAuthenticator
 from fairlead.authn.credentials import CookieAuthenticator
-from fairlead.authn.first_key import OtherAdminAccess
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import TEAMS, USERS, AdminUserCheck, PrincipalDirectory
 from fairlead.authn.request_headers import RequestHeaderAuthenticator

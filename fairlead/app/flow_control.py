@@ -9,7 +9,7 @@ from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.registry import Registry
 from fairlead.server.api.content import YAML, negotiate
 from fairlead.server.auth.stages import Identify
-from fairlead.server.flow.classify import AGENTS, RUNNERS, ClientCache, CostEstimator
+from fairlead.server.flow.classify import ClientCache, CostEstimator
 from fairlead.server.flow.control import MAX_WAIT_SECONDS, FlowControl
 from fairlead.server.flow.stage import FlowDependencies, FlowServices, FlowStage
 from fairlead.server.flow.streams import Pacer, StreamLimiter, StreamLimits
@@ -17,7 +17,7 @@ from fairlead.server.workers.client import CoordinatorClient
 from fairlead.server.workers.coordinator import SharedLimits
 from fairlead.settings import Settings
 
-COMPONENT_PREFIXES = ((AGENT.subject_prefix, AGENTS), (RUNNER_COMPONENT.subject_prefix, RUNNERS))
+COMPONENT_PREFIXES = ((AGENT.subject_prefix, "agents"), (RUNNER_COMPONENT.subject_prefix, "runners"))
 """User name prefixes of platform components, and their flow schemas."""
 PERSISTED_SUBRESOURCES = frozenset({"", "status", "finalize"})
 """Subresources that are stored with the object (empty for the object itself). Others are actions."""

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 import structlog
 
-from fairlead.authn.host_request_headers import (
+from fairlead.authn.request_headers import (
     NAME,
     NAMESPACE,
     HostRequestHeaders,
     InvalidHostConfig,
+    RequestHeaderConfig,
     parse_host_config,
 )
-from fairlead.authn.request_headers import RequestHeaderConfig
 from fairlead.authz.subject_access_reviews import (
     MAX_IN_FLIGHT,
     MAX_WAITING,

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from functools import partial
 
+from fairlead.app.background import LeaderElection
 from fairlead.app.flow_control import build_flow_control
-from fairlead.app.https import read_ca_certificate
-from fairlead.app.leader import LeaderElection
 from fairlead.app.stores import StoreStack
+from fairlead.app.tls_ports import read_ca_certificate
 from fairlead.app.worker_limits import build_password_hasher
 from fairlead.features.auth import Auth
 from fairlead.features.contract import Services

@@ -1,4 +1,4 @@
-"""Opens the store of the server with encryption at rest, and loads the view from it."""
+"""Opens the store of the server with encryption at rest, and loads the view from it. Also the quota on objects."""
 
 import os
 from collections.abc import AsyncIterator
@@ -9,11 +9,17 @@ from functools import partial
 from fairlead.app.garbage_collection import frozen_gc
 from fairlead.app.worker_limits import history_bytes
 from fairlead.app.workers.context import WorkerContext
+from fairlead.core.call import RequestInfo
 from fairlead.core.crypto.encryption import EncryptionKeyFile
+from fairlead.core.user import User
+from fairlead.features.auth import Auth
+from fairlead.kinds.clusters.cluster import AGENT
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.codec import entry_builder
 from fairlead.registry.kind import Catalog
 from fairlead.registry.secret_fields import SensitiveFieldIndex
-from fairlead.registry.storage_usage import StorageUsage
+from fairlead.registry.storage_quota import StorageLimits, StorageQuota, WriterRules
+from fairlead.registry.storage_usage import StorageUsage, StoredUsage
 from fairlead.server.metrics.exposition import Histogram
 from fairlead.server.metrics.families import new_commit_histogram
 from fairlead.settings import Settings, StartError, read_variable
@@ -77,3 +83,23 @@ async def load_view(stores: StoreStack, catalog: Catalog, worker_count: int, usa
     except StoreUnavailable as error:
         raise StartError(str(error)) from None
     return view
+
+
+_EVERYTHING = RequestInfo("*", group="*", version="*", resource="*")
+_COMPONENT_GROUPS = frozenset({RUNNER_COMPONENT.group, AGENT.group})
+
+
+def build_storage_quota(settings: Settings, auth: Auth, view: View, usage: StorageUsage) -> StorageQuota:
+    limits = StorageLimits(
+        StoredUsage(settings.stored_objects_per_namespace, settings.stored_bytes_per_namespace),
+        StoredUsage(settings.stored_objects_per_user, settings.stored_bytes_per_user),
+    )
+
+    def is_privileged(user: User) -> bool:
+        """Administrators, also those by a binding to cluster-admin: they can raise the limits anyway."""
+        return user.is_unscoped_admin or auth.authorize(user, _EVERYTHING).allowed
+
+    def is_component(user: User) -> bool:
+        return not _COMPONENT_GROUPS.isdisjoint(user.groups)
+
+    return StorageQuota(view, usage, settings.api_group, limits, WriterRules(is_privileged, is_component))

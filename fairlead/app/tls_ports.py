@@ -1,9 +1,12 @@
-"""Opens the ports for client certificates that are configured. `server/http/tls_port.py` describes how they work."""
+"""The ports of the server: HTTPS with its certificate, and those for client certificates that are configured.
+
+`server/http/tls_port.py` describes how the latter work.
+"""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -14,19 +17,64 @@ from fairlead.app.host_cluster import HostAuthentication
 from fairlead.app.workers.context import WorkerContext
 from fairlead.authn.request_headers import RequestHeaderConfig
 from fairlead.core.call import CLIENT, FRONT_PROXY
-from fairlead.core.crypto.certificates import Certificates, read_certificate_files
-from fairlead.core.files import FileProblem, ensure_private_folder
+from fairlead.core.crypto.certificates import (
+    Certificates,
+    ensure_certificates,
+    load_certificates,
+    read_certificate_files,
+)
+from fairlead.core.files import FileProblem, ensure_private_folder, read_file
 from fairlead.server.http.asgi import AsgiApp
-from fairlead.server.http.certificate_watch import POLL_SECONDS, sign_files, watch_files
-from fairlead.server.http.forwarded import TrustedProxies
-from fairlead.server.http.http_server import run_unix_server
+from fairlead.server.http.certificate_watch import MAIN_PORT, POLL_SECONDS, sign_files, watch_files
+from fairlead.server.http.http_server import BindOptions, run_http_server, run_unix_server
 from fairlead.server.http.listeners import free_port, open_listener
-from fairlead.server.http.origins import IdentityHeaderFilter, Origins
+from fairlead.server.http.origins import IdentityHeaderFilter, Origins, TrustedProxies
 from fairlead.server.http.tls_context import AuthorityFile, AuthoritySource, TrustFiles, share_authority
 from fairlead.server.http.tls_port import BACKLOG, TlsPort, TlsPortOptions, UnixBackend
 from fairlead.server.metrics.installation import ServedCertificate
 from fairlead.settings import Settings, StartError
 from fairlead.settings.values import ON
+
+
+def load_server_certificates(settings: Settings) -> Certificates:
+    """The configured certificate, or the generated one, which is renewed if it is time."""
+    if settings.tls_cert and settings.tls_key:
+        return load_certificates(settings.tls_cert, settings.tls_key, settings.tls_ca)
+    return ensure_certificates(settings.data / "tls", settings.certificate_names)
+
+
+def read_ca_certificate(settings: Settings) -> str:
+    """The CA certificate of the server: the configured one, or the generated one. Empty if there is none."""
+    file = settings.tls_ca if settings.tls_cert else settings.data / "tls" / "ca.crt"
+    content = read_file(file) if file is not None else None
+    return content.decode(errors="replace") if content else ""
+
+
+def serve_https(
+    app: AsgiApp,
+    settings: Settings,
+    port: int,
+    certificates: Certificates,
+    worker: WorkerContext | None,
+    served: ServedCertificate,
+) -> AbstractAsyncContextManager[int]:
+    """Serves while the context is open. `served` records the certificate that is in use."""
+    # One process renews the generated certificate; all of them read it again when it has changed.
+    renews = not settings.tls_cert and (worker is None or worker.index == 1)
+    options = BindOptions(
+        address=settings.listen,
+        port=port,
+        cert_file=certificates.cert_file,
+        key_file=certificates.key_file,
+        grace_seconds=settings.shutdown_grace,
+        folder=settings.data,
+        listener=worker.listener if worker is not None else None,
+        renew=partial(load_server_certificates, settings) if renews else None,
+        on_certificate=served.record,
+        count_reload=partial(served.reloads.count, MAIN_PORT),
+    )
+    return run_http_server(app, options)
+
 
 SOCKET_FOLDER = "connections"
 CLOSE_SECONDS = 1.0

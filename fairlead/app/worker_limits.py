@@ -14,7 +14,7 @@ from fairlead.server.flow.control import MAX_QUEUED_BYTES as MAX_QUEUED_BODY_BYT
 from fairlead.server.http.memory_budgets import MAX_UNREAD_CONNECTIONS, MemoryLimits
 from fairlead.server.http.unsent import REQUEST_BODY_LIMITS, RESPONSE_LIMITS, ClientMemoryLimiter
 from fairlead.settings import Settings
-from fairlead.signin.password_hash import MAX_CONCURRENT_HASHES, MAX_WAITING_HASHES, PasswordHasher
+from fairlead.signin.passwords import MAX_CONCURRENT_HASHES, MAX_WAITING_HASHES, PasswordHasher
 from fairlead.storage.view.view import MAX_HISTORY_BYTES
 
 MIN_HISTORY_BYTES = 32 * 1024 * 1024

@@ -1,10 +1,8 @@
 """Authentication: maps the credential of a request to a User. `signin/` is how people get a credential.
 
 access_keys     authenticates access keys; last_used records their last use, key_rotation replaces their values
-bootstrap       the first administrator, and the secret behind the digests of access keys
-first_key       when the key of the first administrator expires
+bootstrap       the first administrator, whose key expires, and the secret behind the digests of access keys
 client_certificates  users of client certificates; request_headers those that a front proxy names
-host_request_headers  the CA and headers of a front proxy, as a kube-apiserver publishes them
 component_keys  keys of runners and cluster agents
 credentials     extracts the bearer token or the session cookie from a request
 direct_tokens   verifies JWTs for direct access to clusters

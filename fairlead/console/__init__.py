@@ -3,5 +3,5 @@
 build.py     loads the files, and computes their addresses and the page that loads them
 static/      index.html, modules, stylesheets and icons
 
-`server/console.py` serves a build. The console itself is a client of the API like any other.
+`features/console.py` serves a build. The console itself is a client of the API like any other.
 """

@@ -3,7 +3,7 @@
 clusters, runners, repositories    public addresses, and networks in `cluster_networks`. A protected one only if a
 (`upstream/address_policy.py`)     listed network is part of the protected network
 OpenID providers                   all but protected ones: providers are often private. Loopback only for issuers
-(`signin/oidc/addresses.py`)        that say so
+(`signin/oidc/fetch.py`)        that say so
 workspaces in Pods                 all but metadata services: clusters may have DNS at a link-local address
 workspaces in containers           all but link-local addresses and metadata services, unless the operator says
                                    otherwise. IPv4 only: they have no other addresses

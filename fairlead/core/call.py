@@ -390,9 +390,9 @@ def note_refusal(call: Call, error: ApiError) -> None:
         call.annotations[REFUSED_BY_ANNOTATION] = error.refused_by or _describe_handler(call, GATEWAY)
 
 
-def note_refused_response(call: Call, status: int) -> None:
+def note_refused_response(call: Call) -> None:
     """The same for a response that no error of this server made: one of a cluster, or a page about a failed sign-on."""
-    if status in REFUSED_CODES and REFUSED_BY_ANNOTATION not in call.annotations:
+    if REFUSED_BY_ANNOTATION not in call.annotations:
         call.annotations[REFUSED_BY_ANNOTATION] = _describe_handler(call, CLUSTER)
 
 

@@ -22,5 +22,5 @@ apps.py               apps and their instances
 workspaces.py         workspaces, and the runners on which they run
 audit.py              the audit log, and the search in it
 metrics.py            the metrics of the server itself
-console.py            the web console
+console.py            the web console: its files, and where they are served
 """

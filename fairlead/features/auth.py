@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from fairlead.authn import Authenticator
 from fairlead.authn.access_keys import AccessKeyAuthenticator, Pepper
-from fairlead.authn.first_key import OtherAdminAccess
+from fairlead.authn.bootstrap import OtherAdminAccess
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import AdminUserCheck, PrincipalDirectory
 from fairlead.authn.sign_on_policy import SignOnPolicy

@@ -1,5 +1,8 @@
 """Connected clusters, the gateways to them and their agents, and the cluster that the server itself runs in."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 import structlog
 
 from fairlead.admission import Phase
@@ -14,13 +17,18 @@ from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.gateway.routes import GatewayHandler, GatewayPaths
 from fairlead.kinds.clusters.cluster import AGENT
+from fairlead.kinds.clusters.cluster import CLUSTER as CLUSTER_KIND
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.server.api.routing import FindMount, MountedPath
 from fairlead.server.audit.agent_reports import AgentReports
+from fairlead.server.metrics.exposition import GAUGE, MAXIMUM, Family
 from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
 from fairlead.subresources.cluster_health import health_handlers
 from fairlead.upstream.kubeconfig import kubeconfig_problems
 from fairlead.upstream.local_cluster import in_cluster_source
+
+CLUSTER_PHASES = {"": "Pending", "Initialized": "Initialized", "Failed": "Failed"}
+"""Cluster phases and their label values. A cluster that is being set up, or is offline, has an empty phase."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +61,22 @@ def build_clusters_feature(services: Services) -> Feature:
             ),
         },
         controllers=build_controllers,
+        metrics=(
+            lambda: [count_clusters(entry.fields for entry in registry.view.entries(group, CLUSTER_KIND.plural))],
+        ),
+    )
+
+
+def count_clusters(clusters: Iterable[Mapping[str, str]]) -> Family:
+    """The metric of connected clusters, from their selectable fields."""
+    counted = Counter(CLUSTER_PHASES.get(fields.get("status.phase", ""), "Other") for fields in clusters)
+    return Family(
+        name="fairlead_clusters",
+        type=GAUGE,
+        help="Connected clusters by phase.",
+        labels=("phase",),
+        series=[((phase,), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
+        aggregation=MAXIMUM,  # each worker sees all clusters
     )
 
 

@@ -34,7 +34,7 @@ from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
 from fairlead.signin.login_sessions import LoginSessions
 from fairlead.signin.oauth import Grant
-from fairlead.signin.password_hash import PasswordHasher
+from fairlead.signin.passwords import PasswordHasher
 from fairlead.signin.sso.endpoints import SignOnHandlers
 from fairlead.storage.contract import Store
 from fairlead.subresources.workspaces.hub import RunnerHub

@@ -6,11 +6,10 @@ from fairlead.features.contract import Feature, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.settings.values import ON
 from fairlead.signin.cli_grants import CliLogins, Lifetimes
-from fairlead.signin.cli_grants_device import DeviceRequests
 from fairlead.signin.login import LoginHandlers
 from fairlead.signin.oauth_cli import CliLoginHandlers
-from fairlead.signin.oauth_device import DeviceLoginHandlers
-from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.oauth_device import DeviceLoginHandlers, DeviceRequests
+from fairlead.signin.passwords import PasswordStore
 from fairlead.signin.profile import ProfileHandler
 
 

@@ -1,4 +1,4 @@
-"""The metrics of the server itself: requests, the store, the event loop, flow control, certificates, runners.
+"""The metrics of the server itself: requests, the store, the event loop, flow control, certificates.
 
 Other features have metrics of their own. `app/http.py` builds the endpoint for all of them.
 """
@@ -9,8 +9,6 @@ from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTE
 from fairlead.console.build import ASSETS_PATH, PAGES_PATH
 from fairlead.controllers.runtime.leader import LEASE_NAME
 from fairlead.features.contract import Feature, Services
-from fairlead.kinds.clusters.runner import RUNNERS, describe_status
-from fairlead.registry.codec import decode
 from fairlead.server.discovery.health import HEALTH_PATHS
 from fairlead.server.metrics.endpoint import METRICS_PATH
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
@@ -40,15 +38,12 @@ GATEWAY_TYPES = {CLUSTER: "cluster", SPACE: "space", VIRTUAL_CLUSTER: "virtualcl
 def build_metrics_feature(services: Services) -> Feature:
     view = services.registry.view
     audit = services.audit
-    group = services.api_group
     platform = PlatformMetrics(
-        phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(group, "clusters")],
         revision=lambda: view.revision,
         audit_events=lambda: audit.event_count if audit is not None else 0,
         commits=services.commit_seconds,
     )
     installation = InstallationMetrics(
-        runner_statuses=lambda: [describe_status(decode(entry)) for entry in view.entries(group, RUNNERS)],
         is_leader=services.is_leader,
         lease=LEASE_NAME,
         certificate=services.certificate,

@@ -13,19 +13,16 @@ from fairlead.settings import Settings
 from fairlead.settings.values import ON
 from fairlead.signin.login_sessions import LoginSessions
 from fairlead.signin.oidc.discovery import ProviderClient
-from fairlead.signin.sso.consumed import ConsumedValues
-from fairlead.signin.sso.consumed_controller import ConsumedValueController
-from fairlead.signin.sso.counters import sign_on_families
+from fairlead.signin.sso.consumed import ConsumedValueController, ConsumedValues
 from fairlead.signin.sso.encryption import SignOnEncryption
-from fairlead.signin.sso.endpoints import SignOnHandlers
+from fairlead.signin.sso.endpoints import SignOnHandlers, SignOnThrottle
 from fairlead.signin.sso.pending import PendingSignOns
 from fairlead.signin.sso.provider_access import ProviderAccess
-from fairlead.signin.sso.refresh import RefreshServices, SessionRefresher
+from fairlead.signin.sso.reasons import sign_on_families
+from fairlead.signin.sso.refresh import RefreshServices, SessionRefresher, SignOnSessionController
 from fairlead.signin.sso.review import SignOnReviews, sign_on_review_handlers
 from fairlead.signin.sso.service import SignOnService, SignOnServices
-from fairlead.signin.sso.session_controller import SignOnSessionController
 from fairlead.signin.sso.sessions import SessionStore
-from fairlead.signin.sso.throttle import SignOnThrottle
 from fairlead.signin.sso.users import SignOnUsers
 
 

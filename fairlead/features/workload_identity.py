@@ -7,9 +7,8 @@ from fairlead.features.contract import Feature, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.codec import decode
 from fairlead.signin.oidc.discovery import ProviderClient
-from fairlead.signin.token_exchange import TOKEN_EXCHANGE, TokenExchange
+from fairlead.signin.token_exchange import TOKEN_EXCHANGE, TokenExchange, WorkloadKeys
 from fairlead.signin.workload_identity import TOKEN_REVIEW_PATH, ReviewUnavailable, WorkloadIdentity
-from fairlead.signin.workload_keys import WorkloadKeys
 from fairlead.upstream.clusters import CLUSTERS
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError

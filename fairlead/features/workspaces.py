@@ -1,5 +1,8 @@
 """Workspaces, and the runners on which they run."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from fairlead.admission import Phase
 from fairlead.admission.presets import check_presets
 from fairlead.admission.runners import (
@@ -16,13 +19,19 @@ from fairlead.controllers.workspaces.runner_deployments import RunnerDeploymentC
 from fairlead.controllers.workspaces.runners import RunnerController
 from fairlead.controllers.workspaces.sleep import SleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
+from fairlead.core.objects import Object
 from fairlead.features.access_keys import build_component_keys
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.features.instances import pod_security
-from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS, SILENT, describe_status
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
+from fairlead.registry.codec import decode
+from fairlead.server.metrics.exposition import GAUGE, MAXIMUM, Family
 from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.workspaces.handlers import WorkspaceServices, workspace_handlers
+
+NOT_READY = "NotReady"
+RUNNER_STATUSES = ("Ready", NOT_READY, SILENT)
 
 
 def build_workspaces_feature(services: Services) -> Feature:
@@ -67,6 +76,20 @@ def build_workspaces_feature(services: Services) -> Feature:
             ),
         },
         controllers=lambda leader: _build_controllers(services, leader),
+        metrics=(lambda: [count_runners(map(decode, registry.view.entries(group, RUNNERS)))],),
+    )
+
+
+def count_runners(runners: Iterable[Object]) -> Family:
+    """The metric of runners. One that has not reported yet is not ready."""
+    counted = Counter(describe_status(each) or NOT_READY for each in runners)
+    return Family(
+        name="fairlead_runners",
+        type=GAUGE,
+        help="Runners by status.",
+        labels=("status",),
+        series=[((status,), counted[status]) for status in RUNNER_STATUSES],
+        aggregation=MAXIMUM,  # each worker sees all runners
     )
 
 

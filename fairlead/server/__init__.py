@@ -8,7 +8,6 @@ api/        the Kubernetes API: routing, verbs, content negotiation, watch strea
 discovery/  discovery documents, OpenAPI and health checks
 audit/      the audit log
 metrics/    request metrics and the Prometheus endpoint
-console.py  the files of the web console
 workers/    what must hold across several worker processes
 
 `app/http.py` builds the stages. Subresources and virtual kinds of the product are in `fairlead/subresources`, the

@@ -2,12 +2,12 @@
 
 login           password login, logout and the list of login methods, below `/auth`
 profile         users/<name>/profile: among others, how users change their password
-password_store  verifies and sets passwords; password_hash is the hash function
+passwords       verifies, hashes and stores passwords
 login_sessions  the access keys that logins issue
 oauth           `POST /auth/token`, whose grant types the modules below add
 oauth_cli       logins of the command line through the console; oauth_device those without a browser
-cli_grants      the logins behind both; cli_grants_tokens their values, cli_grants_device the requests of devices
-token_exchange  keys in exchange for tokens of other systems: workload_identity has the rules, workload_keys the keys
+cli_grants      the logins behind both, and their rotating values
+token_exchange  keys in exchange for tokens of other systems; workload_identity has the rules
 oidc            OpenID providers: their metadata and keys, and verification of their tokens
 sso             single sign-on with OpenID providers
 

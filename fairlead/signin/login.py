@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import orjson
 import structlog
 
 from fairlead.authn.credentials import check_same_origin, clear_cookie_header, set_cookie_header
@@ -23,18 +22,17 @@ from fairlead.core.errors import (
     SCOPE,
     BadRequest,
     Forbidden,
-    TooLarge,
     TooManyRequests,
     Unauthorized,
-    UnsupportedMediaType,
 )
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
-from fairlead.server.api.content import JSON, media_type_of, read_raw
+from fairlead.server.api.content import JSON
 from fairlead.server.api.routing import parse_bool_param
 from fairlead.server.flow.attempts import Throttle
 from fairlead.signin.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
-from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.oauth import json_reply, read_small_body
+from fairlead.signin.passwords import PasswordStore
 from fairlead.signin.sso.service import ProviderLogout
 
 LOGIN_ENDPOINT, METHODS_ENDPOINT = ("post", "/auth/password/login"), ("get", "/auth/methods")
@@ -92,7 +90,7 @@ class LoginHandlers:
         cli = {"enabled": self.cli_login, "url": self.public_url}
         connectors = self.sign_on.list_methods() if self.sign_on is not None else []
         methods = {"sso": connectors, "password": {"enabled": self.is_enabled()}, "cli": cli}
-        return _no_store_reply({"methods": methods})
+        return json_reply({"methods": methods})
 
     async def sign_in(self, call: Call) -> Reply:
         """Verifies user name and password; returns an access key in the body, or only as a cookie (`?cookie=true`)."""
@@ -110,8 +108,9 @@ class LoginHandlers:
         answer = {"user": name_of(user), "username": get_path(user, "spec.username") or name_of(user)}
         call.user = User(answer["user"], uid=metadata(user)["uid"], key=key.name)
         if as_cookie:
-            return _no_store_reply(answer, ("set-cookie", set_cookie_header(key.value, self.sessions.ttl())))
-        return _no_store_reply({**answer, "accessKey": key.value})
+            cookie = set_cookie_header(key.value, self.sessions.ttl())
+            return json_reply(answer, headers=[("set-cookie", cookie)])
+        return json_reply({**answer, "accessKey": key.value})
 
     async def _log_in(self, call: Call, credentials: Credentials) -> tuple[Object, IssuedKey]:
         user = await self.passwords.find_by_username(credentials.username)
@@ -152,7 +151,7 @@ class LoginHandlers:
         status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
         if provider_url:
             status["providerLogoutURL"] = provider_url
-        return _no_store_reply(status, ("set-cookie", clear_cookie_header()))
+        return json_reply(status, headers=[("set-cookie", clear_cookie_header())])
 
     async def _revoke_all(self, user: User | None) -> str:
         """Revokes all logins of a user, and returns a message. A key with a scope must not affect others."""
@@ -169,20 +168,8 @@ class LoginHandlers:
 
 
 async def _read_credentials(call: Call) -> Credentials:
-    """Reads the request body. Requires Content-Length, so that unauthenticated clients cannot make it buffer more."""
-    if media_type_of(call) != JSON:  # a page of another origin cannot send this type without a CORS preflight
-        raise UnsupportedMediaType(f"the body must be {JSON}; set Content-Type")
-    length = call.headers.get("content-length", "")
-    if not length.isdecimal():
-        raise BadRequest("Content-Length is required; send the length of the body")
-    if len(length) > 10 or int(length) > MAX_BODY_BYTES:
-        raise TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
-    return _parse_credentials(await read_raw(call))
-
-
-def _parse_credentials(body: bytes) -> Credentials:
-    if len(body) > MAX_BODY_BYTES:
-        raise TooLarge(f"Request entity too large: limit is {MAX_BODY_BYTES}")
+    # A page of another origin cannot send this type without a CORS preflight.
+    body = await read_small_body(call, JSON, MAX_BODY_BYTES)
     try:
         value = json.decode(body)
     except Malformed:  # its message could quote a part of the password
@@ -191,8 +178,3 @@ def _parse_credentials(body: bytes) -> Credentials:
     if not isinstance(username, str) or not isinstance(password, str) or not username or not password:
         raise BadRequest(_BODY_FORMAT)
     return Credentials(username, password)
-
-
-def _no_store_reply(value: Object, *headers: tuple[str, str]) -> Reply:
-    """A JSON response with `Cache-Control: no-store`."""
-    return Reply(200, orjson.dumps(value), headers=[("cache-control", "no-store"), *headers], cacheable=True)

@@ -1,6 +1,6 @@
 """Login sessions: access keys of the type Login, with an expiry.
 
-`signin/login.py` creates and revokes them; `signin/password_store.py` revokes all of them when the password
+`signin/login.py` creates and revokes them; `signin/passwords.py` revokes all of them when the password
 changes.
 
 A login by single sign-on has `spec.identity`. Logins of the command line name the login or access key with which they

@@ -6,8 +6,7 @@ is public, as the form has the credential. What a client sends is bounded, and n
 To add a grant type, pass its handler to `TokenEndpoint`. It raises `OAuthError` to reject a request.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import NoReturn
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import parse_qsl
 
 import orjson
@@ -80,24 +79,30 @@ async def answer_oauth(call: Call, serve: Grant) -> Reply:
         return json_reply({"error": error.error, "error_description": error.description}, error.status)
 
 
-def json_reply(value: Object, status: int = 200) -> Reply:
+def json_reply(value: Object, status: int = 200, headers: Sequence[tuple[str, str]] = ()) -> Reply:
     """A JSON response that is never cached."""
-    return Reply(status, orjson.dumps(value), headers=[("cache-control", "no-store")], cacheable=True)
+    return Reply(status, orjson.dumps(value), headers=[("cache-control", "no-store"), *headers], cacheable=True)
 
 
-async def read_form(call: Call) -> Form:
-    """The fields of the body. Requires Content-Length, so that unauthenticated clients cannot make it buffer more."""
-    if media_type_of(call) != FORM:
-        raise UnsupportedMediaType(f"the body must be {FORM}; set Content-Type")
+async def read_small_body(call: Call, media_type: str, max_bytes: int) -> bytes:
+    """The body. Requires Content-Length, so that unauthenticated clients cannot make the server buffer more."""
+    if media_type_of(call) != media_type:
+        raise UnsupportedMediaType(f"the body must be {media_type}; set Content-Type")
     length = call.headers.get("content-length", "")
     if not (length.isascii() and length.isdecimal()):
         raise BadRequest("Content-Length is required; send the length of the body")
-    if len(length) > 10 or int(length) > MAX_FORM_BYTES:
-        _reject_size()
+    too_large = TooLarge(f"Request entity too large: limit is {max_bytes}")
+    if len(length) > 10 or int(length) > max_bytes:
+        raise too_large
     body = await read_raw(call)
-    if len(body) > MAX_FORM_BYTES:
-        _reject_size()
-    return parse_form(body)
+    if len(body) > max_bytes:
+        raise too_large
+    return body
+
+
+async def read_form(call: Call) -> Form:
+    """The fields of the body."""
+    return parse_form(await read_small_body(call, FORM, MAX_FORM_BYTES))
 
 
 def parse_form(body: bytes) -> Form:
@@ -120,7 +125,3 @@ def require_field(form: Form, name: str, max_length: int = 4096) -> str:
     if len(value) > max_length:
         raise OAuthError("invalid_request", f"{name} is longer than {max_length} characters")
     return value
-
-
-def _reject_size() -> NoReturn:
-    raise TooLarge(f"Request entity too large: limit is {MAX_FORM_BYTES}")

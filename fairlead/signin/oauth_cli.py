@@ -20,9 +20,13 @@ from fairlead.core.errors import SCOPE, BadRequest, Forbidden, TooLarge, Unautho
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON, media_type_of, read_raw
-from fairlead.signin.cli_grants import CLIENT_ID, Approval, CliLogins, GrantRejected, IssuedTokens
-from fairlead.signin.cli_grants_tokens import (
+from fairlead.signin.cli_grants import (
+    CLIENT_ID,
     MAX_TOKEN_LENGTH,
+    Approval,
+    CliLogins,
+    GrantRejected,
+    IssuedTokens,
     NamedSecret,
     challenge_of,
     is_challenge,

@@ -24,7 +24,7 @@ from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import ActionRequest
 from fairlead.server.flow.attempts import Throttle
-from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.passwords import PasswordStore
 
 CUSTOM_ANNOTATION = "service.sh/profile"
 """The annotation that stores a user's `custom` settings as JSON."""

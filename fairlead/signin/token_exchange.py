@@ -2,25 +2,201 @@
 
 Optional fields that would change the meaning of a request (`actor_token`, `scope`, `resource`) are rejected, not
 ignored. The field `cluster` names the connected cluster that issued the token of a service account.
+
+A token is used once: before a key is created, a Lease with the digest of the token's id is created in the system
+namespace, which fails if there is one already, also with several replicas. It stays until the token has expired. The
+key acts as the principal of the rule, has exactly the scope of the rule, and never outlives the token.
 """
 
-from dataclasses import dataclass
+import hashlib
+import secrets
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
+import orjson
 import structlog
 
+from fairlead.authn.access_keys import ACCESS_KEYS
+from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.call import Call, Reply
-from fairlead.core.clock import Clock
+from fairlead.core.clock import Clock, micro_timestamp, parse_rfc3339
+from fairlead.core.errors import AlreadyExists, ApiError, NotFound
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.scope import Scope
+from fairlead.core.user import User
+from fairlead.domain.key_lifetime import expires_at
+from fairlead.kinds.access.access_key import EXCHANGED_TYPE, RULE_LABEL, is_exchanged_key
+from fairlead.kinds.core.server_objects import EXCHANGED_LEASE_PREFIX
+from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, UID_LABEL, account_username
+from fairlead.registry.codec import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.signin.oauth import Form, OAuthError, json_reply, require_field
-from fairlead.signin.oidc.reasons import ProviderError, TokenRejected
-from fairlead.signin.oidc.tokens import MAX_TOKEN_BYTES
+from fairlead.signin.oidc.fetch import ProviderError, TokenRejected
+from fairlead.signin.oidc.tokens import MAX_SKEW_SECONDS, MAX_TOKEN_BYTES, Reason
 from fairlead.signin.workload_identity import (
     ExchangeReason,
     ExchangeRejected,
     Grant,
     ReviewUnavailable,
+    TrustRule,
     WorkloadIdentity,
 )
-from fairlead.signin.workload_keys import ExchangedKey, WorkloadKeys
+
+USE_PREFIX = EXCHANGED_LEASE_PREFIX
+LEASES = ("coordination.k8s.io", "leases")
+SCAN_SECONDS = 60.0
+MAX_TOKEN_SECONDS = 24 * 3600 + MAX_SKEW_SECONDS
+"""How long a token may be valid: its use is recorded for that long."""
+MAX_CLEANED = 5
+"""Records that one exchange deletes, at most."""
+ID_BYTES = 8
+MAX_LIVE_KEYS = 1_000
+"""Keys of one rule that have not expired. A trusted system that issues any number of tokens must not fill the store."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangedKey:
+    """A new key. The value is returned once, and never logged."""
+
+    user: User
+    seconds: int
+    value: str = field(repr=False)
+
+
+class WorkloadKeys:
+    """Records the use of tokens, and creates keys, as the server itself."""
+
+    def __init__(self, registry: Registry, api_group: str, namespace: str, principals: PrincipalDirectory) -> None:
+        self._keys = registry.resource(api_group, ACCESS_KEYS)
+        self._group = api_group
+        self._leases = registry.resource(*LEASES)
+        self._accounts = registry.resource(SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural)
+        self._view = registry.view
+        self._clock = registry.clock
+        self._namespace = namespace
+        self._principals = principals
+        self._scanned_at = float("-inf")
+        self._ended: list[str] = []
+
+    async def issue(self, grant: Grant) -> ExchangedKey:
+        """Creates the key of a grant. Raises ExchangeRejected or TokenRejected."""
+        now = self._clock.now()
+        self._lifetime(grant)
+        if grant.expires_at - now.timestamp() > MAX_TOKEN_SECONDS:
+            raise TokenRejected(Reason.INVALID_TIME, "the token is valid for too long; request one for a day at most")
+        user, owner, labels = self._find_principal(grant.rule)
+        self._check_count(grant.rule.name, now)
+        await self._record_use(grant, now)
+        seconds = self._lifetime(grant)  # again: the store may have been slow, and the key must not outlive the token
+        kind = self._keys.kind
+        spec: Object = {
+            "displayName": f"Workload identity, rule {grant.rule.name}",
+            **owner,
+            "type": EXCHANGED_TYPE,
+            "ttl": seconds,
+            "scope": grant.rule.scope,
+        }
+        meta = {
+            "name": f"exchanged-{grant.rule.name}-{secrets.token_hex(ID_BYTES)}",
+            "labels": {RULE_LABEL: grant.rule.name, **labels},
+        }
+        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
+        created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
+        user = replace(user, key=name_of(created), scope=Scope.parse(grant.rule.scope))
+        try:
+            await self._clean_up(now)
+        except ApiError as error:  # the key is issued, and a later exchange cleans up
+            log.warning("records of exchanged tokens were not deleted", reason=error.reason)
+        return ExchangedKey(user, seconds, created["spec"]["key"])
+
+    def _find_principal(self, rule: TrustRule) -> tuple[User, Object, Object]:
+        """The user of the key, the field of the spec that names it, and labels of the key."""
+        self._principals.generation()
+        labels: Object = {}
+        user: User | None = None
+        if rule.user or rule.team:
+            kind, name = ("User", rule.user) if rule.user else ("Team", rule.team)
+            found = self._principals.find_active(kind, name)
+            build = self._principals.build_user if rule.user else self._principals.build_team
+            user = None if found is None else build(found)
+            owner = {kind.lower(): name}
+        else:
+            entry = self._accounts.get_cached(*rule.service_account)
+            uid = str(metadata(decode(entry))["uid"]) if entry is not None else ""
+            subject = account_username(*rule.service_account)
+            user, owner, labels = self._principals.service_account(subject, uid), {"subject": subject}, {UID_LABEL: uid}
+        if user is None or rule.principal_uid not in ("", user.uid):
+            message = "the user, team or service account of the rule does not exist, or is disabled"
+            raise ExchangeRejected(ExchangeReason.NO_PRINCIPAL, message)
+        return user, owner, labels
+
+    def _check_count(self, rule: str, now: datetime) -> None:
+        """Raises ExchangeRejected if the rule has too many live keys. Exchanges at the same time may exceed it."""
+        prefix = f"exchanged-{rule}-"
+        length = len(prefix) + 2 * ID_BYTES
+        entries = self._view.entries(self._group, ACCESS_KEYS)
+        named = [each for each in entries if len(each.key[3]) == length and each.key[3].startswith(prefix)]
+        if len(named) < MAX_LIVE_KEYS:  # only then, expired keys that are still there make a difference
+            return
+        if sum(_is_live_key(decode(each), now) for each in named) >= MAX_LIVE_KEYS:
+            message = f"{MAX_LIVE_KEYS} keys of the rule have not expired; try again later, or lower its maxTTLSeconds"
+            raise ExchangeRejected(ExchangeReason.TOO_MANY_KEYS, message)
+
+    async def _record_use(self, grant: Grant, now: datetime) -> None:
+        digest = hashlib.sha256(f"{grant.source}\0{grant.token_id}".encode()).hexdigest()
+        lifetime = int(grant.expires_at - now.timestamp()) + 2 * MAX_SKEW_SECONDS
+        kind = self._leases.kind
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {"name": f"{USE_PREFIX}{digest}", "namespace": self._namespace},
+            "spec": {
+                "holderIdentity": grant.rule.name,
+                "leaseDurationSeconds": min(lifetime, 2**31 - 1),
+                "renewTime": micro_timestamp(now),
+            },
+        }
+        try:
+            await self._leases.create(body, self._namespace, server_write_options())
+        except AlreadyExists:
+            raise ExchangeRejected(ExchangeReason.REPLAYED, "the token was used before; request a new one") from None
+
+    def _lifetime(self, grant: Grant) -> int:
+        """The lifetime of a key that is created now. Raises TokenRejected if the token is about to expire."""
+        seconds = min(grant.rule.max_ttl, int(grant.expires_at - self._clock.now().timestamp()))
+        if seconds < 1:
+            raise TokenRejected(Reason.EXPIRED, "the token has expired, or is about to")
+        return seconds
+
+    async def _clean_up(self, now: datetime) -> None:
+        """Deletes a few records of tokens that have expired: more than one exchange adds."""
+        if self._clock.monotonic() - self._scanned_at >= SCAN_SECONDS:
+            self._scanned_at = self._clock.monotonic()
+            entries = self._view.entries(*LEASES, self._namespace)
+            records = (decode(entry) for entry in entries if entry.key[3].startswith(USE_PREFIX))
+            self._ended = [name for record in records if (name := _ended_record(record, now))]
+        for _ in range(min(MAX_CLEANED, len(self._ended))):
+            try:
+                await self._leases.delete(self._namespace, self._ended.pop(), DeleteOptions(), server_write_options())
+            except NotFound:  # another replica was faster
+                continue
+
+
+def _is_live_key(key: Object, now: datetime) -> bool:
+    end = expires_at(key, now)
+    return is_exchanged_key(key) and (end is None or end > now)
+
+
+def _ended_record(lease: Object, now: datetime) -> str:
+    """The name of a record whose token has expired; else empty."""
+    start = parse_rfc3339(get_path(lease, "spec.renewTime"))
+    seconds = get_path(lease, "spec.leaseDurationSeconds") or 0
+    is_over = start is None or start + timedelta(seconds=seconds) <= now
+    return name_of(lease) if is_over else ""
+
 
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"
@@ -33,8 +209,6 @@ RULE_ANNOTATION, SUBJECT_ANNOTATION, RUN_ANNOTATION = (
     "service.sh/trust-run",
 )
 """Annotations of audit events: the rule, the subject of the token, and the id of the CI run or the name of the pod."""
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ client names, only chooses the rules to try; nothing of a token counts before it
 verified with its published keys. Tokens of a cluster's service accounts are verified by that cluster (TokenReview):
 clusters often have the same issuer name, and only the cluster knows that a pod or an account is gone.
 
-`signin/workload_keys.py` then records the use of the token, and creates the key.
+`signin/token_exchange.py` then records the use of the token, and creates the key.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ ReviewToken = Callable[[str, Object], Awaitable[Object]]
 
 
 class ExchangeReason(StrEnum):
-    """Why no key was issued, if the token itself is valid. Reasons of tokens are in `oidc/reasons.py`."""
+    """Why no key was issued, if the token itself is valid. Reasons of tokens are in `oidc/fetch.py`."""
 
     NOT_CONFIGURED = "not_configured"
     UNTRUSTED_ISSUER = "untrusted_issuer"

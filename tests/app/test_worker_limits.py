@@ -10,7 +10,7 @@ from fairlead.server.flow import control
 from fairlead.server.http.memory_budgets import MAX_UNREAD_CONNECTIONS
 from fairlead.server.http.unsent import REQUEST_BODY_LIMITS, RESPONSE_LIMITS
 from fairlead.settings import Settings
-from fairlead.signin.password_hash import MAX_CONCURRENT_HASHES, MAX_WAITING_HASHES
+from fairlead.signin.passwords import MAX_CONCURRENT_HASHES, MAX_WAITING_HASHES
 from fairlead.storage.view.view import MAX_HISTORY_BYTES
 from tests.harness.audit import MemoryLog
 

@@ -8,8 +8,7 @@ import orjson
 import pytest
 
 from fairlead.authn.access_keys import ACCESS_KEYS, USERS
-from fairlead.authn.bootstrap import ADMIN_KEY, ensure_admin, reset_admin
-from fairlead.authn.first_key import FIRST_KEY_SECONDS, OtherAdminAccess
+from fairlead.authn.bootstrap import ADMIN_KEY, FIRST_KEY_SECONDS, OtherAdminAccess, ensure_admin, reset_admin
 from fairlead.authn.principals import TEAMS, PrincipalDirectory
 from fairlead.controllers.access.access_keys import AccessKeyController
 from fairlead.core.errors import Unauthorized

@@ -1,4 +1,4 @@
-"""Tests of `fairlead.authn.host_request_headers`: the ConfigMap of a kube-apiserver, as version 1.35 writes it."""
+"""Tests of `fairlead.authn.request_headers`: the ConfigMap of a kube-apiserver, as version 1.35 writes it."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.authn.host_request_headers import MAX_LIST, InvalidHostConfig, parse_host_config
+from fairlead.authn.request_headers import MAX_LIST, InvalidHostConfig, parse_host_config
 from tests.core.crypto.test_certificate_files import change_key_type
 from tests.harness.certificates import create_authority
 

@@ -1,4 +1,4 @@
-"""features.clusters: the warning about a missing prefix for cluster identities."""
+"""features.clusters: the warning about a missing prefix for cluster identities, and the metric of clusters."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from fairlead.features.clusters import count_clusters
 from fairlead.settings import Settings
 from fairlead.settings.values import OFF
 from tests.harness.services import open_services
@@ -20,3 +21,9 @@ async def test_a_server_without_a_cluster_identity_prefix_logs_a_warning(
             pass
     warnings = [line for line in lines if line["log_level"] == "warning" and "cluster_identity_prefix" in line["event"]]
     assert len(warnings) == warning_count
+
+
+def test_clusters_are_counted_by_phase() -> None:
+    family = count_clusters([{}, {"status.phase": ""}, {"status.phase": "Failed"}, {"status.phase": "MadeUp"}])
+    assert (family.name, family.labels) == ("fairlead_clusters", ("phase",))
+    assert list(family.series) == [(("Pending",), 2), (("Initialized",), 0), (("Failed",), 1), (("Other",), 1)]

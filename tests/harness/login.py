@@ -37,8 +37,7 @@ from fairlead.server.flow.attempts import AttemptThrottle
 from fairlead.server.pipeline import Pipeline
 from fairlead.signin.login import LoginHandlers
 from fairlead.signin.login_sessions import LoginSessions
-from fairlead.signin.password_hash import Cost, PasswordHasher
-from fairlead.signin.password_store import PasswordStore
+from fairlead.signin.passwords import Cost, PasswordHasher, PasswordStore
 from fairlead.signin.profile import ProfileHandler
 from fairlead.storage.contract import Store
 from fairlead.storage.memory import MemoryStore

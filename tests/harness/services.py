@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fairlead.admission import AdmissionChain
 from fairlead.app.auth import build_auth
+from fairlead.app.background import LeaderElection
 from fairlead.app.features import build_features
-from fairlead.app.leader import LeaderElection
 from fairlead.app.services import OpenedServices, build_services
 from fairlead.app.stores import StoreStack
 from fairlead.core.crypto.encryption import EncryptionKey, EncryptionKeyFile, Keyring

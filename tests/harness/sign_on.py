@@ -26,14 +26,13 @@ from fairlead.server.api.routing import endpoint_pattern
 from fairlead.signin.login_sessions import LoginSessions
 from fairlead.signin.sso.consumed import ConsumedValues
 from fairlead.signin.sso.encryption import SignOnEncryption
-from fairlead.signin.sso.endpoints import SignOnHandlers
+from fairlead.signin.sso.endpoints import SignOnHandlers, SignOnThrottle
 from fairlead.signin.sso.identity import Identity
 from fairlead.signin.sso.pending import COOKIE as PENDING_COOKIE
 from fairlead.signin.sso.pending import PendingSignOns
 from fairlead.signin.sso.provider_access import ProviderAccess
 from fairlead.signin.sso.service import SignOnService, SignOnServices
 from fairlead.signin.sso.sessions import SessionStore
-from fairlead.signin.sso.throttle import SignOnThrottle
 from fairlead.signin.sso.users import SignOnUsers
 from tests.harness.auth import Permissions
 from tests.harness.calls import call

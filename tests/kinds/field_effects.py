@@ -27,7 +27,7 @@ READERS = {
     "fairlead/signin/sso/users.py": "User.spec.subject User.spec.issuer",
     "fairlead/authn/sign_on_policy.py": "User.spec.ssoIdentity.*",
     "fairlead/console/static/pages/access/user.js": "User.spec.icon",
-    "fairlead/signin/password_store.py": "User.spec.passwordRef.*",
+    "fairlead/signin/passwords.py": "User.spec.passwordRef.*",
     "fairlead/authn/token_issuer.py": "User.spec.tokenGeneration DirectClusterEndpointToken.spec.ttl",
     "fairlead/authn/access_keys.py": """
         OwnedAccessKey.spec.user OwnedAccessKey.spec.team OwnedAccessKey.spec.subject OwnedAccessKey.spec.groups

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from fairlead.console.build import load_build
-from fairlead.server.console import CONTENT_SECURITY_POLICY
+from fairlead.features.console import CONTENT_SECURITY_POLICY
 from tests.harness.eventually import wait_until
 from tests.harness.log_lines import read_lines
 from tests.harness.server_process import MANAGEMENT, Server, running_server

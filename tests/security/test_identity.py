@@ -24,7 +24,7 @@ OTHER_PATHS = (
     f"{MANAGEMENT}/console/assets/x",
 )
 CONSOLE_PATHS = ("/console", "/console/", "/console/projects", "/console/assets", "/console/assets/x/main.js")
-"""Static files for everyone. `fairlead/server/console.py` serves them, and nothing else."""
+"""Static files for everyone. `fairlead/features/console.py` serves them, and nothing else."""
 IDENTITY_HEADERS = (
     "X-Remote-User",
     "x_remote_user",

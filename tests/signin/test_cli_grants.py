@@ -17,13 +17,11 @@ from fairlead.signin.cli_grants import (
     GRACE_SECONDS,
     KEY_SECONDS,
     Approval,
+    Binding,
     CliLogins,
     GrantRejected,
     IssuedTokens,
     Lifetimes,
-)
-from fairlead.signin.cli_grants_tokens import (
-    Binding,
     NamedSecret,
     challenge_of,
     new_secret,

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.authn.access_keys import Pepper
-from fairlead.signin.cli_grants_tokens import (
+from fairlead.signin.cli_grants import (
     USER_CODE_LETTERS,
     Binding,
     TokenValues,

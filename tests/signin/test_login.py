@@ -21,7 +21,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from fairlead.server.flow.attempts import USER_BACKOFF
 from fairlead.signin.login import MAX_BODY_BYTES, WRONG_CREDENTIALS, Credentials
-from fairlead.signin.password_hash import PasswordHasher
+from fairlead.signin.passwords import PasswordHasher
 from tests.harness.calls import call
 from tests.harness.login import PASSWORD, TTL, LoginFixture, header, open_login, parse_body
 

@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.server.flow.attempts import USER_BACKOFF, Attempt
-from fairlead.signin.cli_grants_device import (
+from fairlead.signin.oauth_device import (
     MAX_REQUESTS,
     MAX_REQUESTS_PER_NETWORK,
     MAX_REQUESTS_PER_SITE,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fairlead.core.concurrency import CURRENT_ACCOUNT, Account
 from fairlead.core.errors import TooManyRequests
-from fairlead.signin import password_hash
-from fairlead.signin.password_hash import DEFAULT_COST, MAX_BYTES, Cost, PasswordHasher, password_problem
+from fairlead.signin import passwords
+from fairlead.signin.passwords import DEFAULT_COST, MAX_BYTES, Cost, PasswordHasher, password_problem
 from tests.harness.eventually import eventually
 from tests.harness.properties import at_least
 
@@ -111,7 +111,7 @@ class HashProbe:
 def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[HashProbe]:
     hash_probe = HashProbe()
     hash_probe.released.set()
-    monkeypatch.setattr(password_hash, "_matches", hash_probe.matches)
+    monkeypatch.setattr(passwords, "_matches", hash_probe.matches)
     yield hash_probe
     hash_probe.released.set()
 

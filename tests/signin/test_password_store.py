@@ -1,4 +1,4 @@
-"""signin/password_store.py: which users have a password, and which Secrets contain one."""
+"""signin/passwords.py: which users have a password, and which Secrets contain one."""
 
 import pytest
 

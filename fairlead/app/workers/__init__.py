@@ -1,14 +1,11 @@
 """Several worker processes that serve one port, for `fairlead serve` with more than one worker.
 
-    supervisor.py     the parent process: starts, watches, replaces and stops the others
+    supervisor.py     the parent process: starts, watches, replaces and stops the others, which inherit its memory
     slots.py          one place for a process: whether it runs, when it is started again
     child_process.py  forks a child, and talks to it through its control socket
-    owner.py          the process that has opened an embedded store and serves it to the workers
-    worker.py         a process that serves requests: `fairlead.app.run` with a WorkerContext
-    context.py        what a worker is given
-    coordinator.py    the connection of a worker to the process that coordinates all of them
-    shared_memory.py  the memory that all processes share
-    folder_lock.py    keeps a second server from the sockets in the data folder
+    owner.py          what these run: the owner has opened an embedded store and serves it to the workers, which serve
+                      requests: `fairlead.app.run` with a WorkerContext
+    context.py        what a worker is given, and its connection to the process that coordinates all of them
 
 The supervisor forks, so the others share its memory pages with all imported modules. It must therefore never have a
 second thread: no event loop with an executor, no HTTP server, no database.

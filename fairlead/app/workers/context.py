@@ -1,9 +1,16 @@
-"""What a worker process is given by its supervisor."""
+"""What a worker process is given by its supervisor, and its connection to the process that coordinates all of them."""
 
+import asyncio
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
+from fairlead.server.workers.client import CoordinatorClient
+from fairlead.settings import StartError
 from fairlead.storage.socket import SharedRevision
 
 
@@ -32,3 +39,35 @@ class WorkerContext:
     """The newest revision of that store."""
     is_first: bool = False
     """Whether no other worker of this server has been started before it."""
+
+
+log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def connect_coordinator(
+    worker: WorkerContext | None, stop: asyncio.Event
+) -> AsyncIterator[CoordinatorClient | None]:
+    """The connection; None if this process is the whole server.
+
+    Sets `stop` if the connection is lost: such a worker rejects streams and logins, and has to be replaced.
+    """
+    if worker is None:
+        yield None
+        return
+    try:
+        coordinator = await CoordinatorClient.connect(worker.sockets.coordinator, worker.index, worker.count)
+    except OSError as error:
+        raise StartError(f"cannot connect to the process that coordinates the workers: {error}") from None
+    guard = asyncio.create_task(_stop_when_closed(coordinator, stop))
+    try:
+        yield coordinator
+    finally:
+        guard.cancel()
+        await coordinator.close()
+
+
+async def _stop_when_closed(coordinator: CoordinatorClient, stop: asyncio.Event) -> None:
+    await coordinator.wait_closed()
+    log.error("lost the connection to the process that coordinates the workers; this worker stops")
+    stop.set()

@@ -1,6 +1,7 @@
-"""The owner process: it coordinates the workers, and has opened the store, if only one process can.
+"""What the processes do that the supervisor starts: the owner, and the workers.
 
-With PostgreSQL and etcd, the workers open the store themselves.
+The owner coordinates the workers, and has opened the store, if only one process can. With PostgreSQL and etcd, the
+workers open the store themselves. A worker is an ordinary server, like a replica, that shares its port with the others.
 """
 
 import asyncio
@@ -8,9 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from fairlead.app import StartedServer, run
 from fairlead.app.flow_control import shared_limits
 from fairlead.app.workers.child_process import Message
-from fairlead.app.workers.context import WorkerSockets
+from fairlead.app.workers.context import WorkerContext, WorkerSockets
 from fairlead.core.clock import SystemClock
 from fairlead.server.workers.coordinator import serve_coordinator
 from fairlead.settings import Settings, StartError
@@ -54,3 +56,19 @@ async def _serve_store(settings: Settings, path: Path | None, revision: SharedRe
             yield
     finally:
         await store.close()
+
+
+async def run_worker(
+    settings: Settings, worker: WorkerContext, stop: asyncio.Event, send: Callable[[Message], None]
+) -> None:
+    def ready(started: StartedServer) -> None:
+        server = {
+            "url": started.url,
+            "ca_file": str(started.ca_file) if started.ca_file else None,
+            "new_key": started.new_key,
+            "is_key_replaced": started.is_key_replaced,
+            "is_key_rejected": started.is_key_rejected,
+        }
+        send({"ready": server})
+
+    await run(settings, stop, ready, worker)

@@ -9,9 +9,22 @@ opens no store, because the memory of a process with threads cannot be forked sa
 | a worker ends, or its event loop is stuck | starts another one in its place |
 | the owner ends | kills all workers, whose views may be ahead of the store, and starts all processes again |
 | SIGINT or SIGTERM | stops the workers, then the owner, and returns |
+
+The processes share memory, an anonymous mapping that forked processes inherit:
+
+    0      the newest revision of the store, written by the owner
+    64     one heartbeat of 8 bytes for each process, written by that process
+
+Each word has one writer, is aligned and is written at once, so no lock is needed.
+
+They also inherit a lock on the data folder, in which they have the sockets through which they talk. So it is free when
+the last of them has ended. If only the supervisor was killed, the kernel is just killing the others, and the next
+server waits for that.
 """
 
+import fcntl
 import gc
+import mmap
 import os
 import select
 import signal
@@ -29,15 +42,75 @@ from fairlead.app import STREAM_CLOSE_TIMEOUT, StartedServer
 from fairlead.app.start_checks import check_before_start
 from fairlead.app.workers.child_process import STOP_SIGNALS, Message, Serve, fork_child
 from fairlead.app.workers.context import WorkerContext, WorkerSockets
-from fairlead.app.workers.folder_lock import locked_folder
-from fairlead.app.workers.owner import run_owner
-from fairlead.app.workers.shared_memory import SharedMemory
+from fairlead.app.workers.owner import run_owner, run_worker
 from fairlead.app.workers.slots import Slot
-from fairlead.app.workers.worker import run_worker
 from fairlead.controllers.runtime.leader import new_identity
 from fairlead.server.http.listeners import bind_listener, free_port
 from fairlead.settings import Settings, StartError
 from fairlead.storage.open import is_shared, scheme_of
+from fairlead.storage.socket import SharedRevision
+
+HEARTBEATS = 64
+"""Where the heartbeats begin. The revision has a cache line of its own, because every request reads it."""
+WORD_BYTES = 8
+
+
+class SharedMemory:
+    def __init__(self, processes: int) -> None:
+        buffer = memoryview(mmap.mmap(-1, HEARTBEATS + WORD_BYTES * processes))
+        self.revision = SharedRevision(buffer[: SharedRevision.SIZE])
+        self._heartbeats = buffer[HEARTBEATS:].cast("Q")
+
+    def beat(self, process: int) -> None:
+        """Shows that the event loop of this process still runs."""
+        self._heartbeats[process] += 1
+
+    def heartbeat(self, process: int) -> int:
+        return self._heartbeats[process]
+
+
+LOCK_NAME = "workers.lock"
+WAIT_SECONDS = 10.0
+INTERVAL_SECONDS = 0.02
+
+
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Raises StartError if another server with several workers uses the folder. The lock file itself stays."""
+    path = folder / LOCK_NAME
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        advice = "make the folder writable for the server's user, or use another one"
+        raise StartError(f"{path}: cannot be opened for writing ({error.strerror}); {advice}") from None
+    try:
+        _acquire(path, lock)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _acquire(path: Path, lock: int) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            holder = os.pread(lock, 32, 0).decode(errors="replace").strip()
+            if _is_running(holder) or time.monotonic() > deadline:
+                advice = "stop that one, or use another data folder"
+                raise StartError(
+                    f"{path}: in use by another server (process {holder or 'unknown'}); {advice}"
+                ) from None
+        time.sleep(INTERVAL_SECONDS)
+
+
+def _is_running(process: str) -> bool:
+    return process.isdigit() and os.path.exists(f"/proc/{process}")
+
 
 STORE_SOCKET = "store.socket"
 COORDINATOR_SOCKET = "coordinator.socket"

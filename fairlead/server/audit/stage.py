@@ -9,17 +9,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from fairlead.core.call import BodyCapture, Call, Reply, RequestInfo, note_refused_response
+from fairlead.core.call import REFUSED_CODES, BodyCapture, Call, Reply, RequestInfo, note_refused_response
 from fairlead.core.clock import Clock
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import JSON, media_type_of
 from fairlead.server.audit.body_capture import CapturedBody, DeferredEvent
-from fairlead.server.audit.events import ABORTED_ANNOTATION, AuditedRequest, build_event, encode_line
+from fairlead.server.audit.events import ABORTED_ANNOTATION, AuditedRequest, MetadataEvent, build_event, encode_line
 from fairlead.server.audit.intake import ABORTED_CODE, READ_VERBS, AuditLogs, LogRouter
 from fairlead.server.audit.log_writer import AuditLogWriter
-from fairlead.server.audit.metadata_events import MetadataEvent
 from fairlead.server.audit.policy import (
     COMPLETE,
     METADATA,
@@ -232,7 +231,8 @@ class AuditStage:
         request = self._recorder.audit_call(call)
         if request is None:
             return
-        note_refused_response(call, reply.status)
+        if reply.status in REFUSED_CODES:
+            note_refused_response(call)
         if reply.stream is None and reply.upgrade is None:
             self._recorder.record_response(request, reply)
         else:

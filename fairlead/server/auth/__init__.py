@@ -2,5 +2,4 @@
 
 stages.py          the pipeline stages: authenticate, authorize, and check again while a stream is open
 impersonation.py   the `Impersonate-*` headers
-aggregated_authorization.py  requests that a kube-apiserver forwards
 """

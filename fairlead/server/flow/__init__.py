@@ -1,7 +1,6 @@
 """Flow control, after API Priority and Fairness: which request runs next when the server is saturated.
 
-fair_queue.py  start-time fair queueing between the flows of one priority level
-levels.py      the priority levels: their shares, seats and queues
+fair_queue.py  the priority levels: their shares and seats, and start-time fair queueing between the flows of one
 classify.py    the priority level and flow of a request, and its estimated cost
 control.py     dispatches, queues and rejects requests
 attempts.py    throttles attempts to guess a password or a code

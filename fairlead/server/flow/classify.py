@@ -3,8 +3,8 @@
 The authenticated user is charged. All access keys and sessions of a user are one flow, those of a team another.
 Impersonated requests belong to the flow of the impersonator; Kubernetes uses the impersonated user, so a user who may
 impersonate many gets many shares there. The service accounts of a namespace are one flow, because a user who can create
-one can create a hundred. Agents and runners each have a flow of their own. Anonymous clients are classified by IP
-address, or by network for IPv6.
+one can create a hundred. Components of the platform each have a flow of their own. Anonymous clients are classified by
+IP address, or by network for IPv6.
 
 The cost is estimated from what is known in advance: the verb, the number of objects or the size of the object, and the
 representation of the response. The actual cost is charged afterwards.
@@ -19,14 +19,15 @@ from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, User
 from fairlead.registry.limits import SELECTOR_TERMS
 from fairlead.server.api.content import PLAIN_JSON
 from fairlead.server.flow.attempts import client_network
-from fairlead.server.flow.fair_queue import Flow
-from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, PriorityLevel
+from fairlead.server.flow.fair_queue import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, Flow, PriorityLevel
 from fairlead.server.metrics.exposition import Histogram
 
-PROBES, AGENTS, RUNNERS, USERS, TEAMS, SERVICE_ACCOUNTS, ANONYMOUS_SCHEMA = (
-    *("probes", "agents", "runners", "users", "teams", "service-accounts", "anonymous"),
-)
-"""The flow schemas, a fixed set: they are label values of the metrics."""
+PROBES = "probes"
+USERS = "users"
+TEAMS = "teams"
+SERVICE_ACCOUNTS = "service-accounts"
+ANONYMOUS_SCHEMA = "anonymous"
+"""The flow schemas, a fixed set together with those of components: they are label values of the metrics."""
 
 MIN_BULK_COST = 100.0
 """Requests with a higher estimated cost are in the bulk level."""

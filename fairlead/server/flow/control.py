@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterable
 
 from fairlead.core.errors import Details, TooManyRequests
 from fairlead.server.flow.classify import CONCURRENCY_LIMIT, QUEUE_FULL, TIMED_OUT
-from fairlead.server.flow.fair_queue import Flow, Ticket
-from fairlead.server.flow.levels import LEVEL_CONFIGS, LevelConfig, PriorityLevel, SeatPool
+from fairlead.server.flow.fair_queue import LEVEL_CONFIGS, Flow, LevelConfig, PriorityLevel, SeatPool, Ticket
 
 UNIT_SECONDS = 50e-6
 """The time of one unit of cost: that of the cheapest request."""

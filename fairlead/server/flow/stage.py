@@ -30,8 +30,7 @@ from fairlead.server.flow.classify import (
     write_cost,
 )
 from fairlead.server.flow.control import REQUEST_OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, build_rejection
-from fairlead.server.flow.fair_queue import Ticket
-from fairlead.server.flow.levels import EXEMPT, seats_for_cost
+from fairlead.server.flow.fair_queue import EXEMPT, Ticket, seats_for_cost
 from fairlead.server.flow.streams import Pacer, StreamLimits
 
 READ_VERBS = frozenset({"get", "list", "watch"})

@@ -5,15 +5,12 @@ certificate_watch.py    notices changed files of certificates
 asgi.py                 granian's ASGI interface: requests become a `Call`, a `Reply` becomes a response or stream
 listeners.py            ports and listening sockets
 request.py              request headers and body; rejection of ambiguous requests (request smuggling)
-origins.py              where a request comes from; removes the headers in which front proxies name users
-forwarded.py            the client behind trusted proxies (`X-Forwarded-For`)
-tls_port.py             ports for client certificates: accept loop, TLS, relay to the HTTP server
+origins.py              where a request comes from, also behind trusted proxies; removes headers that name users
+tls_port.py             ports for client certificates: accept loop, TLS, limits, relay to the HTTP server
 tls_context.py          their TLS contexts
-handshakes.py           bounds the handshakes that are under way on a port
 proxy_protocol.py       the PROXY protocol of load balancers
 response.py             response headers; the stages for gzip and custom headers
-websocket.py            the server side of WebSockets
-websocket_intake.py     bounds the memory held for unfinished messages on WebSockets
+websocket.py            the server side of WebSockets; bounds the memory held for unfinished messages
 unsent.py               bounds the memory held for unread responses and unfinished request bodies
 memory_budgets.py       the accounting for that: per connection, per user and in total
 slow_clients.py         detects stalled clients by TCP acknowledgements; lingering close for WebSockets

@@ -32,8 +32,7 @@ from fairlead.server.http.unsent import (
     ClientMemoryLimiter,
     send_in_chunks,
 )
-from fairlead.server.http.websocket import Send, run_websocket
-from fairlead.server.http.websocket_intake import MessageIntake
+from fairlead.server.http.websocket import MessageIntake, Send, run_websocket
 
 FLUSH_SECONDS = 0.25
 """How long granian gets to send the end of the last streams before it is stopped."""

@@ -77,7 +77,7 @@ class ClientMemoryLimiter:
         self._response_budget = MemoryBudget(response_limits)
         self._body_budget = MemoryBudget(body_limits)
         self.message_limits = body_limits
-        """The limits of unfinished messages on WebSockets (`websocket_intake.py`)."""
+        """The limits of unfinished messages on WebSockets (`websocket.py`)."""
         self._body_limit = body_limit
         self._timer: asyncio.TimerHandle | None = None
         self._stall_checks: dict[str, asyncio.Task[None]] = {}

@@ -1,7 +1,7 @@
 """All metric families. Where Kubernetes has a metric, its name and labels are used, so that its dashboards work.
 
 request_families     counted by `stage.py`
-PlatformMetrics      what Kubernetes has no metrics for: clusters, commits, the view; `app` provides the sources
+PlatformMetrics      what Kubernetes has no metrics for: commits, the view; `app` provides the sources
 process_families     memory, CPU time and open files of this process, under the names of all Prometheus clients
 flow_families        priority levels and flow schemas of flow control
 event_loop_families  what the event loop's watchdog measured
@@ -159,8 +159,6 @@ def _request_labels(labels: RequestLabels) -> Sequence[str]:
     )
 
 
-CLUSTER_PHASES = {"": "Pending", "Initialized": "Initialized", "Failed": "Failed"}
-"""Cluster phases and their label values. A cluster that is being set up, or is offline, has an empty phase."""
 COMMIT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -170,26 +168,16 @@ def new_commit_histogram() -> Histogram:
 
 @dataclass(frozen=True, slots=True)
 class PlatformMetrics:
-    """Metrics of the platform. `phases` returns the phase of each cluster, `revision` the revision of the view.
+    """Metrics of the platform. `revision` returns the revision of the view.
 
     The store observes the duration of each commit in `commits`.
     """
 
-    phases: Callable[[], Iterable[str]]
     revision: Callable[[], int]
     audit_events: Callable[[], int]
     commits: Histogram = field(default_factory=new_commit_histogram)
 
     def families(self) -> Iterator[MetricFamily]:
-        counted = Counter(CLUSTER_PHASES.get(phase, "Other") for phase in self.phases())
-        yield Family(
-            name="fairlead_clusters",
-            type=GAUGE,
-            help="Connected clusters by phase.",
-            labels=("phase",),
-            series=[((phase,), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
-            aggregation=MAXIMUM,  # each worker sees all clusters
-        )
         yield single_histogram(
             "fairlead_store_commit_seconds",
             "Seconds that the store took for a commit, including rejected ones.",

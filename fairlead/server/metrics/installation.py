@@ -1,20 +1,17 @@
-"""Metric families about the installation around the server: runners, the leader election, certificates, the disk.
+"""Metric families about the installation around the server: the leader election, certificates, the disk.
 
 `app` provides the sources. No name of an object is in a label.
 """
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.core.crypto.certificates import CertificateFiles
 from fairlead.server.http.certificate_watch import ReloadCounter
 from fairlead.server.metrics.exposition import COUNTER, GAUGE, MAXIMUM, MINIMUM, Family, MetricFamily, single_value
-
-READY, NOT_READY, SILENT = "Ready", "NotReady", "Silent"
-RUNNER_STATUSES = (READY, NOT_READY, SILENT)
 
 
 @dataclass(slots=True)
@@ -34,27 +31,17 @@ class ServedCertificate:
 
 @dataclass(frozen=True, slots=True)
 class InstallationMetrics:
-    """`runner_statuses` returns the status of each runner, `is_leader` whether this process runs the controllers.
+    """`is_leader` says whether this process runs the controllers.
 
     `lease` is the name of the Lease of the leader election, `data` the folder of the database and the audit log.
     """
 
-    runner_statuses: Callable[[], Iterable[str]]
     is_leader: Callable[[], bool]
     lease: str
     certificate: ServedCertificate
     data: Path
 
     def families(self) -> Iterator[MetricFamily]:
-        counted = Counter(each if each in RUNNER_STATUSES else NOT_READY for each in self.runner_statuses())
-        yield Family(
-            name="fairlead_runners",
-            type=GAUGE,
-            help="Runners by status.",
-            labels=("status",),
-            series=[((status,), counted[status]) for status in RUNNER_STATUSES],
-            aggregation=MAXIMUM,  # each worker sees all runners
-        )
         yield Family(
             name="leader_election_master_status",
             type=GAUGE,

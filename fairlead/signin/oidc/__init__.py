@@ -1,11 +1,7 @@
 """OpenID providers, as a relying party sees them: fetching their documents, and verifying their tokens.
 
-reasons    why a token or a provider was rejected, as an enumeration for audit and metrics
-addresses  which URLs and network addresses may be fetched
-fetch      bounded HTTPS requests: `Issuer`, `Fetcher`
-cached_document  a document of a provider, kept while the provider is down
-discovery  `ProviderClient`: metadata of issuers, their keys, form posts and userinfo. One per process
-jwks       the cached key sets of issuers
+fetch      bounded HTTPS requests to allowed addresses: `Issuer`, `Fetcher`; why a token or a provider was rejected
+discovery  `ProviderClient`: metadata of issuers, their keys, form posts and userinfo, cached. One per process
 tokens     `verify_id_token`, `verify_logout_token` and `verify_subject_token`
 
 All functions that verify a token take a `Provider`, an issuer together with the client that fetches its keys:

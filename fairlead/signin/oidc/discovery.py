@@ -1,18 +1,243 @@
-"""The client for OpenID providers: their metadata (OpenID Connect Discovery 1.0), keys, and OAuth requests."""
+"""The client for OpenID providers: their metadata (OpenID Connect Discovery 1.0), keys, and OAuth requests.
 
+A document of a provider is fetched when needed, shared by all that wait for it, and kept while the provider is down. It
+is fetched again when it is older than `max_age`. If that fails, the last good one is used for up to `keep` seconds, and
+further attempts are `retry` seconds apart. `refresh` fetches a document that seems to be outdated; clients can provoke
+that with forged tokens, so it happens at most `BURST` times, and then once in `refill` seconds.
+
+Of the keys (JWKS, RFC 7517), only the public parameters are read, and a key is used with one algorithm only: the one
+that the token names, if the key's type, curve, `alg`, `use` and `key_ops` allow it. Keys that cannot be used are
+ignored, as the RFC demands, but a set that is too large is an error, so that the last good set stays in use.
+"""
+
+import asyncio
 import base64
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 from urllib.parse import quote_plus, urlencode
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.clock import Clock, SystemClock
 from fairlead.core.objects import Object
-from fairlead.signin.oidc.addresses import check_issuer_url, parse_url
-from fairlead.signin.oidc.cached_document import CachedDocument, Lifetimes
-from fairlead.signin.oidc.fetch import MAX_ISSUERS, MAX_RESPONSE_BYTES, Fetcher, Issuer, Request
-from fairlead.signin.oidc.jwks import KeySet
-from fairlead.signin.oidc.reasons import ProviderError, Reason
+from fairlead.signin.oidc.fetch import (
+    MAX_ISSUERS,
+    MAX_RESPONSE_BYTES,
+    Fetcher,
+    Issuer,
+    ProviderError,
+    Reason,
+    Request,
+    TokenRejected,
+    check_issuer_url,
+    parse_url,
+)
+
+T = TypeVar("T")
+BURST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """Seconds."""
+
+    max_age: float
+    keep: float = 24 * 3600.0
+    retry: float = 5.0
+    refill: float = 30.0
+
+
+class CachedDocument(Generic[T]):
+    """One document. `load` fetches and checks it, and raises ProviderError."""
+
+    def __init__(self, load: Callable[[], Awaitable[T]], monotonic: Callable[[], float], lifetimes: Lifetimes) -> None:
+        self._load = load
+        self._monotonic = monotonic
+        self._lifetimes = lifetimes
+        self._value: T | None = None
+        self._loaded_at = 0.0
+        self._error: ProviderError | None = None
+        self._failed_at = 0.0
+        self._task: asyncio.Task[T] | None = None
+        self._allowance = float(BURST)
+        self._allowance_at = monotonic()
+
+    async def get(self) -> T:
+        """Returns the document. Raises ProviderError if there is none."""
+        now = self._monotonic()
+        value, age = self._value, now - self._loaded_at
+        if value is not None and age < self._lifetimes.max_age:
+            return value
+        if self._error is not None and now - self._failed_at < self._lifetimes.retry:
+            return self._last_good(self._error)
+        try:
+            return await self._fetch()
+        except ProviderError as error:
+            return self._last_good(error)
+
+    async def get_recent(self, seconds: float) -> T:
+        """Returns a document of at most that age. Raises ProviderError if there is only an older one."""
+        now = self._monotonic()
+        if self._value is not None and now - self._loaded_at < seconds:
+            return self._value
+        if self._error is not None and now - self._failed_at < self._lifetimes.retry:
+            raise _copy(self._error)
+        return await self._fetch()
+
+    async def refresh(self) -> T:
+        """Returns a document that was just fetched, or the last good one if that failed or would be too often."""
+        if self._task is None and not self._take_allowance():
+            return await self.get()
+        try:
+            return await self._fetch()
+        except ProviderError as error:
+            return self._last_good(error)
+
+    def _take_allowance(self) -> bool:
+        now = self._monotonic()
+        gained = (now - self._allowance_at) / self._lifetimes.refill
+        self._allowance, self._allowance_at = min(float(BURST), self._allowance + gained), now
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True
+
+    def _last_good(self, error: ProviderError) -> T:
+        if self._value is None or self._monotonic() - self._loaded_at >= self._lifetimes.keep:
+            raise _copy(error)
+        return self._value
+
+    async def _fetch(self) -> T:
+        """Joins the running fetch, or starts one. It goes on if this caller is cancelled."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(_mark_retrieved)
+        return await asyncio.shield(self._task)
+
+    async def _run(self) -> T:
+        try:
+            self._value = await self._load()
+            self._loaded_at, self._error = self._monotonic(), None
+            return self._value
+        except ProviderError as error:
+            self._error, self._failed_at = error, self._monotonic()
+            raise
+        finally:
+            self._task = None
+
+
+def _copy(error: ProviderError) -> ProviderError:
+    """A new exception for each caller: a traceback grows with each raise."""
+    return ProviderError(error.reason, str(error), status=error.status, oauth_error=error.oauth_error)
+
+
+def _mark_retrieved(task: "asyncio.Task[T]") -> None:
+    if not task.cancelled():
+        task.exception()
+
+
+MAX_KEYS = 100
+MAX_KEY_ID_LENGTH = 1_024
+MAX_PARAMETER_LENGTH = 4_096
+"""Of one parameter of a key, in base64url: enough for RSA keys of 16,384 bits, which are then rejected by size."""
+RSA_BITS = range(2_048, 8_193)
+"""Short keys can be broken; verifying with longer ones takes long."""
+MAX_RSA_EXPONENT_BITS = 33
+_CURVES = {"ES256": ("P-256",), "ES384": ("P-384",), "ES512": ("P-521",), "EdDSA": ("Ed25519", "Ed448")}
+_PUBLIC_PARAMETERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationKey:
+    """A public key, bound to one algorithm. `curve` is empty for RSA."""
+
+    jwk: jwt.PyJWK
+    algorithm: str
+    curve: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The keys of an issuer, as published. Keys are parsed when they are used first."""
+
+    published: tuple[Object, ...]
+    parsed: dict[tuple[int, str], VerificationKey] = field(default_factory=dict, compare=False, repr=False)
+
+    @staticmethod
+    def parse(document: Object) -> "KeySet":
+        """Raises ProviderError unless the document is a key set of an acceptable size."""
+        keys = document.get("keys")
+        if not isinstance(keys, list) or len(keys) > MAX_KEYS:
+            message = f"the key set of the provider must be a list of at most {MAX_KEYS} keys"
+            raise ProviderError(Reason.JWKS_INVALID, message)
+        usable = tuple(each for each in keys if isinstance(each, dict) and _is_plain(each))
+        if not usable:
+            raise ProviderError(Reason.JWKS_INVALID, "the key set of the provider has no usable key")
+        return KeySet(usable)
+
+    def has_key_id(self, kid: str) -> bool:
+        return any(each.get("kid") == kid for each in self.published)
+
+    def find(self, kid: str | None, algorithm: str) -> VerificationKey:
+        """Returns the key for a token. Without a key id, it must be the only one for that algorithm."""
+        named = [place for place, each in enumerate(self.published) if kid is None or each.get("kid") == kid]
+        if not named:
+            raise TokenRejected(Reason.UNKNOWN_KEY, "the provider has no key with the token's key id")
+        fitting = [place for place in named if _fits(self.published[place], algorithm)]
+        if len(fitting) != 1:
+            message = "the provider has no key, or several, for the token's key id and algorithm"
+            raise TokenRejected(Reason.UNKNOWN_KEY, message)
+        place = fitting[0]
+        key = self.parsed.get((place, algorithm))
+        if key is None:
+            key = self.parsed[(place, algorithm)] = _parse_key(self.published[place], algorithm)
+        return key
+
+
+def _is_plain(key: Object) -> bool:
+    """Whether the key has a known type, and all its public parameters as strings of an acceptable length."""
+    names = _PUBLIC_PARAMETERS.get(key["kty"]) if isinstance(key.get("kty"), str) else None
+    if names is None:
+        return False
+    kid = key.get("kid")
+    if kid is not None and not (isinstance(kid, str) and len(kid) <= MAX_KEY_ID_LENGTH):
+        return False
+    return all(isinstance(key.get(name), str) and 0 < len(key[name]) <= MAX_PARAMETER_LENGTH for name in names)
+
+
+def _fits(key: Mapping[str, object], algorithm: str) -> bool:
+    """Whether the key may verify signatures with this algorithm."""
+    if key.get("use") not in (None, "sig") or key.get("alg") not in (None, *_names_of(algorithm, key)):
+        return False
+    operations = key.get("key_ops")
+    if operations is not None and not (isinstance(operations, list) and "verify" in operations):
+        return False
+    if algorithm.startswith(("RS", "PS")):
+        return key["kty"] == "RSA"
+    kind = "OKP" if algorithm == "EdDSA" else "EC"
+    return key["kty"] == kind and key.get("crv") in _CURVES.get(algorithm, ())
+
+
+def _names_of(algorithm: str, key: Mapping[str, object]) -> tuple[str, ...]:
+    """How a key may name the algorithm: RFC 9864 has names for EdDSA with a curve."""
+    return (algorithm, str(key.get("crv"))) if algorithm == "EdDSA" else (algorithm,)
+
+
+def _parse_key(key: Object, algorithm: str) -> VerificationKey:
+    public = {name: key[name] for name in ("kty", *_PUBLIC_PARAMETERS[key["kty"]])}
+    try:
+        parsed = jwt.PyJWK(public, algorithm)
+    except (jwt.PyJWTError, ValueError, TypeError, OverflowError):
+        raise TokenRejected(Reason.UNUSABLE_KEY, "the provider's key cannot be parsed") from None
+    if isinstance(parsed.key, RSAPublicKey):
+        exponent = parsed.key.public_numbers().e
+        if parsed.key.key_size not in RSA_BITS or exponent.bit_length() > MAX_RSA_EXPONENT_BITS:
+            raise TokenRejected(Reason.UNUSABLE_KEY, "the provider's RSA key is too short or too long")
+    return VerificationKey(parsed, algorithm, public.get("crv", ""))
+
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 METADATA_LIFETIMES = Lifetimes(max_age=3600.0)

@@ -7,6 +7,10 @@ settings of the environment are not used.
 
 A slow provider delays nothing else: each issuer has its own limit of concurrent requests, and a host name that does not
 resolve occupies a single thread.
+
+Providers are chosen by administrators and often have private addresses, so those are allowed. Link-local addresses and
+the metadata services of clouds never are: no provider is there, and their responses contain credentials. Loopback
+addresses are allowed only for issuers with `allow_loopback`.
 """
 
 import asyncio
@@ -17,17 +21,118 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
 
 from fairlead.core import json
+from fairlead.core.addresses import all_forms, is_no_host, is_protected
 from fairlead.core.body_errors import Malformed
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.objects import Object
-from fairlead.core.pinned_https import Message, Target, build_ssl_context, find_tls_cause, iter_body, open_response
-from fairlead.signin.oidc.addresses import check_address, parse_url
-from fairlead.signin.oidc.reasons import ProviderError, Reason
+from fairlead.core.pinned_https import (
+    Message,
+    Target,
+    build_ssl_context,
+    find_tls_cause,
+    iter_body,
+    open_response,
+    parse_https_url,
+)
+
+
+class Reason(StrEnum):
+    """A fixed set: nothing of a token or of a provider's response is part of a reason."""
+
+    # the provider
+    ISSUER_URL = "issuer_url"
+    """The issuer URL, or a URL in its metadata, is not an https URL that can be fetched."""
+    ADDRESS_BLOCKED = "address_blocked"
+    PROVIDER_UNREACHABLE = "provider_unreachable"
+    PROVIDER_TIMEOUT = "provider_timeout"
+    PROVIDER_TLS = "provider_tls"
+    PROVIDER_REDIRECT = "provider_redirect"
+    PROVIDER_STATUS = "provider_status"
+    """The provider responded with an error. `ProviderError.oauth_error` is its OAuth error code, if it sent one."""
+    RESPONSE_TOO_LARGE = "response_too_large"
+    RESPONSE_INVALID = "response_invalid"
+    ISSUER_MISMATCH = "issuer_mismatch"
+    """The issuer in the metadata is not exactly the configured one."""
+    JWKS_INVALID = "jwks_invalid"
+
+    # the token
+    TOKEN_TOO_LARGE = "token_too_large"
+    TOKEN_MALFORMED = "token_malformed"
+    TOKEN_TOO_DEEP = "token_too_deep"
+    TOKEN_TYPE = "token_type"
+    ALGORITHM = "algorithm"
+    KEY_IN_HEADER = "key_in_header"
+    CRITICAL_HEADER = "critical_header"
+    UNKNOWN_KEY = "unknown_key"
+    UNUSABLE_KEY = "unusable_key"
+    SIGNATURE = "signature"
+    WRONG_ISSUER = "wrong_issuer"
+    WRONG_AUDIENCE = "wrong_audience"
+    WRONG_PARTY = "wrong_party"
+    """`azp` is missing although there are several audiences, or it is not this client."""
+    INVALID_TIME = "invalid_time"
+    EXPIRED = "expired"
+    NOT_YET_VALID = "not_yet_valid"
+    ISSUED_IN_FUTURE = "issued_in_future"
+    INVALID_SUBJECT = "invalid_subject"
+    WRONG_NONCE = "wrong_nonce"
+    WRONG_ACCESS_TOKEN = "wrong_access_token"
+    """`at_hash` is not that of the access token."""
+    NOT_A_LOGOUT = "not_a_logout"
+    """A logout token without the event, without `jti`, with a `nonce`, or without `sub` and `sid`."""
+
+
+class TokenRejected(Exception):
+    """The token is not acceptable. The message contains nothing of the token."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ProviderError(Exception):
+    """A request to the provider failed. The message contains nothing of the response."""
+
+    def __init__(self, reason: Reason, message: str, *, status: int = 0, oauth_error: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.status = status
+        """The HTTP status, or 0 if there was no response."""
+        self.oauth_error = oauth_error
+        """The `error` of an OAuth error response, such as `invalid_grant`; else empty."""
+
+
+def parse_url(url: object) -> Target:
+    """Splits an https URL. Raises ProviderError for anything else: other schemes, user names, fragments, spaces."""
+    target = parse_https_url(url)
+    if target is None:
+        message = "the URL must be an https URL without user name, fragment and white space"
+        raise ProviderError(Reason.ISSUER_URL, message)
+    return target
+
+
+def check_issuer_url(url: str) -> None:
+    """Raises ProviderError unless the URL can be that of an issuer: an https URL without query and fragment."""
+    parse_url(url)
+    if "?" in url:
+        raise ProviderError(Reason.ISSUER_URL, "the issuer URL must not have a query")
+
+
+def check_address(text: str, *, allow_loopback: bool) -> None:
+    """Raises ProviderError if the address must not be fetched."""
+    for address in all_forms(ip_address(text)):
+        if is_no_host(address) or is_protected(address):
+            raise ProviderError(Reason.ADDRESS_BLOCKED, "the provider's address is link-local or not that of a host")
+        if address.is_loopback and not allow_loopback:
+            raise ProviderError(Reason.ADDRESS_BLOCKED, "the provider's address is a loopback address")
+
 
 TIMEOUT_SECONDS = 5.0
 MAX_DOCUMENT_BYTES = 256 * 1024

@@ -22,10 +22,8 @@ import jwt
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object
-from fairlead.signin.oidc.discovery import ProviderClient
-from fairlead.signin.oidc.fetch import ASYMMETRIC_ALGORITHMS, Issuer
-from fairlead.signin.oidc.jwks import KeySet, VerificationKey
-from fairlead.signin.oidc.reasons import ProviderError, Reason, TokenRejected
+from fairlead.signin.oidc.discovery import KeySet, ProviderClient, VerificationKey
+from fairlead.signin.oidc.fetch import ASYMMETRIC_ALGORITHMS, Issuer, ProviderError, Reason, TokenRejected
 
 MAX_TOKEN_BYTES = 16 * 1024
 MAX_DEPTH = 16

@@ -1,11 +1,13 @@
 """Values that can be used once: the state of a sign-on, the id of a logout token.
 
 Each is recorded as a Lease in the system namespace, named after its hash. Creating it is atomic over all replicas: of
-two uses at the same time, one fails. `signin/sso/consumed_controller.py` deletes records that have expired. Only call
+two uses at the same time, one fails. `ConsumedValueController` deletes records that have expired. Only call
 this for values that were verified: unauthenticated clients must not be able to write to the store.
 """
 
 import hashlib
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
@@ -13,8 +15,11 @@ from fairlead.core.errors import AlreadyExists, NotFound
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.server_objects import CONSUMED_LEASE_PREFIX
+from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import server_write_options
+from fairlead.registry.write_options import DeleteOptions, server_write_options
+from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
 
 CONSUMED_LABEL = "service.sh/consumed"
 """Label of the records; its value says what was consumed."""
@@ -74,3 +79,32 @@ def record_expiry(lease: Object) -> datetime | None:
     if acquired is None or not isinstance(seconds, int):
         return None
     return acquired + timedelta(seconds=seconds)
+
+
+_MARK = f'"{CONSUMED_LABEL}":'.encode()
+
+
+class ConsumedValueController:
+    name, workers = "consumed-values", 1
+
+    def __init__(self, registry: Registry, namespace: str) -> None:
+        self.watches = ((LEASE.group, LEASE.plural),)
+        self._leases = registry.resource_for(LEASE)
+        self._clock = registry.clock
+        self._namespace = namespace
+
+    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        return (key,) if entry is not None and key[2] == self._namespace and _MARK in entry.body else ()
+
+    async def reconcile(self, key: Key) -> float | None:
+        entry = self._leases.get_cached(*key[2:])
+        lease = decode(entry) if entry is not None else {}
+        if not is_consumed_record(lease):
+            return None
+        expiry = record_expiry(lease)
+        now = self._clock.now()
+        if expiry is not None and now < expiry:
+            return (expiry - now).total_seconds()
+        with suppress(NotFound):
+            await self._leases.delete(key[2], key[3], DeleteOptions(), server_write_options())
+        return None

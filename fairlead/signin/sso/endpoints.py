@@ -5,31 +5,76 @@ the audit log has the same reason. No text of a provider is shown, and no code, 
 
 The session cookie is `SameSite=Strict`, so browsers do not send it with the redirect from the callback, which another
 site began. That is no problem: the console's page is public, and its own requests, which are same-origin, have it.
+
+Networks from which many sign-ons have failed are delayed. Guessing is hopeless here: state and code are long and
+random. The delay protects the provider, which each attempt asks. It is in memory, of limited size, and per process.
 """
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import structlog
 
 from fairlead.authn.credentials import set_cookie_header
 from fairlead.authn.sign_on_policy import SignOnReason
-from fairlead.core.call import SIGN_ON, Call, Handler, Reply, note_refused_login
+from fairlead.core.backoff import BackoffPolicy
+from fairlead.core.call import Call, Handler, Reply
+from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON
 from fairlead.server.api.routing import endpoint_name
 from fairlead.server.discovery.health import TEXT
+from fairlead.server.flow.attempts import MAX_COUNTERS, FailureCounts, client_network
 from fairlead.signin.login_sessions import LoginSessions
 from fairlead.signin.oauth import OAuthError, read_form
-from fairlead.signin.oidc.reasons import ProviderError, TokenRejected
-from fairlead.signin.sso.counters import SignOnCounters
-from fairlead.signin.sso.reasons import SignOnRefused
-from fairlead.signin.sso.return_paths import DEFAULT_RETURN_PATH, check_return_path
+from fairlead.signin.oidc.fetch import ProviderError, TokenRejected
+from fairlead.signin.sso.reasons import SignOnCounters, SignOnRefused
 from fairlead.signin.sso.service import AuthorizationResponse, ProviderLogout, SignedOn, SignOnService
-from fairlead.signin.sso.throttle import SignOnThrottle
+
+DEFAULT_RETURN_PATH = "/console/"
+MAX_RETURN_PATH_LENGTH = 2_048
+_ALLOWED = re.compile(r"/console/[A-Za-z0-9/._~!$&'()*+,;=:@%?-]*")
+
+
+def check_return_path(path: str) -> str:
+    """The path, if it is one of the console. Raises SignOnRefused for any other address.
+
+    Neither an address of another server, nor one that a browser could read as such, nor one that leaves the console.
+    """
+    plain = unquote(path)
+    segments = plain.partition("?")[0].split("/")
+    if (
+        len(path) > MAX_RETURN_PATH_LENGTH
+        or not _ALLOWED.fullmatch(path)
+        or not plain.isprintable()
+        or "\\" in plain
+        or not {".", ".."}.isdisjoint(segments)
+        or "" in segments[1:-1]
+    ):
+        raise SignOnRefused(SignOnReason.INVALID_RETURN_PATH)
+    return path
+
+
+NETWORK_FAILURES = BackoffPolicy(first_seconds=1.0, max_seconds=60.0, free_attempts=20)
+"""Many users may share an address behind a proxy, so the first failures have no delay."""
+
+
+class SignOnThrottle:
+    def __init__(self, clock: Clock, max_counters: int = MAX_COUNTERS) -> None:
+        self._counts = FailureCounts(clock, max_counters)
+
+    def wait_seconds(self, client: str, purpose: str = "") -> int:
+        """How long a client has to wait before its next attempt. 0 if it need not. Purposes are counted separately."""
+        return max(0, math.ceil(self._counts.remaining_seconds((purpose, client_network(client)), NETWORK_FAILURES)))
+
+    def record_failure(self, client: str, purpose: str = "") -> None:
+        self._counts.add((purpose, client_network(client)))
+
 
 BEGIN, CALLBACK = ("get", "/auth/*/login"), ("get", "/auth/*/callback")
 BACK_CHANNEL, FRONT_CHANNEL = ("post", "/auth/*/backchannel-logout"), ("get", "/auth/*/frontchannel-logout")

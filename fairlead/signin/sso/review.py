@@ -16,8 +16,7 @@ from fairlead.kinds.clusters.config import parse_settings
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.signin.sso.identity import Identity, read_identity
 from fairlead.signin.sso.reasons import SignOnRefused
-from fairlead.signin.sso.user_names import candidate_names
-from fairlead.signin.sso.users import SignOnUsers
+from fairlead.signin.sso.users import SignOnUsers, candidate_names
 
 
 def sign_on_review_handlers(api_group: str, reviews: "SignOnReviews") -> dict[ActionPath, ActionHandler]:

@@ -2,17 +2,31 @@
 
 A user is found by issuer and subject, and by nothing else: neither a name nor an email address leads to an existing
 user. What the provider says is written to the user at each sign-on and refresh.
+
+The name of an object has only lower-case ASCII letters, digits, dashes and dots. A name at a provider may have any
+character, so different ones may become the same. Whenever something was lost, or the name is in use, a hash of the
+identity is appended. So a name never leads to an existing user: only issuer and subject do.
+
+Objects may refer to names that no user has: of a former user, or of one who is still to come. Users often choose their
+name at a provider themselves. A new user must not get the rights that wait for a name, so such names count as taken.
 """
 
+import asyncio
+import hashlib
+import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import orjson
 import structlog
 
 from fairlead.authn.sign_on_policy import SignOnReason, evaluate, group_prefix, stored_facts
 from fairlead.authn.sign_on_settings import Connector, SignOnConfig
 from fairlead.core.errors import AlreadyExists, ApiError, Invalid
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.core.user import USER_GROUP_PREFIX
 from fairlead.kinds.access.users import USER
 from fairlead.registry.codec import decode
 from fairlead.registry.events import record_event
@@ -22,8 +36,82 @@ from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.registry.write_options import server_write_options
 from fairlead.signin.sso.identity import Identity
 from fairlead.signin.sso.reasons import SignOnRefused
-from fairlead.signin.sso.reserved_names import is_reserved
-from fairlead.signin.sso.user_names import candidate_names, skeleton
+
+MAX_BASE_LENGTH = 40
+HASH_LENGTHS = (8, 16, 40)
+"""Hexadecimal digits of the hash that is appended: the first is enough unless there is a collision."""
+
+_NOT_ALLOWED = re.compile(r"[^a-z0-9.-]+")
+
+_CONFUSABLE = str.maketrans(
+    {
+        # Cyrillic and Greek letters that look like Latin ones in common fonts
+        **dict(zip("аасеорхуіјѕԁһӏԛԝьв", "aaceopxyijsdhlqwbb", strict=True)),
+        **dict(zip("αβεηικνορτυχγ", "abeniknoptuxy", strict=True)),
+        # Latin letters and symbols, and digits in place of letters
+        **dict(zip("\u0131\u0269\u01c0|\u217c\u0261\u0251", "iiiiiga", strict=True)),
+        **dict(zip("013457", "oieast", strict=True)),
+        "l": "i",
+    }
+)
+
+
+def base_name(identity: Identity) -> tuple[str, bool]:
+    """A valid object name for an identity, and whether it is exactly the user name at the provider."""
+    preferred = identity.username or identity.email or ""
+    local = preferred.partition("@")[0] if "@" in preferred else preferred
+    slug = re.sub(r"[.-]*\.[.-]*", ".", _NOT_ALLOWED.sub("-", local.lower())).strip("-.")[:MAX_BASE_LENGTH].strip("-.")
+    return (slug or "user", bool(slug) and slug == local)
+
+
+def candidate_names(identity: Identity, *, always_suffix: bool = False) -> list[str]:
+    """The names to try for a new user, in order. With `always_suffix`, all have a hash."""
+    base, is_exact = base_name(identity)
+    digest = hashlib.sha256(f"{identity.issuer}\0{identity.subject}".encode()).hexdigest()
+    hashed = [f"{base}-{digest[:length]}" for length in HASH_LENGTHS]
+    return [base, *hashed] if is_exact and not always_suffix else hashed
+
+
+def skeleton(name: str) -> str:
+    """What a name looks like: names with the same skeleton are easily mistaken for each other."""
+    decomposed = unicodedata.normalize("NFKD", name).casefold()
+    visible = (each for each in decomposed if unicodedata.category(each) not in ("Mn", "Me", "Cf", "Cc"))
+    return unicodedata.normalize("NFKD", "".join(visible)).translate(_CONFUSABLE)
+
+
+RBAC_GROUP = "rbac.authorization.k8s.io"
+STEP = 2_000
+"""Objects that are searched before other work gets its turn."""
+
+
+async def is_reserved(registry: Registry, api_group: str, name: str) -> bool:
+    """Whether a binding, a team, a project or another object refers to a user of this name."""
+    texts = {name, f"{USER_GROUP_PREFIX}{name}"}
+    encoded = [orjson.dumps(text) for text in texts]
+    for kind in registry.catalog.kinds:
+        if kind.group not in (api_group, RBAC_GROUP) or kind.plural == USER.plural:
+            continue
+        for position, entry in enumerate(registry.view.entries(kind.group, kind.plural), start=1):
+            if any(text in entry.body for text in encoded):
+                content = {field: value for field, value in decode(entry).items() if field != "metadata"}
+                if not texts.isdisjoint(_strings(content)):
+                    return True
+            if position % STEP == 0:
+                await asyncio.sleep(0)
+    return False
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All texts in a value. Objects in the store are not nested deeply."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
+
 
 RESEMBLES_ANNOTATION = "service.sh/resembles-user"
 """Set on a new user whose name looks like that of another user."""

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from fairlead.app.workers.context import WorkerContext, WorkerSockets
-from fairlead.app.workers.coordinator import connect_coordinator
+from fairlead.app.workers.context import WorkerContext, WorkerSockets, connect_coordinator
 from fairlead.core.clock import SystemClock
 from fairlead.server.workers.coordinator import SharedLimits, serve_coordinator
 from fairlead.settings import StartError

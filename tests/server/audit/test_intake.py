@@ -11,7 +11,7 @@ from fairlead.core.errors import Forbidden, NotFound, TooManyRequests, Unauthori
 from fairlead.core.user import User
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.kinds.rbac.access_reviews import SELF_SUBJECT_ACCESS_REVIEW
-from fairlead.server.audit import quotas
+from fairlead.server.audit import intake
 from fairlead.server.audit.intake import AuditLogs, AuditQuotas, source_network
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import METADATA, Policy, PolicyRule
@@ -114,7 +114,7 @@ async def test_each_address_has_its_own_quota_per_minute() -> None:
         for client in ("192.0.2.7:1", "192.0.2.8:1"):
             for _ in range(10):
                 await fixture.send(OK, client=client)
-        fixture.clock.tick(quotas.WINDOW_SECONDS)
+        fixture.clock.tick(intake.WINDOW_SECONDS)
         await fixture.send(OK)
     full_events, summaries = split_summaries(fixture.unauthenticated)
     assert [event["sourceIPs"] for event in full_events] == [["192.0.2.7"]] * 3 + [["192.0.2.8"]] * 3 + [["192.0.2.7"]]
@@ -152,7 +152,7 @@ def test_addresses_of_one_network_are_one_source(one: str, other: str, is_same: 
 
 
 async def test_more_sources_than_are_tracked_share_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "MAX_SOURCES", 10)
+    monkeypatch.setattr(intake, "MAX_SOURCES", 10)
     async with open_quotas() as fixture:
         fixture.user = None
         for number in range(100):
@@ -164,7 +164,7 @@ async def test_more_sources_than_are_tracked_share_a_bucket(monkeypatch: pytest.
 
 
 async def test_all_sources_together_have_a_quota_and_a_limit_on_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "MAX_SUMMARIES", 4)
+    monkeypatch.setattr(intake, "MAX_SUMMARIES", 4)
     async with open_quotas() as fixture:
         fixture.user = None
         for number in range(100):
@@ -306,7 +306,7 @@ async def test_many_reads_do_not_hide_reads_of_secrets() -> None:
 
 
 async def test_reads_of_more_secrets_than_are_tracked_are_recorded_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "MAX_SOURCES", 10)
+    monkeypatch.setattr(intake, "MAX_SOURCES", 10)
     async with open_quotas() as fixture:
         for number in range(100):
             await fixture.send(OK, f"{SECRETS}/s{number}")

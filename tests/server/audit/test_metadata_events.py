@@ -1,4 +1,4 @@
-"""server.audit.metadata_events: the fast rendering of metadata events equals the general one."""
+"""server.audit.events: the fast rendering of metadata events equals the general one."""
 
 import time
 from dataclasses import replace
@@ -15,9 +15,8 @@ from fairlead.core.call import Call, Decision
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.server.api.routing import RouteConfig, route
-from fairlead.server.audit import metadata_events
-from fairlead.server.audit.events import AuditedRequest, build_event, encode_line
-from fairlead.server.audit.metadata_events import MetadataEvent
+from fairlead.server.audit import events
+from fairlead.server.audit.events import AuditedRequest, MetadataEvent, build_event, encode_line
 from fairlead.server.audit.policy import COMPLETE, METADATA, REQUEST, STARTED, PolicyRule
 from fairlead.server.audit.redaction import _selector_fields
 from tests.harness.audit import ALICE, MOUNT
@@ -115,19 +114,19 @@ def test_both_renderings_are_equal_for_arbitrary_text(name: str, agent: str, use
 
 
 def test_the_template_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_events, "_templates", BoundedCache(3))
+    monkeypatch.setattr(events, "_templates", BoundedCache(3))
     users = [User(f"user-{number}") for number in range(10)]
     for user in users:
         assert f'"username":"{user.name}"'.encode() in assert_same(build_request(APPS, user=user))
-    assert len(metadata_events._templates) <= 3
+    assert len(events._templates) <= 3
 
 
 def test_long_templates_do_not_fill_the_memory() -> None:
     groups = tuple("g" * 1_000 + str(number) for number in range(90))
     for number in range(100):
         assert_same(build_request(f"{MOUNT}/api/v1/namespaces/n{number}/configmaps/one", user=User("u", groups)))
-    cached_characters = sum(len(template) for _, template in metadata_events._templates.values())
-    assert cached_characters <= metadata_events.MAX_CACHED_TEMPLATE_CHARACTERS
+    cached_characters = sum(len(template) for _, template in events._templates.values())
+    assert cached_characters <= events.MAX_CACHED_TEMPLATE_CHARACTERS
 
 
 @pytest.mark.parametrize("name", ["50%s", "%d", "100%"])
@@ -138,7 +137,7 @@ def test_percent_signs_are_no_placeholders(name: str) -> None:
     assert_same(request)
 
 
-@pytest.mark.parametrize("agent", ["tests/1.0", "a" * metadata_events.MAX_CACHED_TEXT_LENGTH])
+@pytest.mark.parametrize("agent", ["tests/1.0", "a" * events.MAX_CACHED_TEXT_LENGTH])
 def test_a_created_object_is_named_however_long_the_line_is(agent: str) -> None:
     audited = AuditedRequest(build_request(APPS, agent=agent), NOON, PolicyRule(METADATA))
     created = b'{"metadata":{"name":"one","uid":"u-1","resourceVersion":"7"},"spec":{}}'

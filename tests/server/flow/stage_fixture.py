@@ -6,9 +6,9 @@ from typing import Any
 
 from fairlead.core.call import MANAGEMENT, Call, Handler, Reply, RequestInfo
 from fairlead.core.user import User
-from fairlead.server.flow.classify import AGENTS, ClientCache, CostEstimator
+from fairlead.server.flow.classify import ClientCache, CostEstimator
 from fairlead.server.flow.control import ITERATION_BUDGET_SECONDS, FlowControl
-from fairlead.server.flow.levels import INTERACTIVE
+from fairlead.server.flow.fair_queue import INTERACTIVE
 from fairlead.server.flow.stage import FlowDependencies, FlowStage
 from fairlead.server.flow.streams import StreamLimiter
 from fairlead.server.http.request import RequestHeaders
@@ -32,7 +32,7 @@ class FlowFixture:
 
     def __init__(self, rows: int = 10, size: int = 100) -> None:
         self.control = FlowControl()
-        self.clients = ClientCache(self.control.levels, (("service:agent:", AGENTS),))
+        self.clients = ClientCache(self.control.levels, (("service:agent:", "agents"),))
         self.reauthenticated: list[Call] = []
         self.streams = StreamLimiter(total=10, per_user=2)
         costs = CostEstimator(

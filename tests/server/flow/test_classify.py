@@ -5,7 +5,7 @@ import pytest
 from fairlead.core.user import User
 from fairlead.server.flow.classify import ClientCache, CostEstimator
 from fairlead.server.flow.control import FlowControl
-from fairlead.server.flow.levels import ANONYMOUS, INTERACTIVE, SYSTEM
+from fairlead.server.flow.fair_queue import ANONYMOUS, INTERACTIVE, SYSTEM
 from tests.server.flow.stage_fixture import ADA, AGENT, GET, LIST, FlowFixture, build_request
 
 

@@ -20,8 +20,17 @@ from fairlead.server.flow.control import (
     FlowControl,
     build_rejection,
 )
-from fairlead.server.flow.fair_queue import Flow, QueueLimits, Ticket
-from fairlead.server.flow.levels import ANONYMOUS, BULK, INTERACTIVE, SYSTEM, LevelConfig, seats_for_cost
+from fairlead.server.flow.fair_queue import (
+    ANONYMOUS,
+    BULK,
+    INTERACTIVE,
+    SYSTEM,
+    Flow,
+    LevelConfig,
+    QueueLimits,
+    Ticket,
+    seats_for_cost,
+)
 from tests.server.flow.simulated_clock import FakeClock, use_up_budget
 
 SMALL = QueueLimits(total=4, per_flow=2)

@@ -13,7 +13,7 @@ from fairlead.core.errors import Forbidden, TooManyRequests, Unauthorized
 from fairlead.core.user import User
 from fairlead.server.flow.classify import MIN_BULK_COST
 from fairlead.server.flow.control import UNIT_SECONDS
-from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE
+from fairlead.server.flow.fair_queue import BULK, EXEMPT, INTERACTIVE
 from fairlead.server.flow.stage import MAX_PROBES_PER_RESET
 from tests.harness.calls import read_stream
 from tests.server.flow.stage_fixture import (

@@ -11,8 +11,7 @@ from fairlead.server.api.watch import WatchRequest, WatchService
 from fairlead.server.flow import streams as pacing
 from fairlead.server.flow.classify import ClientCache
 from fairlead.server.flow.control import ITERATION_BUDGET_SECONDS, FlowControl
-from fairlead.server.flow.fair_queue import QueueLimits, Ticket
-from fairlead.server.flow.levels import BULK, INTERACTIVE, LEVEL_CONFIGS, LevelConfig
+from fairlead.server.flow.fair_queue import BULK, INTERACTIVE, LEVEL_CONFIGS, LevelConfig, QueueLimits, Ticket
 from fairlead.server.flow.streams import Pace, Pacer, StreamLimiter
 from tests.harness.calls import call
 from tests.harness.registry import RegistryFixture, open_registry

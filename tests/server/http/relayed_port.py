@@ -11,10 +11,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fairlead.core.call import CLIENT, Call, Reply
 from fairlead.server.http.asgi import AsgiApp
-from fairlead.server.http.forwarded import TrustedProxies
 from fairlead.server.http.http_server import run_unix_server
 from fairlead.server.http.listeners import bind_listener
-from fairlead.server.http.origins import Origins
+from fairlead.server.http.origins import Origins, TrustedProxies
 from fairlead.server.http.tls_context import TrustFiles, read_trust_files
 from fairlead.server.http.tls_port import TlsPort, TlsPortOptions, UnixBackend
 from tests.harness.certificates import Authority, create_authority

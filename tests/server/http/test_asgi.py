@@ -8,8 +8,7 @@ import pytest
 
 from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.server.http.asgi import AsgiApp
-from fairlead.server.http.forwarded import TrustedProxies
-from fairlead.server.http.origins import Origins
+from fairlead.server.http.origins import Origins, TrustedProxies
 from fairlead.server.pipeline import Pipeline, reject_malformed
 
 NOSNIFF = b"x-content-type-options"

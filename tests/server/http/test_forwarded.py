@@ -1,8 +1,8 @@
-"""Tests of `fairlead.server.http.forwarded`: the client behind trusted proxies."""
+"""Tests of `fairlead.server.http.origins`: the client behind trusted proxies."""
 
 import pytest
 
-from fairlead.server.http.forwarded import MAX_HEADER_BYTES, MAX_PROXIES, Route, TrustedProxies
+from fairlead.server.http.origins import MAX_HEADER_BYTES, MAX_PROXIES, Route, TrustedProxies
 from fairlead.server.http.request import RequestHeaders
 
 PROXIES = TrustedProxies(("10.0.0.0/8", "fd00::/8"))

@@ -12,7 +12,7 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fairlead.core.call import CLIENT, FRONT_PROXY, Reply, Upgrade, WebSocket
-from fairlead.server.http import handshakes, tls_port
+from fairlead.server.http import tls_port
 from fairlead.server.http.proxy_protocol import SIGNATURE
 from fairlead.server.http.tls_context import read_trust_files
 from fairlead.server.http.tls_port import TlsPortOptions
@@ -177,7 +177,7 @@ async def test_connections_that_send_nothing_do_not_close_the_port_to_others(
     port: Port, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     """The oldest handshake makes room for a new one, also for one of the same address."""
-    monkeypatch.setattr(handshakes, limit, 3)
+    monkeypatch.setattr(tls_port, limit, 3)
     async with serving(port):
         idle = [await asyncio.open_connection("127.0.0.1", port.number) for _ in range(3)]
         await port.get()
@@ -192,7 +192,7 @@ async def test_connections_that_send_nothing_do_not_close_the_port_to_others(
 async def test_behind_a_load_balancer_handshakes_are_counted_by_client(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshakes, "MAX_HANDSHAKES_PER_NETWORK", 2)
+    monkeypatch.setattr(tls_port, "MAX_HANDSHAKES_PER_NETWORK", 2)
 
     async def connect(source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port.number)

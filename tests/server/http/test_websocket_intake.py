@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from fairlead.server.http.memory_budgets import MemoryLimits
-from fairlead.server.http.websocket_intake import IncomingMessage, MessageIntake
+from fairlead.server.http.websocket import IncomingMessage, MessageIntake
 
 KIB = 1024
 LIMITS = MemoryLimits(connection=100 * KIB, user=150 * KIB, total=300 * KIB)

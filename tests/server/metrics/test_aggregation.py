@@ -7,6 +7,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.core.clock import SystemClock
+from fairlead.features.clusters import count_clusters
 from fairlead.features.metrics import GATEWAY_TYPES
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Catalog
@@ -145,7 +146,8 @@ async def list_all_families(folder: Path) -> list[MetricFamily]:
 
     def iterate() -> Iterator[MetricFamily]:
         yield from request_families(requests)
-        yield from PlatformMetrics(lambda: (), lambda: 1, lambda: 1).families()
+        yield from PlatformMetrics(lambda: 1, lambda: 1).families()
+        yield count_clusters(())
         yield from process_families()
         yield from flow_families(control, clients.metrics)
         yield from event_loop_families(Watchdog())

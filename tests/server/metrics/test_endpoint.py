@@ -40,8 +40,8 @@ PROMETHEUS = (
 UNAUTHORIZED = Reply(401)
 
 
-def build_platform_metrics(phases: Iterable[str] = ()) -> PlatformMetrics:
-    return PlatformMetrics(lambda: phases, lambda: 1042, lambda: 7)
+def build_platform_metrics() -> PlatformMetrics:
+    return PlatformMetrics(lambda: 1042, lambda: 7)
 
 
 async def build_endpoint() -> MetricsEndpoint:
@@ -51,7 +51,7 @@ async def build_endpoint() -> MetricsEndpoint:
     watchdog = Watchdog()
     sources = (
         lambda: request_families(requests),
-        build_platform_metrics(["Failed"]).families,
+        build_platform_metrics().families,
         lambda: event_loop_families(watchdog),
     )
     return MetricsEndpoint(sources)
@@ -86,7 +86,6 @@ NAMES = {
     "apiserver_watch_events",
     "apiserver_requested_deprecated_apis",
     "apiserver_audit_event",
-    "fairlead_clusters",
     "fairlead_event_loop_blocked_max_seconds",
     "fairlead_event_loop_blocked_seconds",
     "fairlead_event_loop_lag_seconds",
@@ -143,15 +142,8 @@ def test_every_metric_is_in_the_documentation(name: str) -> None:
     assert f"`{name}`" in page or f"`{name}_total`" in page
 
 
-async def test_clusters_are_counted_by_phase_and_an_empty_phase_is_pending() -> None:
-    families = {family.name: family for family in build_platform_metrics(["", "", "Failed", "MadeUp"]).families()}
-    assert families["fairlead_clusters"].labels == ("phase",)
-    assert list(families["fairlead_clusters"].series) == [
-        (("Pending",), 2),
-        (("Initialized",), 0),
-        (("Failed",), 1),
-        (("Other",), 1),
-    ]
+def test_the_platform_has_its_revision_and_the_number_of_audit_events() -> None:
+    families = {family.name: family for family in build_platform_metrics().families()}
     assert list(families["fairlead_view_revision"].series) == [((), 1042)]
     assert list(families["apiserver_audit_event_total"].series) == [((), 7)]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.signin.oidc.discovery import ProviderClient
+from fairlead.signin.oidc.discovery import MAX_KEYS, KeySet, ProviderClient
 from fairlead.signin.oidc.fetch import Fetcher
-from fairlead.signin.oidc.jwks import MAX_KEYS, KeySet
 from fairlead.signin.oidc.tokens import Provider, ProviderError, Reason, TokenRejected, verify_subject_token
 from tests.harness.clock import START, ManualClock
 from tests.harness.openid_issuer import (

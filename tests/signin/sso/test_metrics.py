@@ -1,7 +1,7 @@
-"""signin/sso/counters.py"""
+"""signin/sso/reasons.py"""
 
 from fairlead.server.metrics.exposition import TEXT, render_families
-from fairlead.signin.sso.counters import SignOnCounters, sign_on_families
+from fairlead.signin.sso.reasons import SignOnCounters, sign_on_families
 
 
 def test_counters_have_connector_and_result() -> None:

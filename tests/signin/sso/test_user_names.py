@@ -1,10 +1,10 @@
-"""signin/sso/user_names.py: names of new users, and names that look alike."""
+"""signin/sso/users.py: names of new users, and names that look alike."""
 
 import re
 
 import pytest
 
-from fairlead.signin.sso.user_names import candidate_names, skeleton
+from fairlead.signin.sso.users import candidate_names, skeleton
 from tests.harness.sign_on import identity
 
 VALID = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")

@@ -19,12 +19,11 @@ from fairlead.core.errors import Unavailable
 from fairlead.kinds.access.access_key import RULE_LABEL
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.signin import workload_keys
+from fairlead.signin import token_exchange
 from fairlead.signin.oauth import FORM, REASON_ANNOTATION, TokenEndpoint
 from fairlead.signin.oidc.tokens import Reason, TokenRejected
-from fairlead.signin.token_exchange import TokenExchange
+from fairlead.signin.token_exchange import MAX_CLEANED, TokenExchange, WorkloadKeys
 from fairlead.signin.workload_identity import ExchangeReason, ExchangeRejected, Grant, TrustRule
-from fairlead.signin.workload_keys import MAX_CLEANED, WorkloadKeys
 from tests.harness.calls import call
 from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 from tests.harness.virtual_time import EPOCH, on_virtual_time
@@ -134,7 +133,7 @@ async def test_records_stay_until_their_tokens_have_expired_and_then_go() -> Non
 async def test_the_live_keys_of_a_rule_are_bounded() -> None:
     async with open_keys() as (_, keys):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(workload_keys, "MAX_LIVE_KEYS", 3)
+            patch.setattr(token_exchange, "MAX_LIVE_KEYS", 3)
             for number in range(3):
                 await keys.issue(_grant(f"{number}", maxTTLSeconds=60))
             with pytest.raises(ExchangeRejected, match="3 keys of the rule have not expired") as rejected:
@@ -157,7 +156,7 @@ async def test_an_exchange_beyond_the_bound_gets_429() -> None:
         exchange = TokenExchange(Identity(), keys, api.clock)  # type: ignore[arg-type]
         endpoint, replies = TokenEndpoint({"exchange": exchange}), list[Reply]()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(workload_keys, "MAX_LIVE_KEYS", 2)
+            patch.setattr(token_exchange, "MAX_LIVE_KEYS", 2)
             for token in ("1", "2", "3"):
                 fields = {"grant_type": "exchange", "subject_token_type": JWT_TYPE, "subject_token": token}
                 body = urlencode(fields).encode()
@@ -169,7 +168,7 @@ async def test_an_exchange_beyond_the_bound_gets_429() -> None:
         assert error["error"] == "temporarily_unavailable"
         assert error["error_description"].startswith("2 keys of the rule have not expired; try again later")
         assert request.annotations[REASON_ANNOTATION] == ExchangeReason.TOO_MANY_KEYS
-        assert workload_keys.MAX_LIVE_KEYS == 1_000
+        assert token_exchange.MAX_LIVE_KEYS == 1_000
 
 
 @on_virtual_time

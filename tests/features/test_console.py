@@ -1,4 +1,4 @@
-"""server.console: pages, assets, caching, and the redirect of browsers."""
+"""features.console: pages, assets, caching, and the redirect of browsers."""
 
 import gzip
 
@@ -7,9 +7,8 @@ import pytest
 from fairlead.console.build import MAX_PAGE_DEPTH, ConsoleBuild, StaticFile
 from fairlead.core.call import CONSOLE, Reply, RequestInfo
 from fairlead.core.errors import MethodNotAllowed
-from fairlead.features.console import find_console
+from fairlead.features.console import ConsoleHandler, find_console, redirect_browser
 from fairlead.server.api.routing import RouteConfig, route
-from fairlead.server.console import ConsoleHandler, redirect_browser
 from tests.harness.calls import call
 
 CONFIG = RouteConfig("/kubernetes/management", (find_console,))

@@ -1,4 +1,4 @@
-"""signin/sso/session_controller.py and sso_consumed.py: sessions follow their provider."""
+"""signin/sso/refresh.py and sso_consumed.py: sessions follow their provider."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,9 +13,8 @@ from fairlead.core.objects import Object, get_path
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import server_write_options
-from fairlead.signin.sso.consumed_controller import ConsumedValueController
-from fairlead.signin.sso.refresh import RefreshServices, SessionRefresher
-from fairlead.signin.sso.session_controller import SignOnSessionController, next_check
+from fairlead.signin.sso.consumed import ConsumedValueController
+from fairlead.signin.sso.refresh import RefreshServices, SessionRefresher, SignOnSessionController, next_check
 from fairlead.signin.sso.sessions import SessionStore
 from tests.harness.controllers import running_controllers
 from tests.harness.openid_provider import unreachable
