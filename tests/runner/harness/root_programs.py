@@ -1,13 +1,14 @@
 """Watches, while tests use real containers, that no program that reads a repository, or what clients of SSH send, runs
 as root of the machine."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from fairlead.runner.engines.sessions import find_trees, list_pids
+from fairlead.runner.engines.measurement import read_parent
+from fairlead.runner.engines.sessions import list_pids
 from fairlead.runner.ssh.confinement import PROCESS_NAME
 
 PROGRAMS = frozenset(
@@ -16,6 +17,7 @@ PROGRAMS = frozenset(
 HARNESS_VARIABLE = "STARTED_BY_THE_HARNESS"
 """In the environment of programs that the tests themselves start, to make repositories for example."""
 SECONDS = 0.02
+MAX_BYTES = 1 << 17
 
 
 @dataclass(slots=True)
@@ -27,20 +29,25 @@ class Watch:
     """Programs of the list that ran at all, as whomever."""
 
     def sample(self) -> None:
+        """Reads the names of all processes, and more only of those of the list: it runs for as long as the tests do."""
         self.samples += 1
-        for pid in find_trees([self.root]):
-            self._look_at(pid)
-        for pid in list_pids():  # what lost its parent is found by its control group
-            if "/fairlead-" in _read(pid, "cgroup"):
-                self._look_at(pid)
+        for pid in list_pids():
+            name = _read(pid, "comm").strip()
+            if name in PROGRAMS and (self._is_below_root(pid) or "/fairlead-" in _read(pid, "cgroup")):
+                self._look_at(pid, name)
 
-    def _look_at(self, pid: int) -> None:
-        name, status = _read(pid, "comm").strip(), _read(pid, "status")
-        if name not in PROGRAMS:
-            return
+    def _is_below_root(self, pid: int) -> bool:
+        """What lost its parent is found by its control group."""
+        while pid > 1 and pid != self.root:
+            pid = read_parent(pid)
+        return pid == self.root
+
+    def _look_at(self, pid: int, name: str) -> None:
         self.seen.add(name)
+        status = _read(pid, "status")
         owners = next((line.split()[1:] for line in status.splitlines() if line.startswith("Uid:")), [])
-        variables, command = _read(pid, "environ"), _read(pid, "cmdline")
+        variables = _read(pid, "environ")
+        command = _read(pid, "cmdline")
         has_ended = not command  # its environment cannot be read any more
         is_harmless = HARNESS_VARIABLE in variables or command.endswith("--version\0")
         if "0" in owners and not has_ended and not is_harmless:
@@ -67,7 +74,14 @@ def watch_root_programs(root: int) -> Iterator[Watch]:
 
 
 def _read(pid: int, name: str) -> str:
+    """Without an object for the file, which would take most of the time."""
     try:
-        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+        descriptor = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
     except OSError:
         return ""
+    try:
+        return os.read(descriptor, MAX_BYTES).decode(errors="replace")
+    except OSError:  # it has just ended
+        return ""
+    finally:
+        os.close(descriptor)
