@@ -215,6 +215,11 @@ BROKEN: Mapping[str, tuple[HostileFeature, str, str]] = {
         "privileged needs the permission",
     ),
     "long-answer": (
+        HostileFeature({"customizations": {"x": "y" * (3 << 20)}}),
+        Reason.CONFIGURATION_INVALID,
+        "is longer than 2 MiB",
+    ),
+    "too-long-answer": (
         HostileFeature({"customizations": {"x": "y" * (20 << 20)}}),
         Reason.CONFIGURATION_INVALID,
         "the dev container CLI",
