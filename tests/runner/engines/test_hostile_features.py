@@ -210,7 +210,7 @@ BROKEN: Mapping[str, tuple[HostileFeature, str, str]] = {
         "Failed to download package",
     ),
     "long-refusal": (
-        HostileFeature({"mounts": [f"type=bind,source=/,target=/{'x' * (1 << 20)}"], "privileged": True}),
+        HostileFeature({"mounts": [f"type=bind,source=/,target=/{'x' * 200_000}"], "privileged": True}),
         Reason.POLICY_VIOLATION,
         "privileged needs the permission",
     ),
