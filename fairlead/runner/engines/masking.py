@@ -187,15 +187,17 @@ class LineLog:
         self._end_line()
 
     def _add(self, data: bytes) -> None:
-        *lines, self._pending = (self._pending + data).split(b"\n")
-        for line in lines:
-            self._write(line)
+        """All lines at once: a Pod may print thousands of them in each chunk, and each write opens a file."""
+        lines, newline, self._pending = (self._pending + data).rpartition(b"\n")
+        if newline:
+            self._write(lines)
 
     def _end_line(self) -> None:
         line, self._pending = self._pending, b""
         if line:
             self._write(line)
 
-    def _write(self, line: bytes) -> None:
-        self._task.log(line + b"\n")
-        self.last_line = line.decode(errors="replace").strip() or self.last_line
+    def _write(self, lines: bytes) -> None:
+        self._task.log(lines + b"\n")
+        last = lines.rstrip().rpartition(b"\n")[2]
+        self.last_line = last.decode(errors="replace").strip() or self.last_line

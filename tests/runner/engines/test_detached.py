@@ -194,13 +194,14 @@ async def measure_turns() -> AsyncIterator[LongestTurn]:
     async def tick() -> None:
         while True:
             before = time.thread_time()
-            await asyncio.sleep(0)
-            longest.seconds = max(longest.seconds, time.thread_time() - before)
             await asyncio.sleep(0.001)
+            longest.seconds = max(longest.seconds, time.thread_time() - before)
 
     ticking = asyncio.create_task(tick())
+    await asyncio.sleep(0.01)
     try:
         yield longest
+        await asyncio.sleep(0.01)
     finally:
         ticking.cancel()
 

@@ -21,7 +21,7 @@ from fairlead.runner.engines.contract import (
     Reason,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.devcontainer.cgroups import find_box, read_pids
+from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.configuration import raise_refusals
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.holder import find_holder
@@ -30,7 +30,7 @@ from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.preparation import build_grant, prepare
 from fairlead.runner.engines.devcontainer.settings import Deadlines
 from fairlead.runner.engines.devcontainer.workspace_holder import SHIM, HolderFactory
-from fairlead.runner.engines.measurement import list_cgroup_pids, list_cgroups
+from fairlead.runner.engines.measurement import list_cgroup_pids
 from tests.harness.eventually import eventually
 from tests.runner.harness.podman import IMAGE, Containers, list_groups
 from tests.runner.harness.sessions import run_inside
@@ -247,4 +247,4 @@ async def test_a_killed_holder_leaves_nothing_running_and_the_workspace_comes_ba
 
 
 def list_holder_pids(uid: str) -> list[int]:
-    return [pid for root in list_groups(uid) for folder in list_cgroups(Path(root)) for pid in read_pids(folder)]
+    return [pid for root in list_groups(uid) for pid in list_cgroup_pids(Path(root))]

@@ -200,6 +200,42 @@ async def test_very_many_control_groups_of_a_workspace_do_not_hold_up_the_runner
     assert list_groups(uid) == []
 
 
+DEEP_GROUPS = """
+import os, time
+parents = [f"/sys/fs/cgroup/{name}" for name in ("freezer/box", "memory/box", "pids/box", "box")]
+for parent in filter(os.path.isdir, parents):
+    os.chdir(parent)
+    for _ in range(40):
+        os.mkdir("x" * 200)
+        os.chdir("x" * 200)
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        for descriptor in (0, 1, 2):
+            os.close(descriptor)
+        time.sleep(3600)
+    with open("cgroup.procs", "w") as file:
+        file.write(str(pid))
+    for name, value in (("freezer.state", "FROZEN"), ("cgroup.freeze", "1")):
+        if os.path.exists(name):
+            with open(name, "w") as file:
+                file.write(value)
+print("made")
+"""
+
+
+async def test_groups_whose_paths_are_too_long_for_the_kernel_do_not_keep_a_workspace_from_being_deleted(
+    prepared: Containers,
+) -> None:
+    """Each is made from within the one above it. In version 1 of cgroups, what is frozen in them cannot be killed."""
+    uid = "401de7a7-0000-4000-8000-000000000003"
+    engine = prepared.engine()
+    await engine.up(WorkspaceSpec(uid, "project", "demo", "mallory", ImageSource(IMAGE)), RecordedTask())
+    assert prepared.run(uid, "python3", "-c", DEEP_GROUPS).split() == ["made"]
+    await asyncio.wait_for(engine.delete(uid, RecordedTask("task-2")), 90)
+    assert list_groups(uid) == []
+
+
 async def test_a_process_that_a_workspace_has_frozen_does_not_keep_it_from_being_deleted(
     prepared: Containers,
 ) -> None:

@@ -210,11 +210,16 @@ BROKEN: Mapping[str, tuple[HostileFeature, str, str]] = {
         "Failed to download package",
     ),
     "long-refusal": (
-        HostileFeature({"mounts": [f"type=bind,source=/,target=/{'x' * (1 << 20)}"], "privileged": True}),
+        HostileFeature({"mounts": [f"type=bind,source=/,target=/{'x' * 200_000}"], "privileged": True}),
         Reason.POLICY_VIOLATION,
         "privileged needs the permission",
     ),
     "long-answer": (
+        HostileFeature({"customizations": {"x": "y" * (3 << 20)}}),
+        Reason.CONFIGURATION_INVALID,
+        "is longer than 2 MiB",
+    ),
+    "too-long-answer": (
         HostileFeature({"customizations": {"x": "y" * (20 << 20)}}),
         Reason.CONFIGURATION_INVALID,
         "the dev container CLI",

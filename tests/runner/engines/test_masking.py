@@ -143,3 +143,21 @@ def test_a_secret_at_the_cut_of_a_long_line_of_a_pod_is_masked(position: int) ->
     log.end()
     text = task.text.replace("\n", "")
     assert text.strip("x").rstrip("y") == MASK.decode()
+
+
+def test_very_many_lines_of_a_pod_are_written_at_once() -> None:
+    """Each write to the log of a task costs far more than a line."""
+    writes: list[bytes] = []
+
+    class CountedTask(RecordedTask):
+        def log(self, data: bytes) -> None:
+            writes.append(data)
+
+    log = LineLog(CountedTask(), [SECRET])
+    log.feed(b"begin" + b"\n" * 65_000 + b" last one \n\n\nmore")
+    log.end()
+    assert len(writes) == 2
+    assert b"".join(writes) == b"begin" + b"\n" * 65_000 + b" last one \n\n\nmore\n"
+    assert log.last_line == "more"
+    log.feed(b"of it\n \n\n")
+    assert log.last_line == "of it"

@@ -52,10 +52,11 @@ def take_over(monkeypatch: pytest.MonkeyPatch, output: str | None) -> FakeHolder
 @pytest.mark.parametrize(
     "output",
     [
-        *("", "x", DEEP, "1", "[]", "[1]", "[{}]", '[{"State": []}]', '[{"Id": "x", "State": {"Pid": "y"}}]'),
-        json.dumps([{"Id": "x", "State": {"ExitCode": float("inf")}, "Config": {}}]),
-        json.dumps([{"Id": "x", "State": {"StartedAt": 1}, "Config": {}}]),
-        json.dumps([{"Id": "x", "State": {}, "Config": {"Labels": [1]}}]),
+        *("", "x", DEEP, "1", "[]", "[1]", "{}", '{"State": []}', '{"Id": "x", "State": {"Pid": "y"}, "Labels": {}}'),
+        json.dumps({"Id": "x", "State": {"ExitCode": float("inf")}, "Labels": {}}),
+        json.dumps({"Id": "x", "State": {"StartedAt": 1}, "Labels": {}}),
+        json.dumps({"Id": "x", "State": {}, "Labels": [1]}),
+        json.dumps({"Id": "x", "State": {}, "Labels": {str(number): "" for number in range(10_000)}}),
     ],
 )
 async def test_what_podman_says_is_an_error_of_that_workspace_at_most(

@@ -15,9 +15,10 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import BOX, Grant
@@ -33,6 +34,7 @@ PERIOD = 100_000
 TOOLS_MEMORY_BYTES, TOOLS_PROCESSES = 1 << 30, 512
 """What podman and the dev container CLI may use at most, beside what the template gives to the workspace."""
 REMOVAL_SECONDS = 30.0
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_GROUPS = 512
 """Which a workspace may have below its own: the kernel has 65,535 with memory limits for the whole machine. Version 1
 has no such limit."""
@@ -62,7 +64,7 @@ async def end_cgroups(folder: WorkspaceFolder) -> None:
     await asyncio.to_thread(remove_cgroups, folder)
     while left := [root for root in list_roots(folder) if root.exists()]:
         if time.monotonic() > deadline:
-            pids = sorted({pid for root in left for path in _list_below(root) for pid in read_pids(path)})
+            pids = await asyncio.to_thread(_list_pids, left)
             raise EngineError(
                 Reason.ENGINE_UNAVAILABLE,
                 f"the control group {left[0]} of an earlier start cannot be removed; processes there that do not end: "
@@ -117,20 +119,14 @@ def remove_cgroups(folder: WorkspaceFolder) -> None:
     for root in list_roots(folder):
         if (root / "cgroup.kill").exists():  # of version 2 only; there, none can escape by starting another
             _write(root / "cgroup.kill", "1")
-        for path in _list_below(root):
-            for pid in read_pids(path):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(OSError):
-                path.rmdir()
+        _visit_groups(root, _kill_processes, is_removed=True)
 
 
 def thaw_groups(roots: Iterable[Path]) -> None:
     """In version 1, what a workspace has frozen in groups of its own cannot be killed."""
     for root in roots:
-        for path in _list_below(root) if (root / "freezer.state").exists() else ():
-            with contextlib.suppress(OSError):
-                _write(path / "freezer.state", "THAWED")
+        if (root / "freezer.state").exists():
+            _visit_groups(root, _thaw)
 
 
 def list_roots(folder: WorkspaceFolder) -> Iterator[Path]:
@@ -172,13 +168,6 @@ def list_groups(prefix: str) -> list[str]:
     return sorted({path.name for parent in _list_parents() for path in parent.glob(f"{prefix}-*")})
 
 
-def read_pids(folder: Path) -> list[int]:
-    try:
-        return [int(each) for each in (folder / "cgroup.procs").read_text().split()]
-    except OSError:
-        return []
-
-
 def cgroup_name(folder: WorkspaceFolder) -> str:
     """Another runner on this machine may have a workspace with the same uid, of a copied server for example."""
     place = hashlib.sha256(str(folder.root).encode()).hexdigest()[:8]
@@ -198,9 +187,82 @@ def list_missing_controllers() -> list[str]:
     return [each for each in CONTROLLERS if not (ROOT / each).is_dir()]
 
 
-def _list_below(root: Path) -> list[Path]:
-    """The folder and all below it, the deepest first."""
-    return [Path(path) for path, _, _ in os.walk(root, topdown=False)]
+def _visit_groups(root: Path, visit: Callable[[int], None], is_removed: bool = False) -> None:
+    """Calls the function with a descriptor of each group, the deepest first, and removes it then, if nothing is in it.
+
+    A workspace can nest groups until their paths are longer than the kernel takes, and there may be more levels than
+    files that can be open: so one is open at a time. What changes meanwhile is left to the next visit."""
+    with contextlib.suppress(OSError):
+        _visit_below(root, visit, is_removed)
+        if is_removed:
+            root.rmdir()
+
+
+def _visit_below(root: Path, visit: Callable[[int], None], is_removed: bool) -> None:
+    folder = os.open(root, FOLDER_FLAGS)
+    try:
+        names: list[str] = []
+        unvisited = [_list_children(folder)]
+        while True:
+            if unvisited[-1]:
+                names.append(unvisited[-1].pop())
+                folder = _move(folder, names[-1])
+                unvisited.append(_list_children(folder))
+                continue
+            visit(folder)
+            unvisited.pop()
+            if not names:
+                return
+            folder = _move(folder, "..")
+            name = names.pop()
+            if is_removed:
+                with contextlib.suppress(OSError):
+                    os.rmdir(name, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _move(folder: int, name: str) -> int:
+    """A descriptor of a folder beside this one, which is closed."""
+    moved = os.open(name, FOLDER_FLAGS, dir_fd=folder)
+    os.close(folder)
+    return moved
+
+
+def _list_children(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _kill_processes(folder: int) -> None:
+    for pid in _read_pids(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _thaw(folder: int) -> None:
+    with contextlib.suppress(OSError), _open_in(folder, "freezer.state", os.O_WRONLY) as file:
+        file.write("THAWED")
+
+
+def _list_pids(roots: Iterable[Path]) -> list[int]:
+    found: set[int] = set()
+    for root in roots:
+        _visit_groups(root, lambda folder: found.update(_read_pids(folder)))
+    return sorted(found)
+
+
+def _read_pids(folder: int) -> list[int]:
+    try:
+        with _open_in(folder, "cgroup.procs", os.O_RDONLY) as file:
+            return [int(each) for each in file.read().split()]
+    except OSError:
+        return []
+
+
+def _open_in(folder: int, name: str, flags: int) -> TextIO:
+    descriptor = os.open(name, flags, dir_fd=folder)
+    return os.fdopen(descriptor, "w" if flags & os.O_WRONLY else "r")
 
 
 def describe_limits(memory: int, processes: int, quota: int) -> dict[str, str]:

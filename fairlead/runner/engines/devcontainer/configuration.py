@@ -47,6 +47,8 @@ so those are checked before. Names can have escapes."""
 DEFAULT_IMAGE = "image"
 """The option of a template that names an image for repositories without a devcontainer.json."""
 MAX_REFUSALS_BYTES = 1 << 16
+MAX_ANSWER = 2 << 20
+"""Of the CLI. To parse more would hold up other workspaces."""
 MAX_BASE_IMAGES = 16
 IMAGE = re.compile(r'"image"\s*:\s*"([^"\\$]{1,255})"')
 DOCKERFILE = re.compile(r'"docker[fF]ile"\s*:\s*"([^"\\$]{1,255})"')
@@ -171,6 +173,11 @@ async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) 
         if says_disk_is_full(found.errors):  # the pull of an image, of which the CLI says only that it failed
             message = f"{message}: {os.strerror(errno.ENOSPC)}"
         raise EngineError(Reason.CONFIGURATION_INVALID, message)
+    if len(found.output) > MAX_ANSWER:
+        raise EngineError(
+            Reason.CONFIGURATION_INVALID,
+            f"the configuration, with what features and labels of the image add, is longer than {MAX_ANSWER >> 20} MiB",
+        )
     result = parse_object(found.output)
     if result is None:
         raise EngineError(Reason.CONFIGURATION_INVALID, "the dev container CLI gave no answer that is understood")

@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 
-MAX_OUT_BYTES = 16 << 20
+MAX_OUT_BYTES = 1 << 20
 MAX_LOG_BYTES = 64 << 20
 READ_BYTES = 64 << 10
 POLL_SECONDS = 0.1

@@ -34,6 +34,15 @@ DISK_SECONDS = 300.0
 """How often the disk usage of a workspace without a disk is measured: it means reading its whole tree."""
 MEASURE_SECONDS = 60.0
 INSPECT_SECONDS = 60.0
+OWN_LABELS = (RECOVERY_LABEL, TEMPLATE_LABEL, TASK_LABEL)
+INSPECT_FORMAT = (
+    '{"Id":{{json .ID}},"State":{{json .State}},"Labels":{'
+    + ",".join(f'"{each}":{{{{json (index .Config.Labels "{each}")}}}}' for each in OWN_LABELS)
+    + "}}"
+)
+"""Of the container, and not all of the variables and labels of its image: those may be hundreds of thousands, to be
+parsed with each status."""
+MAX_INSPECTED = 1 << 16
 KILLED = 137
 
 
@@ -146,13 +155,17 @@ class Observer:
 async def _inspect(holder: Holder, folder: WorkspaceFolder) -> Container | None:
     try:
         async with asyncio.timeout(INSPECT_SECONDS):
-            inspected = await holder.run("/usr/bin/podman", "container", "inspect", CONTAINER)
+            inspected = await holder.run(
+                "/usr/bin/podman", "container", "inspect", f"--format={INSPECT_FORMAT}", CONTAINER
+            )
     except TimeoutError as error:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"podman does not answer within {INSPECT_SECONDS:g} s") from error
     if inspected.code != 0:
         return None
     try:
-        return parse_container(json.loads(inspected.output)[0], folder)
+        if len(inspected.output) > MAX_INSPECTED:
+            raise ValueError("too long")
+        return parse_container(json.loads(inspected.output), folder)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, "what podman says of the container is not understood") from error
 
@@ -168,7 +181,7 @@ def parse_container(described: Mapping[str, Any], folder: WorkspaceFolder) -> Co
         status=str(state.get("Status", "")),
         exit_code=int(state.get("ExitCode") or 0),
         is_out_of_memory=bool(state.get("OOMKilled")),
-        labels={str(name): str(value) for name, value in (described["Config"].get("Labels") or {}).items()},
+        labels={name: str(described["Labels"].get(name) or "") for name in OWN_LABELS},
     )
 
 
@@ -179,9 +192,8 @@ def find_machine_pid(folder: WorkspaceFolder, inner: int) -> int:
 
 
 def save_container(path: Path, container: Container) -> None:
-    """For when there is no holder. Of its labels, those that the engine gave."""
-    own = {name: container.labels.get(name, "") for name in (RECOVERY_LABEL, TEMPLATE_LABEL, TASK_LABEL)}
-    fields = asdict(replace(container, labels=own, pid=0, start_ticks=0, started_at=None))
+    """For when there is no holder."""
+    fields = asdict(replace(container, pid=0, start_ticks=0, started_at=None))
     if read_json(path) != fields:
         write_file(path, json.dumps(fields).encode())
 
