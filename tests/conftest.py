@@ -27,6 +27,7 @@ from tests.harness.selection import (  # noqa: F401  # hooks
     pytest_xdist_node_collection_finished,
 )
 from tests.harness.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks
+from tests.harness.unclosed import pytest_itemcollected, pytest_runtest_teardown  # noqa: F401  # hooks
 
 load_profile()
 

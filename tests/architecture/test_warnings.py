@@ -18,6 +18,7 @@ def test_a_warning_is_an_error() -> None:
 
 FAULTS = """
 import gc
+import socket
 import threading
 
 async def wait():
@@ -25,6 +26,10 @@ async def wait():
 
 def test_coroutine():
     wait()
+    gc.collect()
+
+def test_socket():
+    socket.socket()
     gc.collect()
 
 def test_thread():
@@ -37,12 +42,13 @@ def test_without_fault():
 """
 
 
-def test_what_is_not_awaited_or_fails_in_a_thread_is_an_error(tmp_path: Path) -> None:
+def test_what_is_not_awaited_or_closed_or_fails_in_a_thread_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "test_faults.py").write_text(FAULTS)
     command = [sys.executable, "-m", "pytest", "-vv", "-c", str(PROJECT), "-p", "no:cacheprovider", str(tmp_path)]
     output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     assert re.findall(r"test_(\w+) (PASSED|FAILED)", output) == [
         ("coroutine", "FAILED"),
+        ("socket", "FAILED"),
         ("thread", "FAILED"),
         ("without_fault", "PASSED"),
     ], output

@@ -171,6 +171,10 @@ class FakeCluster:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Connections whose TLS handshake has not ended have no task. Only the event loop knows them.
+        for transport in list(vars(self._loop)["_transports"].values()):
+            transport.abort()
+        await asyncio.sleep(0)  # the event loop closes their sockets
 
     def _build_context(self) -> ssl.SSLContext:
         context = build_server_context(self.options, self._authority)
@@ -192,11 +196,11 @@ class FakeCluster:
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError, asyncio.LimitOverrunError):
             writer.transport.abort()
         finally:
-            self._tasks.discard(task)
             self.open_connections.discard(number)
             writer.close()
             with suppress(OSError, asyncio.CancelledError):
                 await writer.wait_closed()
+            self._tasks.discard(task)
 
     async def _serve_request(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         request = await _read_head(number, reader)
