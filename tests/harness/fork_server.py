@@ -190,7 +190,8 @@ def _import_server() -> None:
     import fairlead.app.workers.supervisor
     import fairlead.cli.server.event_loop
     import fairlead.cli.server.serve
-    import fairlead.cli.server.up  # noqa: F401
+    import fairlead.cli.server.up
+    import fairlead.runner.process  # noqa: F401
 
     with suppress(ImportError):  # what the parser of arguments imports with the first one: pydantic, with its types
         importlib.import_module("typer._adapters")

@@ -141,28 +141,20 @@ def running_agent(folder: Path, server: Server, cluster: str) -> Iterator[dict[s
     """`fairlead agent` for a cluster: what it says when it is ready. Its key and kubeconfig are in the folder."""
     log = folder / "agent.log"
     with log.open("ab") as errors:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "fairlead", "agent", "--cluster", cluster, "--server", server.url),
-                *("--key-file", str(folder / "key"), "--ca-file", server.ca_file, "--port", "0", "--json"),
-                *("--kubeconfig", str(folder / "kubeconfig"), "--state", str(folder / "state")),
-            ],
-            cwd=ROOT,
-            env=server_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
+        arguments = [
+            *("agent", "--cluster", cluster, "--server", server.url),
+            *("--key-file", str(folder / "key"), "--ca-file", server.ca_file, "--port", "0", "--json"),
+            *("--kubeconfig", str(folder / "kubeconfig"), "--state", str(folder / "state")),
+        ]
+        process = fork_program("fairlead", arguments, server_environment(), errors)
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line, log.read_text()
         yield json.loads(line)
         process.terminate()
         assert process.wait(TIMEOUT_SECONDS) == 0, log.read_text()
     finally:
-        process.kill()
-        process.communicate()
+        process.close()
 
 
 def configmap(name: str, **data: str) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +9,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.harness.server_process import ROOT, Server, server_environment
+from tests.harness.fork_server import ForkedProcess, fork_program
+from tests.harness.server_process import Server, server_environment
 from tests.live.workspace_setup import M, create_object
 
 FAKE_ENGINE = "tests.runner.fake_engine:create_engine"
@@ -27,12 +26,12 @@ class RunnerProcess:
     engine: str = FAKE_ENGINE
     environment: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+    processes: list[ForkedProcess] = field(default_factory=list)
 
     @property
-    def command(self) -> list[str]:
+    def arguments(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "fairlead", "runner", "start", "local", "--server", self.server.url, "--json"),
+            *("runner", "start", "local", "--server", self.server.url, "--json"),
             *("--ca-file", self.server.ca_file, "--key-file", str(self.folder / "key")),
             *("--state", str(self.folder / "state"), "--engine", self.engine, *self.flags),
         ]
@@ -40,9 +39,8 @@ class RunnerProcess:
     def start(self) -> None:
         environment = {**server_environment(), **self.environment}
         with open(self.folder / "log", "ab") as log:
-            process = subprocess.Popen(self.command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log)
+            process = fork_program("fairlead", self.arguments, environment, log)
         self.processes.append(process)
-        assert process.stdout is not None
         line = process.stdout.readline()
         assert line and json.loads(line)["runner"] == "local", self.read_log()
 
@@ -59,11 +57,7 @@ class RunnerProcess:
 
     def close(self) -> None:
         for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.wait(60)
-            assert process.stdout is not None
-            process.stdout.close()
+            process.close()
 
 
 @contextmanager

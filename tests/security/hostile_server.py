@@ -260,6 +260,7 @@ async def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
     while answer.endless:
         writer.write(answer.endless)
         await writer.drain()
+        await asyncio.sleep(0)  # otherwise the end of the connection may never be noticed: `drain` need not wait
 
 
 @dataclass(slots=True)
