@@ -115,6 +115,9 @@ class LazyGroup(CommandGroup):
     """Lists the commands with their summaries, and imports a command when it is used."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args == ["--version"]:  # at once: Typer imports pydantic for the flag of the command
+            version()
+            ctx.exit()
         return super().parse_args(ctx, ["version", *args[1:]] if args[:1] == ["--version"] else args)
 
     def invoke(self, ctx: Any) -> Any:

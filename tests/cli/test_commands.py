@@ -124,3 +124,13 @@ def test_starting_a_server_imports_no_other_command() -> None:
     )
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert output == "\n"
+
+
+def test_the_version_is_printed_without_what_typer_needs_for_flags() -> None:
+    code = (
+        "import sys; from fairlead.cli import make_app\n"
+        "make_app()(['--version'], standalone_mode=False)\n"
+        "print('pydantic' in sys.modules)"
+    )
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output == f"fairlead {__version__}\nFalse\n"
