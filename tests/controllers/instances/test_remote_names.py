@@ -1,4 +1,4 @@
-"""Tests of `fairlead.controllers.instances.remote_namespace`: names in connected clusters are short, valid and unique."""
+"""Tests of names in connected clusters (`remote_namespace.py`): they are short, valid and unique."""
 
 import pytest
 
