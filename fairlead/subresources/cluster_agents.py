@@ -169,23 +169,22 @@ class AgentConfigBuilder:
             "spaces": sorted(spaces, key=lambda each: (each["project"], each["name"])),
         }
 
-    async def _space_payload(self, space: Object) -> Object:
-        meta = metadata(space)
+    async def _space_payload(self, space: SpaceInstance) -> Object:
         return {
-            "project": meta["namespace"].removeprefix(self._installation.namespace_prefix),
-            "name": meta["name"],
-            "uid": meta["uid"],
-            "namespace": get_path(space, "spec.clusterRef.namespace"),
-            "allowed": await self._use_permissions.allowed_uids(self._spaces.kind, space),
+            "project": space.namespace.removeprefix(self._installation.namespace_prefix),
+            "name": space.name,
+            "uid": space.uid,
+            "namespace": space.remote_namespace,
+            "allowed": await self._use_permissions.allowed_uids(self._spaces.kind, space.raw),
         }
 
-    def _list_spaces(self, cluster: str) -> list[Object]:
+    def _list_spaces(self, cluster: str) -> list[SpaceInstance]:
         """The usable spaces in a cluster. A list, not a generator: the caller awaits for each, and the view changes."""
         prefix = self._installation.namespace_prefix
         entries = self._spaces.view.entries(self._spaces.kind.group, SPACE.plural)
-        spaces = [decode(entry) for entry in entries if entry.fields.get(CLUSTER_FIELD) == cluster]
-        usable = [each for each in spaces if SpaceInstance(each).is_usable(allow_unreachable=True)]
-        return [each for each in usable if metadata(each)["namespace"].startswith(prefix)]
+        spaces = [SpaceInstance(decode(entry)) for entry in entries if entry.fields.get(CLUSTER_FIELD) == cluster]
+        usable = [each for each in spaces if each.is_usable(allow_unreachable=True)]
+        return [each for each in usable if each.namespace.startswith(prefix)]
 
     def _encode_identities(self) -> tuple[bytes, bytes]:
         """All users and teams as JSON, encoded once for all agents, and the digest of it."""

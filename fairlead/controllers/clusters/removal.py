@@ -148,14 +148,13 @@ class ClusterRemoval:
         for plural, instance in CLUSTER_INSTANCES.items():
             for entry in self._registry.view.entries(self._group, plural):
                 if entry.fields.get(CLUSTER_FIELD) == cluster:
-                    namespace = get_path(decode(entry), "spec.clusterRef.namespace") or "none yet"
+                    namespace = View(decode(entry)).remote_namespace or "none yet"
                     found.append(f"{instance.noun} {entry.key[2]}/{entry.key[3]} (namespace {namespace})")
         for entry in self._registry.view.entries(self._group, RUNNERS):
-            runner = decode(entry)
-            if get_path(runner, CLUSTER_FIELD) == cluster and has_finalizer(runner, DEPLOYMENT_FINALIZER):
-                default = deployed_runner_name(name_of(runner))
-                namespace = get_path(runner, "spec.clusterRef.namespace") or default
-                found.append(f"runner {name_of(runner)} (namespace {namespace})")
+            runner = View(decode(entry))
+            if runner.cluster == cluster and has_finalizer(runner.raw, DEPLOYMENT_FINALIZER):
+                namespace = runner.remote_namespace or deployed_runner_name(runner.name)
+                found.append(f"runner {runner.name} (namespace {namespace})")
         return found
 
 

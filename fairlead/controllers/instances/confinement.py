@@ -11,7 +11,7 @@ roles in an untrusted template, only those that the settings allow are applied.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object
@@ -62,6 +62,11 @@ class Confinement:
             default = ""
         return {"defaultClusterRole": default, "rules": allowed}, left_out
 
+    def confine_extra_rules(self, instance: RemoteInstance) -> tuple[Sequence[Object], str]:
+        """The access rules of the instance itself with the allowed roles, and a note about the others."""
+        rules, left_out = self.confine_rules(instance.extra_access_rules)
+        return rules, describe_omitted((), left_out)
+
     def confine_rules(self, rules: Sequence[Object]) -> tuple[list[Object], list[str]]:
         allowed = [each for each in rules if not each.get("clusterRole") or each["clusterRole"] in self.roles]
         return allowed, sorted({each["clusterRole"] for each in rules if each not in allowed})
@@ -78,12 +83,8 @@ class TemplatePlan:
     skips_contents: bool = False
     """Whether labels and objects are not applied, since the trust of the template is not known yet."""
     omitted_note: str = ""
-    trust: str = ""
-
-    @property
-    def status_fields(self) -> Object:
-        """The status fields that record with which trust the namespace is applied."""
-        return {} if self.skips_contents else {"templateApplied": self.trust}
+    status_fields: Object = field(default_factory=dict)
+    """The status fields that record with which trust the namespace is applied."""
 
 
 def plan_template(confinement: Confinement, instance: RemoteInstance) -> TemplatePlan:
@@ -92,7 +93,7 @@ def plan_template(confinement: Confinement, instance: RemoteInstance) -> Templat
     trust = template_trust(instance)
     check_transition(instance, trust)
     if trust == TRUSTED:
-        return TemplatePlan(template, trust=trust)
+        return TemplatePlan(template, status_fields={"templateApplied": trust})
     if trust == UNMARKED and applied_trust(instance) != CONFINED:
         return TemplatePlan(template, skips_contents=True, omitted_note=_unmarked_note(instance))
     confined, keys = confinement.confine_metadata(template)
@@ -106,7 +107,7 @@ def plan_template(confinement: Confinement, instance: RemoteInstance) -> Templat
         pod_security=level,
         skips_contents=trust == UNMARKED,
         omitted_note=note,
-        trust=trust,
+        status_fields={} if trust == UNMARKED else {"templateApplied": trust},
     )
 
 

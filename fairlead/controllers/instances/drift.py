@@ -97,8 +97,8 @@ class DriftTracker:
     async def track_pass(self, instance: View, target: RemoteNamespace, api: KubeApi) -> AsyncIterator[RecordingApi]:
         """One reconcile of everything that an instance has in its cluster, through an API that records writes."""
         key = self._key(instance)
-        changed_by = self.informers.begin_pass(key, target)
         tracked = RecordingApi(api, target.path, partial(self.informers.claim, key, target))
+        changed_by = self.informers.begin_pass(key, target)
         try:
             try:
                 async with asyncio.timeout(PASS_TIMEOUT) as limit:

@@ -94,6 +94,7 @@ class NamespaceContents(Generic[R]):
     async def apply(self, instance: R, plan: TemplatePlan, desired: DesiredContents) -> ApplyResult:
         """Applies everything. Raises InstanceError."""
         target = self.target(instance)
+        location = target.location
         if plan.impersonate_user and not plan.skips_contents and (desired.objects or desired.previous):
             check_owner(self.store.registry, self.store.group, instance)
         retained: Sequence[Object] = ()
@@ -111,7 +112,7 @@ class NamespaceContents(Generic[R]):
                     objects = RemoteObjects(api, target, writer, user)
                     retained = await objects.apply(desired.objects, desired.previous)
         caveats = f"{self.drift.watch_caveat(instance)}{_describe_retained(retained)}{plan.omitted_note}"
-        return ApplyResult(is_usable, api.has_created_namespace, retained, f"{target.location} is in sync{caveats}")
+        return ApplyResult(is_usable, api.has_created_namespace, retained, f"{location} is in sync{caveats}")
 
     async def remove(self, instance: R, tear_down: Callable[[RemoteNamespace], Awaitable[None]]) -> float | None:
         """Continues the cleanup. Returns the requeue delay; None when the finalizer is removed."""

@@ -21,6 +21,7 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
+from fairlead.domain.views import RemoteInstance
 from fairlead.upstream.kube_client import KubeApi
 
 INVALID_TEMPLATE_OBJECTS = "InvalidTemplateObjects"
@@ -238,11 +239,16 @@ class RemoteObjects:
                 yield each
 
 
-def encode_references(*lists: Sequence[Object]) -> str:
-    """References to all objects of several lists as YAML: apiVersion, kind and name only. The rest may be secret."""
+def record_objects(instance: RemoteInstance, *lists: Sequence[Object]) -> Object:
+    """The status fields with the objects that may exist, so that a later reconcile can delete them: references as YAML,
+    with apiVersion, kind and name only, since the rest may be secret."""
     by_name = {(each["apiVersion"], each["kind"], name_of(each)): each for objects in lists for each in objects}
     texts = (
         yaml.encode({"apiVersion": version, "kind": kind, "metadata": {"name": name}})
         for version, kind, name in list(by_name)[:MAX_TRACKED_OBJECTS]
     )
-    return "---\n".join(text.decode() for text in texts)
+    applied = "---\n".join(text.decode() for text in texts)
+    known = instance.space_objects
+    if not applied and not known.get("lastAppliedObjects"):
+        return {}
+    return {"spaceObjects": {**known, "lastAppliedObjects": applied}}

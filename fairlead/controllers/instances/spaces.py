@@ -18,7 +18,6 @@ from fairlead.controllers.instances.confinement import (
     app_deployer_user,
     check_owner,
     deployer_user,
-    describe_omitted,
     is_confined,
     plan_template,
 )
@@ -35,8 +34,8 @@ from fairlead.controllers.instances.remote_namespace import (
 )
 from fairlead.controllers.instances.remote_objects import (
     MAX_TRACKED_OBJECTS,
-    encode_references,
     parse_objects,
+    record_objects,
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding, build_role_bindings
 from fairlead.controllers.instances.status import APPS_SYNCED, SPACE_FINALIZER, derive_current_status
@@ -110,11 +109,12 @@ class SpaceController:
         space = run.instance = await self._contents.claim(run.instance, project)
 
         plan = plan_template(self._config.confinement, space)
-        desired, omitted = self._build_contents(space, project, plan)
+        rules, omitted = self._config.confinement.confine_extra_rules(space)
+        desired = self._build_contents(space, rules, project, plan)
         # If the next step fails, any of the objects may exist.
-        run.fields |= {**plan.status_fields, **_record_objects(space, desired.previous, desired.objects)}
+        run.fields |= {**plan.status_fields, **record_objects(space, desired.previous, desired.objects)}
         result = await self._contents.apply(space, plan, desired)
-        run.fields |= _record_objects(space, desired.objects, result.retained)
+        run.fields |= record_objects(space, desired.objects, result.retained)
         run.done(SPACE_SYNCED, "Synced", f"{result.message}{omitted}")
 
         run.fields["online"] = result.is_usable
@@ -132,15 +132,14 @@ class SpaceController:
         return add_jitter(RESYNC_SECONDS if errors else self._drift.resync_seconds(space, RESYNC_SECONDS))
 
     def _build_contents(
-        self, space: SpaceInstance, project: Project, plan: TemplatePlan
-    ) -> tuple[DesiredContents, str]:
-        """What the namespace should contain, and a note for the condition about what is not applied."""
+        self, space: SpaceInstance, rules: Sequence[Object], project: Project, plan: TemplatePlan
+    ) -> DesiredContents:
+        """What the namespace should contain. `rules` are the access rules of the space itself that are allowed."""
         namespace = space.remote_namespace
         previous = parse_objects(space.space_objects.get("lastAppliedObjects") or "", MAX_TRACKED_OBJECTS)
         objects = previous if plan.skips_contents else parse_objects(space.rendered.get("objects") or "")
         uses_charts = not plan.skips_contents and has_releases(space.rendered, space.space_objects)
         deployer = plan.impersonate_user if objects or previous or uses_charts else ""
-        rules, roles = self._config.confinement.confine_rules(space.extra_access_rules)
         limited = SpaceInstance({**space.raw, "spec": {**space.spec, "extraAccessRules": rules}})
         access = plan.template.get("access") or {}
         bindings = build_role_bindings(self._config.names, limited, access, project, namespace, deployer)
@@ -150,7 +149,7 @@ class SpaceController:
             role = self._config.confinement.chart_role
             user = app_deployer_user(namespace)
             bindings.append(build_deployer_binding(f"{BINDING_PREFIX}charts", namespace, role, user))
-        return DesiredContents(bindings, objects, previous), describe_omitted((), roles)
+        return DesiredContents(bindings, objects, previous)
 
     def _release_set(self, space: SpaceInstance) -> ReleaseSet:
         """The charts and apps of its template."""
@@ -167,15 +166,6 @@ class SpaceController:
 
     async def _tear_down(self, space: SpaceInstance, target: RemoteNamespace) -> None:
         await delete_namespace(self._clusters.cluster_api(target.cluster), target)
-
-
-def _record_objects(space: SpaceInstance, *objects: Sequence[Object]) -> Object:
-    """The status fields with the objects that may exist, so that a later reconcile can delete them."""
-    known = space.space_objects
-    applied = encode_references(*objects)
-    if not applied and not known.get("lastAppliedObjects"):
-        return {}
-    return {"spaceObjects": {**known, "lastAppliedObjects": applied}}
 
 
 def _failed_conditions(space: SpaceInstance, error: InstanceError) -> Sequence[Object]:

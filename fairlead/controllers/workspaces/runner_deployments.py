@@ -10,6 +10,7 @@ that a Runner names exists.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from urllib.parse import urlencode
@@ -148,7 +149,8 @@ class RunnerDeploymentController:
                 "and sets it again, or the runner is started with `fairlead runner start`"
             )
             refusal = InstanceError(NOT_APPROVED, message, ERROR)
-            await self._runners.write_status(runner, (refusal.as_condition(DEPLOYED),))
+            with suppress(NotFound):  # it was deleted meanwhile
+                await self._runners.write_status(runner, (refusal.as_condition(DEPLOYED),))
             return None
 
         def attempt_inputs(current: View) -> object:
