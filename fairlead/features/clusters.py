@@ -3,7 +3,7 @@
 import structlog
 
 from fairlead.admission import Phase
-from fairlead.admission.secret_refs import check_cluster_secret
+from fairlead.admission.secret_references import check_cluster_secret
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.controllers.clusters.clusters import ClusterController

@@ -1,7 +1,7 @@
 """Workload identity: the exchange of tokens of connected clusters and other providers for access keys."""
 
 from fairlead.admission import Phase
-from fairlead.admission.trusted_clusters import protect_trusted_clusters
+from fairlead.admission.sign_in_settings import protect_trusted_clusters
 from fairlead.authn.oidc.discovery import ProviderClient
 from fairlead.authn.workload_identity import TOKEN_REVIEW_PATH, ReviewUnavailable, WorkloadIdentity
 from fairlead.authn.workload_keys import WorkloadKeys

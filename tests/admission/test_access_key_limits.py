@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.access_key_limits import MAX_EXEMPT_BYTES, KeyLimits, enforce_key_limits
+from fairlead.admission.access_keys import MAX_EXEMPT_BYTES, KeyLimits, enforce_key_limits
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User

@@ -1,6 +1,6 @@
 """Access keys as usage entries: their owner, category, size and expiry, and indexes by digest and by session.
 
-`admission/access_key_limits.py` counts keys with it, and `authn/login_sessions.py` finds a user's older logins.
+`admission/access_keys.py` counts keys with it, and `authn/login_sessions.py` finds a user's older logins.
 """
 
 from collections.abc import Sequence
