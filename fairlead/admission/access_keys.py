@@ -40,21 +40,22 @@ from fairlead.domain.key_lifetime import (
     is_valid_cooldown,
     ttl_seconds,
 )
-from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, owner_reference
-from fairlead.kinds.access.access_key_usage import (
+from fairlead.kinds.access.access_key import (
     LOGIN_TYPE,
     MAX_LOGINS,
+    OWNED_ACCESS_KEY,
     Owner,
     key_digest_index,
     key_usage_index,
+    owner_reference,
     usage_category,
 )
 from fairlead.kinds.access.components import KEY_ANNOTATION, Component
 from fairlead.kinds.core.service_account import UID_LABEL, account_uid, parse_account_username
 from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
+from fairlead.registry.informer import OwnerUsageIndex, UsageEntry
 from fairlead.registry.kind import Change
-from fairlead.registry.owner_usage import OwnerUsageIndex, UsageEntry
 from fairlead.registry.registry import Registry
 from fairlead.registry.request_body import enforced_problems
 from fairlead.registry.storage_errors import translate_storage_errors

@@ -20,8 +20,8 @@ from fairlead.kinds.access.components import Component
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
+from fairlead.registry.informer import OwnerUsageIndex, UsageEntry, UsageReader
 from fairlead.registry.kind import Change
-from fairlead.registry.owner_usage import OwnerUsageIndex, UsageEntry, UsageReader
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.registry.storage_quota import NAMESPACE, USER, storage_lock_key

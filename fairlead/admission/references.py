@@ -26,8 +26,8 @@ from fairlead.core.scope import ANY
 from fairlead.core.suggestions import did_you_mean, near_names
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds import TEMPLATE_INSTANCES
-from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.instances.preset import WORKSPACE_PRESET
+from fairlead.kinds.instances.templates import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.names import MAX_LABEL_LENGTH

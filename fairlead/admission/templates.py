@@ -48,10 +48,10 @@ from fairlead.domain.workspace_trust import describe_trust_problems, find_trust_
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
-from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.instances.preset import WORKSPACE_PRESET, list_definitions
 from fairlead.kinds.instances.templates import (
     DEFINITION_FIELDS,
+    ENVIRONMENT_TEMPLATE,
     FALSE,
     TRUE,
     TRUST_ANNOTATION,

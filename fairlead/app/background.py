@@ -21,9 +21,9 @@ from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings
 from fairlead.storage.compaction import follow_compaction, run_compaction
-from fairlead.storage.fenced import FencedStore
 from fairlead.storage.reencrypt import run_reencryption, watch_keys
 from fairlead.storage.view.view import View
+from fairlead.storage.wrapper import FencedStore
 
 COMPACTION_INTERVAL_SECONDS = 5.0
 

@@ -10,8 +10,8 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
 from fairlead.settings import Settings
 from fairlead.storage.contract import Store
-from fairlead.storage.fenced import FencedStore
 from fairlead.storage.open import is_shared
+from fairlead.storage.wrapper import FencedStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.key_lifetime import temporary_until, ttl_seconds
-from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
-from fairlead.kinds.access.access_key_usage import key_usage_index
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, key_usage_index
 from fairlead.registry.codec import decode
 from fairlead.storage.view.view import View
 

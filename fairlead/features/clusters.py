@@ -16,8 +16,7 @@ from fairlead.gateway.routes import GatewayHandler
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.server.audit.agent_reports import AgentReports
-from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
-from fairlead.subresources.cluster_health import health_handlers
+from fairlead.subresources.clusters import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers, health_handlers
 from fairlead.upstream.kubeconfig import kubeconfig_problems
 from fairlead.upstream.local_cluster import in_cluster_source
 

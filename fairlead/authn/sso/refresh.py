@@ -26,7 +26,7 @@ from fairlead.authn.sso.users import SignOnUsers
 from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 

@@ -15,7 +15,7 @@ from fairlead.authn.sso.identity import Identity
 from fairlead.authn.sso.provider_access import TokenSet
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.kinds.access.access_key_usage import SESSION_CLAIM
+from fairlead.kinds.access.access_key import SESSION_CLAIM
 from fairlead.registry import limits
 
 MAX_SESSION_ID_LENGTH = 255

@@ -50,8 +50,7 @@ from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true, record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key

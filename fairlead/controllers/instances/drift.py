@@ -26,8 +26,7 @@ from fairlead.controllers.runtime.remote_informers import RemoteInformers, objec
 from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.spaces import SPACE_SYNCED
-from fairlead.registry.conditions import TRUE, find_condition
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import TRUE, find_condition, record_event
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import UpstreamError

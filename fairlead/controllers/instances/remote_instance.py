@@ -34,8 +34,7 @@ from fairlead.domain.password_parameters import redact_conditions
 from fairlead.kinds import INSTANCES
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true, with_conditions
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true, record_event, with_conditions
 from fairlead.registry.names import dns_label_errors
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options

@@ -28,10 +28,10 @@ from fairlead.registry.conditions import (
     UNKNOWN,
     condition,
     find_condition,
+    record_event,
     with_conditions,
     without_conditions,
 )
-from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 
 TEMPLATE_RESOLVED, TEMPLATE_SYNCED, SCHEDULED, STALLED = "TemplateResolved", "TemplateSynced", "Scheduled", "Stalled"

@@ -26,8 +26,7 @@ from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.kinds.instances.templates import CONFINED
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, record_event
 from fairlead.registry.registry import Registry
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import KubeApi, RemoteApiError

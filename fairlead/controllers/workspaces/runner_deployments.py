@@ -55,8 +55,7 @@ from fairlead.core.objects import Object, get_path, has_finalizer, metadata, nam
 from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import TRUE, condition, find_condition, with_condition
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import TRUE, condition, find_condition, record_event, with_condition
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
