@@ -4,24 +4,19 @@ Each feature adds its rules to the phases of `Phase` (`fairlead/features/`). Wha
 validation (`registry/validate.py`), not admission.
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
-    storage_locks                               locks of the quotas on stored objects, which the registry enforces
-    instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
+    instances                                   spaces, virtual clusters, workspaces: defaults, owners, abandoning
+    templates                                   templates, what they may decide, and the parameters of instances
     restricted                                  the permission to create instances that not all members may create
-    instance_owners                             who may become the owner of an instance
-    workspace_templates                         which templates decide about permissions and placement of workspaces
     presets                                     workspaces from presets, and what presets refer to
-    large_parameters                            parses them in a thread, before other rules need them
-    apps, template_apps                         deployed apps: who may deploy which App where; in templates
+    apps                                        deployed apps: who may deploy which App where; in templates
     runners                                     who may have the server connect to a runner, or deploy one; its deletion
-    used_by                                     describes the objects that prevent a deletion
-    users, access_keys, access_key_limits       principals and their credentials
-    sign_in_settings, trusted_clusters          who may change what lets users and workloads in
-    escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
+    users, access_keys                          principals and their credentials
+    sign_in_settings                            who may change what lets users and workloads in
+    escalation                                  privilege escalation prevention: RBAC, owners, access entries, members
     owners_and_finalizers                       owner references and finalizers
-    secret_refs, secret_references              references to kubeconfigs in Secrets; to secrets in workspaces
-    project_fields, references, reference_fields    words and references that have no effect, such as typos
-    protected_fields                            labels, annotations and status that only the server may write
-    server_objects                              Secrets and Leases that the server keeps for itself
+    secret_references                           references to secrets in workspaces, and to kubeconfigs in Secrets
+    references                                  references that have no effect, such as typos
+    protected_fields                            labels, annotations, status and objects that only the server may write
 """
 
 import re

@@ -24,9 +24,8 @@ from fairlead.domain.parameters import parse_values
 from fairlead.domain.password_parameters import PASSWORD_TYPE
 from fairlead.domain.presets import apply_definition, find_preset_definition, keep_copied
 from fairlead.domain.template_resolution import ResolutionError, find_definition
-from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.instances.preset import WORKSPACE_PRESET, list_definitions
-from fairlead.kinds.instances.templates import WORKSPACE_TEMPLATE
+from fairlead.kinds.instances.templates import ENVIRONMENT_TEMPLATE, WORKSPACE_TEMPLATE
 from fairlead.kinds.instances.workspace import PRESET_FIELD, WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change

@@ -4,22 +4,27 @@ Usage is counted in the view (`domain/quotas.py`), and a commit that adds to it 
 (`registry/write_locks.py`): of two writes that saw the same usage only one commits, and the other one is retried with a
 new count. Deletes and sleeping only reduce usage, so they take no lock. Lowering a quota deletes nothing, but rejects
 new instances. The lock is deleted with its project.
+
+Deletes the locks of storage quotas (`registry/storage_quota.py`) with their namespace or user.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fairlead.admission import Rule, applies_to
+from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.errors import QUOTA, Forbidden
 from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.user import SERVICE_ACCOUNT_PREFIX
 from fairlead.domain.quotas import ACTIVE_SUFFIX, QuotaOwner, parse_limit, quota_keys, quota_limits, quota_owner
+from fairlead.kinds.access.components import Component
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
+from fairlead.registry.informer import OwnerUsageIndex, UsageEntry, UsageReader
 from fairlead.registry.kind import Change
-from fairlead.registry.owner_usage import OwnerUsageIndex, UsageEntry, UsageReader
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.storage_quota import NAMESPACE, USER, storage_lock_key
 from fairlead.registry.write_rules import is_removal
 from fairlead.storage.view.view import Entry, View
 
@@ -152,3 +157,33 @@ def _release_lock(change: Change, registry: Registry) -> None:
         write = write_locks.delete_lock(registry.view, write_locks.lock_key(change.kind.group, name_of(change.obj)))
         if write is not None:
             change.extra_writes.append(write)
+
+
+def release_storage_locks(api_group: str, components: tuple[Component, ...]) -> Rule:
+    """Adds the deletion of the locks to the commit that removes a namespace, user, team or component."""
+    owners = {each.plural: each.subject_prefix for each in components} | {"users": "", "teams": ""}
+
+    @applies_to(
+        lambda kind, verb: (
+            verb != "create" and (is_resource(kind, "", "namespaces") or is_resource(kind, api_group, *owners))
+        )
+    )
+    async def rule(change: Change, registry: Registry) -> None:
+        if not is_removal(change):
+            return
+        for subject, name in _subjects(change, owners):
+            lock = write_locks.delete_lock(registry.view, storage_lock_key(api_group, subject, name))
+            if lock is not None:
+                change.extra_writes.append(lock)
+
+    return rule
+
+
+def _subjects(change: Change, owners: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Namespaces and users that nothing counts for any more."""
+    plural, name = change.kind.plural, name_of(change.obj)
+    if plural in owners:
+        yield USER, owners[plural] + name
+    else:
+        yield NAMESPACE, name
+        yield USER, SERVICE_ACCOUNT_PREFIX + name

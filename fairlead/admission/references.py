@@ -1,33 +1,263 @@
 """Warns about references to objects that do not exist, so that a typo does not disable something silently.
 
 The write is accepted: manifests are applied in any order, and users may be created by their first login. Only
-references that the change adds are checked. `reference_fields.py` finds them.
+references that the change adds are checked.
 
 A warning must not reveal whether an object exists that the requester may not read. Requesters get warnings only about
 names that they may `get`. References that are useless to those who may not read the object (scopes of access keys) are
 the exception: there, the warning is the same for missing and for unreadable objects. Suggested are only names that the
 requester may get.
+
+References that the server reports in the conditions of the object are not here: templates, runners and Secrets that
+instances, clusters and runners name. The clusters of instances are an exception: a requester who does not wait for the
+object would not see the condition. Users, teams and verbs of `spec.access` are not here either: as with the subjects
+and rules of RBAC, anything may be written there, without a warning.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
+from typing import Any, TypeGuard
 
 from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.admission.reference_fields import (
-    Reference,
-    Subject,
-    instance_cluster_references,
-    key_scope_references,
-    owner_and_access_references,
-    project_references,
-    team_references,
-)
 from fairlead.core.call import Authorize, RequestInfo
+from fairlead.core.objects import get_path
+from fairlead.core.scope import ANY
 from fairlead.core.suggestions import did_you_mean, near_names
 from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.kinds import TEMPLATE_INSTANCES
+from fairlead.kinds.instances.preset import WORKSPACE_PRESET
+from fairlead.kinds.instances.templates import ENVIRONMENT_TEMPLATE
+from fairlead.kinds.rbac.roles import GROUP as RBAC_GROUP
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.names import MAX_LABEL_LENGTH
 from fairlead.registry.registry import Registry
+
+PROJECT_ROLES = ("admin", "user", "viewer")
+"""The roles of project members that are no ClusterRoles."""
+_PRINCIPALS = {"user": "users", "team": "teams"}
+_ACCESS_FIELDS = ("spec.extraAccessRules", "spec.template.access.rules")
+_TEMPLATE_KINDS = {
+    **{instance.template_kind: instance.templates for instance in TEMPLATE_INSTANCES.values()},
+    ENVIRONMENT_TEMPLATE.name: ENVIRONMENT_TEMPLATE.plural,
+    WORKSPACE_PRESET.name: WORKSPACE_PRESET.plural,
+}
+_ALLOW_LISTS = {"allowedClusters": ("clusters", "cluster"), "allowedRunners": ("runners", "runner")}
+_SCOPE_EFFECT = "the entry allows nothing until there is one"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Where the references are: the API group and the prefix of project namespaces."""
+
+    api_group: str
+    namespace_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A field that names an object. `effect` says what happens while there is no such object."""
+
+    path: str
+    group: str
+    plural: str
+    noun: str
+    name: str
+    effect: str
+    namespace: str = ""
+    builtin: tuple[str, ...] = ()
+    """Names that are valid without an object."""
+    must_be_readable: bool = False
+    """Whether the reference is useless if the requester may not read the object."""
+    verbs: tuple[str, ...] = ("get",)
+    """The verbs of which the requester needs one to know about the object."""
+
+
+def owner_and_access_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    for kind in _PRINCIPALS:
+        name = get_path(change.new, f"spec.owner.{kind}")
+        if name != get_path(change.old, f"spec.owner.{kind}"):
+            yield from _principals(
+                f"spec.owner.{kind}", kind, [name], subject, f"the object has no owner until that {kind} exists"
+            )
+    for field in _ACCESS_FIELDS:
+        before = _access_names(get_path(change.old, field))
+        for index, entry in _entries(get_path(change.new, field)):
+            for kind, plural in _PRINCIPALS.items():
+                added = [name for name in _strings(entry.get(plural)) if (kind, name) not in before]
+                effect = f"the entry grants nothing until that {kind} exists"
+                yield from _principals(f"{field}[{index}].{plural}", kind, added, subject, effect)
+
+
+def _access_names(entries: Any) -> set[tuple[str, str]]:
+    return {
+        (kind, name)
+        for _, entry in _entries(entries)
+        for kind, plural in _PRINCIPALS.items()
+        for name in _strings(entry.get(plural))
+    }
+
+
+def project_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    before = get_path(change.old, "spec.members")
+    members = {(entry.get("kind"), entry.get("name")) for _, entry in _entries(before)}
+    roles = {entry.get("clusterRole") for _, entry in _entries(before)}
+    for index, entry in _entries(get_path(change.new, "spec.members")):
+        path = f"spec.members[{index}]"
+        kind = entry.get("kind")
+        name = entry.get("name")
+        role = entry.get("clusterRole")
+        if (kind, name) not in members:
+            effect = "it is a member as soon as it exists"
+            yield from _principals(f"{path}.name", str(kind).lower(), [name], subject, effect)
+        if isinstance(role, str) and role and role not in roles:
+            effect = "the member has no permissions until it exists"
+            yield Reference(
+                path=f"{path}.clusterRole",
+                group=RBAC_GROUP,
+                plural="clusterroles",
+                noun="project role or ClusterRole",
+                name=role,
+                effect=effect,
+                builtin=PROJECT_ROLES,
+            )
+    yield from _allow_list_references(change, subject)
+
+
+def _allow_list_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    for field, (plural, noun) in _ALLOW_LISTS.items():
+        before = {entry.get("name") for _, entry in _entries(get_path(change.old, f"spec.{field}"))}
+        for index, entry in _entries(get_path(change.new, f"spec.{field}")):
+            name = entry.get("name")
+            if _is_name(name) and name not in before:
+                effect = "the entry allows nothing until it exists"
+                yield Reference(
+                    path=f"spec.{field}[{index}].name",
+                    group=subject.api_group,
+                    plural=plural,
+                    noun=noun,
+                    name=name,
+                    effect=effect,
+                    verbs=("get", "use"),
+                )
+    known = {
+        (each.get("kind"), each.get("name")) for _, each in _entries(get_path(change.old, "spec.allowedTemplates"))
+    }
+    for index, entry in _entries(get_path(change.new, "spec.allowedTemplates")):
+        kind = entry.get("kind")
+        name = entry.get("name")
+        if _is_name(name) and kind in _TEMPLATE_KINDS and (kind, name) not in known:
+            path, effect = f"spec.allowedTemplates[{index}].name", "the entry allows nothing until it exists"
+            yield Reference(
+                path=path, group=subject.api_group, plural=_TEMPLATE_KINDS[kind], noun=kind, name=name, effect=effect
+            )
+
+
+def team_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    before = set(_strings(get_path(change.old, "spec.users")))
+    added = [name for name in _strings(get_path(change.new, "spec.users")) if name not in before]
+    return _principals("spec.users", "user", added, subject, "it is a member as soon as it exists")
+
+
+def instance_cluster_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    """The cluster of a space or a virtual cluster."""
+    name = get_path(change.new, "spec.clusterRef.cluster")
+    if name == get_path(change.old, "spec.clusterRef.cluster") or not _is_name(name):
+        return
+    if get_path(change.new, "spec.external") is True:
+        effect = "the virtual cluster cannot be reached there until it is connected"
+    else:
+        effect = "nothing is deployed until it is connected"
+    path, verbs = "spec.clusterRef.cluster", ("get", "use")
+    yield Reference(
+        path=path, group=subject.api_group, plural="clusters", noun="cluster", name=name, effect=effect, verbs=verbs
+    )
+
+
+def key_scope_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    scope = get_path(change.new, "spec.scope")
+    if scope == get_path(change.old, "spec.scope"):
+        return
+    for index, entry in _entries(scope, "projects"):
+        yield from _scope_project(f"spec.scope.projects[{index}].project", entry.get("project"), subject)
+    for field in ("clusters", "rules"):
+        for index, entry in _entries(scope, field):
+            if _is_name(name := entry.get("cluster")):
+                yield Reference(
+                    path=f"spec.scope.{field}[{index}].cluster",
+                    group=subject.api_group,
+                    plural="clusters",
+                    noun="cluster",
+                    name=name,
+                    effect=_SCOPE_EFFECT,
+                    must_be_readable=True,
+                    verbs=("get", "use"),
+                )
+    yield from _scope_instances(scope, subject)
+
+
+def _scope_project(path: str, name: Any, subject: Subject) -> Iterator[Reference]:
+    if _is_name(name):
+        yield Reference(
+            path=path,
+            group=subject.api_group,
+            plural="projects",
+            noun="project",
+            name=name,
+            effect=_SCOPE_EFFECT,
+            must_be_readable=True,
+        )
+
+
+def _scope_instances(scope: Any, subject: Subject) -> Iterator[Reference]:
+    """The spaces and virtual clusters of a scope."""
+    fields = (
+        ("spaces", "space", "spaceinstances", "space"),
+        ("virtualClusters", "virtualCluster", "virtualclusterinstances", "virtual cluster"),
+    )
+    for field, name_field, plural, noun in fields:
+        for index, entry in _entries(scope, field):
+            project = entry.get("project")
+            name = entry.get(name_field)
+            if name == ANY:
+                yield from _scope_project(f"spec.scope.{field}[{index}].project", project, subject)
+            elif _is_name(project) and _is_name(name):
+                yield Reference(
+                    path=f"spec.scope.{field}[{index}].{name_field}",
+                    group=subject.api_group,
+                    plural=plural,
+                    noun=f'{noun} in the project "{project}" called',
+                    name=name,
+                    effect=_SCOPE_EFFECT,
+                    namespace=f"{subject.namespace_prefix}{project}",
+                    must_be_readable=True,
+                    verbs=("get", "use"),
+                )
+
+
+def _principals(path: str, kind: str, names: Iterable[Any], subject: Subject, effect: str) -> Iterator[Reference]:
+    """References to users or teams. A name with a colon is that of a service account or component, not of an object."""
+    for name in names:
+        if _is_name(name) and ":" not in name and kind in _PRINCIPALS:
+            yield Reference(
+                path=path, group=subject.api_group, plural=_PRINCIPALS[kind], noun=kind, name=name, effect=effect
+            )
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value not in ("", ANY)
+
+
+def _entries(value: Any, field: str = "") -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects in a list, or in a list in a field, with their positions."""
+    found = value.get(field) if field and isinstance(value, dict) else value
+    if isinstance(found, list):
+        yield from ((index, each) for index, each in enumerate(found) if isinstance(each, dict))
+
+
+def _strings(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
 
 MAX_WARNINGS = 5
 """How many missing objects one response reports."""

@@ -12,7 +12,7 @@ says that they are left behind.
 
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.instances import ABANDON_ANNOTATION
-from fairlead.admission.used_by import describe_users
+from fairlead.admission.templates import describe_users
 from fairlead.core.call import Authorize
 from fairlead.core.errors import Conflict, Forbidden
 from fairlead.core.objects import add_finalizer, get_path, metadata, name_of

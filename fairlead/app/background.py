@@ -25,10 +25,10 @@ from fairlead.registry.resource import Admission
 from fairlead.settings import Settings
 from fairlead.storage.compaction import follow_compaction, run_compaction
 from fairlead.storage.contract import Store
-from fairlead.storage.fenced import FencedStore
 from fairlead.storage.open import is_shared
 from fairlead.storage.reencrypt import run_reencryption, watch_keys
 from fairlead.storage.view.view import View
+from fairlead.storage.wrapper import FencedStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ from fairlead.core.clock import Clock, timestamp
 from fairlead.core.files import FileProblem, read_file, write_file
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION, temporary_until, ttl_seconds
-from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, owner_reference
-from fairlead.kinds.access.access_key_usage import key_usage_index
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, key_usage_index, owner_reference
 from fairlead.registry.codec import decode
 from fairlead.storage.contract import RevisionConflict, Store, Write
 from fairlead.storage.fingerprints import compute_fingerprint, load_fingerprint, save_fingerprint

@@ -1,7 +1,7 @@
 """Access keys of runners and cluster agents, which clients can fetch repeatedly.
 
 Implements `GET runners/<name>/accesskey`, `GET clusters/<name>/accesskey` and `POST runners/<name>/rotatekey` for
-`subresources/runners.py` and `subresources/cluster_agents.py`, which authorize the request first.
+`subresources/runners.py` and `subresources/clusters.py`, which authorize the request first.
 
 The key is an ordinary access key, owned by its Runner or Cluster. Its value is in a Secret that is created in the same
 commit (`admission/access_keys.py`), so of two concurrent first requests one creates both and the other one finds them.

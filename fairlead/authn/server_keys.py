@@ -5,7 +5,8 @@ compare-and-swap, so replicas that create or replace keys concurrently agree. Ev
 a replaced or deleted one takes effect at once.
 
 A user who controls one of these keys can sign in as another user, or be taken for a replica. So no one else may write
-these Secrets (`admission/server_objects.py`), and one that the server did not create is not used, whatever it contains.
+these Secrets (`admission/protected_fields.py`), and one that the server did not create is not used, whatever it
+contains.
 """
 
 import asyncio

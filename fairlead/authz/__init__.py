@@ -2,7 +2,7 @@
 
 authorizer        the authorizer of the server: runs the chain, filters lists, explains decisions
 scope/            restricts access keys to their scope; runs first
-rbac              Kubernetes RBAC; binding_index finds the bindings of a user
+rbac              Kubernetes RBAC
 default_roles     creates and updates the default ClusterRoles; role_updates preserves what users have changed
 project_members   roles of project members
 ownership         owners and access entries of objects; name_index makes their lookups fast

@@ -14,7 +14,7 @@ from fairlead.core.call import NAMESPACE_RESOURCE, Decision, RequestInfo
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
 from fairlead.kinds import INSTANCES
-from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
+from fairlead.kinds.projects.project import MIGRATE_SUBRESOURCE
 from fairlead.registry.informer import Informer
 from fairlead.storage.view.view import Entry
 

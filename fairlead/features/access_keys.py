@@ -1,8 +1,13 @@
 """Access keys: creation, limits, rotation, expiry and last use. Also the keys of agents and runners."""
 
 from fairlead.admission import Phase
-from fairlead.admission.access_key_limits import KeyLimits, enforce_key_limits
-from fairlead.admission.access_keys import KeyIssuer, issue_access_key, store_component_key
+from fairlead.admission.access_keys import (
+    KeyIssuer,
+    KeyLimits,
+    enforce_key_limits,
+    issue_access_key,
+    store_component_key,
+)
 from fairlead.authn.access_keys import ACCESS_KEYS, generate_key
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.key_rotation import KeyRotator

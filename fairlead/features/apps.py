@@ -1,8 +1,7 @@
 """Apps, which administrators publish, and their instances in clusters, spaces and virtual clusters."""
 
 from fairlead.admission import Phase
-from fairlead.admission.apps import check_app_instances
-from fairlead.admission.template_apps import require_app_use
+from fairlead.admission.apps import check_app_instances, require_app_use
 from fairlead.controllers.apps.app_instances import AppInstanceController
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.features.contract import Feature, LeaderServices, Services

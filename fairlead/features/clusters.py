@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import structlog
 
 from fairlead.admission import Phase
-from fairlead.admission.secret_refs import check_cluster_secret
+from fairlead.admission.secret_references import check_cluster_secret
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authz.scope.gateway_requests import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.controllers.clusters.clusters import ClusterController
@@ -22,8 +22,7 @@ from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.server.api.routing import FindMount, MountedPath
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.metrics.exposition import GAUGE, MAXIMUM, Family
-from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
-from fairlead.subresources.cluster_health import health_handlers
+from fairlead.subresources.clusters import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers, health_handlers
 from fairlead.upstream.kubeconfig import kubeconfig_problems
 from fairlead.upstream.local_cluster import in_cluster_source
 

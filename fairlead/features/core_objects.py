@@ -8,10 +8,9 @@ from fairlead.admission.owners_and_finalizers import (
     protect_metadata,
     touch_movable_owner,
 )
-from fairlead.admission.protected_fields import protect_status
+from fairlead.admission.protected_fields import protect_server_leases, protect_server_secrets, protect_status
+from fairlead.admission.quotas import release_storage_locks
 from fairlead.admission.references import warn_missing_references
-from fairlead.admission.server_objects import protect_server_leases, protect_server_secrets
-from fairlead.admission.storage_locks import release_storage_locks
 from fairlead.controllers.core.event_ttl import EventTtlController
 from fairlead.controllers.core.garbage_collector import GarbageCollector
 from fairlead.controllers.core.namespaces import NamespaceController

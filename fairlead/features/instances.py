@@ -3,16 +3,18 @@ are about workspaces and app instances as well.
 """
 
 from fairlead.admission import Phase
-from fairlead.admission.instance_owners import OwnerChecks, keep_instance_owner, require_owner_consent
 from fairlead.admission.instances import (
+    OwnerChecks,
     check_abandon,
     default_instance_owner,
+    keep_instance_owner,
+    parse_large_parameters,
+    require_owner_consent,
     restrict_remote_access,
     warn_outside_of_projects,
 )
-from fairlead.admission.large_parameters import parse_large_parameters
 from fairlead.admission.presets import apply_presets, require_presets
-from fairlead.admission.secret_refs import check_virtual_cluster_secret
+from fairlead.admission.secret_references import check_virtual_cluster_secret
 from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
 from fairlead.authz.name_index import owns
 from fairlead.controllers.apps.template_releases import TemplateReleases

@@ -7,8 +7,7 @@ from fairlead.authz.name_index import owns
 from fairlead.controllers.access.team_membership import TeamMembershipController
 from fairlead.controllers.core.role_aggregation import RoleAggregationController
 from fairlead.features.contract import Feature, Services
-from fairlead.subresources.access_reviews import ReviewSources, review_handlers
-from fairlead.subresources.resource_access import ResourceAccess
+from fairlead.subresources.access_reviews import ResourceAccess, ReviewSources, review_handlers
 from fairlead.subresources.resource_counts import ResourceCounter
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
 

@@ -3,8 +3,7 @@
 from fairlead.admission import Phase
 from fairlead.admission.allow_lists import ClusterUseCheck, check_listed_clusters, unlisted_cluster_policy
 from fairlead.admission.namespaces import manage_project_namespace
-from fairlead.admission.project_fields import check_project_fields
-from fairlead.admission.projects import enforce_allow_lists, require_active_project
+from fairlead.admission.projects import check_project_fields, enforce_allow_lists, require_active_project
 from fairlead.admission.protected_fields import protect_ownership_labels
 from fairlead.admission.quotas import enforce_quotas
 from fairlead.controllers.projects.projects import ProjectController

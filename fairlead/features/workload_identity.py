@@ -1,7 +1,7 @@
 """Workload identity: the exchange of tokens of connected clusters and other providers for access keys."""
 
 from fairlead.admission import Phase
-from fairlead.admission.trusted_clusters import protect_trusted_clusters
+from fairlead.admission.sign_in_settings import protect_trusted_clusters
 from fairlead.core.objects import Object, metadata
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE

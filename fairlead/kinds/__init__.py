@@ -33,10 +33,14 @@ from fairlead.kinds.core.namespace import NAMESPACE
 from fairlead.kinds.core.resource_count import RESOURCE_COUNT
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
-from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.instances.preset import WORKSPACE_PRESET
 from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
-from fairlead.kinds.instances.templates import SPACE_TEMPLATE, VIRTUAL_CLUSTER_TEMPLATE, WORKSPACE_TEMPLATE
+from fairlead.kinds.instances.templates import (
+    ENVIRONMENT_TEMPLATE,
+    SPACE_TEMPLATE,
+    VIRTUAL_CLUSTER_TEMPLATE,
+    WORKSPACE_TEMPLATE,
+)
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.kinds.projects.secrets import PROJECT_SECRET, SHARED_SECRET

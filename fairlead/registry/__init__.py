@@ -1,17 +1,17 @@
 """Generic registry: what each API verb does to objects of any kind. Kinds are data; this package interprets them.
 
-kind.py schema.py                      declaring a kind, its OpenAPI schema, and the catalog of served kinds
+kind.py schema.py crds.py              declaring a kind; its OpenAPI schema, and the export as a CRD
 registry.py resource.py                all resources; create, get, update, patch, apply and delete for one kind
 write_options.py request_body.py       options of a write; decoding and checking the body of a write
-replace.py                             PUT; no_effect.py: warnings about fields without effect
-validate.py validation_walk.py         schema validation, pruning and defaults; limits.py freeform_limits.py: sizes
+no_effect.py                           warnings about fields without effect
+validate.py                            schema validation, pruning and defaults; limits.py freeform_limits.py: sizes
 object_metadata.py names.py            rules for metadata and for names
 write_rules.py write_locks.py          rules for writes of any kind; commit conflicts
 codec.py secret_fields.py              stored and served encoding; sensitive and write-only fields
 list.py watch.py selectors.py          list and watch; label and field selectors
-informer.py owner_usage.py             cached objects of a resource; usage per owner
+informer.py                            cached objects of a resource; usage per owner
 storage_quota.py storage_usage.py      quotas on what is stored; charged_user.py: whom an object counts for
-table.py crds.py conditions.py         kubectl tables, CRD export, status conditions; events.py: core Events
+table.py conditions.py                 kubectl tables; status conditions and core Events
 namespace_move.py storage_errors.py    moves between namespaces; storage errors as API errors
 patching/                              patch formats, server-side apply, managedFields
 """

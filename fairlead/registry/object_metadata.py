@@ -28,8 +28,7 @@ from fairlead.registry.names import (
     path_segment_errors,
     qualified_name_errors,
 )
-from fairlead.registry.validate import Validator
-from fairlead.registry.validation_walk import LIMIT_REASONS
+from fairlead.registry.validate import LIMIT_REASONS, Validator
 
 MAX_ANNOTATIONS_BYTES = limits.ANNOTATIONS_BYTES
 MAX_GENERATED_NAME_LENGTH = 63

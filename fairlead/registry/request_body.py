@@ -22,8 +22,7 @@ from fairlead.registry.object_metadata import (
     update_problems,
 )
 from fairlead.registry.object_metadata import problems as metadata_problems
-from fairlead.registry.validate import ValidationResult, Validator
-from fairlead.registry.validation_walk import LIMIT_REASONS
+from fairlead.registry.validate import LIMIT_REASONS, ValidationResult, Validator
 from fairlead.registry.write_options import WriteOptions
 
 _DECODABLE_REASONS = LIMIT_REASONS | {"FieldValueNotSupported"}

@@ -18,11 +18,11 @@ from fairlead.authn.access_keys import ACCESS_KEYS, MAX_PARENTS
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, name_of
 from fairlead.domain.key_lifetime import expires_at
-from fairlead.kinds.access.access_key import is_sso_login
-from fairlead.kinds.access.access_key_usage import (
+from fairlead.kinds.access.access_key import (
     LOGIN_TYPE,
     MAX_LOGINS,
     SESSION_CLAIM,
+    is_sso_login,
     key_usage_index,
     login_session_index,
 )

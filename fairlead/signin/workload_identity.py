@@ -1,6 +1,6 @@
 """Workload identity: decides which access key a token of another system is exchanged for.
 
-The rules are settings (`kinds/clusters/trust_rules.py`). The unverified issuer of a token, or the cluster that the
+The rules are settings (`kinds/clusters/config.py`). The unverified issuer of a token, or the cluster that the
 client names, only chooses the rules to try; nothing of a token counts before it is verified. Tokens of an issuer are
 verified with its published keys. Tokens of a cluster's service accounts are verified by that cluster (TokenReview):
 clusters often have the same issuer name, and only the cluster knows that a pod or an account is gone.
@@ -18,7 +18,7 @@ from typing import Any
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIX
-from fairlead.kinds.clusters.trust_rules import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS
+from fairlead.kinds.clusters.config import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS
 from fairlead.signin.oidc.discovery import ProviderClient
 from fairlead.signin.oidc.fetch import Issuer
 from fairlead.signin.oidc.tokens import (

@@ -5,9 +5,8 @@ open.py                opens a store by URL, for example sqlite:/var/lib/fairlea
 memory.py, sqlite/     stores for one server: in memory, and in one file
 postgres/, etcd/       stores for several replicas
 socket/                a store of one process that other processes of the same server use
-fenced.py              wraps a store so that only the leader can write
 encrypted.py           wraps a store with encryption at rest; reencrypt.py: background re-encryption
-wrapper.py             forwards everything to another store; the two wrappers override what they change
+wrapper.py             forwards everything to another store, or only what the leader writes
 view/                  the watch cache in memory that serves reads and watches
 compaction.py          background compaction of history
 copy.py, backup.py     copies between stores, and backup files

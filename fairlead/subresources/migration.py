@@ -16,7 +16,7 @@ from fairlead.core.errors import ApiError, BadRequest, Forbidden, Invalid, Probl
 from fairlead.core.objects import Object, metadata
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.kinds.projects.project import PROJECT
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from fairlead.registry.kind import Kind
 from fairlead.registry.namespace_move import MovedObject, MoveRequest, MoveResult, move
 from fairlead.registry.registry import Registry

@@ -20,7 +20,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.secret_fields import redact, strip_write_only
 from fairlead.registry.storage_quota import storage_user
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
-from fairlead.subresources.principal_info import principal_info
+from fairlead.subresources.whoami import principal_info
 
 TEMPLATE_FIELDS = (
     "VirtualClusterTemplate",

@@ -2,6 +2,8 @@
 
 Self reads users, teams and access keys from the registry for display names. Permissions only depend on the identity of
 the request. No response contains the value of an access key.
+
+Users and teams as responses show them: names and display fields, nothing else of the object.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +23,17 @@ from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.auth.stages import authenticate
-from fairlead.subresources.principal_info import principal_info
+
+_DISPLAY_FIELDS = ("displayName", "icon", "username", "email", "subject")
+
+
+def principal_info(plural: str, name: str, obj: Object | None) -> Object:
+    """The user or team of that name; with its display fields if it has an object."""
+    spec = (obj or {}).get("spec") or {}
+    subject = f"{TEAM_GROUP_PREFIX}{name}" if plural == TEAMS else name
+    shown = {field: spec[field] for field in _DISPLAY_FIELDS if spec.get(field)}
+    return {"name": name, "username": name, "subject": subject, **shown}
+
 
 AUTHENTICATION_GROUP = "authentication.k8s.io"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.access_key_limits import MAX_EXEMPT_BYTES, KeyLimits, enforce_key_limits
+from fairlead.admission.access_keys import MAX_EXEMPT_BYTES, KeyLimits, enforce_key_limits
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.domain.key_lifetime import COOLDOWN_LABEL
-from fairlead.kinds.access.access_key_usage import LOGIN_TYPE, MAX_LOGINS
+from fairlead.kinds.access.access_key import LOGIN_TYPE, MAX_LOGINS
 from fairlead.registry import write_locks
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions

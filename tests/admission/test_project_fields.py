@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.admission.project_fields import check_project_fields
+from fairlead.admission.projects import check_project_fields
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP

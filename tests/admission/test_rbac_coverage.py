@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.admission import rbac_coverage
-from fairlead.admission.rbac_coverage import MAX_DESCRIBED, CoverageBudgetExceeded, HeldRules, format_list
+from fairlead.admission import escalation
+from fairlead.admission.escalation import MAX_DESCRIBED, CoverageBudgetExceeded, HeldRules, format_list
 from fairlead.authz.rbac import RoleRules, resource_patterns
 from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
@@ -155,7 +155,7 @@ def test_rules_with_too_many_combinations_exceed_the_budget(held: list[Object], 
 
 
 def test_long_lists_covered_by_one_rule_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rbac_coverage, "COMPARISON_BUDGET", 10)
+    monkeypatch.setattr(escalation, "COMPARISON_BUDGET", 10)
     large_rule = resource_rule(
         numbered_words("v", 1_000), "apps", numbered_words("g", 1_000), numbered_words("n", 1_000)
     )
@@ -262,8 +262,8 @@ def test_a_rule_with_many_names_is_compared_as_a_whole_with_few_rules(monkeypatc
         compared.append(rule)
         return False
 
-    monkeypatch.setattr(rbac_coverage._HeldRule, "covers_rule", record_comparison)
-    monkeypatch.setattr(rbac_coverage, "MAX_LOOKUPS", 1_000)
+    monkeypatch.setattr(escalation._HeldRule, "covers_rule", record_comparison)
+    monkeypatch.setattr(escalation, "MAX_LOOKUPS", 1_000)
     assert HeldRules(held).missing_permissions([{**base, "resourceNames": names}]) == []
     assert len(compared) == 1 + 1_000 // (len(names) + 3)
 

@@ -4,7 +4,7 @@ from base64 import b64encode
 
 import pytest
 
-from fairlead.admission.secret_refs import check_virtual_cluster_secret
+from fairlead.admission.secret_references import check_virtual_cluster_secret
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import CONTROLLER_USER, User

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.admission.server_objects import protect_server_leases, protect_server_secrets
+from fairlead.admission.protected_fields import protect_server_leases, protect_server_secrets
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope

@@ -1,10 +1,10 @@
-"""admission/trusted_clusters.py: only administrators repoint a cluster that a trust rule names."""
+"""admission/sign_in_settings.py: only administrators repoint a cluster that a trust rule names."""
 
 from base64 import b64encode
 
 import pytest
 
-from fairlead.admission.trusted_clusters import protect_trusted_clusters
+from fairlead.admission.sign_in_settings import protect_trusted_clusters
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.authz import binding_index
+from fairlead.authz import rbac
 from fairlead.authz import rbac as rbac_module
 from fairlead.authz.rbac import DECISION_CACHE_SIZE, RULE_CACHE_SIZE, RbacAuthorizer, RoleRules, resource_patterns
 from fairlead.core.call import RequestInfo
@@ -108,25 +108,25 @@ async def test_a_changed_binding_does_not_cause_others_to_be_read_again(
 ) -> None:
     """The first request after a changed binding must not read all other bindings again."""
     read_bindings: list[str] = []
-    subject_keys = binding_index._subject_keys
+    subject_keys = rbac._subject_keys
 
-    def record_read(namespace: str, each: Object) -> Iterator[tuple[int, binding_index.SubjectKey]]:
+    def record_read(namespace: str, each: Object) -> Iterator[tuple[int, rbac.SubjectKey]]:
         read_bindings.append(each["metadata"]["name"])
         return subject_keys(namespace, each)
 
-    monkeypatch.setattr(binding_index, "_subject_keys", record_read)
-    rbac = RbacAuthorizer.from_view(api.view)
+    monkeypatch.setattr(rbac, "_subject_keys", record_read)
+    authorizer = RbacAuthorizer.from_view(api.view)
     await api.create("ClusterRole", "r", rules=[resource_rule("get", "apps")])
     fields: dict[str, Any] = {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [subject("Group", "devs")]}
     for number in range(30):
         await api.create("ClusterRoleBinding", f"b{number}", **fields)
-    assert rbac(BOB, resource_request("get", "apps")) and len(read_bindings) == 30
+    assert authorizer(BOB, resource_request("get", "apps")) and len(read_bindings) == 30
     read_bindings.clear()
     await api.create("ClusterRoleBinding", "a", **fields)
-    decision = rbac(BOB, resource_request("get", "apps"))
+    decision = authorizer(BOB, resource_request("get", "apps"))
     assert decision is not None and 'ClusterRoleBinding "a"' in decision.reason
     await api.patch("ClusterRoleBinding", "a", lambda each: each.update(subjects=[subject("User", "eve")]))
-    decision = rbac(BOB, resource_request("get", "apps"))
+    decision = authorizer(BOB, resource_request("get", "apps"))
     assert decision is not None and 'ClusterRoleBinding "b0"' in decision.reason
     assert set(read_bindings) == {"a"} and len(read_bindings) == 3
 

@@ -15,8 +15,7 @@ from fairlead.core.objects import Object
 from fairlead.registry import limits
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import Schema
-from fairlead.registry.validate import Validator
-from fairlead.registry.validation_walk import LIMIT_REASONS
+from fairlead.registry.validate import LIMIT_REASONS, Validator
 from tests.harness.kind_examples import iter_kinds
 
 KINDS_BY_NAME = {f"{kind.group}/{kind.name}": kind for kind in iter_kinds()}

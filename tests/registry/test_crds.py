@@ -1,4 +1,4 @@
-"""registry/crds.py: the CustomResourceDefinitions obey kube-apiserver's rules for structural schemas."""
+"""registry/schema.py: the CustomResourceDefinitions obey kube-apiserver's rules for structural schemas."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,11 +1,11 @@
-"""registry/events.py: records Kubernetes events about the server's own actions."""
+"""registry/conditions.py: records Kubernetes events about the server's own actions."""
 
 import pytest
 
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
 from fairlead.registry.codec import decode
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from tests.harness.registry import RegistryFixture
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.admission.storage_locks import release_storage_locks
+from fairlead.admission.quotas import release_storage_locks
 from fairlead.core.errors import ApiError, Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User

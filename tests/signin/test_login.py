@@ -15,7 +15,7 @@ from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.kinds.access.access_key_usage import MAX_LOGINS
+from fairlead.kinds.access.access_key import MAX_LOGINS
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions

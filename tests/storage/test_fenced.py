@@ -1,4 +1,4 @@
-"""storage/fenced.py: rejects writes of a server that lost its lease, and lets the lease holder write."""
+"""storage/wrapper.py: rejects writes of a server that lost its lease, and lets the lease holder write."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.storage.contract import Key, RevisionConflict, StoreUnavailable, Write
-from fairlead.storage.fenced import Fence, FencedStore, LeadershipLost
 from fairlead.storage.memory import MemoryStore
+from fairlead.storage.wrapper import Fence, FencedStore, LeadershipLost
 
 LEASE: Key = ("coordination.k8s.io", "leases", "system", "lead")
 THING: Key = ("", "things", "", "one")

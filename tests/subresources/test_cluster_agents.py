@@ -23,7 +23,7 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.server.api.actions import ActionHandler, ActionRequest
 from fairlead.server.audit.agent_reports import AgentReports
 from fairlead.server.audit.log_writer import AuditLogWriter
-from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
+from fairlead.subresources.clusters import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
 from tests.harness.calls import ADMIN, call
 from tests.harness.registry import RegistryFixture, open_registry
 from tests.harness.virtual_time import on_virtual_time

@@ -30,7 +30,7 @@ from fairlead.core.errors import qualified_resource
 from fairlead.core.scope import ANY, CLI_FIELD, Scope
 from fairlead.core.user import User
 from fairlead.kinds import CLUSTER_INSTANCES
-from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
+from fairlead.kinds.projects.project import MIGRATE_SUBRESOURCE
 
 ScopePart = tuple[str, Scope]
 """The path of an entry, and a scope with only this entry."""

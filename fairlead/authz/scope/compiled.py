@@ -25,7 +25,7 @@ from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
 from fairlead.kinds.core.empty_kinds import CUSTOM_RESOURCE_DEFINITION
-from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
+from fairlead.kinds.projects.project import MIGRATE_SUBRESOURCE
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
 from fairlead.registry.kind import Catalog
 

@@ -19,7 +19,7 @@ from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION, cooldown_seconds,
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, TTL_ANNOTATION, is_cli_login, is_exchanged_key
 from fairlead.kinds.core.service_account import account_uid, is_account_key, parse_account_username
 from fairlead.registry.codec import decode
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Key

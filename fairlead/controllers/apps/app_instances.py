@@ -50,8 +50,7 @@ from fairlead.domain.views import ABANDON_ANNOTATION, App, AppInstance, View
 from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, condition
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import FALSE, condition, record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key

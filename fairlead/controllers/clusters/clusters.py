@@ -39,8 +39,7 @@ from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import is_true
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import is_true, record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key

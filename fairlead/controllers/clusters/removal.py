@@ -22,8 +22,7 @@ from fairlead.domain.views import ABANDON_ANNOTATION, View
 from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, condition, is_true, with_conditions, without_conditions
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import FALSE, condition, is_true, record_event, with_conditions, without_conditions
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.clusters import CLUSTERS, NotConnected, UpstreamRegistry

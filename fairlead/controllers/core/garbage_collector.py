@@ -27,7 +27,7 @@ from fairlead.controllers.core.owner_index import (
 from fairlead.core.errors import ApiError, Conflict, Forbidden, NotFound
 from fairlead.core.objects import Object, metadata, remove_finalizer
 from fairlead.registry.codec import decode
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, server_write_options

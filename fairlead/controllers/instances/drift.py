@@ -22,7 +22,7 @@ from fairlead.controllers.instances.resync_rate import REPAIRS, ResyncLimiter
 from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object, name_of
 from fairlead.domain.views import SPACE_SYNCED, View
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import UpstreamError

@@ -25,8 +25,7 @@ from fairlead.domain.password_parameters import redact_conditions
 from fairlead.domain.views import View
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import TRUE, condition, with_conditions
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import TRUE, condition, record_event, with_conditions
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key

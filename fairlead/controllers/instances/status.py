@@ -41,10 +41,10 @@ from fairlead.registry.conditions import (
     condition,
     conditions_of,
     find_condition,
+    record_event,
     with_conditions,
     without_conditions,
 )
-from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 
 TEMPLATE_SYNCED, SCHEDULED, STALLED = "TemplateSynced", "Scheduled", "Stalled"

@@ -45,10 +45,9 @@ from fairlead.domain.template_resolution import (
 )
 from fairlead.domain.views import TEMPLATE_RESOLVED, RemoteInstance, SpaceInstance, View, VirtualClusterInstance
 from fairlead.kinds import TEMPLATE_INSTANCES
-from fairlead.kinds.instances.environment import ENVIRONMENT_TEMPLATE
 from fairlead.kinds.instances.fields import PROGRESSING
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
-from fairlead.kinds.instances.templates import UNMARKED, trust_level
+from fairlead.kinds.instances.templates import ENVIRONMENT_TEMPLATE, UNMARKED, trust_level
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition, with_conditions

@@ -20,8 +20,7 @@ from fairlead.core.objects import Object
 from fairlead.domain.views import ABANDON_ANNOTATION, VirtualClusterInstance
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, condition
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import FALSE, TRUE, condition, record_event
 
 FINALIZER = "service.sh/virtual-cluster-access"
 ACCESS_SYNCED = "AccessSynced"

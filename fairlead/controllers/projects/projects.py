@@ -20,8 +20,7 @@ from fairlead.domain.quotas import TEAM, USER, count_usage, quota_limits
 from fairlead.kinds import DELETION_ORDER
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, with_condition
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, record_event, with_condition
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.write_options import DeleteOptions, server_write_options

@@ -8,7 +8,7 @@ the Lease was not renewed. The holder stops, by its own clock, well before the l
     0 s ────── 2 s ─ next renewal ───── 6 s ────────────────────── 10 s after they observed the renewal
 
 So two running replicas never work at the same time. A process that was suspended and resumes later does not stop in
-time; its writes are rejected by the fence (`storage/fenced.py`), which every renewal advances.
+time; its writes are rejected by the fence (`storage/wrapper.py`), which every renewal advances.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from fairlead.kinds.core.server_objects import CONTROLLERS_LEASE
 from fairlead.registry.codec import decode
 from fairlead.registry.resource import Edit, Resource
 from fairlead.registry.write_options import server_write_options
-from fairlead.storage.fenced import Fence
 from fairlead.storage.view.view import Entry
+from fairlead.storage.wrapper import Fence
 
 LEASE_NAME = CONTROLLERS_LEASE
 

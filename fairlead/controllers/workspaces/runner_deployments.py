@@ -59,8 +59,7 @@ from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.domain.views import ABANDON_ANNOTATION, Cluster, View
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, find_condition
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import FALSE, find_condition, record_event
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry

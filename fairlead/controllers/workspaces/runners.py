@@ -31,10 +31,10 @@ from fairlead.registry.conditions import (
     UNKNOWN,
     condition,
     find_condition,
+    record_event,
     with_conditions,
     without_conditions,
 )
-from fairlead.registry.events import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key

@@ -16,7 +16,7 @@ from fairlead.domain.sleep_mode import change_annotations
 from fairlead.kinds.clusters.runner import RUNNERS, silence_message
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Key

@@ -29,8 +29,7 @@ from fairlead.kinds.clusters.runner import RUNNERS, silence_message
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import TRUE, find_condition
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import TRUE, find_condition, record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key

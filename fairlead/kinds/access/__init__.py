@@ -1,7 +1,7 @@
 """Kinds for users and credentials.
 
 - `users`, `principal_fields`: User and Team, and the fields that they share
-- `access_key`, `access_key_usage`, `scope`: OwnedAccessKey, keys counted per owner, and the scope of keys and tokens
+- `access_key`, `scope`: OwnedAccessKey, keys counted per owner, and the scope of keys and tokens
 - `direct_token`: DirectClusterEndpointToken and TokenKeyRotation
 - `components`: runners and cluster agents as authenticating components
 - `whoami`: Self, SelfSubjectReview and TokenReview

@@ -1,9 +1,9 @@
 """Cluster: a connected Kubernetes cluster, and the subresources for its agent.
 
 The agent serves the direct endpoint next to the cluster. It authenticates as `service:agent:<cluster>` with a key that
-is owned by the Cluster and deleted with it. `authz/component_access.py` authorizes it, `subresources/cluster_agents.py`
+is owned by the Cluster and deleted with it. `authz/component_access.py` authorizes it, `subresources/clusters.py`
 implements its subresources: the key, the configuration for verifying tokens, and reports. The subresource `health` has
-the recent probes (`subresources/cluster_health.py`).
+the recent probes (`subresources/clusters.py`).
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """The Secrets and Leases that hold the server's own keys and records, all in the system namespace.
 
 A user who controls one of these keys can sign in as another user, or be taken for a replica. So only the server writes
-them (`admission/server_objects.py`), and a reader uses one only if `is_own` says that the server created it: a type
+them (`admission/protected_fields.py`), and a reader uses one only if `is_own` says that the server created it: a type
 with this prefix is reserved for the server and cannot be changed, so a Secret that another user has put in the place
 of a deleted one is recognised.
 """

@@ -1,6 +1,5 @@
 """Kinds for projects.
 
-- `project`: Project and its read-only subresources
-- `migration`: the subresource that moves a virtual cluster between projects
+- `project`: Project and its subresources, also the one that moves a virtual cluster between projects
 - `secrets`: ProjectSecret and SharedSecret
 """

@@ -3,6 +3,10 @@
 Each project has a namespace `<prefix><name>`; the prefix is a setting and defaults to `service-p-`. It limits the
 length of names and is shown in tables, so the kind is built by a function of it. The read-only subresources of a
 project (members, clusters, runners, templates, usage) are not persisted; `subresources/projects.py` implements them.
+
+ProjectMigrateVirtualClusterInstance: moves a virtual cluster instance to another project.
+
+`POST projects/<target>/migratevirtualclusterinstance`. Not persisted; `subresources/migration.py` implements it.
 """
 
 import re
@@ -20,7 +24,6 @@ from fairlead.kinds.fields import (
     owned_spec,
     owner_problems,
 )
-from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE, MIGRATION
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import MAX_LABEL_LENGTH
@@ -37,6 +40,45 @@ from fairlead.registry.schema import (
     with_description,
     without_effect,
 )
+
+MIGRATE_SUBRESOURCE = "migratevirtualclusterinstance"
+"""Name of the subresource."""
+SOURCE_FIELD = "sourceVirtualClusterInstance"
+_REQUIRED_FIELDS = {
+    "name": "set the virtual cluster to move",
+    "namespace": "set the namespace of the project that it is in",
+}
+
+
+def _check(change: Change) -> Iterable[Problem]:
+    """Requires all fields, and rejects empty strings."""
+    source = change.obj.get(SOURCE_FIELD)
+    if source is None:
+        yield Problem.required(SOURCE_FIELD, "set the name and namespace of the virtual cluster to move")
+        return
+    for field, reason in _REQUIRED_FIELDS.items():
+        if not source.get(field):
+            yield Problem.required(f"{SOURCE_FIELD}.{field}", reason)
+
+
+MIGRATION = Kind(
+    name="ProjectMigrateVirtualClusterInstance",
+    plural="projectmigratevirtualclusterinstances",
+    namespaced=False,
+    fields={
+        SOURCE_FIELD: obj(
+            "The virtual cluster to move.",
+            name=string("Name of the virtual cluster instance."),
+            namespace=string("Its current namespace: that of the source project."),
+        )
+    },
+    description="Moves a virtual cluster instance into this project. Not persisted.",
+    verbs=("create",),
+    persisted=False,
+    check=_check,
+    sensitivity=Sensitivity.NORMAL,
+)
+
 
 PRINCIPAL_INFO = obj(
     "The user or team.",

@@ -3,7 +3,7 @@
 The kinds of authorization.k8s.io are those of Kubernetes, for `kubectl auth can-i`. The kinds of the management group
 add fields: the access key or the scope to review, the decision path of the authorizers, and whether a list is filtered.
 SelfSubjectAccessReviewBatch has many reviews in one request, ResourceAccessReview lists who may do something. This
-module declares schemas and validation; `subresources/access_reviews.py` and `subresources/resource_access.py` have the
+module declares schemas and validation; `subresources/access_reviews.py` and `subresources/access_reviews.py` have the
 handlers.
 """
 

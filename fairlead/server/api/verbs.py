@@ -22,8 +22,7 @@ from fairlead.core.user import User
 from fairlead.registry.kind import Kind
 from fairlead.registry.list import ListQuery, encode_list, list_entries, list_metadata, map_entries, wait_for_version
 from fairlead.registry.registry import Registry
-from fairlead.registry.replace import replace_object
-from fairlead.registry.resource import Resource
+from fairlead.registry.resource import Resource, replace_object
 from fairlead.registry.write_options import DeleteResult, ListPage
 from fairlead.server.api import query_options
 from fairlead.server.api.actions import Actions, is_action

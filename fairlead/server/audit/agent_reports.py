@@ -2,7 +2,7 @@
 
 An agent is only trusted for its own cluster. It must not displace the reports of other agents or fill the server's own
 log. An agent over its quota gets 429 with Retry-After. It keeps its events until then, and counts those that it has to
-drop. `subresources/cluster_agents.py` calls this.
+drop. `subresources/clusters.py` calls this.
 """
 
 from datetime import datetime

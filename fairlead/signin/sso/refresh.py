@@ -27,7 +27,7 @@ from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, is_sso_login
 from fairlead.kinds.clusters.config import CONFIG
 from fairlead.registry.codec import decode
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.signin.login_sessions import LoginSessions

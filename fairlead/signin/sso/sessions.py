@@ -11,7 +11,7 @@ from datetime import datetime
 from fairlead.authn.sign_on_settings import Connector
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.kinds.access.access_key_usage import SESSION_CLAIM
+from fairlead.kinds.access.access_key import SESSION_CLAIM
 from fairlead.registry import limits
 from fairlead.signin.login_sessions import SsoLogin
 from fairlead.signin.sso.encryption import SignOnEncryption, Undecryptable

@@ -29,7 +29,7 @@ from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import USER_GROUP_PREFIX
 from fairlead.kinds.access.users import USER
 from fairlead.registry.codec import decode
-from fairlead.registry.events import record_event
+from fairlead.registry.conditions import record_event
 from fairlead.registry.informer import Derived, Informer
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors

@@ -2,8 +2,7 @@
 
     address.py    the URL etcd://host1:2379,host2:2379/prefix?ca=..., and etcd's errors
     client.py     connections with failover between members; TLS, authentication, timeouts
-    messages.py   the protobuf messages we use
-    layout.py     our keys in etcd's key space, and the mapping of revisions
+    messages.py   the protobuf messages we use; our keys in etcd's key space, and the mapping of revisions
     history.py    the oldest revision, compaction, replay of old events
     writer.py     commits, and resolving unknown outcomes
     store.py      EtcdStore: implements the contract

@@ -19,9 +19,10 @@ from fairlead.core.backoff import Backoff
 from fairlead.storage.contract import Compacted, Event, Key, StoreUnavailable
 from fairlead.storage.etcd.address import FutureRevision, RevisionCompacted, UnknownOutcome
 from fairlead.storage.etcd.client import COMPACT, RANGE, RETRY, EtcdClient
-from fairlead.storage.etcd.layout import KeySpace, Layout
 from fairlead.storage.etcd.messages import (
+    KeySpace,
     KeyValue,
+    Layout,
     RangeResponse,
     WatchEvent,
     WatchResponse,

@@ -26,9 +26,11 @@ from fairlead.storage.contract import (
 from fairlead.storage.etcd.address import EtcdAddress, FutureRevision, RevisionCompacted
 from fairlead.storage.etcd.client import DEFRAGMENT, RANGE, RETRY_TIMEOUT, TXN, EtcdClient
 from fairlead.storage.etcd.history import EtcdFollower, History, to_store_events
-from fairlead.storage.etcd.layout import Format, KeySpace, Layout
 from fairlead.storage.etcd.messages import (
+    Format,
+    KeySpace,
     KeyValue,
+    Layout,
     RangeResponse,
     TxnResponse,
     WatchEvent,

@@ -17,8 +17,8 @@ from fairlead.storage.commit import PreparedCommit, find_conflict
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.etcd.address import UnknownOutcome
 from fairlead.storage.etcd.client import LEASE, RETRY_TIMEOUT, TXN, EtcdClient
-from fairlead.storage.etcd.layout import Layout
 from fairlead.storage.etcd.messages import (
+    Layout,
     TxnResponse,
     WatchEvent,
     compare_create_revision,

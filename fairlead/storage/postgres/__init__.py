@@ -2,8 +2,8 @@
 
     store.py        PostgresStore: implements the contract
     writer.py       group commits: pending commits become one call of a database function
-    follower.py     the LISTEN connection: delivers the commits of all replicas to this process's watches, in order
-    reader.py       the read queries and their connection pool
+    reader.py       the read queries and their connection pool; the LISTEN connection, which delivers the commits of all
+                    replicas to this process's watches, in order
     schema.py       tables, the commit function, migrations and compaction
     connection.py   connections: the URL, settings, and error messages
 

@@ -31,9 +31,9 @@ from fairlead.storage.postgres.connection import (
     explain_error,
     parse_address,
 )
-from fairlead.storage.postgres.follower import PostgresFollower
 from fairlead.storage.postgres.reader import (
     MAX_REVISION,
+    PostgresFollower,
     PostgresReaderPool,
     StoreState,
     fetch_state,

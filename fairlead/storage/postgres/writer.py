@@ -31,8 +31,7 @@ from fairlead.storage.postgres.connection import (
     connect,
     explain_error,
 )
-from fairlead.storage.postgres.follower import PostgresFollower
-from fairlead.storage.postgres.reader import is_transient
+from fairlead.storage.postgres.reader import PostgresFollower, is_transient
 
 MAX_GROUP_COMMITS = 512
 MAX_GROUP_BYTES = 8 * 1024 * 1024

@@ -20,7 +20,7 @@ from fairlead.links.streams import Data, Eof, Exit, Message, StreamReset
 from fairlead.server.api.actions import ActionRequest
 from fairlead.server.api.routing import parse_bool_param
 from fairlead.server.flow.streams import StreamLimits
-from fairlead.subresources.workspaces.client_frames import CLOSE_TYPES, DATA_TYPES, EXIT_CODE
+from fairlead.subresources.workspaces.session import CLOSE_TYPES, DATA_TYPES, EXIT_CODE
 from fairlead.subresources.workspaces.targets import RunnerRequests, parse_task_id, reset_on_failure
 
 MAX_PATH_CHARS = 4096

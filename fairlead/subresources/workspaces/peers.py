@@ -3,6 +3,8 @@
 A runner is connected to one process, and a client to any. A process opens a stream at another one with the request for
 the runner, over the same links as to runners, and the process with the connection forwards it. A process without it
 refuses with 421. `worker_peers.py` and `replica_peers.py` find and reach the other processes.
+
+Connects two streams, so that what one end sends arrives at the other. Credit is given as the slower one reads.
 """
 
 import asyncio
@@ -13,7 +15,41 @@ from fairlead.links.connection import Link
 from fairlead.links.contract import Stream
 from fairlead.links.limits import LinkLimits
 from fairlead.links.requests import OpenRequest, Refused
-from fairlead.subresources.workspaces.relay import relay
+from fairlead.links.streams import Data, Eof, Exit, StreamReset
+
+
+async def relay(outer: Stream, inner: Stream) -> None:
+    """Runs until one of the streams has ended; then both have."""
+    pumps = [asyncio.create_task(_pump(outer, inner)), asyncio.create_task(_pump(inner, outer))]
+    reason = "the other stream has ended"
+    try:
+        done, _ = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in done:
+            error = pump.exception()
+            if isinstance(error, StreamReset):
+                reason = error.reason or reason
+            elif error is not None:
+                raise error
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        await inner.reset(reason)
+        await outer.reset(reason)
+
+
+async def _pump(source: Stream, sink: Stream) -> None:
+    """Returns after an exit code, or at the end of the source."""
+    while (message := await source.receive()) is not None:
+        match message:
+            case Data(channel, content):
+                await sink.send(channel, content)
+            case Eof(channel):
+                await sink.send_eof(channel)
+            case Exit(code):
+                await sink.send_exit(code)
+                return
+
 
 CHECK, CLAIM = "check-claim", "claim"
 """Actions by which a process asks whether a process of a runner may connect to it, and announces that it has. `task_id`

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from fairlead.controllers.runtime.leader import LEASE_NAME, LeaderElector, LeaseTiming, new_identity
 from fairlead.core.objects import Object
 from fairlead.storage.contract import StoreUnavailable, Write
-from fairlead.storage.fenced import FencedStore, LeadershipLost
+from fairlead.storage.wrapper import FencedStore, LeadershipLost
 from tests.harness.eventually import eventually
 from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 from tests.harness.virtual_time import LoopClock

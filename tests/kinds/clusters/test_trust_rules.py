@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlead.kinds.clusters.config import parse_settings
-from fairlead.kinds.clusters.trust_rules import GITHUB_ISSUER, GITLAB_ISSUER, MAX_RULES
+from fairlead.kinds.clusters.config import GITHUB_ISSUER, GITLAB_ISSUER, MAX_RULES, parse_settings
 
 SCOPE = {"projects": [{"project": "web"}]}
 GITHUB = {"name": "deploy", "issuer": GITHUB_ISSUER, "claims": {"repository_id": "74"}, "user": "ci", "scope": SCOPE}

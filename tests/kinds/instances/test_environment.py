@@ -1,4 +1,4 @@
-"""kinds/instances/environment.py: validation and columns of environments."""
+"""kinds/instances/templates.py: validation and columns of environments."""
 
 from typing import Any
 

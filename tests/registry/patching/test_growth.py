@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core.errors import TooLarge
-from fairlead.registry.patching import json_patch, type_check
-from fairlead.registry.patching.apply import conflict_error, merge_config, remove_fields
+from fairlead.registry.patching import apply, json_patch
+from fairlead.registry.patching.apply import conflict_error, merge_config, remove_fields, type_errors
 from fairlead.registry.patching.field_set import SELF, FieldSet, is_equal_json, union, union_all
 from fairlead.registry.patching.field_walk import all_fields, applied_fields, compare_objects
 from fairlead.registry.patching.managed_fields import ANCIENT_MANAGER, FieldManager, sort_entries
 from fairlead.registry.patching.merge_patches import apply_strategic_merge_patch
 from fairlead.registry.patching.merge_schema import ATOMIC, MergeSchema
-from fairlead.registry.patching.type_check import type_errors
 from fairlead.registry.schema import array, obj, string
 from tests.harness.growth import assert_linear, build_words, count_work, cpu_time
 from tests.harness.properties import examples
@@ -249,6 +248,6 @@ def test_a_path_is_formatted_only_for_an_error(monkeypatch: pytest.MonkeyPatch) 
         spelled.append(path)
         return ""
 
-    monkeypatch.setattr(type_check, "_format_path", spell)
+    monkeypatch.setattr(apply, "_format_path", spell)
     assert type_errors({"lists": {"n" * 1000: ["x"] * 1000}}, schema) == "" and not spelled
     assert type_errors({"lists": {"n": ["x", 1]}}, schema) and len(spelled) == 1

@@ -1,4 +1,4 @@
-"""registry/patching/type_check.py: which configurations can be merged, and the errors for all others."""
+"""registry/patching/apply.py: which configurations can be merged, and the errors for all others."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
-from fairlead.registry.patching.type_check import FastTypeCheck, type_errors
+from fairlead.registry.patching.apply import FastTypeCheck, type_errors
 
 SCHEMA = words.obj(
     text=words.string(),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead.storage.contract import FIRST_REVISION, Event, Record, StoreUnavailable, Write
-from fairlead.storage.postgres import PostgresStore, connection, follower, reader, writer
+from fairlead.storage.postgres import PostgresStore, connection, reader, writer
 from fairlead.storage.postgres.connection import ERROR_ADVICE, explain_error, parse_address
 from tests.fake_cluster.certificates import get_authority
 from tests.harness.free_ports import free_port
@@ -48,7 +48,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 @pytest.fixture
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shortens the retry timeouts."""
-    for module in (reader, writer, follower):
+    for module in (reader, writer, reader):
         monkeypatch.setattr(module, "RETRY_TIMEOUT", 0.3)
 
 

@@ -20,7 +20,7 @@ from fairlead.storage.contract import (
     StoreUnavailable,
     Write,
 )
-from fairlead.storage.postgres import PostgresStore, follower, reader
+from fairlead.storage.postgres import PostgresStore, reader
 from fairlead.storage.postgres.connection import parse_address
 from fairlead.storage.postgres.schema import MIGRATIONS, sweep
 from fairlead.storage.postgres.writer import WriterSession
@@ -121,8 +121,8 @@ async def test_all_replicas_watch_the_same_history_under_concurrent_writes(open_
 async def test_events_of_another_replica_are_delivered_before_a_later_commit_returns(
     open_replica: OpenReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.PostgresFollower, "_on_notify", lambda *_: None)
-    monkeypatch.setattr(follower, "POLL_SECONDS", 60)
+    monkeypatch.setattr(reader.PostgresFollower, "_on_notify", lambda *_: None)
+    monkeypatch.setattr(reader, "POLL_SECONDS", 60)
     first_store, second_store = await open_replica(), await open_replica()
     events = asyncio.create_task(read_until(first_store, B))
     await second_store.commit([Write(A, b"other", 0)])
@@ -136,8 +136,8 @@ async def test_events_of_another_replica_are_delivered_before_a_later_commit_ret
 async def test_a_commit_that_waits_for_events_completes_while_the_store_closes(
     open_replica: OpenReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.PostgresFollower, "_on_notify", lambda *_: None)
-    monkeypatch.setattr(follower, "POLL_SECONDS", 60)
+    monkeypatch.setattr(reader.PostgresFollower, "_on_notify", lambda *_: None)
+    monkeypatch.setattr(reader, "POLL_SECONDS", 60)
     first_store, second_store = await open_replica(), await open_replica()
     other_revision = await second_store.commit([Write(A, b"other", 0)])
     own_commit = asyncio.create_task(first_store.commit([Write(B, b"own", 0)]))
@@ -149,8 +149,8 @@ async def test_a_commit_that_waits_for_events_completes_while_the_store_closes(
 async def test_a_lost_notification_delays_events_but_loses_none(
     open_replica: OpenReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower.PostgresFollower, "_on_notify", lambda *_: None)
-    monkeypatch.setattr(follower, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(reader.PostgresFollower, "_on_notify", lambda *_: None)
+    monkeypatch.setattr(reader, "POLL_SECONDS", 0.05)
     first_store, second_store = await open_replica(), await open_replica()
     events = asyncio.create_task(read_until(first_store, A))
     await asyncio.sleep(0.2)
@@ -166,14 +166,14 @@ async def test_a_replica_overtaken_by_compaction_ends_its_watches_and_continues(
     watch = first_store.watch((), FIRST_REVISION)
     assert [event.key for event in await anext(watch)] == [A]
     resume = asyncio.Event()
-    catch_up = follower.PostgresFollower._catch_up
+    catch_up = reader.PostgresFollower._catch_up
 
-    async def wait(self: follower.PostgresFollower, connection: Any) -> None:
+    async def wait(self: reader.PostgresFollower, connection: Any) -> None:
         if self is first_store._follower:
             await resume.wait()
         await catch_up(self, connection)
 
-    monkeypatch.setattr(follower.PostgresFollower, "_catch_up", wait)
+    monkeypatch.setattr(reader.PostgresFollower, "_catch_up", wait)
     pending = asyncio.ensure_future(anext(watch))
     await asyncio.sleep(0)
     newest = await second_store.commit([Write(A, b"2", await second_store.commit([Write(A, b"1", first)]))])
@@ -201,7 +201,7 @@ async def test_a_replay_overtaken_by_own_commits_and_compaction_disturbs_no_watc
             await resume.wait()
         return await replay(connection, prefix, since, upto)
 
-    monkeypatch.setattr(follower, "replay_events", delay_replay)
+    monkeypatch.setattr(reader, "replay_events", delay_replay)
     store._follower._signal.wake()
     await started.wait()
     second = await store.commit([Write(A, b"1", first)])
@@ -256,7 +256,7 @@ async def test_a_schema_with_other_tables_is_rejected_and_not_changed(
 async def test_a_database_that_lost_commits_is_no_longer_used(
     open_replica: OpenReplica, run_sql: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(reader, "POLL_SECONDS", 0.05)
     store = await open_replica()
     await store.commit([Write(A, b"x", 0)])
     run_sql("DELETE FROM log")

@@ -23,7 +23,7 @@ from fairlead.storage.contract import (
     Write,
 )
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.socket import SocketStore, owner_link, requests, serve_store
+from fairlead.storage.socket import SocketStore, client, serve_store, server
 from fairlead.storage.socket.frames import SCAN
 from fairlead.storage.wrapper import StoreWrapper
 from tests.harness.socket_store import build_shared_revision
@@ -108,7 +108,7 @@ async def test_a_commit_that_fits_into_no_frame_is_a_programming_error(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = await owner.connect()
-    monkeypatch.setattr(owner_link, "MAX_COMMIT_BYTES", 1000)
+    monkeypatch.setattr(client, "MAX_COMMIT_BYTES", 1000)
     with pytest.raises(ValueError, match="at most 1,000 bytes; split it"):
         await worker.commit([Write(A, bytes(1000), 0)])
     assert await worker.commit([Write(A, bytes(900), 0)]) == FIRST_REVISION + 1
@@ -164,14 +164,14 @@ async def test_a_scan_is_split_by_size_too(owner: Owner, monkeypatch: pytest.Mon
     keys = [("k", f"{number:02}") for number in range(20)]
     await worker.commit([Write(key, bytes(MIB), 0) for key in keys])
     responses: list[int] = []
-    scan = requests.EXECUTORS[SCAN]
+    scan = server.EXECUTORS[SCAN]
 
     async def measure(store: Store, id: int, frame: bytes) -> bytes:
         response = await scan(store, id, frame)
         responses.append(len(response))
         return response
 
-    monkeypatch.setitem(requests.EXECUTORS, SCAN, measure)
+    monkeypatch.setitem(server.EXECUTORS, SCAN, measure)
     assert [record.key for record in (await worker.scan(())).records] == keys
     assert len(responses) == 5
     assert max(responses) < 5 * MIB
@@ -184,10 +184,10 @@ async def test_a_scan_is_split_by_size_too(owner: Owner, monkeypatch: pytest.Mon
 async def test_a_scan_that_is_overtaken_by_compaction_starts_again(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "SCAN_RECORDS", 1)
+    monkeypatch.setattr(server, "SCAN_RECORDS", 1)
     worker = await owner.connect()
     first = await worker.commit([Write(A, b"1", 0), Write(B, b"1", 0), Write(C, b"1", 0)])
-    scan = requests.EXECUTORS[SCAN]
+    scan = server.EXECUTORS[SCAN]
     calls = 0
 
     async def interrupt(store: Store, id: int, frame: bytes) -> bytes:
@@ -197,7 +197,7 @@ async def test_a_scan_that_is_overtaken_by_compaction_starts_again(
             await store.compact(await store.commit([Write(C, b"2", first)]))
         return await scan(store, id, frame)
 
-    monkeypatch.setitem(requests.EXECUTORS, SCAN, interrupt)
+    monkeypatch.setitem(server.EXECUTORS, SCAN, interrupt)
     page = await worker.scan(())
     assert [record.value for record in page.records] == [b"1", b"1", b"2"]
     with pytest.raises(Compacted) as caught:
@@ -208,7 +208,7 @@ async def test_a_scan_that_is_overtaken_by_compaction_starts_again(
 async def test_a_cancelled_caller_frees_its_place_and_others_are_not_affected(
     owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.storage.socket.commit_window.MAX_SENT_COMMITS", 2)
+    monkeypatch.setattr("fairlead.storage.socket.client.MAX_SENT_COMMITS", 2)
     worker = await owner.connect()
     tasks = [asyncio.create_task(worker.commit([Write(("k", str(n)), b"x", 0)])) for n in range(20)]
     scans = [asyncio.create_task(worker.scan(())) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""storage/socket/commit_window.py: commits are sent in order, some at a time, and refused when they would wait long."""
+"""storage/socket/client.py: commits are sent in order, some at a time, and refused when they would wait long."""
 
 import asyncio
 
@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.storage.commit import prepare_commit
 from fairlead.storage.contract import StoreUnavailable, Write
-from fairlead.storage.socket import commit_window
-from fairlead.storage.socket.commit_window import CommitCall, CommitWindow
+from fairlead.storage.socket import client
+from fairlead.storage.socket.client import CommitCall, CommitWindow
 
 
 def build_call(size: int = 10) -> CommitCall:
@@ -28,7 +28,7 @@ def window(sent: list[CommitCall]) -> CommitWindow:
 async def test_commits_beyond_the_number_wait_in_order(
     window: CommitWindow, sent: list[CommitCall], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_window, "MAX_SENT_COMMITS", 3)
+    monkeypatch.setattr(client, "MAX_SENT_COMMITS", 3)
     calls = [build_call() for _ in range(6)]
     for call in calls:
         window.submit(call)
@@ -44,7 +44,7 @@ async def test_commits_beyond_the_number_wait_in_order(
 async def test_commits_beyond_the_size_wait_and_a_large_one_is_sent_alone(
     window: CommitWindow, sent: list[CommitCall], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_window, "MAX_SENT_BYTES", 100)
+    monkeypatch.setattr(client, "MAX_SENT_BYTES", 100)
     small, large, after = build_call(60), build_call(1_000), build_call(10)
     for call in (small, large, after):
         window.submit(call)
@@ -58,7 +58,7 @@ async def test_commits_beyond_the_size_wait_and_a_large_one_is_sent_alone(
 async def test_cancelled_commits_are_not_sent(
     window: CommitWindow, sent: list[CommitCall], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_window, "MAX_SENT_COMMITS", 1)
+    monkeypatch.setattr(client, "MAX_SENT_COMMITS", 1)
     first, cancelled, last = build_call(), build_call(), build_call()
     for call in (first, cancelled, last):
         window.submit(call)
@@ -68,8 +68,8 @@ async def test_cancelled_commits_are_not_sent(
 
 
 async def test_a_full_queue_refuses_commits(window: CommitWindow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_window, "MAX_SENT_COMMITS", 1)
-    monkeypatch.setattr(commit_window, "MAX_QUEUED_COMMITS", 2)
+    monkeypatch.setattr(client, "MAX_SENT_COMMITS", 1)
+    monkeypatch.setattr(client, "MAX_QUEUED_COMMITS", 2)
     first = build_call()
     window.submit(first)
     window.submit(build_call())
@@ -83,14 +83,14 @@ async def test_a_full_queue_refuses_commits(window: CommitWindow, monkeypatch: p
 async def test_a_queue_that_does_not_move_refuses_commits(
     window: CommitWindow, sent: list[CommitCall], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_window, "MAX_SENT_COMMITS", 1)
+    monkeypatch.setattr(client, "MAX_SENT_COMMITS", 1)
     loop = asyncio.get_running_loop()
     now = loop.time()
-    monkeypatch.setattr(commit_window, "current_time", lambda: now)
+    monkeypatch.setattr(client, "current_time", lambda: now)
     first, second = build_call(), build_call()
     window.submit(first)
     window.submit(second)
-    now += commit_window.MAX_WAIT_SECONDS
+    now += client.MAX_WAIT_SECONDS
     window.submit(build_call())
     now += 0.001
     with pytest.raises(StoreUnavailable, match="retry later"):

@@ -1,11 +1,11 @@
-"""storage/socket/owner_link.py: a worker publishes every commit of the feed once, also if some are sent again."""
+"""storage/socket/client.py: a worker publishes every commit of the feed once, also if some are sent again."""
 
 import asyncio
 
 from fairlead.core.framed_socket import LENGTH
 from fairlead.storage.contract import Event
+from fairlead.storage.socket.client import OwnerLink
 from fairlead.storage.socket.frames import HELLO, HELLO_FRAME, encode_feed
-from fairlead.storage.socket.owner_link import OwnerLink
 
 
 def build_events(*revisions: int) -> list[Event]:

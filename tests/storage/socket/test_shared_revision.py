@@ -1,4 +1,4 @@
-"""storage/socket/shared_revision.py: processes that share the memory see the same numbers."""
+"""storage/socket/frames.py: processes that share the memory see the same numbers."""
 
 import mmap
 import os

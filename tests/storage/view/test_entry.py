@@ -1,4 +1,4 @@
-"""storage/view/entry.py: labels and fields are given, or read on first use."""
+"""storage/view/collection.py: labels and fields are given, or read on first use."""
 
 import gc
 from collections.abc import Mapping

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.links.frames import STDERR, STDOUT
-from fairlead.subresources.workspaces.client_frames import (
+from fairlead.subresources.workspaces.session import (
     MAX_MESSAGE_BYTES,
     ClientMessageError,
     decode_stdin,

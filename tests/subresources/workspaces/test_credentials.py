@@ -16,7 +16,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.domain.secret_references import SecretConsent, find_references, owner_principal, write_consent
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
-from fairlead.kinds.instances.workspace_actions import CREDENTIALS
+from fairlead.kinds.instances.workspace import CREDENTIALS
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options
 from fairlead.server.api.actions import ActionRequest

@@ -3,12 +3,17 @@
 An agent polls its configuration every few seconds, so most responses are 304. The configuration has the uids of the
 users and teams that may `use` the cluster and each of its spaces, because the agent must also work while this server is
 down. `authn/component_keys.py` stores the keys.
+
+The subresource `health` of a cluster: its recent probes, from the compact history in its status.
+
+The controller that probes runs in one process only. The history is stored with the status, so every process has it.
 """
 
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import orjson
@@ -16,9 +21,11 @@ import orjson
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.principals import PrincipalDirectory, implicit_groups
 from fairlead.core.call import MANAGEMENT, Decision, Reply, RequestInfo
+from fairlead.core.clock import timestamp
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
+from fairlead.domain.probe_history import ProbeSample, decode_samples
 from fairlead.domain.views import SpaceInstance
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.instances.remote_instances import SPACE
@@ -231,3 +238,29 @@ def agent_handlers(
 def _envelope(request: ActionRequest) -> Object:
     kind = request.kind
     return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}}
+
+
+_COPIED_FIELDS = ("online", "version", "latencyMilliseconds", "lastProbeTime")
+
+
+def health_handlers(api_group: str, registry: Registry) -> dict[ActionPath, ActionHandler]:
+    clusters = registry.resource(api_group, CLUSTER.plural)
+
+    async def health(request: ActionRequest) -> Object:
+        status = decode(await clusters.get("", request.name)).get("status") or {}  # raises NotFound
+        return {
+            "apiVersion": request.kind.api_version,
+            "kind": request.kind.name,
+            "metadata": {"name": request.name},
+            **{field: status[field] for field in _COPIED_FIELDS if field in status},
+            "samples": [_build_sample(each) for each in decode_samples(status.get("probeHistory"))],
+        }
+
+    return {(api_group, CLUSTER.plural, "health"): health}
+
+
+def _build_sample(sample: ProbeSample) -> Object:
+    latency = {} if sample.latency is None else {"latencyMilliseconds": sample.latency}
+    reason = {"reason": sample.reason} if sample.reason else {}
+    time = timestamp(datetime.fromtimestamp(sample.time, UTC))
+    return {"time": time, **latency, "ok": not sample.reason, **reason}
