@@ -13,9 +13,9 @@ Limits the number and the total size of the access keys of one owner.
 Users may create keys for themselves without any role, so nothing else bounds what one user puts into the store.
 
 The limits are exact under concurrency: a write that adds to the usage takes the owner's write lock
-(`registry/write_locks.py`). Expired keys are deleted, oldest first, to make room. Writes by administrators and by the
-server are never rejected, but the keys they create count. Logins have a separate limit; the server deletes the oldest
-logins (`signin/login_sessions.py`), so users cannot lock themselves out.
+(`registry/quota/write_locks.py`). Expired keys are deleted, oldest first, to make room. Writes by administrators and by
+the server are never rejected, but the keys they create count. Logins have a separate limit; the server deletes the
+oldest logins (`signin/login_sessions.py`), so users cannot lock themselves out.
 """
 
 import re
@@ -52,10 +52,10 @@ from fairlead.kinds.access.access_key import (
 )
 from fairlead.kinds.access.components import KEY_ANNOTATION, Component
 from fairlead.kinds.core.service_account import UID_LABEL, account_uid, parse_account_username
-from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import OwnerUsageIndex, UsageEntry
 from fairlead.registry.kind import Change
+from fairlead.registry.quota import write_locks
 from fairlead.registry.registry import Registry
 from fairlead.registry.request_body import enforced_problems
 from fairlead.registry.storage_errors import translate_storage_errors

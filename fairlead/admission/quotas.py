@@ -1,11 +1,11 @@
 """Enforces project quotas on instances, exactly, also under concurrent creates.
 
 Usage is counted in the view (`domain/quotas.py`), and a commit that adds to it takes the project's write lock
-(`registry/write_locks.py`): of two writes that saw the same usage only one commits, and the other one is retried with a
-new count. Deletes and sleeping only reduce usage, so they take no lock. Lowering a quota deletes nothing, but rejects
-new instances. The lock is deleted with its project.
+(`registry/quota/write_locks.py`): of two writes that saw the same usage only one commits, and the other one is retried
+with a new count. Deletes and sleeping only reduce usage, so they take no lock. Lowering a quota deletes nothing, but
+rejects new instances. The lock is deleted with its project.
 
-Deletes the locks of storage quotas (`registry/storage_quota.py`) with their namespace or user.
+Deletes the locks of storage quotas (`registry/quota/enforcement.py`) with their namespace or user.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,13 +18,13 @@ from fairlead.core.user import SERVICE_ACCOUNT_PREFIX
 from fairlead.domain.quotas import ACTIVE_SUFFIX, QuotaOwner, parse_limit, quota_keys, quota_limits, quota_owner
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.projects.project import PROJECT
-from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import OwnerUsageIndex, UsageEntry, UsageReader
 from fairlead.registry.kind import Change
+from fairlead.registry.quota import write_locks
+from fairlead.registry.quota.enforcement import NAMESPACE, USER, storage_lock_key
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.registry.storage_quota import NAMESPACE, USER, storage_lock_key
 from fairlead.registry.write_rules import is_removal
 from fairlead.storage.view.view import Entry, View
 

@@ -58,8 +58,8 @@ from fairlead.features.contract import Services
 from fairlead.kinds import KINDS
 from fairlead.kinds.projects.project import PROJECT, project_kind
 from fairlead.registry.kind import Catalog
+from fairlead.registry.quota.usage import StorageUsage
 from fairlead.registry.registry import Registry
-from fairlead.registry.storage_usage import StorageUsage
 from fairlead.server.http.asgi import AsgiApp
 from fairlead.server.http.event_loop_watchdog import run_watchdog
 from fairlead.server.http.listeners import free_port

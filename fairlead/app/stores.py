@@ -17,9 +17,9 @@ from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.codec import entry_builder
 from fairlead.registry.kind import Catalog
+from fairlead.registry.quota.enforcement import StorageLimits, StorageQuota, WriterRules
+from fairlead.registry.quota.usage import StorageUsage, StoredUsage
 from fairlead.registry.secret_fields import SensitiveFieldIndex
-from fairlead.registry.storage_quota import StorageLimits, StorageQuota, WriterRules
-from fairlead.registry.storage_usage import StorageUsage, StoredUsage
 from fairlead.server.metrics.exposition import Histogram
 from fairlead.server.metrics.families import new_commit_histogram
 from fairlead.settings import Settings, StartError, read_variable

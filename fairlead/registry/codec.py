@@ -17,8 +17,8 @@ from fairlead.core.errors import BadRequest, TooLarge
 from fairlead.core.json import is_too_deep
 from fairlead.core.json_slices import decode_stored
 from fairlead.core.objects import LAST_APPLIED, Object
-from fairlead.registry.charged_user import CHARGED_USER
 from fairlead.registry.kind import Catalog, Kind
+from fairlead.registry.quota.charged_user import CHARGED_USER
 from fairlead.registry.secret_fields import strip_write_only
 from fairlead.registry.selectors import SelectorFieldReader
 from fairlead.storage.contract import Record

@@ -18,10 +18,10 @@ from fairlead.core.errors import AlreadyExists, Conflict, Details, NotFound, qua
 from fairlead.core.objects import Object, deep_copy, metadata, name_of
 from fairlead.registry.codec import decode, encode
 from fairlead.registry.kind import Change, Kind
+from fairlead.registry.quota.usage import StoredUsage, stored_size
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import MAX_ATTEMPTS, Resource
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.registry.storage_usage import StoredUsage, stored_size
 from fairlead.registry.write_options import WriteOptions
 from fairlead.storage import contract
 from fairlead.storage.contract import Key, Precondition

@@ -17,7 +17,6 @@ from fairlead.core.objects import Object, metadata
 from fairlead.core.yaml import to_json_number
 from fairlead.registry import limits
 from fairlead.registry import schema as openapi
-from fairlead.registry.charged_user import CHARGED_USER, preserve_charged_user, set_charged_user
 from fairlead.registry.kind import Kind
 from fairlead.registry.names import (
     MAX_LABEL_LENGTH,
@@ -28,6 +27,7 @@ from fairlead.registry.names import (
     path_segment_errors,
     qualified_name_errors,
 )
+from fairlead.registry.quota.charged_user import CHARGED_USER, preserve_charged_user, set_charged_user
 from fairlead.registry.validate import LIMIT_REASONS, Validator
 
 MAX_ANNOTATIONS_BYTES = limits.ANNOTATIONS_BYTES

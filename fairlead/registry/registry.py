@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from fairlead.core.clock import Clock
 from fairlead.registry.kind import Catalog, Kind
+from fairlead.registry.quota.enforcement import StorageQuota
 from fairlead.registry.resource import Admission, Resource
-from fairlead.registry.storage_quota import StorageQuota
 from fairlead.storage.contract import Store
 from fairlead.storage.view.view import View
 

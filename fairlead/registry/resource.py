@@ -32,12 +32,12 @@ from fairlead.registry.patching.managed_fields import (
     record_update,
 )
 from fairlead.registry.patching.merge_schema import MergeSchemas, build_merge_schemas
+from fairlead.registry.quota.enforcement import StorageQuota
+from fairlead.registry.quota.write_locks import LockQueue, is_lock_key
 from fairlead.registry.request_body import BodyContext
 from fairlead.registry.secret_fields import restore_write_only
 from fairlead.registry.storage_errors import already_exists, translate_storage_errors
-from fairlead.registry.storage_quota import StorageQuota
 from fairlead.registry.validate import Validator, build_builtin_validator, build_validator
-from fairlead.registry.write_locks import LockQueue, is_lock_key
 from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
 from fairlead.storage import contract
 from fairlead.storage.contract import Key, Store

@@ -5,9 +5,9 @@ minutes. It is typed by hand and in no link, so that users are not lured into a 
 click. The console shows from which address the login was started.
 
 Clients without a credential make requests for such a login, so these are few, small and short-lived: the count is
-bounded in total and for each network, and exact under concurrency, as in `registry/write_locks.py`. They are records in
-the store, so that any replica can serve the next request. No kind serves these records, so they occur in no list or
-watch. Neither code is stored, only digests of both.
+bounded in total and for each network, and exact under concurrency, as in `registry/quota/write_locks.py`. They are
+records in the store, so that any replica can serve the next request. No kind serves these records, so they occur in no
+list or watch. Neither code is stored, only digests of both.
 """
 
 import ipaddress
@@ -24,8 +24,8 @@ from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import BadRequest, Details, NotFound, TooManyRequests
 from fairlead.core.user import User
+from fairlead.registry.quota.write_locks import acquire_lock, lock_key
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.registry.write_locks import acquire_lock, lock_key
 from fairlead.server.flow.attempts import Throttle, client_network
 from fairlead.signin.cli_grants import (
     MAX_TOKEN_LENGTH,

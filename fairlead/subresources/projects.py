@@ -16,9 +16,9 @@ from fairlead.core.user import User
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
+from fairlead.registry.quota.enforcement import storage_user
 from fairlead.registry.registry import Registry
 from fairlead.registry.secret_fields import redact, strip_write_only
-from fairlead.registry.storage_quota import storage_user
 from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.subresources.whoami import principal_info
 

@@ -13,8 +13,8 @@ from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.domain.key_lifetime import COOLDOWN_LABEL
 from fairlead.kinds.access.access_key import LOGIN_TYPE, MAX_LOGINS
-from fairlead.registry import write_locks
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.quota import write_locks
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from fairlead.storage.view.view import View
 from tests.harness.auth import ADA, BOB, ROOT, AuthFixture, open_auth

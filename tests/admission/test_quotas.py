@@ -13,9 +13,9 @@ from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.quotas import FORCE_ANNOTATION, LAST_ACTIVITY_ANNOTATION, SLEEPING_SINCE_ANNOTATION
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
-from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.quota import write_locks
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.registry import RegistryFixture, open_registry, write_options
 

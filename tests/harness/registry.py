@@ -20,11 +20,11 @@ from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry import resource
 from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.kind import MANAGEMENT_GROUP, Catalog, Change, Kind, Sensitivity
+from fairlead.registry.quota.enforcement import StorageLimits, StorageQuota, WriterRules
+from fairlead.registry.quota.usage import StorageUsage
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.schema import any_value, boolean, integer, obj, open_object, string
-from fairlead.registry.storage_quota import StorageLimits, StorageQuota, WriterRules
-from fairlead.registry.storage_usage import StorageUsage
 from fairlead.registry.write_options import DeleteOptions, DeleteResult, WriteOptions
 from fairlead.storage import contract
 from fairlead.storage.contract import Precondition, Store

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.runner.engines.devcontainer.holder import Holder, find_holder
+from fairlead.runner.engines.devcontainer.isolation.holder import Holder, find_holder
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import Server, running_server
 from tests.live.runner_process import RunnerProcess, running_runner

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.devcontainer.firewall import chain_name
-from fairlead.runner.engines.devcontainer.network import INTERFACE_PREFIX
+from fairlead.runner.engines.devcontainer.isolation.firewall import chain_name
+from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX
 from tests.harness.eventually import wait_until
 from tests.live.ssh_user import WAIT_SECONDS, WITH_SSHD, WITHOUT_SSHD, SshUser, find_port, forwarded_port, host_of, user
 from tests.runner.harness.image_registry import running_registry

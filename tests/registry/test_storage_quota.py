@@ -14,12 +14,12 @@ from fairlead.core.errors import ApiError, Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
-from fairlead.registry.charged_user import CHARGED_USER
 from fairlead.registry.codec import entry_builder
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.quota.charged_user import CHARGED_USER
+from fairlead.registry.quota.enforcement import FREE_BYTES, StorageLimits, StorageQuota, storage_lock_key
+from fairlead.registry.quota.usage import NO_USAGE, StorageUsage, StoredUsage, stored_size
 from fairlead.registry.registry import Registry
-from fairlead.registry.storage_quota import FREE_BYTES, StorageLimits, StorageQuota, storage_lock_key
-from fairlead.registry.storage_usage import NO_USAGE, StorageUsage, StoredUsage, stored_size
 from fairlead.registry.write_options import WriteOptions
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View

@@ -13,8 +13,8 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.informer import Informer
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.storage_quota import StorageLimits
-from fairlead.registry.storage_usage import StoredUsage
+from fairlead.registry.quota.enforcement import StorageLimits
+from fairlead.registry.quota.usage import StoredUsage
 from fairlead.registry.validate import Validator
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.api.actions import ActionRequest

@@ -14,8 +14,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairlead.runner.engines.devcontainer.holder import JOIN
-from fairlead.runner.engines.devcontainer.namespaces import MS_NODEV, MS_NOEXEC, MS_NOSUID, check, enter_root, mount
+from fairlead.runner.engines.devcontainer.isolation.holder import JOIN
+from fairlead.runner.engines.devcontainer.isolation.namespaces import (
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    check,
+    enter_root,
+    mount,
+)
 
 MODULE = "fairlead.runner.ssh.server"
 PROCESS_NAME = "fairlead-ssh"

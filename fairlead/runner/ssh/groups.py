@@ -17,7 +17,12 @@ from collections.abc import Sequence
 import structlog
 
 from fairlead.runner.engines.contract import EngineError
-from fairlead.runner.engines.devcontainer.cgroups import create_group, describe_limits, list_groups, remove_group
+from fairlead.runner.engines.devcontainer.isolation.cgroups import (
+    create_group,
+    describe_limits,
+    list_groups,
+    remove_group,
+)
 
 PREFIX = "fairlead-ssh"
 MEMORY_BYTES = 1 << 30

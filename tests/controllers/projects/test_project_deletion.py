@@ -10,10 +10,10 @@ from fairlead.controllers.core.namespaces import NamespaceController
 from fairlead.controllers.projects.projects import ProjectController
 from fairlead.core.objects import Object
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
-from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.quota import write_locks
 from fairlead.registry.write_options import DeleteOptions, server_write_options
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import EngineError
-from fairlead.runner.engines.devcontainer import cgroups
-from fairlead.runner.engines.devcontainer.cgroups import PERIOD, TOOLS_MEMORY_BYTES, TOOLS_PROCESSES
+from fairlead.runner.engines.devcontainer.isolation import cgroups
+from fairlead.runner.engines.devcontainer.isolation.cgroups import PERIOD, TOOLS_MEMORY_BYTES, TOOLS_PROCESSES
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from tests.runner.harness.grants import UID, make_grant
 from tests.runner.harness.podman import require_podman

@@ -21,15 +21,15 @@ from fairlead.runner.engines.contract import (
     Reason,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.configuration import raise_refusals
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
-from fairlead.runner.engines.devcontainer.holder import find_holder
 from fairlead.runner.engines.devcontainer.inside.shim import REFUSED
+from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
+from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import SHIM, HolderFactory
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.preparation import build_grant, prepare
 from fairlead.runner.engines.devcontainer.settings import Deadlines
-from fairlead.runner.engines.devcontainer.workspace_holder import SHIM, HolderFactory
 from fairlead.runner.engines.measurement import list_cgroup_pids
 from tests.harness.eventually import eventually
 from tests.runner.harness.podman import IMAGE, Containers, list_groups

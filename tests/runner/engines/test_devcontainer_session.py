@@ -15,10 +15,10 @@ import pytest
 
 from fairlead.runner.engines import sessions
 from fairlead.runner.engines.contract import ContainerState, EngineError, ExecOptions, GitSource, Reason, WorkspaceSpec
-from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
-from fairlead.runner.engines.devcontainer.holder import find_holder
+from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
+from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.programs import run_program
 from fairlead.runner.engines.sessions import list_pids, read_mark

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.machine import Finding
-from fairlead.runner.engines.devcontainer import diagnosis, disk
+from fairlead.runner.engines.devcontainer import diagnosis
+from fairlead.runner.engines.devcontainer.isolation import disk
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 PROGRAMS = ("podman", "git", "iptables", "ip", "nsenter", "setpriv", "runc", "devcontainer")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, Reason, WorkspaceSpec
-from fairlead.runner.engines.devcontainer import disk
-from fairlead.runner.engines.devcontainer.disk import DiskUsage, attach, create_disk
+from fairlead.runner.engines.devcontainer.isolation import disk
+from fairlead.runner.engines.devcontainer.isolation.disk import DiskUsage, attach, create_disk
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.preparation import choose_disk_bytes, prepare_disk
 from fairlead.runner.engines.devcontainer.settings import Settings

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, GitSource, WorkspaceSpec
-from fairlead.runner.engines.devcontainer.holder import find_holder
+from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.root_programs import HARNESS_VARIABLE

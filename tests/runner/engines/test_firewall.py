@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import pytest
 
-from fairlead.runner.engines.devcontainer.firewall import CHAIN, chain_name, ensure_firewall
-from fairlead.runner.engines.devcontainer.network import ensure_network, network_name
+from fairlead.runner.engines.devcontainer.isolation.firewall import CHAIN, chain_name, ensure_firewall
+from fairlead.runner.engines.devcontainer.isolation.network import ensure_network, network_name
 from fairlead.runner.engines.devcontainer.ports import enter_network_of
 from fairlead.runner.engines.devcontainer.settings import Settings
 from tests.runner.harness.grants import make_grant

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, ImageSource, WorkspaceSpec
-from fairlead.runner.engines.devcontainer.holder import find_holder
+from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from tests.harness.server_process import ROOT
 from tests.runner.harness.podman import IMAGE, Containers, expect_nothing_left

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, GitSource, Reason, WorkspaceSpec
-from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT
+from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT
 from fairlead.runner.engines.devcontainer.settings import Deadlines
 from tests.runner.harness.hostile_registry import (
     FEATURE_MANIFEST,

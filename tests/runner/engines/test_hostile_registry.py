@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
-from fairlead.runner.engines.devcontainer.disk import read_usage
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
-from fairlead.runner.engines.devcontainer.holder import Holder
+from fairlead.runner.engines.devcontainer.isolation.disk import read_usage
+from fairlead.runner.engines.devcontainer.isolation.holder import Holder
 from fairlead.runner.engines.devcontainer.pulled_images import MAX_PULLS, is_pulled_here
 from tests.harness.eventually import eventually
 from tests.runner.harness.hostile_registry import (

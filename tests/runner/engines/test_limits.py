@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import ContainerState, ImageSource, Limits, WorkspaceSpec
-from fairlead.runner.engines.devcontainer import workspace_holder
-from fairlead.runner.engines.devcontainer.cgroups import is_unified
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.grant import CONTAINER, Grant
-from fairlead.runner.engines.devcontainer.holder import Holder, save_holder
+from fairlead.runner.engines.devcontainer.isolation import workspace_holder
+from fairlead.runner.engines.devcontainer.isolation.cgroups import is_unified
+from fairlead.runner.engines.devcontainer.isolation.holder import Holder, save_holder
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import HolderFactory
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder
 from fairlead.runner.engines.devcontainer.preparation import build_grant, prepare
-from fairlead.runner.engines.devcontainer.workspace_holder import HolderFactory
 from tests.runner.harness.podman import IMAGE, Containers, expect_nothing_left
 from tests.runner.harness.tasks import RecordedTask
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import EngineError
-from fairlead.runner.engines.devcontainer import network
-from fairlead.runner.engines.devcontainer.network import (
+from fairlead.runner.engines.devcontainer.isolation import network
+from fairlead.runner.engines.devcontainer.isolation.network import (
     ensure_network,
     find_name_servers,
     network_name,

@@ -11,7 +11,7 @@ from fairlead.runner.engines.contract import ContainerState, EngineError
 from fairlead.runner.engines.devcontainer import observation
 from fairlead.runner.engines.devcontainer.creation import Progress
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
-from fairlead.runner.engines.devcontainer.holder import Holder
+from fairlead.runner.engines.devcontainer.isolation.holder import Holder
 from fairlead.runner.engines.devcontainer.observation import Observer
 from fairlead.runner.engines.devcontainer.programs import Result, parse_object
 from fairlead.runner.engines.devcontainer.settings import Settings

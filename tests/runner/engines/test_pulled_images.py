@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.runner.engines.contract import GitSource, ImageSource, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
-from fairlead.runner.engines.devcontainer.holder import find_holder
+from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from tests.runner.harness.image_registry import running_registry
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.sessions import run_inside

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines import sessions
-from fairlead.runner.engines.devcontainer.holder import PYTHON
+from fairlead.runner.engines.devcontainer.isolation.holder import PYTHON
 from fairlead.runner.engines.sessions import MARK, end_trees, list_pids, new_mark, read_mark, start_session
 
 

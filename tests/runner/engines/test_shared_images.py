@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from fairlead.runner.engines.devcontainer import shared_images
-from fairlead.runner.engines.devcontainer.holder import Holder
+from fairlead.runner.engines.devcontainer.isolation.holder import Holder
 from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import MAX_KEYS, SharedImages, choose_expired

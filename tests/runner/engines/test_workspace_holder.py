@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer import workspace_holder
-from fairlead.runner.engines.devcontainer.holder import Bind, check_targets
-from fairlead.runner.engines.devcontainer.workspace_holder import (
+from fairlead.runner.engines.devcontainer.isolation import workspace_holder
+from fairlead.runner.engines.devcontainer.isolation.holder import Bind, check_targets
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import (
     LIMIT_ERRORS,
     bind_cli,
     choose_runtime,

@@ -21,11 +21,11 @@ import pytest
 from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer.cleanup import remove_everything
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
-from fairlead.runner.engines.devcontainer.firewall import chain_name, list_routing_rules
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
-from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, find_holder
+from fairlead.runner.engines.devcontainer.isolation.firewall import chain_name, list_routing_rules
+from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, find_holder
+from fairlead.runner.engines.devcontainer.isolation.network import NAMESPACES, network_name
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder
-from fairlead.runner.engines.devcontainer.network import NAMESPACES, network_name
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.measurement import read_process
 from fairlead.runner.engines.sessions import list_pids

@@ -21,7 +21,7 @@ from asyncssh.mac import get_default_mac_algs
 
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.engines.descriptors import Connection
-from fairlead.runner.engines.devcontainer.cgroups import create_group, list_groups, remove_group
+from fairlead.runner.engines.devcontainer.isolation.cgroups import create_group, list_groups, remove_group
 from fairlead.runner.engines.sessions import find_marked, find_trees, list_pids, read_mark
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.settings import RunnerSettings

@@ -4,13 +4,7 @@ engine.py            `DevcontainerEngine`: the methods of the contract
 settings.py          what the operator of the machine chooses
 layout.py            the files of a workspace on the machine
 preparation.py       user ids, network, limits, folders and grant of a workspace
-namespaces.py        the program that builds a holder: namespaces with an unprivileged root user
-holder.py            a running holder, and how programs run in it
-workspace_holder.py  the holders of one workspace
-cgroups.py           its control groups
-disk.py              its disk
-network.py           its network
-firewall.py          what networks of workspaces cannot reach
+isolation/           holders: namespaces, control groups, disk and network of a workspace
 creation.py          `up`: from a specification to a running container
 sources.py           which sources are allowed, and how they are fetched
 configuration.py     finds and reads the devcontainer.json

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.cgroups import end_cgroups
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
-from fairlead.runner.engines.devcontainer.holder import find_holder
+from fairlead.runner.engines.devcontainer.isolation.cgroups import end_cgroups
+from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
+from fairlead.runner.engines.devcontainer.isolation.network import network_name, remove_network
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json
-from fairlead.runner.engines.devcontainer.network import network_name, remove_network
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
 

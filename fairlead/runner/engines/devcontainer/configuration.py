@@ -14,15 +14,15 @@ from typing import Any
 
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import EngineError, ImageSource, Reason, WorkspaceSpec
-from fairlead.runner.engines.devcontainer.cgroups import TOOLS_MEMORY_BYTES
-from fairlead.runner.engines.devcontainer.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.grant import Grant
-from fairlead.runner.engines.devcontainer.holder import INSIDE_TARGET, PYTHON, Holder
 from fairlead.runner.engines.devcontainer.inside.shim import REFUSALS
+from fairlead.runner.engines.devcontainer.isolation.cgroups import TOOLS_MEMORY_BYTES
+from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
+from fairlead.runner.engines.devcontainer.isolation.holder import INSIDE_TARGET, PYTHON, Holder
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import DEFAULT_CONFIGURATION, SHIM, resolve_cli
 from fairlead.runner.engines.devcontainer.policy import check_configuration
 from fairlead.runner.engines.devcontainer.programs import MAX_ERROR_BYTES, parse_object
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.workspace_holder import DEFAULT_CONFIGURATION, SHIM, resolve_cli
 from fairlead.runner.engines.specification import read_environment
 
 PLACES = (".devcontainer/devcontainer.json", ".devcontainer.json")

@@ -32,10 +32,11 @@ from fairlead.runner.engines.devcontainer.configuration import (
     read_configuration,
 )
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
-from fairlead.runner.engines.devcontainer.disk import describe_full_disk, read_usage, says_disk_is_full
 from fairlead.runner.engines.devcontainer.former import copy_former_volumes, find_former_volumes
 from fairlead.runner.engines.devcontainer.grant import Grant
-from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
+from fairlead.runner.engines.devcontainer.isolation.disk import describe_full_disk, read_usage, says_disk_is_full
+from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import BLOCKING_OUTPUT, HolderFactory, resolve_cli
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
 from fairlead.runner.engines.devcontainer.preparation import build_grant, check_free_disk, encode_spec, prepare
 from fairlead.runner.engines.devcontainer.programs import last_line, parse_object
@@ -45,7 +46,6 @@ from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
 from fairlead.runner.engines.devcontainer.shared_images import BuildTurn, SharedImages
 from fairlead.runner.engines.devcontainer.sources import SCRIPT as SCRIPT_OF_CLONE
 from fairlead.runner.engines.devcontainer.sources import dotfiles_options, plan_fetch
-from fairlead.runner.engines.devcontainer.workspace_holder import BLOCKING_OUTPUT, HolderFactory, resolve_cli
 from fairlead.runner.engines.masking import Masker, StreamMasker
 
 NO_DISK = b"""this workspace has no limit on its disk space: it began with an earlier version of the runner, or with

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.runner.engines.devcontainer.holder import PYTHON
+from fairlead.runner.engines.devcontainer.isolation.holder import PYTHON
 from fairlead.runner.engines.devcontainer.layout import write_file
 from fairlead.runner.engines.devcontainer.leader import MAX_OUT_BYTES
 

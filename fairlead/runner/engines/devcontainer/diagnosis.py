@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairlead.core.machine import Finding
-from fairlead.runner.engines.devcontainer.cgroups import ROOT, list_missing_controllers
-from fairlead.runner.engines.devcontainer.disk import find_loop_problem
-from fairlead.runner.engines.devcontainer.network import find_name_servers
+from fairlead.runner.engines.devcontainer.isolation.cgroups import ROOT, list_missing_controllers
+from fairlead.runner.engines.devcontainer.isolation.disk import find_loop_problem
+from fairlead.runner.engines.devcontainer.isolation.network import find_name_servers
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
 

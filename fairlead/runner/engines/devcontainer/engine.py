@@ -25,7 +25,6 @@ from fairlead.runner.engines.contract import (
     WorkspaceSpec,
     is_variable_name,
 )
-from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.cleanup import end_holder, remove_everything
 from fairlead.runner.engines.devcontainer.connections import count_connection_bytes
 from fairlead.runner.engines.devcontainer.creation import plan_creation
@@ -33,7 +32,8 @@ from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.diagnosis import diagnose
 from fairlead.runner.engines.devcontainer.former import end_former_container, forget_former
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
-from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Holder
+from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
+from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.cleanup import remove_paths
-from fairlead.runner.engines.devcontainer.holder import Bind, Holder
+from fairlead.runner.engines.devcontainer.isolation.holder import Bind, Holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 

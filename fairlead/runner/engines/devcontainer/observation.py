@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.runner.engines.contract import ContainerState, EngineError, EngineStatus, Reason
-from fairlead.runner.engines.devcontainer.cgroups import find_box
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
-from fairlead.runner.engines.devcontainer.disk import describe_full_disk, read_usage
 from fairlead.runner.engines.devcontainer.grant import CONTAINER, RECOVERY_LABEL, TASK_LABEL, TEMPLATE_LABEL
-from fairlead.runner.engines.devcontainer.holder import Holder, find_holder
+from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
+from fairlead.runner.engines.devcontainer.isolation.disk import describe_full_disk, read_usage
+from fairlead.runner.engines.devcontainer.isolation.holder import Holder, find_holder
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder, read_json, write_file
 from fairlead.runner.engines.devcontainer.programs import run_program
 from fairlead.runner.engines.devcontainer.settings import Settings

@@ -22,11 +22,11 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.devcontainer.disk import MIN_DISK_BYTES, create_disk
-from fairlead.runner.engines.devcontainer.firewall import ensure_firewall
 from fairlead.runner.engines.devcontainer.grant import FORMER_PERMISSIONS, IDS_PER_WORKSPACE, PERMISSIONS, Grant
+from fairlead.runner.engines.devcontainer.isolation.disk import MIN_DISK_BYTES, create_disk
+from fairlead.runner.engines.devcontainer.isolation.firewall import ensure_firewall
+from fairlead.runner.engines.devcontainer.isolation.network import ensure_network
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
-from fairlead.runner.engines.devcontainer.network import ensure_network
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 STORAGE_OPTION = "storage"

@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 import structlog
 
 from fairlead.runner.engines.contract import EngineError
-from fairlead.runner.engines.devcontainer.cgroups import renew_cgroups
 from fairlead.runner.engines.devcontainer.cleanup import end_holder
-from fairlead.runner.engines.devcontainer.disk import says_disk_is_full
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE, Grant
-from fairlead.runner.engines.devcontainer.holder import (
+from fairlead.runner.engines.devcontainer.isolation.cgroups import renew_cgroups
+from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_full
+from fairlead.runner.engines.devcontainer.isolation.holder import (
     Holder,
     HolderPlan,
     ImageStore,
@@ -33,12 +33,12 @@ from fairlead.runner.engines.devcontainer.holder import (
     save_holder,
     start_holder,
 )
+from fairlead.runner.engines.devcontainer.isolation.network import ADDRESSES_PER_WORKSPACE
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import bind_own, describe_podman
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
-from fairlead.runner.engines.devcontainer.network import ADDRESSES_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.preparation import prepare
 from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
-from fairlead.runner.engines.devcontainer.workspace_holder import bind_own, describe_podman
 
 MAX_REFERENCE = 255
 _PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"

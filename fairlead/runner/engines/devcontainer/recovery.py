@@ -4,7 +4,7 @@ Its root file system is new each time, and nothing else uses it.
 """
 
 from fairlead.runner.engines.devcontainer.grant import RECOVERY_LABEL, Grant
-from fairlead.runner.engines.devcontainer.holder import Holder
+from fairlead.runner.engines.devcontainer.isolation.holder import Holder
 from fairlead.runner.engines.devcontainer.programs import Result
 
 MACHINE_FOLDERS = ("/usr", "/etc/ssl/certs", "/etc/alternatives")

@@ -19,8 +19,8 @@ from typing import BinaryIO
 
 import structlog
 
-from fairlead.runner.engines.devcontainer.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.inside.builds import BUILT, SHARED
+from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES
 from fairlead.runner.engines.devcontainer.settings import Settings
 

@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.cgroups import Cgroups, thaw_groups
-from fairlead.runner.engines.devcontainer.disk import attach
 from fairlead.runner.engines.devcontainer.inside import launch
+from fairlead.runner.engines.devcontainer.isolation.cgroups import Cgroups, thaw_groups
+from fairlead.runner.engines.devcontainer.isolation.disk import attach
 from fairlead.runner.engines.devcontainer.layout import read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_line, run_program
 from fairlead.runner.engines.measurement import read_start_ticks
 
 NAMESPACES = Path(__file__).with_name("namespaces.py")
-INSIDE = Path(__file__).with_name("inside")
+INSIDE = Path(launch.__file__).parent
 INSIDE_TARGET = "/opt/fairlead/inside"
 JOIN = 'for file in $1; do echo $$ >"$file" || exit 125; done; shift; exec "$@"'
 """Joins the control groups of the holder, before anything else happens in it."""

@@ -23,11 +23,11 @@ from fairlead.core.errors import QUOTA, Forbidden
 from fairlead.core.objects import metadata, name_of
 from fairlead.core.user import CONTROLLER_USER, SERVICE_ACCOUNT_PREFIXES, User
 from fairlead.registry import limits
-from fairlead.registry.charged_user import CHARGED_USER, set_charged_user
 from fairlead.registry.kind import Change
+from fairlead.registry.quota.charged_user import CHARGED_USER, set_charged_user
+from fairlead.registry.quota.usage import StorageUsage, StoredUsage, stored_size
+from fairlead.registry.quota.write_locks import acquire_lock, lock_key
 from fairlead.registry.storage_errors import translate_storage_errors
-from fairlead.registry.storage_usage import StorageUsage, StoredUsage, stored_size
-from fairlead.registry.write_locks import acquire_lock, lock_key
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import View
 

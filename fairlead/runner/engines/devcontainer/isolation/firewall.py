@@ -11,7 +11,7 @@ import os.path
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.network import INTERFACE_PREFIX, find_name_servers
+from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX, find_name_servers
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.cgroups import is_unified, renew_cgroups
 from fairlead.runner.engines.devcontainer.grant import Grant
-from fairlead.runner.engines.devcontainer.holder import (
+from fairlead.runner.engines.devcontainer.isolation.cgroups import is_unified, renew_cgroups
+from fairlead.runner.engines.devcontainer.isolation.holder import (
     INSIDE_TARGET,
     PYTHON,
     Bind,
@@ -20,8 +20,8 @@ from fairlead.runner.engines.devcontainer.holder import (
     is_outside_usr,
     start_holder,
 )
+from fairlead.runner.engines.devcontainer.isolation.network import find_name_servers
 from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES, WorkspaceFolder
-from fairlead.runner.engines.devcontainer.network import find_name_servers
 from fairlead.runner.engines.devcontainer.programs import PATH, Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 

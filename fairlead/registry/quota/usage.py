@@ -9,8 +9,8 @@ Whom an object counts for is in an annotation, see `charged_user.py`.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from fairlead.registry.charged_user import charged_user
-from fairlead.registry.write_locks import is_lock_key
+from fairlead.registry.quota.charged_user import charged_user
+from fairlead.registry.quota.write_locks import is_lock_key
 from fairlead.storage.contract import Key
 from fairlead.storage.view.entry import Entry
 

@@ -1,0 +1,10 @@
+"""What keeps a workspace apart from the machine and from others: holders, with limits, a disk and a network.
+
+namespaces.py        the program that builds a holder: namespaces with an unprivileged root user
+holder.py            a running holder, and how programs run in it
+workspace_holder.py  the holders of one workspace
+cgroups.py           its control groups
+disk.py              its disk
+network.py           its network
+firewall.py          what networks of workspaces cannot reach
+"""
