@@ -7,7 +7,7 @@ audit_events.py      AuditEvent
 credentials.py       access keys, service account tokens, direct tokens, OpenID Connect discovery
 clusters.py          clusters/<name>/accesskey, agentconfig, agentreport, health
 runners.py           runners/<name>/accesskey, config, rotatekey
-projects.py          projects/<name>/members, clusters, runners, templates
+projects.py          projects/<name>/members, clusters, runners, templates, usage
 migration.py         projects/<name>/migratevirtualclusterinstance
 workspaces/          workspaces, and the connections of their runners
 """

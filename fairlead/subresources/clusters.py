@@ -1,12 +1,11 @@
-"""The subresources of a cluster for its agent: `accesskey`, `agentconfig` and `agentreport`.
+"""The subresources of a cluster: `accesskey`, `agentconfig` and `agentreport` for its agent, and `health`.
 
 An agent polls its configuration every few seconds, so most responses are 304. The configuration has the uids of the
 users and teams that may `use` the cluster and each of its spaces, because the agent must also work while this server is
 down. `authn/component_keys.py` stores the keys.
 
-The subresource `health` of a cluster: its recent probes, from the compact history in its status.
-
-The controller that probes runs in one process only. The history is stored with the status, so every process has it.
+`health` shows recent probes, from the compact history in the status: the controller that probes runs in one process
+only, and every process has the status.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The annotation that says whom a stored object counts for, for the quotas of `storage_quota.py`.
+"""The annotation that says whom a stored object counts for, for the quotas of `enforcement.py`.
 
 Only the server writes it: bodies cannot set, change or remove it, and no field manager owns it. `codec.encode` stores
 it at a fixed position, where it is found without parsing the object.

@@ -1,6 +1,6 @@
 """Counts the stored objects and their bytes: per namespace, per user, and per user in each namespace.
 
-The server keeps every object in memory, so this is what a user costs. `storage_quota.py` limits it. The view reports
+The server keeps every object in memory, so this is what a user costs. `enforcement.py` limits it. The view reports
 each change, so the counts are those of the view at any time, and a write costs the same however many objects there are.
 
 Whom an object counts for is in an annotation, see `charged_user.py`.

@@ -5,7 +5,7 @@
     holder.json     the first process of its holder
     container.json  the container, as it was last seen
     images.json     the pulled images that it uses
-    disk.img        the disk of the workspace (`disk.py`), with the folders
+    disk.img        the disk of the workspace (`isolation/disk.py`), with the folders
         work/       the work folder, below it with the name of the project
         ws/, var/   podman's store, home folder and temporary files of the tools
         private/    mounted at /run/fairlead inside, read-only: secrets as files
