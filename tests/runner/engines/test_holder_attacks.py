@@ -208,12 +208,14 @@ for parent in filter(os.path.isdir, parents):
     for _ in range(40):
         os.mkdir("x" * 200)
         os.chdir("x" * 200)
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        for descriptor in (0, 1, 2):
-            os.close(descriptor)
+        os.closerange(0, 64)
         time.sleep(3600)
+    os.close(writer)
+    os.read(reader, 1)  # until it has closed everything: frozen before, it would keep our output open
     with open("cgroup.procs", "w") as file:
         file.write(str(pid))
     for name, value in (("freezer.state", "FROZEN"), ("cgroup.freeze", "1")):
