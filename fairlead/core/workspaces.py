@@ -18,10 +18,23 @@ from fairlead.core.objects import Object, get_path, metadata
 SOURCE_ANNOTATION = "service.sh/workspace-source"
 """`git:URL`, with `@BRANCH`, `@sha256:COMMIT` and `@subpath:FOLDER` after it; `local:FOLDER`; `image:NAME`."""
 
-
 RUNNER_SILENT = "RunnerSilent"
 """Reason of the condition `Ready` while the runner is silent."""
 PHASES_WITHOUT_STATE = ("Pending", "Sleeping", "Failed")
+
+ALLOW = "allow"
+"""The option that lists the permissions of repositories."""
+SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralStorage"})
+"""Limits. From a template that is not trusted, the runner accepts them up to its own defaults."""
+OPTIONS_WITHOUT_TRUST = SIZE_OPTIONS | {"image", "dotfiles", "user", "userNamespace"}
+"""What every template may set, trusted or not: it concerns the inside of the workspace, or makes it stricter."""
+PLACEMENT_OPTIONS = frozenset(
+    {
+        *(ALLOW, "cluster", "namespace", "cloneImage", "imagePullPolicy", "imagePullSecret", "storageClass"),
+        *("accessMode", "runtimeClass", "nodeSelector", "networkPolicy"),
+    }
+)
+"""Permissions and placement. Only the author of a trusted template chooses them."""
 
 
 class WorkspaceState(StrEnum):
@@ -67,29 +80,14 @@ def workspace_status(workspace: Object) -> str:
     return phase if phase in PHASES_WITHOUT_STATE else "Pending"
 
 
-ALLOW = "allow"
-"""The option that lists the permissions of repositories."""
-SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralStorage"})
-"""Limits. From a template that is not trusted, the runner accepts them up to its own defaults."""
-UNTRUSTED_OPTIONS = SIZE_OPTIONS | {"image", "dotfiles", "user", "userNamespace"}
-"""What every template may set: it concerns the inside of the workspace, or makes it stricter."""
-PLACEMENT_OPTIONS = frozenset(
-    {
-        *(ALLOW, "cluster", "namespace", "cloneImage", "imagePullPolicy", "imagePullSecret", "storageClass"),
-        *("accessMode", "runtimeClass", "nodeSelector", "networkPolicy"),
-    }
-)
-"""Permissions and placement. Only the author of a trusted template chooses them."""
-
-
-def find_untrusted_options(options: Any) -> list[str]:
+def find_options_needing_trust(options: Any) -> list[str]:
     """The options that count only in a trusted template. Empty values are no values; values of the wrong type, which
     the schema of the API rejects, count as values."""
     found = _read_options(options)
-    return sorted(name for name, value in found if name not in UNTRUSTED_OPTIONS or is_from_secret(value))
+    return sorted(name for name, value in found if name not in OPTIONS_WITHOUT_TRUST or is_from_secret(value))
 
 
-def find_secret_placement(options: Any) -> list[str]:
+def find_options_from_secrets(options: Any) -> list[str]:
     """The options that come from a secret and must not, in no template: members of a project write its secrets."""
     decided = PLACEMENT_OPTIONS | SIZE_OPTIONS
     return sorted(name for name, value in _read_options(options) if name in decided and is_from_secret(value))
