@@ -1,4 +1,4 @@
-"""What the server, runners and the command line know alike about workspaces and runners.
+"""What the server, runners and the command line know alike about workspaces.
 
 - The annotation with the source of a workspace.
 - What a workspace does, in one word, with a reason: for the tables of kubectl and of the command line. The controller
@@ -6,7 +6,6 @@
 - Which options of a workspace template's provider give power or choose a place, and who may set them. The server and
   the runner both enforce it. Options that are not listed here belong to engines of other packages, so they count as
   powerful.
-- Names of a runner that the server deploys into a cluster: its objects, its namespace, and its finalizer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -103,13 +102,3 @@ def _read_options(options: Any) -> Iterator[tuple[str, Any]]:
             continue
         if value not in (None, ""):
             yield str(name), value
-
-
-DEPLOYMENT_FINALIZER = "service.sh/runner-deployment"
-"""Of a Runner that the server deploys. Admission sets it when an administrator sets `spec.clusterRef`, and the server
-removes it once everything that was created in the cluster is deleted."""
-
-
-def deployed_runner_name(runner: str) -> str:
-    """A DNS label. The kind Runner limits the length of its name accordingly."""
-    return f"fairlead-runner-{runner}"
