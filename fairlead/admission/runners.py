@@ -14,10 +14,10 @@ from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.instances import ABANDON_ANNOTATION
 from fairlead.admission.templates import describe_users
 from fairlead.core.call import Authorize
+from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.errors import Conflict, Forbidden
 from fairlead.core.objects import add_finalizer, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.core.workspaces import DEPLOYMENT_FINALIZER
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.kind import Change

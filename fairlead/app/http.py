@@ -13,10 +13,11 @@ from fairlead.core.call import MANAGEMENT, Call, Handler, RequestInfo
 from fairlead.features.contract import Feature, Services
 from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.server.api.actions import Actions, object_verbs
-from fairlead.server.api.aggregation import AggregatedAuthorization, mount_at_root, serve_aggregated
+from fairlead.server.api.aggregation import mount_at_root, serve_aggregated
 from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
+from fairlead.server.auth.aggregated_authorization import AggregatedAuthorization
 from fairlead.server.auth.stages import AuthorizeStage, Endpoints, authenticate_when_current, build_authentication_stage
 from fairlead.server.discovery.documents import aggregated_documents, build_documents, platform_documents
 from fairlead.server.discovery.health import HealthCheck, HealthHandler

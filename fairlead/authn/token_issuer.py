@@ -8,6 +8,10 @@ those that are valid in clusters; the verifier adds the prefixes of groups and u
 Every token is bound to clusters: its audience lists them by the uids of their Cluster objects, so that a token
 presented to one cluster cannot be replayed at another one. A scope names clusters by name, so the token also maps these
 names to uids: it is not valid for a later cluster with the same name.
+
+A token whose scope does not name its clusters is bound to those in which its user may use anything: the whole cluster,
+or a space in it (`reachable_clusters`). That is computed when a token is issued, not per request. It yields to the
+event loop in between, since there may be many spaces.
 """
 
 import asyncio
@@ -38,17 +42,12 @@ from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 
-# --- reachable clusters ---
-# The clusters in which a user may use anything: the whole cluster, or a space in it. Direct tokens are bound to
-# these.
-#
-# Computed when a token is issued, not per request. It yields to the event loop in between, since there may be many
-# spaces.
-
-
 CLUSTER_REF_FIELD = "spec.clusterRef.cluster"
 YIELD_INTERVAL = 100
 """Checks before yielding to the event loop."""
+TOKEN_ID_BYTES = 16
+MAX_CLUSTERS = 100
+"""Maximum number of clusters per token: it lists all of them and is sent with every request."""
 
 
 async def reachable_clusters(
@@ -84,11 +83,6 @@ def _use_target(kind: Kind, namespace: str, name: str) -> RequestInfo:
         namespace=namespace,
         name=name,
     )
-
-
-TOKEN_ID_BYTES = 16
-MAX_CLUSTERS = 100
-"""Maximum number of clusters per token: it lists all of them and is sent with every request."""
 
 
 @dataclass(frozen=True, slots=True)

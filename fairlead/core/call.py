@@ -2,11 +2,6 @@
 
 `server/http/asgi.py` builds a `Call` from the ASGI request and sends the `Reply`. `server/api/routing.py` sets the
 `RequestInfo`, the authenticators set the `User`.
-
-The audit event of a request notes what refused it: every response with the status 401 or 403 has such a note, and every
-login that was refused, whatever the status: a browser is redirected, and OAuth answers with 400. That is not
-`authorization.k8s.io/decision`, which is only about authorization: a request that admission or a quota refuses was
-allowed.
 """
 
 import contextvars
@@ -18,11 +13,27 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from fairlead.core.errors import AUTHENTICATION, CLUSTER, ENDPOINT, GATEWAY, ApiError
+from fairlead.core.errors import ApiError
 from fairlead.core.user import User
 
-FRONT_PROXY, CLIENT = "front proxy", "client"
+FRONT_PROXY = "front proxy"
+CLIENT = "client"
 """What a certificate is for: it says which CA has verified it."""
+
+MANAGEMENT = "management"
+"""`RequestInfo.root` of requests in the management API. It is empty for the server's other paths."""
+
+CONSOLE = "console"
+"""`RequestInfo.root` of requests for the web console, if it is enabled. Their path is the whole one."""
+
+NAMESPACE_RESOURCE = ("", "namespaces")
+"""Group and plural of namespaces. As in Kubernetes, a request for namespace n also has n as its `namespace`."""
+
+RECHECK_SECONDS = 5.0
+"""How often an open stream or WebSocket calls `Call.recheck`."""
+
+DRY_RUN_ANNOTATION = "service.sh/dry-run"
+"""Annotation of the audit event of a dry run. The URI does not say it: a delete may have its options in the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +46,6 @@ class TlsPeer:
     expires: float
     fingerprint: str
     """SHA-256 of the certificate, in hexadecimal digits."""
-
-
-MANAGEMENT = "management"
-"""`RequestInfo.root` of requests in the management API. It is empty for the server's other paths."""
-
-CONSOLE = "console"
-"""`RequestInfo.root` of requests for the web console, if it is enabled. Their path is the whole one."""
-
-NAMESPACE_RESOURCE = ("", "namespaces")
-"""Group and plural of namespaces. As in Kubernetes, a request for namespace n also has n as its `namespace`."""
 
 
 class Headers(Protocol):
@@ -158,10 +159,6 @@ class _NoStepTimer:
         return 0.0
 
 
-RECHECK_SECONDS = 5.0
-"""How often an open stream or WebSocket calls `Call.recheck`."""
-
-
 class AccessGuard(Protocol):
     """Authorizes a call again after it was admitted. Both methods raise if access is denied."""
 
@@ -228,10 +225,6 @@ async def empty_stream() -> AsyncIterator[bytes]:
     nothing: tuple[bytes, ...] = ()
     for chunk in nothing:
         yield chunk
-
-
-DRY_RUN_ANNOTATION = "service.sh/dry-run"
-"""Annotation of the audit event of a dry run. The URI does not say it: a delete may have its options in the body."""
 
 
 class Call(Struct, eq=False, weakref=True):  # several times faster to build than a dataclass
@@ -372,37 +365,3 @@ def current_call() -> Call | None:
     """The call that work in the current context is for; None for the server's own work."""
     reference = _current_call.get()
     return None if reference is None else reference()
-
-
-REFUSED_BY_ANNOTATION = "service.sh/refused-by"
-REFUSED_CODES = frozenset({401, 403})
-SIGN_ON = "sign-on"
-LOGIN = "login"
-TOO_MANY_ATTEMPTS = "too_many_attempts"
-"""What refused a login: `sign-on/<reason>` for single sign-on, `login/<reason>` for others."""
-
-_SIGN_IN_PREFIX = "/auth/"
-
-
-def note_refusal(call: Call, error: ApiError) -> None:
-    """Notes what raised the error, if it is a 401 or 403."""
-    if error.code in REFUSED_CODES:
-        call.annotations[REFUSED_BY_ANNOTATION] = error.refused_by or _describe_handler(call, GATEWAY)
-
-
-def note_refused_response(call: Call) -> None:
-    """The same for a response that no error of this server made: one of a cluster, or a page about a failed sign-on."""
-    if REFUSED_BY_ANNOTATION not in call.annotations:
-        call.annotations[REFUSED_BY_ANNOTATION] = _describe_handler(call, CLUSTER)
-
-
-def note_refused_login(call: Call, method: str, reason: str) -> None:
-    """Notes why a login was refused. `method` is SIGN_ON or LOGIN, `reason` one of a fixed list."""
-    call.annotations[REFUSED_BY_ANNOTATION] = f"{method}/{reason}"
-
-
-def _describe_handler(call: Call, behind_gateway: str) -> str:
-    target = call.target
-    if target.gateway is not None:
-        return behind_gateway
-    return AUTHENTICATION if target.path.startswith(_SIGN_IN_PREFIX) else ENDPOINT

@@ -17,11 +17,7 @@ and the account that has received the least goes first.
 Work that must stay on the event loop, because it reads what the loop modifies, is split by `iter_slices`, which
 yields to the loop between slices. Slices are measured in bytes and not in time, so that tests are deterministic.
 
-`run_in_loop_thread` is for work whose Python code is driven by an untrusted peer, such as parsing HTTP that arrives in
-tiny pieces: on the event loop of the server, each piece would delay all requests.
-
-`THREADS` says what the threads beside the event loop do, and how much CPU time they use, for its watchdog. While one of
-them is in a call into C code, the loop's thread uses no CPU time, so only that of the others shows which one held it.
+Large responses need memory rather than time: `large_response_slot` limits how many are built at once.
 """
 
 import asyncio
@@ -31,71 +27,16 @@ import sys
 import threading
 import time
 import traceback
-import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count
 from queue import PriorityQueue
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, TypeVarTuple
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
-from fairlead.core.call import Call, current_call
-
-MIN_REMEMBERED_SECONDS = 0.002
-"""Tasks that took less CPU time are not remembered after their end."""
-
-
-class ThreadTask(NamedTuple):
-    """A job of a thread: the name of its function, the size of its input in bytes, and the request that it is for."""
-
-    name: str
-    size: int
-    call: Call | None = None
-
-
-class ThreadActivity:
-    """The CPU time of one thread, and its tasks. The thread writes it, the watchdog reads it."""
-
-    __slots__ = ("__weakref__", "_clock", "_longest", "_task", "name")
-
-    def __init__(self, name: str, clock: int) -> None:
-        self.name = name
-        self._clock = clock
-        self._task: ThreadTask | None = None
-        self._longest: tuple[float, ThreadTask | None] = 0.0, None
-
-    def begin(self, task: ThreadTask) -> None:
-        self._task = task
-
-    def end(self, cpu_seconds: float) -> None:
-        if cpu_seconds > max(MIN_REMEMBERED_SECONDS, self._longest[0]):
-            self._longest = cpu_seconds, self._task
-        self._task = None
-
-    def take_longest_task(self) -> ThreadTask | None:
-        """The task that took longest of those that ended since the last call; otherwise the current one."""
-        (_, task), self._longest = self._longest, (0.0, None)
-        return task or self._task
-
-    def cpu_seconds(self) -> float:
-        """CPU time of the thread so far; 0 if it has ended."""
-        try:
-            return time.clock_gettime(self._clock)
-        except OSError:
-            return 0.0
-
-
-THREADS: "weakref.WeakSet[ThreadActivity]" = weakref.WeakSet()
-"""The threads that run Python code beside the event loop. Each is here as long as it keeps its `ThreadActivity`."""
-
-
-def track_thread() -> ThreadActivity:
-    """Adds the current thread to `THREADS`."""
-    activity = ThreadActivity(threading.current_thread().name, time.pthread_getcpuclockid(threading.get_ident()))
-    THREADS.add(activity)
-    return activity
-
+from fairlead.core.call import current_call
+from fairlead.core.thread_activity import ThreadTask, track_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,6 +50,12 @@ LARGE_YAML_BYTES = 2 * 1024
 SWITCH_INTERVAL_SECONDS = 0.0005
 """Python's thread switch interval: how long the loop waits for a thread. The default of 5 ms would be added to each
 wait."""
+ITEM_OVERHEAD_BYTES = 512
+"""Overhead per item in bytes, so that slices of tiny items are bounded, too."""
+MAX_SLICE_BYTES = 256 * 1024
+"""The amount of work per slice: a few milliseconds at worst, or five hundred small objects."""
+MAX_CONCURRENT_LARGE = 4
+"""Large responses that are built at the same time, of all accounts together."""
 
 
 class Account:
@@ -132,7 +79,6 @@ class Account:
 CURRENT_ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("ACCOUNT", default=None)
 """The account that work in this context is charged to; None for the server's own work."""
 
-MAX_CONCURRENT_LARGE = 4
 _large_semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -284,12 +230,6 @@ HASHING_POOL = WorkerPool("hashing", 2, niceness=5)
 rest of the server."""
 
 
-ITEM_OVERHEAD_BYTES = 512
-"""Overhead per item in bytes, so that slices of tiny items are bounded, too."""
-MAX_SLICE_BYTES = 256 * 1024
-"""The amount of work per slice: a few milliseconds at worst, or five hundred small objects."""
-
-
 def split_by_size(items: Iterable[T], size: Callable[[T], int], max_bytes: int = MAX_SLICE_BYTES) -> Iterator[list[T]]:
     """Split items into consecutive groups of at most `max_bytes`. A larger item forms its own group."""
     some: list[T] = []
@@ -315,74 +255,3 @@ async def iter_slices(
             await asyncio.sleep(0)
         is_first = False
         yield some
-
-
-async def run_in_loop_thread(name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs `work` on an event loop of its own, in a thread of its own, and returns its result or raises its exception.
-    If
-    the caller is cancelled, so is `work`, and the caller waits until that has ended: afterwards, nothing uses its files
-    any more. The work must use nothing that belongs to the caller's loop: futures, locks, connections."""
-    return await _LoopThread(name, work).run()
-
-
-class _LoopThread(Generic[T]):
-    def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        self._name = name
-        self._work = work
-        self._caller = asyncio.get_running_loop()
-        self._done: asyncio.Future[T] = self._caller.create_future()
-        self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[T] | None = None
-        self._is_cancelled = False
-
-    async def run(self) -> T:
-        try:
-            threading.Thread(target=self._run_loop, name=self._name, daemon=True).start()
-        except RuntimeError:  # too many threads
-            self._loop.close()
-            raise
-        try:
-            return await asyncio.shield(self._done)
-        except asyncio.CancelledError:
-            with suppress(RuntimeError):  # the loop is closed: the work has ended
-                self._loop.call_soon_threadsafe(self._cancel)
-            await asyncio.wait([self._done])
-            if not self._done.cancelled():
-                self._done.exception()  # retrieved, so that it is not logged
-            raise
-
-    def _cancel(self) -> None:
-        """In the thread."""
-        self._is_cancelled = True
-        if self._task is not None:
-            self._task.cancel()
-
-    def _run_loop(self) -> None:
-        activity = track_thread()
-        activity.begin(ThreadTask(self._name, 0))
-        result: T | None = None
-        error: BaseException | None = None
-        try:
-            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                result = runner.run(self._run_work())
-        except BaseException as caught:  # noqa: BLE001 - the caller gets every exception
-            error = caught
-        with suppress(RuntimeError):  # the caller's loop is closed
-            self._caller.call_soon_threadsafe(self._finish, result, error)
-
-    async def _run_work(self) -> T:
-        self._task = asyncio.ensure_future(self._work())
-        if self._is_cancelled:
-            self._task.cancel()
-        return await self._task
-
-    def _finish(self, result: Any, error: BaseException | None) -> None:
-        """In the thread of the caller."""
-        if self._done.done():
-            return
-        if error is None:
-            self._done.set_result(result)
-        elif isinstance(error, asyncio.CancelledError):
-            self._done.cancel()
-        else:
-            self._done.set_exception(error)

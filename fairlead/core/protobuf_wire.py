@@ -2,8 +2,7 @@
 
 A message is a sequence of fields: a tag (field number and wire type), then a varint, a length and bytes, or 4 or 8
 bytes. The messages are defined by the callers: `server/api/protobuf.py` decodes Kubernetes objects,
-`storage/etcd/messages.py` has the messages of etcd, `server/discovery/openapi_v2.py` encodes OpenAPI
-documents.
+`storage/etcd/messages.py` has the messages of etcd, `server/discovery/openapi_v2.py` encodes OpenAPI documents.
 
 Encoders take a field number and a value, and return the bytes of the field. Those with `nonzero` or `nonempty` in their
 name omit the default value, as the protobuf encoders of other languages do.

@@ -1,4 +1,4 @@
-"""What the server, runners and the command line know alike about workspaces and runners.
+"""What the server, runners and the command line know alike about workspaces.
 
 - The annotation with the source of a workspace.
 - What a workspace does, in one word, with a reason: for the tables of kubectl and of the command line. The controller
@@ -6,7 +6,6 @@
 - Which options of a workspace template's provider give power or choose a place, and who may set them. The server and
   the runner both enforce it. Options that are not listed here belong to engines of other packages, so they count as
   powerful.
-- Names of a runner that the server deploys into a cluster: its objects, its namespace, and its finalizer.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,10 +17,23 @@ from fairlead.core.objects import Object, get_path, metadata
 SOURCE_ANNOTATION = "service.sh/workspace-source"
 """`git:URL`, with `@BRANCH`, `@sha256:COMMIT` and `@subpath:FOLDER` after it; `local:FOLDER`; `image:NAME`."""
 
-
 RUNNER_SILENT = "RunnerSilent"
 """Reason of the condition `Ready` while the runner is silent."""
 PHASES_WITHOUT_STATE = ("Pending", "Sleeping", "Failed")
+
+ALLOW = "allow"
+"""The option that lists the permissions of repositories."""
+SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralStorage"})
+"""Limits. From a template that is not trusted, the runner accepts them up to its own defaults."""
+OPTIONS_WITHOUT_TRUST = SIZE_OPTIONS | {"image", "dotfiles", "user", "userNamespace"}
+"""What every template may set, trusted or not: it concerns the inside of the workspace, or makes it stricter."""
+PLACEMENT_OPTIONS = frozenset(
+    {
+        *(ALLOW, "cluster", "namespace", "cloneImage", "imagePullPolicy", "imagePullSecret", "storageClass"),
+        *("accessMode", "runtimeClass", "nodeSelector", "networkPolicy"),
+    }
+)
+"""Permissions and placement. Only the author of a trusted template chooses them."""
 
 
 class WorkspaceState(StrEnum):
@@ -67,29 +79,14 @@ def workspace_status(workspace: Object) -> str:
     return phase if phase in PHASES_WITHOUT_STATE else "Pending"
 
 
-ALLOW = "allow"
-"""The option that lists the permissions of repositories."""
-SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralStorage"})
-"""Limits. From a template that is not trusted, the runner accepts them up to its own defaults."""
-UNTRUSTED_OPTIONS = SIZE_OPTIONS | {"image", "dotfiles", "user", "userNamespace"}
-"""What every template may set: it concerns the inside of the workspace, or makes it stricter."""
-PLACEMENT_OPTIONS = frozenset(
-    {
-        *(ALLOW, "cluster", "namespace", "cloneImage", "imagePullPolicy", "imagePullSecret", "storageClass"),
-        *("accessMode", "runtimeClass", "nodeSelector", "networkPolicy"),
-    }
-)
-"""Permissions and placement. Only the author of a trusted template chooses them."""
-
-
-def find_untrusted_options(options: Any) -> list[str]:
+def find_options_needing_trust(options: Any) -> list[str]:
     """The options that count only in a trusted template. Empty values are no values; values of the wrong type, which
     the schema of the API rejects, count as values."""
     found = _read_options(options)
-    return sorted(name for name, value in found if name not in UNTRUSTED_OPTIONS or is_from_secret(value))
+    return sorted(name for name, value in found if name not in OPTIONS_WITHOUT_TRUST or is_from_secret(value))
 
 
-def find_secret_placement(options: Any) -> list[str]:
+def find_options_from_secrets(options: Any) -> list[str]:
     """The options that come from a secret and must not, in no template: members of a project write its secrets."""
     decided = PLACEMENT_OPTIONS | SIZE_OPTIONS
     return sorted(name for name, value in _read_options(options) if name in decided and is_from_secret(value))
@@ -105,13 +102,3 @@ def _read_options(options: Any) -> Iterator[tuple[str, Any]]:
             continue
         if value not in (None, ""):
             yield str(name), value
-
-
-DEPLOYMENT_FINALIZER = "service.sh/runner-deployment"
-"""Of a Runner that the server deploys. Admission sets it when an administrator sets `spec.clusterRef`, and the server
-removes it once everything that was created in the cluster is deleted."""
-
-
-def deployed_runner_name(runner: str) -> str:
-    """A DNS label. The kind Runner limits the length of its name accordingly."""
-    return f"fairlead-runner-{runner}"

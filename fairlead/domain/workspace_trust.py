@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fairlead.core.objects import Object, get_path
-from fairlead.core.workspaces import PLACEMENT_OPTIONS, find_secret_placement, find_untrusted_options
+from fairlead.core.workspaces import PLACEMENT_OPTIONS, find_options_from_secrets, find_options_needing_trust
 from fairlead.domain.parameters import TEXT_TYPES
 from fairlead.domain.template_resolution import find_parameters
 
@@ -26,10 +26,10 @@ def find_trust_problems(template: Any, parameters: Sequence[Object] | None, *, i
     options = get_path(template, "provider.options")
     if not is_trusted:
         why = "counts only in a template that administrators trust"
-        return {f"provider.options[{name}]": why for name in find_untrusted_options(options)}
+        return {f"provider.options[{name}]": why for name in find_options_needing_trust(options)}
     found = {
         f"provider.options[{name}]": "must not come from a secret, which others than the author of the template write"
-        for name in find_secret_placement(options)
+        for name in find_options_from_secrets(options)
     }
     free = {str(each.get("variable")) for each in parameters or () if not _has_fixed_values(each)}
     for field, text in _author_fields(template):

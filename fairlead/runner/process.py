@@ -22,7 +22,7 @@ from fairlead.client.client import read_ca_file
 from fairlead.client.tls import build_ssl_context
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
-from fairlead.core.machine import Finding
+from fairlead.core.findings import Finding
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.links.contract import OpenHandler
 from fairlead.links.dialing import DialError, LinkAddress, Superseded, keep_link

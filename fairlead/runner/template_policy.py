@@ -10,7 +10,7 @@ namespaces itself.
 from collections.abc import Mapping
 
 from fairlead.core.objects import Object
-from fairlead.core.workspaces import ALLOW, find_untrusted_options
+from fairlead.core.workspaces import ALLOW, find_options_needing_trust
 from fairlead.runner.credentials import is_secret
 from fairlead.runner.desired import (
     DECIDED_OPTIONS,
@@ -60,7 +60,7 @@ def _check_untrusted(options: Mapping[str, object], engine: str, default_engine:
             f"the template is not trusted, so it cannot choose the engine {engine}; leave out its provider, name "
             f"{default_engine}, or {ADVICE}"
         )
-    if refused := find_untrusted_options(options):
+    if refused := find_options_needing_trust(options):
         raise policy_violation(f"the template is not trusted, so it cannot set {', '.join(refused)}; {ADVICE}")
     wanted = read_limits(options)
     for name, value, bound, shown in (

@@ -17,7 +17,7 @@ from fairlead.authz.name_index import is_user
 from fairlead.authz.self_access import LOGOUT
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
-from fairlead.core.call import LOGIN, TOO_MANY_ATTEMPTS, Call, Handler, Reply, note_refused_login
+from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.errors import (
     SCOPE,
     BadRequest,
@@ -26,6 +26,7 @@ from fairlead.core.errors import (
     Unauthorized,
 )
 from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.refusals import LOGIN, TOO_MANY_ATTEMPTS, note_refused_login
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON
 from fairlead.server.api.routing import parse_bool_param

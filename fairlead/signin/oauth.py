@@ -11,9 +11,10 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from fairlead.core.call import LOGIN, Call, Reply, note_refused_login
+from fairlead.core.call import Call, Reply
 from fairlead.core.errors import BadRequest, TooLarge, Unavailable, UnsupportedMediaType
 from fairlead.core.objects import Object
+from fairlead.core.refusals import LOGIN, note_refused_login
 from fairlead.server.api.content import media_type_of, read_raw
 
 TOKEN_ENDPOINT = ("post", "/auth/token")

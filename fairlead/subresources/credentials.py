@@ -2,6 +2,15 @@
 
 `users|teams/<name>/accesskeys` lists the keys of one owner; `ownedaccesskeys/<name>/rotate` replaces the value of one.
 Lists support selectors and paging, and never contain the values of keys.
+
+`serviceaccounts/<name>/token`, which `kubectl create token` uses, issues a service account token
+(`authn/service_accounts.py`). `POST directclusterendpointtokens` issues a direct token (`authn/token_issuer.py`), `POST
+tokenkeyrotations` rotates the key that signs these. Each token is logged with its id or the name of its access key, and
+the request is audited like every request that returns a credential. Neither log contains the token.
+
+OpenID Connect discovery is for the issuer of direct tokens: the configuration document and the JWKS. Both are public
+and below the platform root; `server/api/routing.py` calls the handlers by verb and path. A kube-apiserver with the base
+URL as its `--oidc-issuer-url` finds everything else here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +26,7 @@ from fairlead.authn.principals import TEAMS, USERS
 from fairlead.authn.service_accounts import ServiceAccountTokenIssuer
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.token_issuer import DirectTokenIssuer
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object, metadata
@@ -31,6 +40,15 @@ SUBRESOURCE = "accesskeys"
 ROTATE = "rotate"
 OWNER_FIELDS = {USERS: "spec.user", TEAMS: "spec.team"}
 """The resources that own keys, and the field of a key with the owner's name."""
+TOKEN_PATH: ActionPath = ("", "serviceaccounts", "token")
+TOKENS = "directclusterendpointtokens"
+ROTATIONS = "tokenkeyrotations"
+CONFIGURATION_PATH = "/.well-known/openid-configuration"
+KEYS_PATH = "/openid/v1/jwks"
+CACHE_CONTROL = "public, max-age=60"
+"""Short: verifiers fetch the keys again when they see an unknown key, and must not get a stale response for long."""
+
+log = structlog.get_logger(__name__)
 
 
 def key_list_handlers(api_group: str, registry: Registry) -> dict[ActionPath, ActionHandler]:
@@ -61,18 +79,6 @@ def rotation_handlers(api_group: str, rotator: KeyRotator) -> dict[ActionPath, A
         return await rotator.rotate(request.user, request.name, request.body)
 
     return {(api_group, ACCESS_KEYS, ROTATE): rotate}
-
-
-# --- service accounts ---
-# The handler of `serviceaccounts/<name>/token`, which `kubectl create token` uses.
-#
-# `authn/service_accounts.py` issues the token. Each token is logged with the name of its access key, and the request
-# is audited like every request that returns a credential. Neither log contains the token.
-
-
-TOKEN_PATH: ActionPath = ("", "serviceaccounts", "token")
-
-log = structlog.get_logger(__name__)
 
 
 def service_account_handlers(tokens: ServiceAccountTokenIssuer) -> dict[ActionPath, ActionHandler]:
@@ -110,16 +116,6 @@ def service_account_handlers(tokens: ServiceAccountTokenIssuer) -> dict[ActionPa
     return {TOKEN_PATH: create}
 
 
-# --- direct tokens ---
-# Direct tokens: `POST directclusterendpointtokens` issues one, `POST tokenkeyrotations` rotates the signing key.
-#
-# `authn/token_issuer.py` issues the token. Each token is logged with its id, and the request is audited like every
-# request that returns a credential. Neither log contains the token.
-
-
-TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
-
-
 class DirectTokenHandlers:
     """The handlers of both resources."""
 
@@ -155,20 +151,6 @@ class DirectTokenHandlers:
         if keys.retired:
             status["retiredUntil"] = timestamp(datetime.fromtimestamp(keys.retired[0].until, UTC))
         return {**request.body, "status": status}
-
-
-# --- oidc discovery ---
-# OpenID Connect discovery for the issuer of direct tokens: the configuration document and the JWKS.
-#
-# Both are public and below the platform root; `server/api/routing.py` calls the handlers by verb and path. A kube-
-# apiserver with the base URL as its `--oidc-issuer-url` finds everything else here.
-
-
-CONFIGURATION_PATH, KEYS_PATH = "/.well-known/openid-configuration", "/openid/v1/jwks"
-CACHE_CONTROL = "public, max-age=60"
-"""Short: verifiers fetch the keys again when they see an unknown key, and must not get a stale response for long."""
-
-Handler = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)

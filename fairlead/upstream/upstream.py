@@ -2,6 +2,9 @@
 
 `clusters.py` creates and caches them; gateways and controllers use them. Only this module attaches the stored
 credential, and only for the address in its own kubeconfig. Redirects are not followed.
+
+A streamed request body is uploaded in a task of its own (`Upload`), because a cluster may respond before it has
+received the whole body: with an error, or in a bidirectional stream.
 """
 
 import asyncio
@@ -19,13 +22,9 @@ from fairlead.upstream.messages import RequestHeadEncoder, Response
 from fairlead.upstream.pool import BoundedSlots, ConnectionPool
 from fairlead.upstream.websocket import UpstreamWebSocket, connect_websocket
 
-# --- upload ---
-# Request bodies: framing headers and streamed uploads.
-#
-# A streamed upload runs in its own task, because a cluster may respond before it has received the whole body: with
-# an error, or in a bidirectional stream.
+__all__ = ["Limits", "Request", "Response", "Upstream"]
 
-
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _CHUNKED = "transfer-encoding: chunked\r\n"
 MAX_LENGTH_DIGITS = 18
@@ -109,11 +108,6 @@ class Upload:
 
     def _write_deadline(self) -> float:
         return min(self._deadline, asyncio.get_running_loop().time() + self._write_seconds)
-
-
-__all__ = ["Limits", "Request", "Response", "Upstream"]
-
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Upstream:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fairlead.admission.runners import protect_cluster_ref
+from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object, get_path
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.core.workspaces import DEPLOYMENT_FINALIZER
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions
 from tests.harness.calls import ADMIN

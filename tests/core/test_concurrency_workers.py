@@ -19,13 +19,12 @@ from fairlead.core.concurrency import (
     HASHING_POOL,
     LARGE_JSON_BYTES,
     SWITCH_INTERVAL_SECONDS,
-    THREADS,
     Account,
-    ThreadTask,
     WorkerPool,
     compute,
     set_switch_interval,
 )
+from fairlead.core.thread_activity import THREADS, ThreadTask
 from tests.harness.calls import call
 
 caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="none")

@@ -6,8 +6,9 @@ from urllib.parse import urlencode
 import orjson
 import pytest
 
-from fairlead.core.call import REFUSED_BY_ANNOTATION, Call, Reply
+from fairlead.core.call import Call, Reply
 from fairlead.core.errors import BadRequest, TooLarge, UnsupportedMediaType
+from fairlead.core.refusals import REFUSED_BY_ANNOTATION
 from fairlead.signin.oauth import (
     FORM,
     MAX_FORM_BYTES,

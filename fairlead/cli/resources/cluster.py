@@ -49,8 +49,8 @@ from fairlead.cli.ui.resource_commands import (
 from fairlead.cli.ui.session import open_session, project_namespace_prefix
 from fairlead.cli.ui.wait import VerboseFlag, object_ref, wait_deleted
 from fairlead.client import ApiStatusError, Client
+from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
 
 INSTANCE_RESOURCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
 RUNNERS = "runners"

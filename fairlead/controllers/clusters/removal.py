@@ -15,9 +15,9 @@ from fairlead.controllers.clusters.admin_binding import BINDING_NAME, bound_grou
 from fairlead.controllers.clusters.probe import PROBE_TIMEOUT
 from fairlead.controllers.clusters.status import ADMINISTRATORS_BOUND, READY, STALLED
 from fairlead.core.clock import timestamp
+from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
-from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.domain.views import ABANDON_ANNOTATION, View
 from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS

@@ -53,9 +53,9 @@ from fairlead.controllers.workspaces.runner_manifests import (
 from fairlead.controllers.workspaces.runner_rollout import PROGRESSING, find_rollout_problem
 from fairlead.controllers.workspaces.runners import DEPLOYED
 from fairlead.core.backoff import add_jitter
+from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.domain.views import ABANDON_ANNOTATION, Cluster, View
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.registry.codec import decode

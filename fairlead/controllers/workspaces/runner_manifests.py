@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from fairlead.controllers.instances.remote_namespace import RUNNER_LABEL, UID_LABEL
 from fairlead.core import yaml
+from fairlead.core.deployed_runners import deployed_runner_name
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.workspaces import deployed_runner_name
 from fairlead.kinds.clusters.runner import RESERVED_VOLUMES
 from fairlead.registry.kind import MANAGEMENT_GROUP
 

@@ -2,8 +2,8 @@
 
 `app` calls this before it listens. The CA is valid for ten years and is never replaced silently, because kubeconfigs
 contain a copy of it. The server certificate is valid for one year. It is reissued when it is about to expire, lacks a
-name or does not match the CA; clients do not notice. Certificates that are not valid yet, because the clock
-was ahead when they were issued, are issued again: that of the CA with the same key, so that copies of the earlier one
+name or does not match the CA; clients do not notice. Certificates that are not valid yet, because the clock was
+ahead when they were issued, are issued again: that of the CA with the same key, so that copies of the earlier one
 become valid, too, at their time.
 
 `CertificateFiles` is a certificate and its key, read from files together and checked before they are used.

@@ -6,8 +6,9 @@ audit.k8s.io/v1 Event, without the bodies.
 
 from typing import Any
 
-from fairlead.core.call import DRY_RUN_ANNOTATION, REFUSED_BY_ANNOTATION
+from fairlead.core.call import DRY_RUN_ANNOTATION
 from fairlead.core.objects import Object, get_path
+from fairlead.core.refusals import REFUSED_BY_ANNOTATION
 from fairlead.registry.kind import Column, Kind, Sensitivity
 from fairlead.registry.schema import Schema, array, integer, mapping, micro_timestamp, obj, string
 

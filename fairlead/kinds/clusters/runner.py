@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.objects import Object, get_path, has_finalizer, name_of
-from fairlead.core.workspaces import DEPLOYMENT_FINALIZER
 from fairlead.kinds.access.access_key import rotation_spec
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.answered import component_key_kind, create_only_kind, read_only_kind

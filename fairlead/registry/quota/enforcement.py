@@ -5,9 +5,8 @@ request, as in flow control: with all keys, in all namespaces and for cluster-sc
 of a namespace count together; an impersonator counts, not the impersonated user, unless an administrator impersonates.
 
 An object counts for the user who created it, or who last made it larger than `FREE_BYTES`. So no user can fill the
-quota of another. Writes of the server and of administrators are never rejected
-and count for no user; the objects count in their namespace. Writes that do not make an object larger are never
-rejected.
+quota of another. Writes of the server and of administrators are never rejected and count for no user; the objects count
+in their namespace. Writes that do not make an object larger are never rejected.
 
 Checks read the counts of the view. Concurrent writers, also of other processes, could each fit and exceed the limit
 together. So a write that comes close to a limit, or is large, takes a lock record (`write_locks.py`): of two such

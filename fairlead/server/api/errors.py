@@ -5,9 +5,10 @@ from typing import Any
 import orjson
 import structlog
 
-from fairlead.core.call import Call, Reply, note_refusal
+from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError, BadGateway, Details, Internal, Problem, Timeout, Unavailable
 from fairlead.core.objects import Object
+from fairlead.core.refusals import note_refusal
 from fairlead.registry.list import ContinueExpired
 from fairlead.server.api.content import error_media_type, render, wants_pretty
 

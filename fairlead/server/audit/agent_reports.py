@@ -1,8 +1,11 @@
 """Writes the audit events that cluster agents report into their own log, with a quota for each cluster.
 
-An agent is only trusted for its own cluster. It must not displace the reports of other agents or fill the server's own
-log. An agent over its quota gets 429 with Retry-After. It keeps its events until then, and counts those that it has to
-drop. `subresources/clusters.py` calls this.
+An agent is only trusted for its own cluster. So each event is rebuilt from known fields, and annotated with the cluster
+it comes from.
+
+An agent must not displace the reports of other agents or fill the server's own log. If it is over its quota, it gets
+429 with Retry-After. It keeps its events until then, and counts those that it has to drop. `subresources/clusters.py`
+calls this.
 """
 
 from datetime import datetime
@@ -21,8 +24,20 @@ from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.redaction import MAX_URI_LENGTH, sanitize
 
 WINDOW_SECONDS = 60.0
-MAX_CLUSTER_EVENTS, MAX_CLUSTER_BYTES = 6_000, 8 * 1024 * 1024
+MAX_CLUSTER_EVENTS = 6_000
+MAX_CLUSTER_BYTES = 8 * 1024 * 1024
 """The quota of one cluster per minute."""
+
+AGENT_ANNOTATION = "service.sh/agent"
+"""The annotation with the cluster whose agent reported the event. Events of this server never have it."""
+MAX_VALUES = 100
+MAX_LINE_BYTES = 16 * 1024
+"""A longer event is recorded without its groups, extra fields and annotations."""
+TRUNCATED_ANNOTATION = "service.sh/truncated"
+MAX_LOGGED_USES = 100
+"""Uses of the direct endpoint that are written to the server log for one report."""
+
+log = structlog.get_logger(__name__)
 
 
 class ReportQuota(Protocol):
@@ -64,22 +79,6 @@ class ReportCounts:
 
     def charge_bytes(self, cluster: str, count: int) -> None:
         self._usage.setdefault(cluster, _ClusterUsage()).bytes += count
-
-
-# --- remote events ---
-# Renders audit events that a cluster agent reports for its direct endpoint, as lines for this server's log.
-#
-# The agent is only trusted for its own endpoint. So each event is rebuilt from known fields, and annotated with the
-# cluster it comes from.
-
-
-AGENT_ANNOTATION = "service.sh/agent"
-"""The annotation with the cluster whose agent reported the event. Events of this server never have it."""
-
-MAX_VALUES = 100
-MAX_LINE_BYTES = 16 * 1024
-"""A longer event is recorded without its groups, extra fields and annotations."""
-TRUNCATED_ANNOTATION = "service.sh/truncated"
 
 
 class _User(msgspec.Struct):
@@ -169,12 +168,6 @@ def _sanitize_value(value: Any) -> Any:
     if isinstance(value, list):
         return [_sanitize_value(each) for each in value[:MAX_VALUES]]
     return sanitize(value) if isinstance(value, str) else value
-
-
-MAX_LOGGED_USES = 100
-"""Uses of the direct endpoint that are written to the server log for one report."""
-
-log = structlog.get_logger(__name__)
 
 
 class AgentReports:

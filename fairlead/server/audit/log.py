@@ -1,4 +1,9 @@
-"""`AuditLog`: the audit log for the rest of the server, and its metrics."""
+"""`AuditLog`: the audit log for the rest of the server, with its disk budget and metrics.
+
+The budget is for all audit logs together. When they exceed it, they lose rotated files, in the order in which they are
+given: unauthenticated requests first, then agent reports, and those of signed-in users last. Removing a file younger
+than the minimum age is reported in the server log and in the metrics.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,14 +18,6 @@ from fairlead.server.audit.log_file import LogRetention
 from fairlead.server.audit.log_reader import AuditLogReader
 from fairlead.server.audit.stage import AuditStage
 from fairlead.server.metrics.exposition import COUNTER, GAUGE, MINIMUM, Family, single_value
-
-# --- disk usage ---
-# The disk budget of all audit logs together: removes rotated files when they exceed it.
-#
-# The logs lose files in the order in which they are given: unauthenticated requests first, then agent reports, and
-# those of signed-in users last. Removing a file younger than the minimum age is reported in the server log and in
-# the metrics.
-
 
 log = structlog.get_logger(__name__)
 

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 import msgspec
 import orjson
 
-from fairlead.core.call import DRY_RUN_ANNOTATION, REFUSED_BY_ANNOTATION, REFUSED_CODES
+from fairlead.core.call import DRY_RUN_ANNOTATION
 from fairlead.core.clock import micro_timestamp, parse_rfc3339
 from fairlead.core.errors import AUTHENTICATION, AUTHORIZATION, BadRequest, Unauthorized, quote_value
 from fairlead.core.objects import Object
+from fairlead.core.refusals import REFUSED_BY_ANNOTATION, REFUSED_CODES
 from fairlead.registry.selectors import Requirement
 from fairlead.server.audit.events import DECISION_ANNOTATION
 

@@ -14,8 +14,8 @@ from typing import Protocol
 
 import structlog
 
-from fairlead.core.concurrency import track_thread
 from fairlead.core.errors import Details, Unavailable
+from fairlead.core.thread_activity import track_thread
 
 RENDER_BATCH_SIZE = 32
 """Events rendered in one batch: back to back, each takes half the time."""

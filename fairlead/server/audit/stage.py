@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from fairlead.core.call import REFUSED_CODES, BodyCapture, Call, Reply, RequestInfo, note_refused_response
+from fairlead.core.call import BodyCapture, Call, Reply, RequestInfo
 from fairlead.core.clock import Clock
 from fairlead.core.objects import Object
+from fairlead.core.refusals import REFUSED_CODES, note_refused_response
 from fairlead.core.user import User
 from fairlead.registry.kind import Catalog, Kind
 from fairlead.server.api.content import JSON, media_type_of

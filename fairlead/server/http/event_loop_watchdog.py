@@ -33,7 +33,8 @@ from contextlib import asynccontextmanager, contextmanager
 import structlog
 
 from fairlead.core.call import Call
-from fairlead.core.concurrency import COMPUTE_POOL, THREADS, ThreadActivity, ThreadTask
+from fairlead.core.concurrency import COMPUTE_POOL
+from fairlead.core.thread_activity import THREADS, ThreadActivity, ThreadTask
 from fairlead.server.metrics.exposition import Histogram
 
 TICK_SECONDS = 0.02

@@ -183,8 +183,8 @@ class WholeResponses:
     Passing a large response whole costs the HTTP server half as much as chunks do. It copies the response, keeps the
     copy until the client has read it, and does not report when that is. But an HTTP/1.1 connection has one response at
     a time: if the next request arrives, the last response was read. So the memory is bounded by the number of
-    connections without a further request, `max_unread`. At that number, further responses are sent in
-    chunks (`unsent.py`), and the kernel is asked which of the connections have read theirs or are closed.
+    connections without a further request, `max_unread`. At that number, further responses are sent in chunks
+    (`unsent.py`), and the kernel is asked which of the connections have read theirs or are closed.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, max_unread: int = MAX_UNREAD_CONNECTIONS) -> None:

@@ -1,7 +1,17 @@
-"""Request headers and request bodies, as a `Call` provides them.
+"""Request headers and request bodies, as a `Call` provides them, and the rejection of ambiguous requests.
 
-`asgi.py` creates both for every request. They are cheap to create and work lazily: most requests have no body, and most
-headers are never read.
+`asgi.py` creates headers and body for every request. They are cheap to create and work lazily: most requests have no
+body, and most headers are never read.
+
+A proxy in front of the server may parse an ambiguous request differently (request smuggling). The HTTP server rejects
+most of them itself. `find_ambiguity` finds the rest: they are rejected with 400, and the connection is closed. Three
+cases cannot be detected here, because the HTTP server has already normalized them:
+
+- Content-Length together with Transfer-Encoding: the length is ignored and the connection closed after the response,
+  as RFC 9112 requires (6.1).
+- Header lines that end in a bare LF: accepted, as RFC 9112 allows (2.2). Around chunks they are rejected.
+- The host of a request target in absolute form: ignored. Routing uses neither it nor the Host header, which only serves
+  to check the origin of browser requests.
 """
 
 import asyncio
@@ -13,20 +23,6 @@ from typing import Any
 
 from fairlead.core.errors import BadRequest, Timeout, TooLarge
 
-# --- framing ---
-# Rejects ambiguous requests, which a proxy in front of the server may parse differently (request smuggling).
-#
-# The HTTP server rejects most of them itself. The rest is rejected here with 400, and the connection is closed.
-#
-# Three cases cannot be detected here, because the HTTP server has already normalized them:
-#
-# - Content-Length together with Transfer-Encoding: the length is ignored and the connection closed after the response,
-#   as RFC 9112 requires (6.1).
-# - Header lines that end in a bare LF: accepted, as RFC 9112 allows (2.2). Around chunks they are rejected.
-# - The host of a request target in absolute form: ignored. Routing uses neither it nor the Host header, which only
-#   serves to check the origin of browser requests.
-
-
 MAX_HEADER_BYTES = 64 * 1024
 """Request line and headers. The HTTP server has this limit, too, but checks it after each read, which may be large."""
 HEADERS_TOO_LARGE = f"the request line and the headers have more than {MAX_HEADER_BYTES} bytes"
@@ -37,9 +33,20 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%-]+)(:[0-9]{0,5})?")
 _SINGLE_VALUE_HEADERS = (b"host", b"content-length", b"transfer-encoding")
 HOST_CACHE_SIZE = 1024
 
-_valid_hosts = set[bytes]()
+MAX_EMPTY_CHUNKS = 16
+"""Empty chunks allowed in a body. Some clients send a few; more are treated as an attack."""
+DISCARD_TIMEOUT = 5.0
+BODY_TIMEOUT = 10.0
+MIN_BODY_RATE = 64 * 1024
+"""Timeout for a body that is buffered in memory: `BODY_TIMEOUT` seconds, plus one for every `MIN_BODY_RATE` bytes."""
+DRAIN_FACTOR = 4
+"""An oversized body is drained up to this multiple of the limit, so that the client gets to read the response."""
+_INCOMPLETE_BODY = "the request body is incomplete"
 
 HeaderPairs = Sequence[tuple[bytes, bytes]]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+_valid_hosts = set[bytes]()
 
 
 def find_ambiguity(
@@ -74,19 +81,6 @@ def _check_host(host: bytes, version: str) -> str:
     if len(_valid_hosts) < HOST_CACHE_SIZE:
         _valid_hosts.add(host)
     return ""
-
-
-MAX_EMPTY_CHUNKS = 16
-"""Empty chunks allowed in a body. Some clients send a few; more are treated as an attack."""
-DISCARD_TIMEOUT = 5.0
-BODY_TIMEOUT, MIN_BODY_RATE = 10.0, 64 * 1024
-"""Timeout for a body that is buffered in memory: this many seconds, plus one for every `MIN_BODY_RATE` bytes."""
-DRAIN_FACTOR = 4
-"""An oversized body is drained up to this multiple of the limit, so that the client gets to read the response."""
-
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-
-_INCOMPLETE_BODY = "the request body is incomplete"
 
 
 class RequestHeaders:

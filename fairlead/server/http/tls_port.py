@@ -8,8 +8,8 @@ by the same HTTP server as on the main port, so everything works as it does ther
 The accept loop is ours as well. So a new certificate is used by the next connection, and nothing is restarted. When the
 CAs change, connections whose certificate none of them has issued are closed.
 
-Each worker has its own listening socket on the port. Bounds: handshakes, their duration, connections,
-and what is buffered for a connection. The HTTP server bounds headers and slow requests.
+Each worker has its own listening socket on the port. Bounds: handshakes, their duration, connections, and
+what is buffered for a connection. The HTTP server bounds headers and slow requests.
 
 Connections that have not authenticated cost memory, and a client can open them for free. Two limits apply to the
 handshakes that are under way:

@@ -21,10 +21,11 @@ import structlog
 from fairlead.authn.credentials import set_cookie_header
 from fairlead.authn.sign_on_policy import SignOnReason
 from fairlead.core.backoff import BackoffPolicy
-from fairlead.core.call import SIGN_ON, Call, Handler, Reply, note_refused_login
+from fairlead.core.call import Call, Handler, Reply
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
 from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.refusals import SIGN_ON, note_refused_login
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON
 from fairlead.server.api.routing import endpoint_name

@@ -1,4 +1,4 @@
-"""The newest and the oldest revision, compaction, and replay of old events. Used by EtcdStore.
+"""The newest and the oldest revision, compaction, replay of old events, and the live watch. Used by EtcdStore.
 
 All revisions here are etcd's. etcd reports its compacted revision only when a compacted one is requested, and other
 clients may compact it, too. So we keep the last known value (`compact_revision`) and verify it with a range request
@@ -6,6 +6,10 @@ at that revision. If it was compacted, a watch from the start fails and returns 
 
 The oldest revision of the store is the newest of our commits up to `compact_revision`. Between the two there were no
 commits of ours, so requests for revisions in between are answered with the state at `compact_revision`.
+
+`EtcdFollower` is the one live watch of this process, through which EtcdStore receives all commits. It resumes after the
+last transaction it has delivered, at any member, however often the connection breaks. If etcd was compacted meanwhile,
+it checks whether any of our commits were lost, and only then reports a gap.
 """
 
 import asyncio
@@ -31,6 +35,8 @@ from fairlead.storage.etcd.messages import (
     watch_request,
 )
 from fairlead.storage.watch_feed import EVENT_OVERHEAD_BYTES
+
+log = structlog.get_logger(__name__)
 
 CHUNK_BYTES = 8 * 1024 * 1024
 """Each chunk of a replay needs a new watch, which takes up to 100 ms, so chunks are larger than in other stores."""
@@ -188,16 +194,6 @@ class History:
             except UnknownOutcome as lost:
                 reason = str(lost)
         raise StoreUnavailable(reason)
-
-
-# --- follower ---
-# The one live watch of this process, through which EtcdStore receives all commits.
-#
-# It resumes after the last transaction it has delivered, at any member, however often the connection breaks. If etcd
-# was compacted meanwhile, it checks whether any of our commits were lost, and only then reports a gap.
-
-
-log = structlog.get_logger(__name__)
 
 
 class CommitListener(Protocol):

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from fairlead.core.concurrency import track_thread
+from fairlead.core.thread_activity import track_thread
 from fairlead.storage.commit import PreparedCommit, find_conflict
 from fairlead.storage.contract import Event, StorageError, StoreUnavailable
 from fairlead.storage.sqlite.database import (

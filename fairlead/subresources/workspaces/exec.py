@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from fairlead.core.call import Call, Reply, Upgrade, WebSocket, note_refusal
+from fairlead.core.call import Call, Reply, Upgrade, WebSocket
 from fairlead.core.errors import ApiError, BadRequest, NotImplementedStatus, TooManyRequests
+from fairlead.core.refusals import note_refusal
 from fairlead.links.frames import STDERR, STDIN, STDOUT
 from fairlead.links.requests import OpenRequest
 from fairlead.links.streams import Data, Eof, Exit, Message

@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from fairlead.controllers.clusters.removal import FINALIZER
+from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.objects import Object, metadata
-from fairlead.core.workspaces import DEPLOYMENT_FINALIZER
 from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.clusters.cluster_fixture import (

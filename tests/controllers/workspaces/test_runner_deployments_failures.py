@@ -10,9 +10,9 @@ from fairlead.controllers.workspaces.runner_deployments import (
     RESYNC_SECONDS,
     RunnerDeploymentConfig,
 )
+from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import get_path
-from fairlead.core.workspaces import DEPLOYMENT_FINALIZER
 from fairlead.registry.codec import decode
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.workspaces.runner_deployment_fixture import (

@@ -1,7 +1,7 @@
 """server.api.verbs: deleting a collection."""
 
-from fairlead.server.api.aggregation import HideAll
 from fairlead.server.api.verbs import DELETES_PER_YIELD
+from fairlead.server.auth.aggregated_authorization import HideAll
 from tests.harness.event_loop_turns import TurnCounter
 from tests.harness.virtual_time import on_virtual_time
 from tests.server.api.api_fixture import GADGETS, build_gadget, load_body, open_api

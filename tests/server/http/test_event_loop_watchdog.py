@@ -9,8 +9,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from fairlead.core.concurrency import COMPUTE_POOL, ThreadActivity, ThreadTask
+from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.log import configure_logging
+from fairlead.core.thread_activity import ThreadActivity, ThreadTask
 from fairlead.server.http import event_loop_watchdog
 from fairlead.server.http.event_loop_watchdog import (
     IDLE_TICK_SECONDS,

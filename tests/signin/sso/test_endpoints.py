@@ -7,8 +7,8 @@ import pytest
 
 from fairlead.authn.credentials import COOKIE
 from fairlead.authn.sign_on_policy import SignOnReason
-from fairlead.core.call import REFUSED_BY_ANNOTATION
 from fairlead.core.objects import get_path, name_of
+from fairlead.core.refusals import REFUSED_BY_ANNOTATION
 from fairlead.signin.sso.endpoints import CONNECTOR_ANNOTATION, DETAIL_ANNOTATION, REASON_ANNOTATION, RULES_ANNOTATION
 from fairlead.signin.sso.pending import COOKIE as PENDING_COOKIE
 from tests.harness.openid_provider import parse_query, unreachable

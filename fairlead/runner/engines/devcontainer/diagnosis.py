@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fairlead.core.machine import Finding
+from fairlead.core.findings import Finding
 from fairlead.runner.engines.devcontainer.isolation.cgroups import ROOT, list_missing_controllers
 from fairlead.runner.engines.devcontainer.isolation.disk import find_loop_problem
 from fairlead.runner.engines.devcontainer.isolation.network import find_name_servers

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from fairlead.core.machine import Finding
+from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
     ByteStream,

@@ -8,7 +8,7 @@ never a place for workspaces.
 from dataclasses import dataclass
 
 from fairlead.core.validators import parse_size
-from fairlead.core.workspaces import find_untrusted_options
+from fairlead.core.workspaces import find_options_needing_trust
 from fairlead.runner.engines.contract import EngineError, Reason, WorkspaceSpec, policy_violation
 from fairlead.runner.engines.kubernetes.contexts import Contexts
 from fairlead.runner.engines.kubernetes.settings import Options, Settings
@@ -64,7 +64,7 @@ def check_untrusted(spec: WorkspaceSpec, options: Options) -> None:
     """Raises EngineError if a template chooses what only a trusted one may."""
     if spec.is_trusted:
         return
-    if refused := find_untrusted_options(spec.options):
+    if refused := find_options_needing_trust(spec.options):
         raise policy_violation(f"the template is not trusted, so it cannot set {', '.join(refused)}; {TRUST_ADVICE}")
     defaults = Options()
     for name, value, bound in (

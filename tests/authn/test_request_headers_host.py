@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.authn.request_headers import MAX_LIST, InvalidHostConfig, parse_host_config
-from tests.core.crypto.test_certificate_files import change_key_type
+from tests.core.crypto.test_certificates_files import change_key_type
 from tests.harness.certificates import create_authority
 
 

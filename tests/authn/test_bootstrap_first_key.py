@@ -1,4 +1,4 @@
-"""authn.first_key: which other access keeps the first key, and that a new one replaces it."""
+"""Tests of `authn/bootstrap.py`: which other access keeps the first key, and that a new one replaces it."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Tests of `core/yaml`: documents, anchors, merges, duplicate keys, errors and output."""
+"""Tests of `core/yaml.py`: documents, anchors, merges, duplicate keys, errors and output."""
 
 from __future__ import annotations
 

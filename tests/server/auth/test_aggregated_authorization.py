@@ -1,4 +1,4 @@
-"""Tests of `fairlead.server.api.aggregation`: requests that a kube-apiserver, the host, forwards."""
+"""Tests of `fairlead.server.auth.aggregated_authorization`: requests that a kube-apiserver, the host, forwards."""
 
 import asyncio
 from dataclasses import replace
@@ -11,7 +11,7 @@ from fairlead.authz.authorizer import AuthorizerChain, administrators
 from fairlead.core.call import CLIENT, FRONT_PROXY, MANAGEMENT, Call, Decision, RequestInfo, TlsPeer
 from fairlead.core.errors import Expired, Forbidden, Unavailable
 from fairlead.core.user import User
-from fairlead.server.api.aggregation import (
+from fairlead.server.auth.aggregated_authorization import (
     CONTROLLER_MANAGER,
     MAX_REVIEW_AGE,
     NAMESPACE_CONTROLLER,

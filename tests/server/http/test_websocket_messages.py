@@ -1,4 +1,4 @@
-"""server.http.websocket_intake: what was read of a message counts until the message is complete."""
+"""Tests of `server/http/websocket.py`: what was read of a message counts until the message is complete."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Tests of `fairlead.core.crypto.certificates`."""
+"""Tests of `core/crypto/certificates.py`: files with certificates and keys, also damaged ones, and copies in memory."""
 
 import base64
 import os
