@@ -269,7 +269,8 @@ class DeviceLoginHandlers:
         body = await read_decision(call)
         stored = await self._find(call, user, body.get("userCode"))
         if not body["approve"]:
-            await self._requests.decide(stored, DENIED)
+            if not await self._requests.decide(stored, DENIED):
+                raise NotFound(UNKNOWN_CODE)  # another decision was faster, and it may have been an approval
             return json_reply({"approved": False})
         approval = approve(user, self._logins, stored.request.machine)
         digest = self._logins.values.device_digest(stored.request.secret_digest, approval.binding)
