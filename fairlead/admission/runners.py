@@ -66,8 +66,8 @@ def prevent_runner_deletion_while_used(authorize: Authorize, api_group: str) -> 
             them = "it" if len(keys) == 1 else "them"
             why = (
                 f"{describe_objects_in_use(keys, change.user, authorize)} on it; delete {them} first, so that the "
-                f"runner removes what it has of {them}, or annotate this Runner with {ABANDON_ANNOTATION}=true to leave "
-                "that behind on its machine, as `fairlead runner delete --abandon` does"
+                f"runner removes what it has of {them}, or annotate this Runner with {ABANDON_ANNOTATION}=true to "
+                "leave that behind on its machine, as `fairlead runner delete --abandon` does"
             )
             raise Conflict.of(change.kind.plural, change.kind.group, name, why)
 

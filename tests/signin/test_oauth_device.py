@@ -1,4 +1,4 @@
-"""server.auth.oauth_device: codes typed by hand, polling, and the limits on both."""
+"""signin.oauth_device: codes typed by hand, polling, and the limits on both."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.server.flow.attempts import USER_BACKOFF, Attempt
-from fairlead.signin.oauth_device import (
+from fairlead.signin.device_requests import (
     MAX_REQUESTS,
     MAX_REQUESTS_PER_NETWORK,
     MAX_REQUESTS_PER_SITE,
