@@ -4,13 +4,14 @@ Each feature adds its rules to the phases of `Phase` (`fairlead/features/`). Wha
 validation (`registry/validate.py`), not admission.
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
-    instances                                   spaces, virtual clusters, workspaces: defaults, owners, abandoning
-    templates                                   templates, what they may decide, and the parameters of instances
+    instances, instance_owners, parameters      spaces, virtual clusters, workspaces and deployed apps
+    templates, workspace_templates              templates that administrators trust, and what others may not decide
+    objects_in_use                              templates, presets and Apps that instances use are not deleted
     restricted                                  the permission to create instances that not all members may create
     presets                                     workspaces from presets, and what presets refer to
     apps                                        deployed apps: who may deploy which App where; in templates
     runners                                     who may have the server connect to a runner, or deploy one; its deletion
-    users, access_keys                          principals and their credentials
+    users, access_keys, access_key_limits       principals and their credentials
     sign_in_settings                            who may change what lets users and workloads in
     escalation                                  privilege escalation prevention: RBAC, owners, access entries, members
     owners_and_finalizers                       owner references and finalizers

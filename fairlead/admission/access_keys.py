@@ -8,26 +8,17 @@ The keys of runners and agents are the exception: clients fetch them repeatedly,
 value, encrypted at rest, into a Secret in the same commit. `authn/component_keys.py` creates those keys and reads the
 Secrets.
 
-Limits the number and the total size of the access keys of one owner.
-
-Users may create keys for themselves without any role, so nothing else bounds what one user puts into the store.
-
-The limits are exact under concurrency: a write that adds to the usage takes the owner's write lock
-(`registry/quota/write_locks.py`). Expired keys are deleted, oldest first, to make room. Writes by administrators and by
-the server are never rejected, but the keys they create count. Logins have a separate limit; the server deletes the
-oldest logins (`signin/login_sessions.py`), so users cannot lock themselves out.
+`restrict_cooldown_label` leaves the interval between two records of a key's last use to administrators.
 """
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import orjson
-
 from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.errors import QUOTA, Details, Forbidden, Invalid, Problem, qualified_resource
+from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER
@@ -35,34 +26,25 @@ from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_pr
 from fairlead.domain.key_lifetime import (
     COOLDOWN_LABEL,
     COOLDOWN_SECONDS,
+    KEY_OWNER_FIELDS,
     MAX_COOLDOWN_SECONDS,
-    OWNER_FIELDS,
     is_valid_cooldown,
     ttl_seconds,
 )
 from fairlead.kinds.access.access_key import (
-    LOGIN_TYPE,
-    MAX_LOGINS,
     OWNED_ACCESS_KEY,
-    Owner,
     key_digest_index,
-    key_usage_index,
     owner_reference,
-    usage_category,
 )
 from fairlead.kinds.access.components import KEY_ANNOTATION, Component
 from fairlead.kinds.core.service_account import UID_LABEL, account_uid, parse_account_username
 from fairlead.registry.codec import decode
-from fairlead.registry.informer import OwnerUsageIndex, UsageEntry
+from fairlead.registry.informer import OwnerUsageIndex
 from fairlead.registry.kind import Change
-from fairlead.registry.quota import write_locks
 from fairlead.registry.registry import Registry
 from fairlead.registry.request_body import enforced_problems
-from fairlead.registry.storage_errors import translate_storage_errors
 from fairlead.registry.validate import build_validator
 from fairlead.registry.write_options import server_write_options
-from fairlead.registry.write_rules import is_removal
-from fairlead.storage.contract import Key, Write
 
 KEY_PATH = "spec.key"
 MIN_VALUE_LENGTH, MAX_VALUE_LENGTH = 16, 512
@@ -70,7 +52,7 @@ EMPTY_SCOPE_WARNING = (
     "spec.scope is empty: the key can only query its own identity; leave the scope out for an unrestricted key"
 )
 
-_OWNER_KINDS = {"user": ("User", "users"), "team": ("Team", "teams")}
+_OWNER_KIND_BY_FIELD = {"user": ("User", "users"), "team": ("Team", "teams")}
 _SERVER_TYPES = ("Login", "OIDCRefreshToken")
 _SIGN_ON_FIELDS = ("identity", "oidcProvider", "parent")
 _HEADER_SAFE = re.compile(r"[!-~]+")
@@ -117,7 +99,7 @@ def issue_access_key(issuer: KeyIssuer, api_group: str) -> Rule:
 
 def _issue_key(change: Change, registry: Registry, issuer: KeyIssuer, digests: OwnerUsageIndex) -> None:
     delegator = _delegator(change, registry)
-    if not any(change.spec.get(field) for field in OWNER_FIELDS):
+    if not any(change.spec.get(field) for field in KEY_OWNER_FIELDS):
         field, name = delegator.owner
         if not name:
             raise _forbidden(change, f'there is no active user "{change.user.name}" to issue a key for')
@@ -253,7 +235,7 @@ def _check_value_unchanged(change: Change, issuer: KeyIssuer) -> None:
 
 def _set_owner_reference(change: Change, registry: Registry) -> None:
     """Adds an owner reference to the user or team, so that the key is garbage collected with it."""
-    for field, (kind, plural) in _OWNER_KINDS.items():
+    for field, (kind, plural) in _OWNER_KIND_BY_FIELD.items():
         name = change.spec.get(field)
         if not name:
             continue
@@ -294,9 +276,7 @@ def _invalid(change: Change, problem: Problem) -> Invalid:
 
 
 def _forbidden(change: Change, reason: str) -> Forbidden:
-    kind, name = change.kind, name_of(change.obj)
-    message = f'{qualified_resource(kind.plural, kind.group)} "{name}" is forbidden: {reason}'
-    return Forbidden(message, Details(name, kind.group, kind.plural))
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), reason)
 
 
 def store_component_key(api_group: str, namespace: str, components: Sequence[Component]) -> Rule:
@@ -306,10 +286,12 @@ def store_component_key(api_group: str, namespace: str, components: Sequence[Com
     async def rule(change: Change, registry: Registry) -> None:
         if change.user != CONTROLLER_USER or change.dry_run:
             return
-        for sort in components:
-            subject = get_path(change.obj, "spec.subject") or ""
-            if sort.label in (metadata(change.obj).get("labels") or {}) and subject.startswith(sort.subject_prefix):
-                secret = _build_secret(change, sort, subject.removeprefix(sort.subject_prefix), namespace)
+        labels = metadata(change.obj).get("labels") or {}
+        subject = get_path(change.obj, "spec.subject") or ""
+        for component in components:
+            if component.label in labels and subject.startswith(component.subject_prefix):
+                name = subject.removeprefix(component.subject_prefix)
+                secret = _build_secret(change, component, name, namespace)
                 change.extra_writes.append(
                     await registry.resource("", "secrets").build_create_write(secret, server_write_options())
                 )
@@ -334,161 +316,25 @@ def _build_secret(change: Change, component: Component, name: str, namespace: st
     }
 
 
-MAX_EXEMPT_BYTES = 4096
-"""An update that leaves a key at this many bytes or fewer is always accepted: owners over the limit must still be able
-to disable their keys."""
-_OWNER_FIELDS = {"users": "user", "teams": "team"}
-BYTES_PER_KEY = 10 * 1024
-MIN_TOTAL_BYTES = 1024 * 1024
+def restrict_cooldown_label(api_group: str) -> Rule:
+    """Rejects the label with the interval between two records of a key's last use, unless an administrator sets it."""
 
-
-@dataclass(frozen=True, slots=True)
-class KeyLimits:
-    """Limits per owner."""
-
-    max_keys: int
-    max_bytes: int
-    """Total size in bytes of all keys of the owner."""
-
-    @staticmethod
-    def for_count(max_keys: int) -> "KeyLimits":
-        """So many keys, with 10 KiB for each, and at least 1 MiB in total."""
-        return KeyLimits(max_keys, max(MIN_TOTAL_BYTES, max_keys * BYTES_PER_KEY))
-
-
-def enforce_key_limits(api_group: str, limits: KeyLimits) -> Rule:
-    """Rejects access keys beyond the limits. Must run after `issue_access_key`, which sets the owner."""
-    counted: OwnerUsageIndex | None = None
-
-    @applies_to(lambda kind, verb: is_resource(kind, api_group, OWNED_ACCESS_KEY.plural, *_OWNER_FIELDS))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, OWNED_ACCESS_KEY.plural))
     async def rule(change: Change, registry: Registry) -> None:
-        nonlocal counted
-        if change.kind.plural in _OWNER_FIELDS:
-            _delete_lock(change, registry)
-        elif change.new is not None and not change.subresource and change.user != CONTROLLER_USER:
-            _check_cooldown(change)
-            if not change.user.is_unscoped_admin:
-                if counted is None:
-                    counted = key_usage_index(registry.view, api_group)
-                await _enforce_limits(change, registry, counted, limits)
+        if change.new is None or change.subresource or change.user == CONTROLLER_USER:
+            return
+        value = _cooldown_label(change.obj)
+        if value is None or value == _cooldown_label(change.old or {}):
+            return
+        if not change.user.is_unscoped_admin:
+            raise _forbidden(change, f"only administrators may set the label {COOLDOWN_LABEL}; leave it out")
+        if not is_valid_cooldown(value):
+            why = f"must be a whole number of seconds between {COOLDOWN_SECONDS} and {MAX_COOLDOWN_SECONDS}"
+            raise _invalid(change, Problem.invalid(f"metadata.labels[{COOLDOWN_LABEL}]", value, why))
 
     return rule
-
-
-def _check_cooldown(change: Change) -> None:
-    old, new = (_cooldown_label(each) for each in (change.old or {}, change.obj))
-    if new is None or old == new:
-        return
-    kind, name = change.kind, name_of(change.obj)
-    if not change.user.is_unscoped_admin:
-        why = f"only administrators may set the label {COOLDOWN_LABEL}; leave it out"
-        raise Forbidden.of(kind.plural, kind.group, name, why)
-    if not is_valid_cooldown(new):
-        why = f"must be a whole number of seconds between {COOLDOWN_SECONDS} and {MAX_COOLDOWN_SECONDS}"
-        problem = Problem.invalid(f"metadata.labels[{COOLDOWN_LABEL}]", new, why)
-        raise Invalid.of(kind.name, kind.group, name, [problem])
 
 
 def _cooldown_label(key: Object) -> object:
     labels = metadata(key).get("labels")
     return labels.get(COOLDOWN_LABEL) if isinstance(labels, dict) else None
-
-
-async def _enforce_limits(change: Change, registry: Registry, usage: OwnerUsageIndex, limits: KeyLimits) -> None:
-    owner = _owner_of(change.obj)
-    if owner is None or _try_reserve(change, registry, usage.get(owner), limits) is None:
-        return
-    # Another replica may have deleted keys and this view may not have caught up yet.
-    with translate_storage_errors():
-        await registry.view.wait_current()
-    why = _try_reserve(change, registry, usage.get(owner), limits)
-    if why is not None:
-        kind = change.kind
-        raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why, refused_by=QUOTA)
-
-
-def _owner_of(key: Object) -> Owner | None:
-    spec = key.get("spec")
-    if not isinstance(spec, dict):
-        return None
-    return next(((field, name) for field in OWNER_FIELDS if isinstance(name := spec.get(field), str) and name), None)
-
-
-def _try_reserve(change: Change, registry: Registry, owned: Mapping[Key, UsageEntry], limits: KeyLimits) -> str | None:
-    """Returns why the change exceeds the limits. If it does not, adds the write lock and the deletion of expired keys
-    to its commit and returns None.
-
-    Must not await: the count and the lock's revision have to be read from the same state of the view.
-    """
-    obj = change.obj
-    key = change.kind.key("", metadata(obj).get("name") or "")
-    current = owned.get(key)
-    sort = usage_category(get_path(obj, "spec.type"))
-    adds, size = current is None or current.category != sort, len(orjson.dumps(obj))
-    if current is not None and not adds and size <= max(current.size, MAX_EXEMPT_BYTES):
-        return None
-    others = {each: found for each, found in owned.items() if each != key}
-    evicted = _keys_to_evict(others, sort, size, adds, limits)
-    if evicted is None:
-        return _limit_message(change, others, sort, size, adds, limits)
-    change.extra_writes.append(write_locks.acquire_lock(registry.view, _lock_key(change.kind.group, _owner_of(obj))))
-    change.extra_writes.extend(Write(each, None, others[each].revision) for each in evicted)
-    return None
-
-
-def _keys_to_evict(
-    others: Mapping[Key, UsageEntry], key_type: str, size: int, is_new: bool, limits: KeyLimits
-) -> list[Key] | None:
-    """The expired keys to delete, oldest first, so that the new key fits; None if that is not enough."""
-    count = sum(each.category == key_type for each in others.values()) + is_new
-    total = sum(each.size for each in others.values()) + size
-    ended = sorted((each.ended_at, key) for key, each in others.items() if each.ended_at and not each.has_finalizers)
-    evicted: list[Key] = []
-    for _, key in ended:
-        if not _exceeds_limits(count, total, key_type, is_new, limits):
-            break
-        count -= others[key].category == key_type
-        total -= others[key].size
-        evicted.append(key)
-    return None if _exceeds_limits(count, total, key_type, is_new, limits) else evicted
-
-
-def _exceeds_limits(count: int, total: int, key_type: str, is_new: bool, limits: KeyLimits) -> bool:
-    return (is_new and count > _max_count(key_type, limits)) or total > limits.max_bytes
-
-
-def _max_count(key_type: str, limits: KeyLimits) -> int:
-    return MAX_LOGINS if key_type == LOGIN_TYPE else limits.max_keys
-
-
-def _limit_message(
-    change: Change, others: Mapping[Key, UsageEntry], key_type: str, size: int, is_new: bool, limits: KeyLimits
-) -> str:
-    field, name = _owner_of(change.obj) or ("user", "")
-    count = sum(each.category == key_type for each in others.values())
-    most = _max_count(key_type, limits)
-    if is_new and count + 1 > most:
-        what = "logins" if key_type == LOGIN_TYPE else "access keys"
-        how = "" if key_type == LOGIN_TYPE else ", or have an administrator raise the setting access_keys_per_owner"
-        return f'{field} "{name}" has {count} {what}, and the limit is {most}; delete those that are not needed{how}'
-    total = sum(each.size for each in others.values()) + size
-    return (
-        f'the access keys of {field} "{name}" would take {total} bytes in total, and the limit is {limits.max_bytes}; '
-        "delete those that are not needed, use fewer labels, annotations and scope entries, or have an administrator "
-        f"raise the setting access_keys_per_owner, which allows {BYTES_PER_KEY >> 10} KiB for each"
-    )
-
-
-def _lock_key(api_group: str, owner: Owner | None) -> Key:
-    """Projects use the same lock namespace; the colons keep the two apart, since object names have none."""
-    field, name = owner or ("", "")
-    return write_locks.lock_key(api_group, f"keys:{field}:{name}")
-
-
-def _delete_lock(change: Change, registry: Registry) -> None:
-    """Deletes the write lock in the commit that deletes the user or team."""
-    if is_removal(change):
-        owner = _OWNER_FIELDS[change.kind.plural], name_of(change.obj)
-        write = write_locks.delete_lock(registry.view, _lock_key(change.kind.group, owner))
-        if write is not None:
-            change.extra_writes.append(write)

@@ -8,7 +8,7 @@ A change of what is deployed is checked for its requester, on every write:
   permissions through an App that they could not have otherwise. Targets are in the project of the instance, by their
   names.
 
-Parameters must be those of the App, and valid; passwords are moved out of the readable text. Abandoning a release in a
+Parameters must be those of the App, and valid (`parameters.py`). Abandoning a release in a
 cluster needs the permission to update the Cluster, as for other instances.
 
 The writer of an App in a space, a virtual cluster or one of their templates needs the verb `use` on the App.
@@ -28,25 +28,16 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission.parameters import check_values
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden, Invalid, Problem
+from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.app_resolution import app_parameter_problems, find_app_definition
-from fairlead.domain.parameters import parse_values
-from fairlead.domain.password_parameters import (
-    PASSWORD_TYPE,
-    PLACEHOLDER,
-    dangling_placeholders,
-    hidden_values,
-    hide_passwords,
-    redact_last_applied,
-)
 from fairlead.domain.template_resolution import (
     ResolutionError,
     TemplateDefinition,
     find_definition,
-    find_redirected_passwords,
     has_placeholder,
     render_definition,
     whole_parameter,
@@ -80,7 +71,7 @@ def check_app_instances(authorize: Authorize, api_group: str) -> Rule:
         _require_app_use(change, authorize, api_group)
         _require_target_update(change, authorize, api_group)
         _check_app_clusters(change, app, registry, api_group)
-        _check_parameters(change, app)
+        check_values(change, _find_definition(change.obj, app), app_parameter_problems)
 
     return rule
 
@@ -147,50 +138,12 @@ def _check_app_clusters(change: Change, app: Object | None, registry: Registry, 
         raise _forbidden(change, f"{why}; deploy it there, or have the cluster added to its spec.clusters")
 
 
-def _check_parameters(change: Change, app: Object | None) -> None:
-    definition = _find_definition(change.obj, app)
-    unchanged = _placeholder_parameters(change)
-    if definition is not None:
-        hidden = hide_passwords(change.spec, definition.parameters or (), hidden_values(change.old))
-        change.obj["spec"] = hidden if hidden is not None else change.spec
-    redact_last_applied(change.obj)
-    problems = [*_missing_password_problems(change, definition), *_redirected_problems(change, definition, unchanged)]
-    if not problems and definition is not None:
-        problems = [*app_parameter_problems(change.obj, definition)]
-    if problems:
-        raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
-
-
 def _find_definition(instance: Object, app: Object | None) -> TemplateDefinition | None:
     """None if the App or its version does not exist, which is reported in the conditions."""
     try:
         return find_app_definition(instance, app)
     except ResolutionError:
         return None
-
-
-def _placeholder_parameters(change: Change) -> frozenset[str]:
-    """The password parameters sent as the placeholder: the requester may not know their values."""
-    known = hidden_values(change.old)
-    values, _ = parse_values(change.spec.get("parameters") or "") if known else ({}, ())
-    return frozenset(name for name, value in values.items() if name in known and value == PLACEHOLDER)
-
-
-def _redirected_problems(
-    change: Change, definition: TemplateDefinition | None, unchanged: frozenset[str]
-) -> list[Problem]:
-    found = find_redirected_passwords(change.old or {}, change.obj, definition, unchanged)
-    why = "must be sent again because {} changed: a hidden value is never sent to a different destination"
-    return [Problem.required(f"spec.parameters[{name}]", why.format(field)) for name, field in sorted(found.items())]
-
-
-def _missing_password_problems(change: Change, definition: TemplateDefinition | None) -> list[Problem]:
-    defined = (definition.parameters or ()) if definition is not None else ()
-    secret = {each.get("variable") for each in defined if each.get("type") == PASSWORD_TYPE}
-    secret |= {*hidden_values(change.old)}
-    why = f"must be sent: {PLACEHOLDER} stands for a stored value, and there is none"
-    lost = (each for each in dangling_placeholders(change.spec) if each in secret)
-    return [Problem.required(f"spec.parameters[{each}]", why) for each in lost]
 
 
 def _forbidden(change: Change, why: str) -> Forbidden:

@@ -1,9 +1,8 @@
-"""Admission of instances: default owner, instances without a template, remote access, and abandoning.
+"""Admission of instances: those without a template, outside of projects, remote access, and abandoning.
 
-- A space, virtual cluster or deployed app always has an owner; the default is the requester. This runs before
-  `check_grants`, which then checks the owner like any other.
 - An instance without a template, or with an inline one, can be anything. Unless the project allows that to all members,
   it needs the permission to create `<plural>/restricted`.
+- An instance in a namespace of no project gets a warning: nothing is deployed for it.
 - Cluster roles that a space grants in the remote cluster must be in the setting `space_roles` or come from a template.
   Choosing the remote namespace needs `<plural>/restricted` as well: otherwise it could take a name that is meant for
   another instance. Values that were set before may stay.
@@ -11,26 +10,10 @@
   count towards any quota. It needs the permission to update the Cluster. Imported virtual clusters are exempt: they run
   in no cluster of this server. So are apps in spaces and virtual clusters.
 
-Who may become the owner of an instance: the requester, or a member of the project who accepts.
-
-An instance counts for the quota of its owner, and a workspace gets the secrets that its owner may use. So no one may
-become an owner without having agreed: the new owner writes `spec.owner`, which needs the permissions `update` and
-`makeowner` on the instance. The current owner grants these in `spec.access`. Administrators may set any owner, and so
-may those who may impersonate the new owner, such as a controller that manages the instances of others.
-
-The new owner also has to be a member of the project, or have a role there, unless requesters name themselves. For a
-team, that applies to the team: the quota of a team that has nothing to do with the project must not be used. An
-instance that moves to another project keeps its owner, who has agreed before.
-
-No owner is removed: instances without one count for no one. An update that leaves it out keeps the current one.
-
-Parses large parameters of instances before the other rules need them, in a thread: parsing the largest takes some
-twenty milliseconds, in which the event loop would serve nothing else. `parse_values` remembers the result.
+Owners of instances are in `instance_owners.py`, their parameters in `parameters.py`.
 """
 
-import asyncio
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any
 
 from fairlead.admission import Rule, applies_to, is_resource
@@ -39,57 +22,30 @@ from fairlead.admission.restricted import RESTRICTED_SUBRESOURCE, may_create_res
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.core.user import CONTROLLER_USER, TEAM_GROUP_PREFIX, User
-from fairlead.domain.parameters import is_large, parse_values
-from fairlead.domain.secret_references import owner_principal
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.views import ABANDON_ANNOTATION
 from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES, TEMPLATE_INSTANCES
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.kinds.instances.remote_instances import SPACE
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-TEAM_PREFIX = "service:team:"
-ABANDON_ANNOTATION = "service.sh/abandon"
 DEFAULT_SPACE_ROLES = frozenset({"view", "edit", "admin"})
 """The user-facing roles that every Kubernetes cluster has."""
 
 
-def default_instance_owner(authorize: Authorize, api_group: str, prefix: str) -> Rule:
-    """Sets the default owner and restricts instances without a template. `prefix` is that of project namespaces."""
+def require_template(authorize: Authorize, api_group: str, prefix: str) -> Rule:
+    """Restricts instances without a template. `prefix` is that of project namespaces."""
 
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *INSTANCES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TEMPLATE_INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
-        kind = change.kind
-        if change.subresource or change.user == CONTROLLER_USER:
+        if change.subresource or change.user == CONTROLLER_USER or not _bypasses_template(change):
             return
-        is_created = change.old is None and not change.user.is_admin  # without an owner, it would count for no quota
-        if kind.plural in CLUSTER_INSTANCES or kind.plural == APP_INSTANCE.plural or is_created:
-            _set_default_owner(change)
-        if kind.plural not in TEMPLATE_INSTANCES:
-            return
-        if _bypasses_template(change):
-            project = find_project(change, registry, (api_group, prefix))
-            if get_path(project, "spec.requireTemplate.disabled") is not True:
-                _require_restricted(change, authorize)
+        project = find_project(change, registry, (api_group, prefix))
+        if get_path(project, "spec.requireTemplate.disabled") is not True:
+            _require_restricted(change, authorize)
 
     return rule
-
-
-def _set_default_owner(change: Change) -> None:
-    """Keeps the old owner if an update omits it, as applied manifests often do."""
-    owner = get_path(change.obj, "spec.owner")
-    if isinstance(owner, dict) and (owner.get("user") or owner.get("team")):
-        return
-    if owner is not None and not isinstance(owner, dict):
-        return  # schema validation rejects it
-    spec = change.obj.setdefault("spec", {})
-    if isinstance(spec, dict):
-        before = get_path(change.old or {}, "spec.owner")
-        spec["owner"] = before if before else _owner_for(change.user)
-
-
-def _owner_for(user: User) -> Object:
-    return {"team": user.name.removeprefix(TEAM_PREFIX)} if user.name.startswith(TEAM_PREFIX) else {"user": user.name}
 
 
 def _bypasses_template(change: Change) -> bool:
@@ -244,119 +200,3 @@ def _stops_being_imported(change: Change) -> bool:
 def _has_abandon_annotation(instance: Object | None) -> bool:
     annotations = metadata(instance).get("annotations") if instance is not None else None
     return isinstance(annotations, dict) and annotations.get(ABANDON_ANNOTATION) == "true"
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerChecks:
-    """`may_own` says whether a principal may work in a namespace: the principal, the API group, the namespace and the
-    plural of the instance."""
-
-    authorize: Authorize
-    owns: Callable[[User, str | None, str | None], bool]
-    may_own: Callable[[str, str, str, str], bool]
-
-
-def keep_instance_owner(api_group: str) -> Rule:
-    """Keeps the owner if an update leaves it out. Must run before the rules that set a default owner."""
-
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *INSTANCES))
-    async def rule(change: Change, registry: Registry) -> None:
-        if change.subresource or change.user == CONTROLLER_USER or change.user.is_unscoped_admin:
-            return
-        spec = change.obj.get("spec")
-        before = get_path(change.old, "spec.owner")
-        if not isinstance(spec, dict | None) or not _is_empty(get_path(spec, "owner")):
-            return
-        others = {name: value for name, value in (spec or {}).items() if name != "owner"}
-        if not _is_empty(before):
-            change.obj["spec"] = {**others, "owner": before}
-        elif spec is not None:
-            change.obj["spec"] = others
-
-    return rule
-
-
-def _is_empty(owner: Any) -> bool:
-    """Whether there is no owner. Schema validation rejects an owner that is not a map."""
-    return owner is None or (isinstance(owner, dict) and not owner.get("user") and not owner.get("team"))
-
-
-def require_owner_consent(checks: OwnerChecks, api_group: str) -> Rule:
-    """Rejects a new owner who has not agreed, or who may not work in the project."""
-
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *INSTANCES))
-    async def rule(change: Change, registry: Registry) -> None:
-        if change.subresource or change.new is None or change.is_move:
-            return
-        if change.user == CONTROLLER_USER or change.user.is_unscoped_admin:
-            return
-        owner = owner_principal(change.new)
-        if not owner or _owner_fields(change.new) == _owner_fields(change.old):
-            return
-        is_self = _is_self(change, owner, checks)
-        if not is_self and not _may_act_as(change.user, owner, checks.authorize):
-            raise _consent_error(change, owner)
-        namespace = str(metadata(change.obj).get("namespace") or "")
-        if is_self and not owner.startswith(TEAM_GROUP_PREFIX):
-            return
-        if not checks.may_own(owner, change.kind.group, namespace, change.kind.plural):
-            raise _membership_error(change, owner)
-
-    return rule
-
-
-def _is_self(change: Change, owner: str, checks: OwnerChecks) -> bool:
-    user, team = (_text(change.obj, each) for each in ("user", "team"))
-    return owner == change.user.name or checks.owns(change.user, user, team)
-
-
-def _owner_fields(obj: Object | None) -> tuple[object, ...]:
-    """Not as a principal: a user with the name of a team's group would be the same, and has a quota of its own."""
-    return tuple(get_path(obj, f"spec.owner.{each}") or "" for each in ("user", "team"))
-
-
-def _text(obj: Object, field: str) -> str | None:
-    found = get_path(obj, f"spec.owner.{field}")
-    return found if isinstance(found, str) else None
-
-
-def _may_act_as(user: User, owner: str, authorize: Authorize) -> bool:
-    resource = "groups" if owner.startswith(TEAM_GROUP_PREFIX) else "users"
-    return authorize(user, RequestInfo("impersonate", version="v1", resource=resource, name=owner)).allowed
-
-
-def _describe(owner: str) -> str:
-    team = owner.removeprefix(TEAM_GROUP_PREFIX)
-    return f'user "{owner}"' if team == owner else f'team "{team}"'
-
-
-def _consent_error(change: Change, owner: str) -> Forbidden:
-    whom = _describe(owner)
-    who = "a member of it" if owner.startswith(TEAM_GROUP_PREFIX) else "they"
-    why = (
-        f"{whom} has to agree to own it: leave spec.owner out, grant {whom} the verbs get, update and makeowner in "
-        f"spec.access, and let {'them' if who == 'they' else who} set spec.owner. Administrators, and those who may "
-        f"impersonate {whom}, may set it directly"
-    )
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-
-
-def _membership_error(change: Change, owner: str) -> Forbidden:
-    why = f"{_describe(owner)} cannot own it, being no member of the project; add them to spec.members of the project"
-    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-
-
-def parse_large_parameters(api_group: str) -> Rule:
-    """Must be before all rules that read parameters."""
-    plurals = (APP_INSTANCE.plural, *TEMPLATE_INSTANCES)
-
-    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *plurals))
-    async def rule(change: Change, registry: Registry) -> None:
-        if change.subresource:
-            return
-        for each in (change.old, change.new):
-            text = get_path(each, "spec.parameters")
-            if isinstance(text, str) and is_large(text):
-                await asyncio.to_thread(parse_values, text)
-
-    return rule

@@ -11,13 +11,13 @@ says that they are left behind.
 """
 
 from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.admission.instances import ABANDON_ANNOTATION
-from fairlead.admission.templates import describe_users
+from fairlead.admission.objects_in_use import describe_objects_in_use
 from fairlead.core.call import Authorize
 from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.errors import Conflict, Forbidden
 from fairlead.core.objects import add_finalizer, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.views import ABANDON_ANNOTATION
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.kind import Change
@@ -65,9 +65,9 @@ def prevent_runner_deletion_while_used(authorize: Authorize, api_group: str) -> 
         if keys:
             them = "it" if len(keys) == 1 else "them"
             why = (
-                f"{describe_users(keys, change.user, authorize)} on it; delete {them} first, so that the runner "
-                f"removes what it has of {them}, or annotate this Runner with {ABANDON_ANNOTATION}=true to leave that "
-                "behind on its machine, as `fairlead runner delete --abandon` does"
+                f"{describe_objects_in_use(keys, change.user, authorize)} on it; delete {them} first, so that the "
+                f"runner removes what it has of {them}, or annotate this Runner with {ABANDON_ANNOTATION}=true to "
+                "leave that behind on its machine, as `fairlead runner delete --abandon` does"
             )
             raise Conflict.of(change.kind.plural, change.kind.group, name, why)
 

@@ -71,7 +71,12 @@ def build_features(services: Services) -> Feature:
 
 
 def join_features(features: Sequence[Feature]) -> Feature:
-    """Raises ValueError if two features add the same path."""
+    """Raises ValueError if two features add the same path, also if one of them makes it public and the other does not:
+    the public one would be served, without authentication."""
+    endpoints = _join((each.name, each.endpoints) for each in features)
+    public_endpoints = _join((each.name, each.public_endpoints) for each in features)
+    for path in endpoints.keys() & public_endpoints.keys():
+        raise ValueError(f"{path} is in the endpoints of a feature and in the public endpoints of a feature")
 
     def build_controllers(leader: LeaderServices) -> Sequence[Controller]:
         return [controller for each in features for controller in each.controllers(leader)]
@@ -79,8 +84,8 @@ def join_features(features: Sequence[Feature]) -> Feature:
     return Feature(
         name="all features",
         handlers=_join((each.name, each.handlers) for each in features),
-        endpoints=_join((each.name, each.endpoints) for each in features),
-        public_endpoints=_join((each.name, each.public_endpoints) for each in features),
+        endpoints=endpoints,
+        public_endpoints=public_endpoints,
         grants=_join((each.name, each.grants) for each in features),
         find_mounts=[find for each in features for find in each.find_mounts],
         mounts=_join((each.name, each.mounts) for each in features),

@@ -125,7 +125,7 @@ class Credential:
 
     @property
     def is_cli_login(self) -> bool:
-        """Whether this is a login of the command line, whose keys are short-lived (`signin/cli_grants.py`)."""
+        """Whether this is a login of the command line, whose keys are short-lived (`signin/cli_logins.py`)."""
         return is_cli_login(self.key)
 
     @property

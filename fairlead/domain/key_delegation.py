@@ -13,11 +13,11 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path
 from fairlead.core.scope import Scope, ScopeTooLarge
 from fairlead.core.user import CONTROLLER_USER, USER_GROUP_PREFIX, User
-from fairlead.domain.key_lifetime import OWNER_FIELDS, expires_at, is_sliding, ttl_seconds
+from fairlead.domain.key_lifetime import KEY_OWNER_FIELDS, expires_at, is_sliding, ttl_seconds
 from fairlead.registry.codec import decode
 from fairlead.registry.resource import Resource
 
-_OWNER_PATHS = ", ".join(f"spec.{field}" for field in OWNER_FIELDS)
+_OWNER_PATHS = ", ".join(f"spec.{field}" for field in KEY_OWNER_FIELDS)
 
 ScopeCovers = Callable[[Scope | None, Scope | None], bool]
 """Whether the first scope allows everything that the second allows. Raises ScopeTooLarge."""
@@ -39,7 +39,7 @@ class Delegator:
     def owner(self) -> tuple[str, str]:
         """The field and the name that identify the owner of the requester's own keys."""
         if self.key is not None and self.user.impersonator is None:
-            for field in OWNER_FIELDS:
+            for field in KEY_OWNER_FIELDS:
                 if name := get_path(self.key, f"spec.{field}"):
                     return field, name
         # An impersonated user may not exist, or be disabled. Then no key can be issued.
@@ -74,7 +74,7 @@ def _owner_problem(delegator: Delegator, key: Object) -> str | None:
         return None
     field, name = delegator.owner
     if (
-        any(get_path(key, f"spec.{each}") for each in OWNER_FIELDS if each != field)
+        any(get_path(key, f"spec.{each}") for each in KEY_OWNER_FIELDS if each != field)
         or get_path(key, f"spec.{field}") != name
     ):
         return f'only administrators can create keys for others; omit {_OWNER_PATHS} to create one for "{name}"'

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from fairlead.core.clock import parse_rfc3339
 from fairlead.core.objects import Object, get_path, metadata
 
-OWNER_FIELDS = ("user", "team", "subject")
+KEY_OWNER_FIELDS = ("user", "team", "subject")
 """The fields that identify the principal of a key. Exactly one of them is set."""
 MAX_TTL_SECONDS = 100 * 365 * 24 * 3600
 """100 years: effectively unlimited, and small enough to be added to a date."""

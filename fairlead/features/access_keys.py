@@ -1,11 +1,11 @@
 """Access keys: creation, limits, rotation, expiry and last use. Also the keys of agents and runners."""
 
 from fairlead.admission import Phase
+from fairlead.admission.access_key_limits import KeyLimits, enforce_key_limits
 from fairlead.admission.access_keys import (
     KeyIssuer,
-    KeyLimits,
-    enforce_key_limits,
     issue_access_key,
+    restrict_cooldown_label,
     store_component_key,
 )
 from fairlead.authn.access_keys import ACCESS_KEYS, generate_key
@@ -54,6 +54,7 @@ def build_access_keys_feature(services: Services) -> Feature:
         admission={
             Phase.COMPLETE: (
                 issue_access_key(issuer, group),
+                restrict_cooldown_label(group),
                 enforce_key_limits(group, limits),
                 store_component_key(group, SYSTEM_NAMESPACE, COMPONENTS),
             ),

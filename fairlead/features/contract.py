@@ -33,7 +33,7 @@ from fairlead.server.pipeline import Before
 from fairlead.server.workers.client import CoordinatorClient
 from fairlead.settings import Settings
 from fairlead.signin.login_sessions import LoginSessions
-from fairlead.signin.oauth import Grant
+from fairlead.signin.oauth import GrantHandler
 from fairlead.signin.passwords import PasswordHasher
 from fairlead.signin.sso.endpoints import SignOnHandlers
 from fairlead.storage.contract import Store
@@ -124,7 +124,7 @@ class Feature:
     """Handlers of other paths of the platform, by verb and path. A `*` in a path of three parts takes any name."""
     public_endpoints: Mapping[tuple[str, str], Handler] = field(default_factory=dict)
     """The same, for those that need no authentication."""
-    grants: Mapping[str, Grant] = field(default_factory=dict)
+    grants: Mapping[str, GrantHandler] = field(default_factory=dict)
     """Grant types of the OAuth token endpoint."""
     find_mounts: Sequence[FindMount] = ()
     """Which paths are below a root other than the API."""

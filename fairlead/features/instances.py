@@ -3,19 +3,18 @@ are about workspaces and app instances as well.
 """
 
 from fairlead.admission import Phase
+from fairlead.admission.instance_owners import OwnerChecks, default_instance_owner, require_owner_consent
 from fairlead.admission.instances import (
-    OwnerChecks,
     check_abandon,
-    default_instance_owner,
-    keep_instance_owner,
-    parse_large_parameters,
-    require_owner_consent,
+    require_template,
     restrict_remote_access,
     warn_outside_of_projects,
 )
+from fairlead.admission.objects_in_use import prevent_deletion_while_used
+from fairlead.admission.parameters import check_parameters, parse_large_parameters
 from fairlead.admission.presets import apply_presets, require_presets
 from fairlead.admission.secret_references import check_virtual_cluster_secret
-from fairlead.admission.templates import check_parameters, mark_trusted_templates, prevent_deletion_while_used
+from fairlead.admission.templates import mark_trusted_templates
 from fairlead.authz.name_index import owns
 from fairlead.controllers.apps.template_releases import TemplateReleases
 from fairlead.controllers.instances.confinement import Confinement
@@ -70,8 +69,8 @@ def build_instances_feature(services: Services) -> Feature:
             Phase.COMPLETE: (
                 apply_presets(group, prefix),  # of workspaces, before all rules about what one uses
                 require_presets(auth.authorize, group, prefix),  # before the rule that requires a template
-                keep_instance_owner(group),
-                default_instance_owner(auth.authorize, group, prefix),
+                default_instance_owner(group),
+                require_template(auth.authorize, group, prefix),
             ),
             Phase.AUTHORIZE: (
                 require_owner_consent(owners, group),

@@ -5,10 +5,11 @@ from fairlead.admission.users import protect_password_secret
 from fairlead.features.contract import Feature, Services
 from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.settings.values import ON
-from fairlead.signin.cli_grants import CliLogins, Lifetimes
+from fairlead.signin.cli_logins import CliLogins, Lifetimes
+from fairlead.signin.device_requests import DeviceRequests
 from fairlead.signin.login import LoginHandlers
 from fairlead.signin.oauth_cli import CliLoginHandlers
-from fairlead.signin.oauth_device import DeviceLoginHandlers, DeviceRequests
+from fairlead.signin.oauth_device import DeviceLoginHandlers
 from fairlead.signin.passwords import PasswordStore
 from fairlead.signin.profile import ProfileHandler
 

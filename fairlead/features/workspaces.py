@@ -10,7 +10,7 @@ from fairlead.admission.runners import (
     protect_cluster_ref,
 )
 from fairlead.admission.secret_references import WriterChecks, record_secret_writers
-from fairlead.admission.templates import restrict_workspace_templates, warn_about_workspace_templates
+from fairlead.admission.workspace_templates import restrict_workspace_templates, warn_about_workspace_templates
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.ssh_authority import SshAuthority
 from fairlead.authz.name_index import owns

@@ -5,8 +5,9 @@ profile         users/<name>/profile: among others, how users change their passw
 passwords       verifies, hashes and stores passwords
 login_sessions  the access keys that logins issue
 oauth           `POST /auth/token`, whose grant types the modules below add
-oauth_cli       logins of the command line through the console; oauth_device those without a browser
-cli_grants      the logins behind both, and their rotating values
+oauth_cli       logins of the command line through the console
+oauth_device    those without a browser; device_requests has what waits for a user
+cli_logins      the logins behind both; cli_tokens has their rotating values
 token_exchange  keys in exchange for tokens of other systems; workload_identity has the rules
 oidc            OpenID providers: their metadata and keys, and verification of their tokens
 sso             single sign-on with OpenID providers

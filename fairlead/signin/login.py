@@ -28,10 +28,11 @@ from fairlead.core.errors import (
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.refusals import LOGIN, TOO_MANY_ATTEMPTS, note_refused_login
 from fairlead.core.user import User
+from fairlead.kinds.access.access_key import MAX_LOGINS
 from fairlead.server.api.content import JSON
 from fairlead.server.api.routing import parse_bool_param
 from fairlead.server.flow.attempts import Throttle
-from fairlead.signin.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
+from fairlead.signin.login_sessions import IssuedKey, LoginSessions
 from fairlead.signin.oauth import json_reply, read_small_body
 from fairlead.signin.passwords import PasswordStore
 from fairlead.signin.sso.service import ProviderLogout

@@ -1,12 +1,11 @@
 """Login sessions: access keys of the type Login, with an expiry.
 
-`signin/login.py` creates and revokes them; `signin/passwords.py` revokes all of them when the password
-changes.
+`signin/login.py` creates and revokes them; `signin/passwords.py` revokes all of them when the password changes.
 
 A login by single sign-on has `spec.identity`. Logins of the command line name the login or access key with which they
 were allowed in `spec.parent`: they end with it. Signing out of the browser is the exception: the login is then
-disabled, and the refresh of a single sign-on goes on, as long as there are such keys. Everything else that ends a
-single sign-on calls `end_sso_login`.
+disabled, and the refresh of a single sign-on goes on, as long as there are such keys. Everything else that ends a login
+calls `end_login`, which deletes it with these keys.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ from fairlead.core.objects import Object, deep_copy, get_path, name_of
 from fairlead.domain.key_lifetime import expires_at
 from fairlead.kinds.access.access_key import (
     LOGIN_TYPE,
-    MAX_LOGINS,
     SESSION_CLAIM,
     is_sso_login,
     key_usage_index,
@@ -33,7 +31,6 @@ from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.view.view import Entry
 
 MAX_AGENT_LENGTH = 64
-__all__ = ["LOGIN_TYPE", "MAX_LOGINS", "IssuedKey", "LoginSessions", "SsoLogin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +113,8 @@ class LoginSessions:
             await self._delete(key)
         return True
 
-    async def end_sso_login(self, key: str) -> int:
-        """Deletes a login by single sign-on, and then all keys that depend on it; returns how many keys.
+    async def end_login(self, key: str) -> int:
+        """Deletes a login, and then all keys that depend on it; returns how many keys.
 
         Authentication rejects a key whose parent is gone, so all of them stop working with the first deletion.
         """
@@ -140,7 +137,7 @@ class LoginSessions:
             if get_path(login, "spec.identity.connector") != connector:
                 continue
             if not session or session_of(login) == session:
-                ended += await self.end_sso_login(name)
+                ended += await self.end_login(name)
         return ended
 
     def find_sso_login(self, key: str) -> Object | None:
@@ -168,7 +165,7 @@ class LoginSessions:
         ages = sorted((age, name) for name, age in self._logins_of(user) if name not in (keep, *parents))
         too_many = ages[: len(ages) - newest] if len(ages) > newest else []
         for _, name in too_many:
-            await self.end_sso_login(name)  # also deletes the keys that depend on a login with a password
+            await self.end_login(name)
         ended = [] if newest else parents
         for name in ended:
             await self._disable(name)

@@ -1,7 +1,7 @@
 """The token endpoint, `POST /auth/token`: reads the form, and calls the handler of its `grant_type`.
 
-It follows OAuth 2.0: the request is a form, and so are errors `{"error": ..., "error_description": ...}`. The endpoint
-is public, as the form has the credential. What a client sends is bounded, and neither quoted nor logged.
+It follows OAuth 2.0: the request is a form, and errors are JSON, `{"error": ..., "error_description": ...}`. The
+endpoint is public, as the form has the credential. What a client sends is bounded, and neither quoted nor logged.
 
 To add a grant type, pass its handler to `TokenEndpoint`. It raises `OAuthError` to reject a request.
 """
@@ -31,7 +31,7 @@ _NOT_REFUSED = frozenset(
 """Reasons of errors that refuse nothing: the request has the wrong form, or the client has to ask again."""
 
 Form = Mapping[str, str]
-Grant = Callable[[Call, Form], Awaitable[Reply]]
+GrantHandler = Callable[[Call, Form], Awaitable[Reply]]
 """Serves one grant type."""
 
 
@@ -54,7 +54,7 @@ class OAuthError(Exception):
 class TokenEndpoint:
     """Dispatches by `grant_type`."""
 
-    def __init__(self, grants: Mapping[str, Grant]) -> None:
+    def __init__(self, grants: Mapping[str, GrantHandler]) -> None:
         self._grants = grants
 
     async def __call__(self, call: Call) -> Reply:
@@ -69,7 +69,7 @@ class TokenEndpoint:
         return await grant(call, form)
 
 
-async def answer_oauth(call: Call, serve: Grant) -> Reply:
+async def answer_oauth(call: Call, serve: GrantHandler) -> Reply:
     """Reads the form of a request and serves it. Errors get the format of OAuth, and their reason is audited."""
     try:
         return await serve(call, await read_form(call))

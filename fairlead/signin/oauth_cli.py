@@ -20,13 +20,9 @@ from fairlead.core.errors import SCOPE, BadRequest, Forbidden, TooLarge, Unautho
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.server.api.content import JSON, media_type_of, read_raw
-from fairlead.signin.cli_grants import (
-    CLIENT_ID,
+from fairlead.signin.cli_logins import CLIENT_ID, Approval, CliLogins, GrantRejected, IssuedTokens
+from fairlead.signin.cli_tokens import (
     MAX_TOKEN_LENGTH,
-    Approval,
-    CliLogins,
-    GrantRejected,
-    IssuedTokens,
     NamedSecret,
     challenge_of,
     is_challenge,
@@ -37,7 +33,7 @@ from fairlead.signin.cli_grants import (
     parse_loopback_uri,
     parse_refresh_token,
 )
-from fairlead.signin.oauth import Form, Grant, OAuthError, answer_oauth, json_reply, require_field
+from fairlead.signin.oauth import Form, GrantHandler, OAuthError, answer_oauth, json_reply, require_field
 
 REVOKE_ENDPOINT = ("post", "/auth/revoke")
 CLIENT = {"id": CLIENT_ID, "name": "Fairlead CLI"}
@@ -111,7 +107,7 @@ class CliLoginHandlers:
     def public_endpoints(self) -> Mapping[tuple[str, str], Handler]:
         return {REVOKE_ENDPOINT: self.revoke}
 
-    def grants(self) -> Mapping[str, Grant]:
+    def grants(self) -> Mapping[str, GrantHandler]:
         return {"authorization_code": self._redeem_code, "refresh_token": self._refresh}
 
     async def describe(self, call: Call) -> Reply:

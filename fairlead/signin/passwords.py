@@ -41,6 +41,7 @@ from fairlead.core.errors import (
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.kinds.access.access_key import owner_reference
+from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.kinds.core.server_objects import PASSWORD_SECRET_TYPE
 from fairlead.registry.codec import decode
 from fairlead.registry.informer import Derived, Informer
@@ -211,7 +212,6 @@ def _dummy_hash(cost: Cost) -> str:
     return f"$argon2id$v=19$m={cost.memory},t={cost.passes},p={cost.lanes}${salt}${digest}"
 
 
-SYSTEM_NAMESPACE = "service-system"
 PASSWORD_FIELD = "password"
 
 log = structlog.get_logger(__name__)

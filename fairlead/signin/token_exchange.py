@@ -32,14 +32,14 @@ from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.signin.oauth import Form, OAuthError, json_reply, require_field
-from fairlead.signin.oidc.fetch import ProviderError, TokenRejected
+from fairlead.signin.oidc.errors import ProviderError, TokenRejected
 from fairlead.signin.oidc.tokens import MAX_SKEW_SECONDS, MAX_TOKEN_BYTES, Reason
 from fairlead.signin.workload_identity import (
     ExchangeReason,
     ExchangeRejected,
-    Grant,
     ReviewUnavailable,
     TrustRule,
+    VerifiedWorkload,
     WorkloadIdentity,
 )
 
@@ -81,31 +81,32 @@ class WorkloadKeys:
         self._scanned_at = float("-inf")
         self._ended: list[str] = []
 
-    async def issue(self, grant: Grant) -> ExchangedKey:
-        """Creates the key of a grant. Raises ExchangeRejected or TokenRejected."""
+    async def issue(self, workload: VerifiedWorkload) -> ExchangedKey:
+        """Creates the key of a workload. Raises ExchangeRejected or TokenRejected."""
         now = self._clock.now()
-        self._lifetime(grant)
-        if grant.expires_at - now.timestamp() > MAX_TOKEN_SECONDS:
+        self._lifetime(workload)
+        if workload.expires_at - now.timestamp() > MAX_TOKEN_SECONDS:
             raise TokenRejected(Reason.INVALID_TIME, "the token is valid for too long; request one for a day at most")
-        user, owner, labels = self._find_principal(grant.rule)
-        self._check_count(grant.rule.name, now)
-        await self._record_use(grant, now)
-        seconds = self._lifetime(grant)  # again: the store may have been slow, and the key must not outlive the token
+        user, owner, labels = self._find_principal(workload.rule)
+        self._check_count(workload.rule.name, now)
+        await self._record_use(workload, now)
+        # Again: the store may have been slow, and the key must not outlive the token.
+        seconds = self._lifetime(workload)
         kind = self._keys.kind
         spec: Object = {
-            "displayName": f"Workload identity, rule {grant.rule.name}",
+            "displayName": f"Workload identity, rule {workload.rule.name}",
             **owner,
             "type": EXCHANGED_TYPE,
             "ttl": seconds,
-            "scope": grant.rule.scope,
+            "scope": workload.rule.scope,
         }
         meta = {
-            "name": f"exchanged-{grant.rule.name}-{secrets.token_hex(ID_BYTES)}",
-            "labels": {RULE_LABEL: grant.rule.name, **labels},
+            "name": f"exchanged-{workload.rule.name}-{secrets.token_hex(ID_BYTES)}",
+            "labels": {RULE_LABEL: workload.rule.name, **labels},
         }
         body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta, "spec": spec}
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
-        user = replace(user, key=name_of(created), scope=Scope.parse(grant.rule.scope))
+        user = replace(user, key=name_of(created), scope=Scope.parse(workload.rule.scope))
         try:
             await self._clean_up(now)
         except ApiError as error:  # the key is issued, and a later exchange cleans up
@@ -145,16 +146,16 @@ class WorkloadKeys:
             message = f"{MAX_LIVE_KEYS} keys of the rule have not expired; try again later, or lower its maxTTLSeconds"
             raise ExchangeRejected(ExchangeReason.TOO_MANY_KEYS, message)
 
-    async def _record_use(self, grant: Grant, now: datetime) -> None:
-        digest = hashlib.sha256(f"{grant.source}\0{grant.token_id}".encode()).hexdigest()
-        lifetime = int(grant.expires_at - now.timestamp()) + 2 * MAX_SKEW_SECONDS
+    async def _record_use(self, workload: VerifiedWorkload, now: datetime) -> None:
+        digest = hashlib.sha256(f"{workload.source}\0{workload.token_id}".encode()).hexdigest()
+        lifetime = int(workload.expires_at - now.timestamp()) + 2 * MAX_SKEW_SECONDS
         kind = self._leases.kind
         body = {
             "apiVersion": kind.api_version,
             "kind": kind.name,
             "metadata": {"name": f"{USE_PREFIX}{digest}", "namespace": self._namespace},
             "spec": {
-                "holderIdentity": grant.rule.name,
+                "holderIdentity": workload.rule.name,
                 "leaseDurationSeconds": min(lifetime, 2**31 - 1),
                 "renewTime": micro_timestamp(now),
             },
@@ -164,9 +165,9 @@ class WorkloadKeys:
         except AlreadyExists:
             raise ExchangeRejected(ExchangeReason.REPLAYED, "the token was used before; request a new one") from None
 
-    def _lifetime(self, grant: Grant) -> int:
+    def _lifetime(self, workload: VerifiedWorkload) -> int:
         """The lifetime of a key that is created now. Raises TokenRejected if the token is about to expire."""
-        seconds = min(grant.rule.max_ttl, int(grant.expires_at - self._clock.now().timestamp()))
+        seconds = min(workload.rule.max_ttl, int(workload.expires_at - self._clock.now().timestamp()))
         if seconds < 1:
             raise TokenRejected(Reason.EXPIRED, "the token has expired, or is about to")
         return seconds
@@ -222,9 +223,9 @@ class TokenExchange:
     async def __call__(self, call: Call, form: Form) -> Reply:
         token, cluster = _read_request(form)
         try:
-            grant = await self.identity.find_grant(token, cluster, self.clock.now())
-            _annotate(call, grant)
-            key = await self.keys.issue(grant)
+            workload = await self.identity.verify(token, cluster, self.clock.now())
+            _annotate(call, workload)
+            key = await self.keys.issue(workload)
         except TokenRejected as error:
             raise _rejection(error.reason, str(error)) from None
         except ExchangeRejected as error:
@@ -257,11 +258,11 @@ def _read_request(form: Form) -> tuple[str, str]:
     return token, cluster
 
 
-def _annotate(call: Call, grant: Grant) -> None:
-    call.annotations[RULE_ANNOTATION] = grant.rule.name
-    call.annotations[SUBJECT_ANNOTATION] = grant.subject
-    if grant.run:
-        call.annotations[RUN_ANNOTATION] = grant.run
+def _annotate(call: Call, workload: VerifiedWorkload) -> None:
+    call.annotations[RULE_ANNOTATION] = workload.rule.name
+    call.annotations[SUBJECT_ANNOTATION] = workload.subject
+    if workload.run:
+        call.annotations[RUN_ANNOTATION] = workload.run
 
 
 def _rejection(reason: str, message: str) -> OAuthError:

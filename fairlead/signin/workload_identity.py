@@ -20,7 +20,7 @@ from fairlead.core.objects import Object, get_path
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIX
 from fairlead.kinds.clusters.config import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS
 from fairlead.signin.oidc.discovery import ProviderClient
-from fairlead.signin.oidc.fetch import Issuer
+from fairlead.signin.oidc.issuer import Issuer
 from fairlead.signin.oidc.tokens import (
     Claims,
     Provider,
@@ -125,7 +125,7 @@ class TrustRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class VerifiedWorkload:
     """A verified token, and the rule that accepts it."""
 
     rule: TrustRule
@@ -156,7 +156,7 @@ class WorkloadIdentity:
     _parsed: tuple[Object, _TrustSettings] | None = None
     _reviews: BoundedCache[str, asyncio.Semaphore] = field(default_factory=lambda: BoundedCache(MAX_CLUSTERS))
 
-    async def find_grant(self, token: str, cluster: str, now: datetime) -> Grant:
+    async def verify(self, token: str, cluster: str, now: datetime) -> VerifiedWorkload:
         """Verifies a token and returns the first rule that accepts it. `cluster` is empty for tokens of issuers.
 
         Raises ExchangeRejected, TokenRejected, ProviderError or ReviewUnavailable.
@@ -165,8 +165,8 @@ class WorkloadIdentity:
         if not settings.audience or not settings.rules:
             raise ExchangeRejected(ExchangeReason.NOT_CONFIGURED, "this server trusts no tokens of other systems")
         if cluster:
-            return await self._find_cluster_grant(settings, token, cluster, now)
-        return await self._find_issuer_grant(settings, token, now)
+            return await self._verify_cluster_token(settings, token, cluster, now)
+        return await self._verify_issuer_token(settings, token, now)
 
     def _read_settings(self) -> _TrustSettings:
         current = self.settings()
@@ -175,7 +175,7 @@ class WorkloadIdentity:
             self._parsed = current, _TrustSettings(str(current.get("audience") or ""), rules)
         return self._parsed[1]
 
-    async def _find_issuer_grant(self, settings: _TrustSettings, token: str, now: datetime) -> Grant:
+    async def _verify_issuer_token(self, settings: _TrustSettings, token: str, now: datetime) -> VerifiedWorkload:
         url = read_unverified_issuer(token)
         rules = [rule for rule in settings.rules if rule.issuer is not None and rule.issuer.url == url]
         if not rules or url in self.own_issuers:
@@ -197,7 +197,7 @@ class WorkloadIdentity:
             if not rule.matches(claims):
                 continue
             if rule.allows_pull_requests or not is_pull_request_run(claims):
-                return Grant(
+                return VerifiedWorkload(
                     rule=rule,
                     source=url,
                     subject=claims.subject,
@@ -213,7 +213,9 @@ class WorkloadIdentity:
             raise ExchangeRejected(ExchangeReason.PULL_REQUEST, message)
         raise ExchangeRejected(ExchangeReason.NO_RULE, "no rule matches the claims of the token")
 
-    async def _find_cluster_grant(self, settings: _TrustSettings, token: str, cluster: str, now: datetime) -> Grant:
+    async def _verify_cluster_token(
+        self, settings: _TrustSettings, token: str, cluster: str, now: datetime
+    ) -> VerifiedWorkload:
         uid = self.cluster_uid(cluster)
         rules = [rule for rule in settings.rules if rule.cluster == cluster and rule.cluster_uid in ("", uid)]
         if not rules or not uid:
@@ -229,7 +231,7 @@ class WorkloadIdentity:
                 bound = claims.get("kubernetes.io")
                 pod = get_path(bound, "pod.name") if isinstance(bound, dict) else ""
                 source = f"cluster:{uid}"
-                return Grant(
+                return VerifiedWorkload(
                     rule=rule,
                     source=source,
                     subject=claims.subject,

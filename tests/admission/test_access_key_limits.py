@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
-from fairlead.admission.access_keys import MAX_EXEMPT_BYTES, KeyLimits, enforce_key_limits
+from fairlead.admission.access_key_limits import MAX_EXEMPT_BYTES, KeyLimits, enforce_key_limits
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.domain.key_lifetime import COOLDOWN_LABEL
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.kinds.access.access_key import LOGIN_TYPE, MAX_LOGINS
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.quota import write_locks
@@ -28,13 +26,6 @@ LOCK_KEY = write_locks.lock_key(GROUP, "keys:user:ada")
 async def open_auth_with_limits(keys: int = 3, size: int = 1 << 20) -> AsyncIterator[AuthFixture]:
     async with open_auth(rules=(enforce_key_limits(GROUP, KeyLimits(keys, size)),)) as auth:
         yield auth
-
-
-async def create_labelled_key(
-    auth: AuthFixture, name: str, writer: User, labels: dict[str, str], **spec: Any
-) -> Object:
-    body = auth.api.build_object(KIND, name, metadata={"labels": labels}, spec=spec)
-    return await auth.api.submit(KIND, body, WriteOptions(writer, "tests"))
 
 
 def large_labels(size: int) -> dict[str, str]:
@@ -173,12 +164,12 @@ async def test_an_expired_key_with_a_finalizer_stays_and_counts() -> None:
 
 async def test_the_total_size_of_all_keys_is_limited() -> None:
     async with open_auth_with_limits(100, 40_000) as auth:
-        await create_labelled_key(auth, "a", ADA, large_labels(20_000))
+        await auth.create_labelled_key("a", ADA, large_labels(20_000))
         with pytest.raises(Forbidden) as error:
-            await create_labelled_key(auth, "b", ADA, large_labels(20_000))
+            await auth.create_labelled_key("b", ADA, large_labels(20_000))
         assert "bytes in total, and the limit is 40000; delete those that are not needed" in error.value.message
         assert "raise the setting access_keys_per_owner, which allows 10 KiB for each" in error.value.message
-        await create_labelled_key(auth, "b", ADA, large_labels(5_000))
+        await auth.create_labelled_key("b", ADA, large_labels(5_000))
         with pytest.raises(Forbidden, match="the limit is 40000"):
             await auth.update_spec(KIND, "b", ADA, description="x" * 40_000)
 
@@ -190,7 +181,7 @@ def test_the_total_size_follows_from_the_number_of_keys(keys: int, size: int) ->
 
 async def test_an_owner_over_the_limit_can_still_disable_shrink_and_delete_keys() -> None:
     async with open_auth_with_limits(100, 40_000) as auth:
-        await create_labelled_key(auth, "large", ROOT, large_labels(60_000), user="ada")
+        await auth.create_labelled_key("large", ROOT, large_labels(60_000), user="ada")
         await auth.create_key("small", ROOT, user="ada")
         disabled = await auth.update_spec(KIND, "small", ADA, disabled=True)
         assert disabled["spec"]["disabled"] is True
@@ -202,34 +193,6 @@ async def test_an_owner_over_the_limit_can_still_disable_shrink_and_delete_keys(
 
         await auth.api.patch(KIND, "large", shrink, WriteOptions(ADA, "tests"))
         await auth.api.resource(KIND).delete("", "large", DeleteOptions(), WriteOptions(ADA))
-
-
-async def test_only_administrators_set_the_cooldown_of_last_used_updates() -> None:
-    async with open_auth_with_limits() as auth:
-        with pytest.raises(Forbidden, match=f"only administrators may set the label {COOLDOWN_LABEL}; leave it out"):
-            await create_labelled_key(auth, "k", ADA, {COOLDOWN_LABEL: "60"})
-        await create_labelled_key(auth, "k", ROOT, {COOLDOWN_LABEL: "600"}, user="ada")
-        await auth.update_spec(KIND, "k", ADA, displayName="as it was")
-
-        def shorten_cooldown(key: Object) -> None:
-            key["metadata"]["labels"][COOLDOWN_LABEL] = "61"
-
-        with pytest.raises(Forbidden):
-            await auth.api.patch(KIND, "k", shorten_cooldown, WriteOptions(ADA, "tests"))
-
-        def remove_cooldown(key: Object) -> None:
-            del key["metadata"]["labels"][COOLDOWN_LABEL]
-
-        await auth.api.patch(KIND, "k", remove_cooldown, WriteOptions(ADA, "tests"))
-
-
-@pytest.mark.parametrize("value", ["1", "59", "0", "soon", "", "9999999999"])
-async def test_a_cooldown_below_one_minute_is_invalid(value: str) -> None:
-    async with open_auth_with_limits() as auth:
-        with pytest.raises(Invalid) as error:
-            await create_labelled_key(auth, "k", ROOT, {COOLDOWN_LABEL: value}, user="ada")
-        (problem,) = error.value.details.problems
-        assert problem.field == f"metadata.labels[{COOLDOWN_LABEL}]" and "between 60 and" in problem.message
 
 
 async def test_the_write_lock_is_deleted_with_its_owner() -> None:

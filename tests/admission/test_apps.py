@@ -7,8 +7,10 @@ import orjson
 import pytest
 
 from fairlead.admission.apps import check_app_instances
-from fairlead.admission.instances import check_abandon, default_instance_owner
-from fairlead.admission.templates import mark_trusted_templates, prevent_deletion_while_used
+from fairlead.admission.instance_owners import default_instance_owner
+from fairlead.admission.instances import check_abandon
+from fairlead.admission.objects_in_use import prevent_deletion_while_used
+from fairlead.admission.templates import mark_trusted_templates
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Conflict, Forbidden, Invalid
 from fairlead.core.objects import Object, get_path
@@ -60,7 +62,7 @@ def rights() -> Rights:
 async def api(rights: Rights) -> AsyncIterator[RegistryFixture]:
     rules = (
         check_abandon(rights, GROUP),
-        default_instance_owner(rights, GROUP, NAMESPACE_PREFIX),
+        default_instance_owner(GROUP),
         check_app_instances(rights, GROUP),
         mark_trusted_templates(GROUP),
         prevent_deletion_while_used(rights, GROUP),

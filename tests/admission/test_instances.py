@@ -7,7 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.admission.instances import default_instance_owner, warn_outside_of_projects
+from fairlead.admission.instance_owners import default_instance_owner
+from fairlead.admission.instances import require_template, warn_outside_of_projects
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
@@ -40,7 +41,8 @@ def authorize(user: User, target: RequestInfo) -> Decision:
 
 @asynccontextmanager
 async def open_project(**spec: Any) -> AsyncIterator[RegistryFixture]:
-    async with open_registry(rules=(default_instance_owner(authorize, GROUP, NAMESPACE_PREFIX),)) as api:
+    rules = (default_instance_owner(GROUP), require_template(authorize, GROUP, NAMESPACE_PREFIX))
+    async with open_registry(rules=rules) as api:
         await api.submit("Project", api.build_object("Project", "web", spec=spec), WriteOptions(CONTROLLER_USER))
         yield api
 
@@ -121,6 +123,7 @@ async def test_an_instance_without_a_template_requires_create_on_restricted(
     spec = inline_template(kind) if with_inline_template else {}
     with pytest.raises(Forbidden, match="/restricted") as error:
         await create_instance(api, kind, **spec)
+    assert error.value.refused_by == "admission/require-template"
     assert ("leave spec.template out" in error.value.message) is with_inline_template
     assert {(each.verb, each.subresource, each.namespace, each.name) for each in requests} == {
         ("create", "restricted", NAMESPACE, "")

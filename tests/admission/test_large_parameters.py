@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.admission.apps import check_app_instances
-from fairlead.admission.instances import parse_large_parameters
+from fairlead.admission.parameters import parse_large_parameters
 from fairlead.core import yaml
 from fairlead.core.call import Decision
 from fairlead.core.errors import Invalid

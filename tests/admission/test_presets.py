@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
+from fairlead.admission.objects_in_use import prevent_deletion_while_used
 from fairlead.admission.presets import apply_presets, check_presets, require_presets
 from fairlead.admission.projects import enforce_allow_lists
-from fairlead.admission.templates import (
-    mark_trusted_templates,
-    prevent_deletion_while_used,
-    restrict_workspace_templates,
-)
+from fairlead.admission.templates import mark_trusted_templates
+from fairlead.admission.workspace_templates import restrict_workspace_templates
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Conflict, Forbidden, Invalid
 from fairlead.core.objects import Object

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.admission.templates import prevent_deletion_while_used
+from fairlead.admission.objects_in_use import prevent_deletion_while_used
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Conflict
 from fairlead.core.user import User

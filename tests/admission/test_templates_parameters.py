@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.templates import check_parameters
+from fairlead.admission.parameters import check_parameters
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.admission.templates import check_parameters
+from fairlead.admission.parameters import check_parameters
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import LAST_APPLIED, Object, get_path
 from fairlead.domain.password_parameters import hidden_values, hide_passwords, record_rendered_secrets, redact_instance
@@ -123,7 +123,7 @@ async def test_a_placeholder_without_a_previous_value_is_invalid(api: RegistryFi
 @every_kind
 async def test_another_template_does_not_get_the_password(api: RegistryFixture, kind: str) -> None:
     await create_instance(api, kind, f"db.password: {PASSWORD}")
-    with pytest.raises(Invalid, match="sent to another template does not count"):
+    with pytest.raises(Invalid, match="sent to another template or app does not count"):
         await update_spec(api, kind, templateRef={"name": "other"})
     await update_spec(api, kind, templateRef={"name": "other"}, parameters="size: 1")
     assert stored_password(api, kind) is None

@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.templates import (
-    mark_trusted_templates,
-    restrict_workspace_templates,
-    warn_about_workspace_templates,
-)
+from fairlead.admission.templates import mark_trusted_templates
+from fairlead.admission.workspace_templates import restrict_workspace_templates, warn_about_workspace_templates
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User

@@ -33,12 +33,13 @@ ADMISSION_ORDER = {
         "protect-ownership-labels",
         "check-users-and-teams",
         "issue-access-key",
+        "restrict-cooldown-label",
         "enforce-key-limits",
         "store-component-key",
         "apply-presets",
         "require-presets",
-        "keep-instance-owner",
         "default-instance-owner",
+        "require-template",
     ],
     Phase.AUTHORIZE: [
         "protect-sign-in-settings",
@@ -179,3 +180,13 @@ def test_two_features_cannot_add_the_same_path() -> None:
     assert join_features((first,)).endpoints == first.endpoints
     with pytest.raises(ValueError, match=r"the feature second adds .*/x.*, which another feature has added already"):
         join_features((first, second))
+
+
+def test_a_path_that_needs_authentication_in_one_feature_is_not_public_in_another() -> None:
+    closed = Feature(name="closed", endpoints={("get", "/x"): reply})
+    public = Feature(name="public", public_endpoints={("get", "/x"): reply})
+    for features in ((closed, public), (public, closed)):
+        with pytest.raises(ValueError, match=r"/x.* is in the endpoints of .* and in the public endpoints of"):
+            join_features(features)
+    other_verb = Feature(name="other verb", public_endpoints={("post", "/x"): reply})
+    assert join_features((closed, other_verb)).public_endpoints == other_verb.public_endpoints

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fairlead.authn.sign_on_policy import SignOnReason
 from fairlead.features.metrics import LABELLED_PATHS
 from fairlead.server.http.event_loop_watchdog import Watchdog
-from fairlead.signin.oidc.fetch import Reason
+from fairlead.signin.oidc.errors import Reason
 from fairlead.signin.sso.reasons import EndReason
 from tests.harness.server_process import running_server
 

@@ -1,6 +1,6 @@
 """A registry with users, teams and access keys, and with the admission rules about them."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +66,10 @@ class AuthFixture:
 
     async def create_team(self, name: str, by: User = ROOT, **spec: Any) -> Object:
         return await self.create("Team", name, by, **spec)
+
+    async def create_labelled_key(self, name: str, writer: User, labels: Mapping[str, str], **spec: Any) -> Object:
+        body = self.api.build_object("OwnedAccessKey", name, metadata={"labels": dict(labels)}, spec=spec)
+        return await self.api.submit("OwnedAccessKey", body, WriteOptions(writer, "tests"))
 
     async def create_key(self, name: str, by: User = ADA, **spec: Any) -> Object:
         return await self.create("OwnedAccessKey", name, by, **spec)

@@ -16,10 +16,12 @@ from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.server.auth.stages import AuthorizeStage, build_authentication_stage, build_identify
 from fairlead.server.pipeline import Pipeline
-from fairlead.signin.cli_grants import CliLogins, Lifetimes, challenge_of
+from fairlead.signin.cli_logins import CliLogins, Lifetimes
+from fairlead.signin.cli_tokens import challenge_of
+from fairlead.signin.device_requests import DeviceRequests
 from fairlead.signin.oauth import FORM, TOKEN_ENDPOINT, TokenEndpoint
 from fairlead.signin.oauth_cli import CliLoginHandlers
-from fairlead.signin.oauth_device import DEVICE_GRANT, DeviceLoginHandlers, DeviceRequests
+from fairlead.signin.oauth_device import DEVICE_GRANT, DeviceLoginHandlers
 from fairlead.storage.contract import Store
 from tests.harness.calls import call
 from tests.harness.login import CLIENT, TTL, LoginFixture, header, open_login, parse_body

@@ -20,7 +20,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from fairlead.signin.oidc.fetch import Issuer
+from fairlead.signin.oidc.issuer import Issuer
 from tests.fake_cluster.certificates import get_authority
 
 METADATA_PATH, KEYS_PATH = "/.well-known/openid-configuration", "/keys"

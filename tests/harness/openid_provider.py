@@ -13,7 +13,9 @@ from urllib.parse import parse_qsl, unquote_plus, urlsplit
 from fairlead.core.clock import Clock
 from fairlead.core.objects import Object
 from fairlead.signin.oidc.discovery import ProviderClient
-from fairlead.signin.oidc.fetch import Issuer, ProviderError, Reason, Request
+from fairlead.signin.oidc.errors import ProviderError, Reason
+from fairlead.signin.oidc.fetch import Request
+from fairlead.signin.oidc.issuer import Issuer
 from tests.harness.openid_issuer import access_token_hash, public_jwk, sign
 
 CLIENT_ID, CLIENT_SECRET = "fairlead", "provider-s3cret"

@@ -12,8 +12,9 @@ import pytest
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.signin.device_requests import PLURAL
 from fairlead.signin.oauth import FORM, REASON_ANNOTATION
-from fairlead.signin.oauth_device import DEVICE_GRANT, PLURAL
+from fairlead.signin.oauth_device import DEVICE_GRANT
 from tests.harness.cli_login import REDIRECT, REQUEST, VERIFIER, CliLoginFixture, open_cli_login
 
 WRONG: dict[str, dict[str, str]] = {

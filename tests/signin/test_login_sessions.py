@@ -47,9 +47,9 @@ async def test_ending_a_login_ends_the_keys_that_depend_on_it(login: LoginFixtur
     family = next(name for name in login.key_names() if name != issued.name)
     await login.add_key("alice", type="Login", parent=family)
     await login.add_key("alice")
-    assert await login.logins.end_sso_login(issued.name) == 3
+    assert await login.logins.end_login(issued.name) == 3
     assert len(login.key_names()) == 1
-    assert await login.logins.end_sso_login(issued.name) == 0
+    assert await login.logins.end_login(issued.name) == 0
 
 
 async def test_signing_out_keeps_a_login_disabled_while_other_keys_depend_on_it(login: LoginFixture) -> None:

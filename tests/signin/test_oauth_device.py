@@ -1,4 +1,4 @@
-"""server.auth.oauth_device: codes typed by hand, polling, and the limits on both."""
+"""signin.oauth_device: codes typed by hand, polling, and the limits on both."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,12 +9,14 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.server.flow.attempts import USER_BACKOFF, Attempt
-from fairlead.signin.oauth_device import (
+from fairlead.signin.device_requests import (
     MAX_REQUESTS,
     MAX_REQUESTS_PER_NETWORK,
     MAX_REQUESTS_PER_SITE,
     PLURAL,
     REQUEST_SECONDS,
+    DeviceRequests,
+    StoredRequest,
 )
 from tests.harness.cli_login import HOST, CliLoginFixture, open_cli_login
 from tests.harness.login import TTL
@@ -98,6 +100,24 @@ async def test_a_code_is_decided_once(cli: CliLoginFixture) -> None:
     answers = await asyncio.gather(*(cli.post_json("/auth/device/decision", body, each) for each in browsers))
     assert sorted(status for status, _ in answers) == [200, 404]
     assert len([name for name in cli.login.key_names() if name.startswith("cli-")]) == 1
+
+
+async def test_a_denial_that_comes_after_an_approval_is_not_reported_as_done(
+    cli: CliLoginFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cli.login.add_user("bob")
+    reply = await start(cli)
+    record = DeviceRequests.decide
+
+    async def approve_before(requests: DeviceRequests, stored: StoredRequest, state: str, login: str = "") -> bool:
+        monkeypatch.setattr(DeviceRequests, "decide", record)
+        assert await decide(cli, reply["user_code"], user="bob") == (200, {"approved": True})
+        return await record(requests, stored, state, login)
+
+    monkeypatch.setattr(DeviceRequests, "decide", approve_before)
+    status, error = await decide(cli, reply["user_code"], approve=False)
+    assert status == 404 and "there is no login with this code" in error["message"]
+    assert (await cli.poll(reply["device_code"]))[0] == 200
 
 
 async def test_of_parallel_polls_one_gets_the_tokens(cli: CliLoginFixture) -> None:

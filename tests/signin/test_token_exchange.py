@@ -23,7 +23,7 @@ from fairlead.signin import token_exchange
 from fairlead.signin.oauth import FORM, REASON_ANNOTATION, TokenEndpoint
 from fairlead.signin.oidc.tokens import Reason, TokenRejected
 from fairlead.signin.token_exchange import MAX_CLEANED, TokenExchange, WorkloadKeys
-from fairlead.signin.workload_identity import ExchangeReason, ExchangeRejected, Grant, TrustRule
+from fairlead.signin.workload_identity import ExchangeReason, ExchangeRejected, TrustRule, VerifiedWorkload
 from tests.harness.calls import call
 from tests.harness.registry import NAMESPACE, RegistryFixture, open_registry
 from tests.harness.virtual_time import EPOCH, on_virtual_time
@@ -42,15 +42,17 @@ async def open_keys() -> AsyncIterator[tuple[RegistryFixture, WorkloadKeys]]:
         yield api, WorkloadKeys(api.registry, GROUP, NAMESPACE, principals)
 
 
-def _grant(token_id: str = "1", expires_in: float = 300, source: str = "https://ci.example", **rule: Any) -> Grant:
+def _workload(
+    token_id: str = "1", expires_in: float = 300, source: str = "https://ci.example", **rule: Any
+) -> VerifiedWorkload:
     fields = {"name": "deploy", "issuer": source, "claims": {"sub": "a"}, "user": "ci", "scope": SCOPE, **rule}
-    return Grant(TrustRule.parse(fields), source, "a", token_id, START + expires_in)
+    return VerifiedWorkload(TrustRule.parse(fields), source, "a", token_id, START + expires_in)
 
 
 @on_virtual_time
 async def test_a_key_has_the_principal_scope_and_label_of_its_rule() -> None:
     async with open_keys() as (api, keys):
-        key = await keys.issue(_grant(maxTTLSeconds=60))
+        key = await keys.issue(_workload(maxTTLSeconds=60))
         assert (key.user.name, key.seconds) == ("ci", 60)
         assert key.value.startswith("fairlead_") and key.value not in repr(key)
         stored = api.get("OwnedAccessKey", key.user.key)
@@ -62,11 +64,11 @@ async def test_a_key_has_the_principal_scope_and_label_of_its_rule() -> None:
 @on_virtual_time
 async def test_a_token_id_counts_once_for_each_issuer() -> None:
     async with open_keys() as (_, keys):
-        results = await asyncio.gather(*(keys.issue(_grant()) for _ in range(5)), return_exceptions=True)
+        results = await asyncio.gather(*(keys.issue(_workload()) for _ in range(5)), return_exceptions=True)
         rejected = [each for each in results if isinstance(each, ExchangeRejected)]
         assert [each.reason for each in rejected] == [ExchangeReason.REPLAYED] * 4
-        await keys.issue(_grant("2"))
-        await keys.issue(_grant(source="https://other.example"))
+        await keys.issue(_workload("2"))
+        await keys.issue(_workload(source="https://other.example"))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_a_token_must_have_some_life_left_but_not_too_much(expires_in: float, re
     async def check() -> None:
         async with open_keys() as (api, keys):
             with pytest.raises(TokenRejected) as rejected:
-                await keys.issue(_grant(expires_in=expires_in))
+                await keys.issue(_workload(expires_in=expires_in))
             assert rejected.value.reason == reason
             assert api.list_names("Lease") == []
 
@@ -94,7 +96,7 @@ async def test_a_slow_store_does_not_make_a_key_outlive_its_token() -> None:
             return await commit(*arguments, **options)
 
         api.store.commit = slow_commit  # type: ignore[method-assign]
-        key = await keys.issue(_grant(expires_in=100))
+        key = await keys.issue(_workload(expires_in=100))
         assert key.seconds <= 80
 
 
@@ -108,24 +110,24 @@ async def test_an_absent_or_recreated_principal_uses_up_no_token() -> None:
         )
         for rule in rules:
             with pytest.raises(ExchangeRejected) as rejected:
-                await keys.issue(_grant(**rule))
+                await keys.issue(_workload(**rule))
             assert rejected.value.reason == ExchangeReason.NO_PRINCIPAL
         assert api.list_names("Lease") == []
-        await keys.issue(_grant())
+        await keys.issue(_workload())
 
 
 @on_virtual_time
 async def test_records_stay_until_their_tokens_have_expired_and_then_go() -> None:
     async with open_keys() as (api, keys):
         for number in range(3 * MAX_CLEANED):
-            await keys.issue(_grant(str(number)))
+            await keys.issue(_workload(str(number)))
         assert len(api.list_names("Lease")) == 3 * MAX_CLEANED
         await asyncio.sleep(299)
         with pytest.raises((ExchangeRejected, TokenRejected)):
-            await keys.issue(_grant("0"))
+            await keys.issue(_workload("0"))
         await asyncio.sleep(300)
         for number in range(4):
-            await keys.issue(_grant(f"later-{number}", expires_in=1_000))
+            await keys.issue(_workload(f"later-{number}", expires_in=1_000))
         assert len(api.list_names("Lease")) == 4
 
 
@@ -135,13 +137,13 @@ async def test_the_live_keys_of_a_rule_are_bounded() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(token_exchange, "MAX_LIVE_KEYS", 3)
             for number in range(3):
-                await keys.issue(_grant(f"{number}", maxTTLSeconds=60))
+                await keys.issue(_workload(f"{number}", maxTTLSeconds=60))
             with pytest.raises(ExchangeRejected, match="3 keys of the rule have not expired") as rejected:
-                await keys.issue(_grant("3"))
+                await keys.issue(_workload("3"))
             assert rejected.value.reason == ExchangeReason.TOO_MANY_KEYS
-            await keys.issue(_grant("4", name="deploy-2"))  # other rules have keys of their own
+            await keys.issue(_workload("4", name="deploy-2"))  # other rules have keys of their own
             await asyncio.sleep(61)
-            await keys.issue(_grant("3"))  # the token was not used up
+            await keys.issue(_workload("3"))  # the token was not used up
 
 
 @on_virtual_time
@@ -149,8 +151,8 @@ async def test_an_exchange_beyond_the_bound_gets_429() -> None:
     """As CI systems know it: try again later."""
 
     class Identity:
-        async def find_grant(self, token: str, cluster: str, now: datetime) -> Grant:
-            return _grant(token)
+        async def verify(self, token: str, cluster: str, now: datetime) -> VerifiedWorkload:
+            return _workload(token)
 
     async with open_keys() as (api, keys):
         exchange = TokenExchange(Identity(), keys, api.clock)  # type: ignore[arg-type]
@@ -174,7 +176,7 @@ async def test_an_exchange_beyond_the_bound_gets_429() -> None:
 @on_virtual_time
 async def test_a_key_is_returned_even_if_old_records_cannot_be_deleted() -> None:
     async with open_keys() as (api, keys):
-        await keys.issue(_grant(expires_in=1.5))
+        await keys.issue(_workload(expires_in=1.5))
         await asyncio.sleep(600)
 
         async def fail(*arguments: Any) -> None:
@@ -182,5 +184,5 @@ async def test_a_key_is_returned_even_if_old_records_cannot_be_deleted() -> None
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(keys._leases), "delete", fail)
-            key = await keys.issue(_grant("2", expires_in=900))
+            key = await keys.issue(_workload("2", expires_in=900))
         assert api.get("OwnedAccessKey", key.user.key) is not None

@@ -61,9 +61,9 @@ def _token(**claims: Any) -> str:
 async def test_the_cluster_reviews_the_token_with_the_audience() -> None:
     reviews = Reviews(STATUS)
     token = _token()
-    grant = await _identity(reviews).find_grant(token, "oslo", START)
-    assert (grant.rule.name, grant.source) == ("pods", "cluster:uid-of-oslo")
-    assert (grant.subject, grant.run) == (SUBJECT, "build-7")
+    workload = await _identity(reviews).verify(token, "oslo", START)
+    assert (workload.rule.name, workload.source) == ("pods", "cluster:uid-of-oslo")
+    assert (workload.subject, workload.run) == (SUBJECT, "build-7")
     assert reviews.bodies[0]["spec"] == {"token": token, "audiences": [AUDIENCE]}
 
 
@@ -86,7 +86,7 @@ async def test_the_cluster_reviews_the_token_with_the_audience() -> None:
 )
 async def test_anything_but_a_clear_yes_of_the_cluster_is_a_no(status: Any) -> None:
     with pytest.raises(ExchangeRejected) as rejected:
-        await _identity(Reviews(status)).find_grant(_token(), "oslo", START)
+        await _identity(Reviews(status)).verify(_token(), "oslo", START)
     assert rejected.value.reason == ExchangeReason.NOT_AUTHENTICATED
 
 
@@ -105,10 +105,10 @@ async def test_the_cluster_reviews_no_tokens_that_are_unacceptable_anyway(
 ) -> None:
     reviews = Reviews(STATUS)
     with pytest.raises(TokenRejected) as rejected:
-        await _identity(reviews).find_grant(_token(**claims), "oslo", START)
+        await _identity(reviews).verify(_token(**claims), "oslo", START)
     assert rejected.value.reason == reason
     with pytest.raises(ExchangeRejected):
-        await _identity(reviews).find_grant(_token(sub="system:serviceaccount:build:other"), "oslo", START)
+        await _identity(reviews).verify(_token(sub="system:serviceaccount:build:other"), "oslo", START)
     assert reviews.bodies == []
 
 
@@ -118,16 +118,16 @@ async def test_the_cluster_reviews_no_tokens_that_are_unacceptable_anyway(
 )
 async def test_only_the_cluster_of_the_rule_is_trusted(cluster: str, changes: Object) -> None:
     with pytest.raises(ExchangeRejected) as rejected:
-        await _identity(Reviews(STATUS), {**RULE, **changes}).find_grant(_token(), cluster, START)
+        await _identity(Reviews(STATUS), {**RULE, **changes}).verify(_token(), cluster, START)
     assert rejected.value.reason == ExchangeReason.UNTRUSTED_CLUSTER
 
 
 async def test_the_account_can_be_named_by_its_uid() -> None:
     named = {**RULE, "name": "named", "serviceAccountUID": "uid-of-builder"}
     other = {**RULE, "name": "other", "serviceAccountUID": "uid-of-another"}
-    assert (await _identity(Reviews(STATUS), other, named).find_grant(_token(), "oslo", START)).rule.name == "named"
+    assert (await _identity(Reviews(STATUS), other, named).verify(_token(), "oslo", START)).rule.name == "named"
     with pytest.raises(ExchangeRejected) as rejected:
-        await _identity(Reviews(STATUS), other).find_grant(_token(), "oslo", START)
+        await _identity(Reviews(STATUS), other).verify(_token(), "oslo", START)
     assert rejected.value.reason == ExchangeReason.NO_RULE
 
 
@@ -135,7 +135,7 @@ async def test_a_flood_of_tokens_does_not_occupy_the_connections_to_a_cluster() 
     reviews = Reviews(STATUS)
     reviews.gate.clear()
     identity = _identity(reviews)
-    flood = [asyncio.create_task(identity.find_grant(_token(jti=str(number)), "oslo", START)) for number in range(50)]
+    flood = [asyncio.create_task(identity.verify(_token(jti=str(number)), "oslo", START)) for number in range(50)]
     await eventually(lambda: len(reviews.bodies) == MAX_CONCURRENT_REVIEWS)
     reviews.gate.set()
     results = await asyncio.gather(*flood, return_exceptions=True)
@@ -145,16 +145,16 @@ async def test_a_flood_of_tokens_does_not_occupy_the_connections_to_a_cluster() 
 async def test_a_change_of_the_settings_takes_effect_at_once() -> None:
     current: list[Object] = [{"audience": AUDIENCE, "rules": [RULE]}]
     identity = WorkloadIdentity(lambda: current[0], ProviderClient(), Reviews(STATUS), lambda name: "uid")
-    assert (await identity.find_grant(_token(), "oslo", START)).rule.max_ttl == 900
+    assert (await identity.verify(_token(), "oslo", START)).rule.max_ttl == 900
     current[0] = {"audience": AUDIENCE, "rules": [{**RULE, "maxTTLSeconds": 60}]}
-    assert (await identity.find_grant(_token(), "oslo", START)).rule.max_ttl == 60
+    assert (await identity.verify(_token(), "oslo", START)).rule.max_ttl == 60
     current[0] = {"audience": "fairlead:2", "rules": [RULE]}
     with pytest.raises(TokenRejected):
-        await identity.find_grant(_token(), "oslo", START)
+        await identity.verify(_token(), "oslo", START)
     for nothing in ({}, {"rules": [RULE]}, {"audience": AUDIENCE, "rules": []}):
         current[0] = nothing
         with pytest.raises(ExchangeRejected) as rejected:
-            await identity.find_grant(_token(), "oslo", START)
+            await identity.verify(_token(), "oslo", START)
         assert rejected.value.reason == ExchangeReason.NOT_CONFIGURED
 
 

@@ -10,7 +10,7 @@ from joserfc.errors import JoseError
 
 from fairlead.core.crypto.certificates import Certificates
 from fairlead.signin.oidc.discovery import ProviderClient
-from fairlead.signin.oidc.fetch import Issuer
+from fairlead.signin.oidc.issuer import Issuer
 from fairlead.signin.oidc.tokens import Provider, TokenRejected, verify_id_token
 from tests.sso.providers.forging import Forger
 from tests.sso.providers.tokens import ec_key, rsa_key, sign

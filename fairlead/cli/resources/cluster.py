@@ -114,8 +114,7 @@ def remove(options: ClusterRemoveOptions) -> None:
                 "instance",
                 instances,
                 "delete them first; or leave their namespaces in the cluster with --abandon; or leave everything that "
-                "the",
-                "server created there, including its ClusterRoleBinding, with --keep",
+                "the server created there, including its ClusterRoleBinding, with --keep",
             )
         if options.yes and instances:
             print_note("these instances lose their cluster, and their namespaces stay in it:")

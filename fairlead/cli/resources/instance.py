@@ -1,4 +1,4 @@
-"""Shared by the commands for spaces, virtual clusters and workspaces: columns, creation with `--wait`, deletion.
+"""Shared by the commands for spaces, virtual clusters, workspaces and apps: columns, creation with `--wait`, deletion.
 
 Instances are namespaced in projects and may be created from a template with parameters.
 """

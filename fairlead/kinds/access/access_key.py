@@ -5,7 +5,7 @@ the key itself is returned once, when it is created or rotated.
 
 Access keys as usage entries: their owner, category, size and expiry, and indexes by digest and by session.
 
-`admission/access_keys.py` counts keys with it, and `signin/login_sessions.py` finds a user's older logins.
+`admission/access_key_limits.py` counts keys with it, and `signin/login_sessions.py` finds a user's older logins.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ import msgspec
 from fairlead.core.clock import timestamp as format_timestamp
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.domain.key_lifetime import MAX_TTL_SECONDS, OWNER_FIELDS, expires_at, temporary_until
+from fairlead.domain.key_lifetime import KEY_OWNER_FIELDS, MAX_TTL_SECONDS, expires_at, temporary_until
 from fairlead.kinds.access.principal_fields import is_disabled
 from fairlead.kinds.access.scope import SCOPE, scope_problems, scope_warnings
 from fairlead.kinds.answered import create_only_kind
@@ -186,7 +186,7 @@ def check(change: Change) -> Iterable[Problem]:
 
 
 def _owner_problems(spec: Object) -> Iterable[Problem]:
-    first, *others = [name for name in OWNER_FIELDS if spec.get(name)] or [""]
+    first, *others = [name for name in KEY_OWNER_FIELDS if spec.get(name)] or [""]
     if not first:
         yield Problem.required("spec.user", "set the principal of the key: spec.user, spec.team or spec.subject")
     for other in others:
@@ -195,7 +195,7 @@ def _owner_problems(spec: Object) -> Iterable[Problem]:
 
 def key_owner(key: Object) -> Any:
     """The principal of the key, for tables."""
-    principals = (get_path(key, f"spec.{name}") for name in OWNER_FIELDS)
+    principals = (get_path(key, f"spec.{name}") for name in KEY_OWNER_FIELDS)
     return next((each for each in principals if each), None)
 
 
@@ -359,7 +359,7 @@ def read_key_usage(entry: Entry) -> Sequence[UsageEntry]:
     spec = key.spec or _Spec()
     status = key.status or _Status()
     meta = key.metadata
-    owner = next(((field, name) for field in OWNER_FIELDS if (name := getattr(spec, field))), None)
+    owner = next(((field, name) for field in KEY_OWNER_FIELDS if (name := getattr(spec, field))), None)
     if owner is None:
         return ()
     created, ended = meta.creationTimestamp or "", status.expired or ""

@@ -1,6 +1,8 @@
 """OpenID providers, as a relying party sees them: fetching their documents, and verifying their tokens.
 
-fetch      bounded HTTPS requests to allowed addresses: `Issuer`, `Fetcher`; why a token or a provider was rejected
+issuer     `Issuer`: the address of a provider, and the algorithms with which it may sign
+errors     why a token or a provider was rejected
+fetch      `Fetcher`: bounded HTTPS requests to allowed addresses
 discovery  `ProviderClient`: metadata of issuers, their keys, form posts and userinfo, cached. One per process
 tokens     `verify_id_token`, `verify_logout_token` and `verify_subject_token`
 

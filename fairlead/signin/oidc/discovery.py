@@ -23,18 +23,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.clock import Clock, SystemClock
 from fairlead.core.objects import Object
-from fairlead.signin.oidc.fetch import (
-    MAX_ISSUERS,
-    MAX_RESPONSE_BYTES,
-    Fetcher,
-    Issuer,
-    ProviderError,
-    Reason,
-    Request,
-    TokenRejected,
-    check_issuer_url,
-    parse_url,
-)
+from fairlead.signin.oidc.errors import ProviderError, Reason, TokenRejected
+from fairlead.signin.oidc.fetch import MAX_ISSUERS, MAX_RESPONSE_BYTES, Fetcher, Request, check_issuer_url, parse_url
+from fairlead.signin.oidc.issuer import Issuer
 
 T = TypeVar("T")
 BURST = 3

@@ -21,7 +21,6 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from enum import StrEnum
 from ipaddress import ip_address
 from typing import Any
 
@@ -41,72 +40,27 @@ from fairlead.core.pinned_https import (
     open_response,
     parse_https_url,
 )
+from fairlead.signin.oidc.errors import ProviderError, Reason
+from fairlead.signin.oidc.issuer import Issuer
 
+TIMEOUT_SECONDS = 5.0
+MAX_DOCUMENT_BYTES = 256 * 1024
+"""Limit for metadata and key sets."""
+MAX_RESPONSE_BYTES = 1024 * 1024
+"""Limit for responses of the token and userinfo endpoints, which may contain thousands of groups."""
+MAX_CONCURRENT_REQUESTS = 16
+"""Per issuer. Further requests wait, and their timeout runs."""
+MAX_ISSUERS = 256
+MAX_ADDRESSES = 3
+"""How many addresses of a host are tried."""
+RESOLVER_THREADS = 16
 
-class Reason(StrEnum):
-    """A fixed set: nothing of a token or of a provider's response is part of a reason."""
+_OAUTH_ERROR = re.compile(r"[a-z_]{1,64}", re.ASCII)
+# The whole request has one limit; this one leaves time for the next address.
+_TIMEOUTS = httpx.Timeout(None, connect=2.0)
 
-    # the provider
-    ISSUER_URL = "issuer_url"
-    """The issuer URL, or a URL in its metadata, is not an https URL that can be fetched."""
-    ADDRESS_BLOCKED = "address_blocked"
-    PROVIDER_UNREACHABLE = "provider_unreachable"
-    PROVIDER_TIMEOUT = "provider_timeout"
-    PROVIDER_TLS = "provider_tls"
-    PROVIDER_REDIRECT = "provider_redirect"
-    PROVIDER_STATUS = "provider_status"
-    """The provider responded with an error. `ProviderError.oauth_error` is its OAuth error code, if it sent one."""
-    RESPONSE_TOO_LARGE = "response_too_large"
-    RESPONSE_INVALID = "response_invalid"
-    ISSUER_MISMATCH = "issuer_mismatch"
-    """The issuer in the metadata is not exactly the configured one."""
-    JWKS_INVALID = "jwks_invalid"
-
-    # the token
-    TOKEN_TOO_LARGE = "token_too_large"
-    TOKEN_MALFORMED = "token_malformed"
-    TOKEN_TOO_DEEP = "token_too_deep"
-    TOKEN_TYPE = "token_type"
-    ALGORITHM = "algorithm"
-    KEY_IN_HEADER = "key_in_header"
-    CRITICAL_HEADER = "critical_header"
-    UNKNOWN_KEY = "unknown_key"
-    UNUSABLE_KEY = "unusable_key"
-    SIGNATURE = "signature"
-    WRONG_ISSUER = "wrong_issuer"
-    WRONG_AUDIENCE = "wrong_audience"
-    WRONG_PARTY = "wrong_party"
-    """`azp` is missing although there are several audiences, or it is not this client."""
-    INVALID_TIME = "invalid_time"
-    EXPIRED = "expired"
-    NOT_YET_VALID = "not_yet_valid"
-    ISSUED_IN_FUTURE = "issued_in_future"
-    INVALID_SUBJECT = "invalid_subject"
-    WRONG_NONCE = "wrong_nonce"
-    WRONG_ACCESS_TOKEN = "wrong_access_token"
-    """`at_hash` is not that of the access token."""
-    NOT_A_LOGOUT = "not_a_logout"
-    """A logout token without the event, without `jti`, with a `nonce`, or without `sub` and `sid`."""
-
-
-class TokenRejected(Exception):
-    """The token is not acceptable. The message contains nothing of the token."""
-
-    def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
-class ProviderError(Exception):
-    """A request to the provider failed. The message contains nothing of the response."""
-
-    def __init__(self, reason: Reason, message: str, *, status: int = 0, oauth_error: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.status = status
-        """The HTTP status, or 0 if there was no response."""
-        self.oauth_error = oauth_error
-        """The `error` of an OAuth error response, such as `invalid_grant`; else empty."""
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Resolves host and port to addresses. Raises OSError."""
 
 
 def parse_url(url: object) -> Target:
@@ -132,41 +86,6 @@ def check_address(text: str, *, allow_loopback: bool) -> None:
             raise ProviderError(Reason.ADDRESS_BLOCKED, "the provider's address is link-local or not that of a host")
         if address.is_loopback and not allow_loopback:
             raise ProviderError(Reason.ADDRESS_BLOCKED, "the provider's address is a loopback address")
-
-
-TIMEOUT_SECONDS = 5.0
-MAX_DOCUMENT_BYTES = 256 * 1024
-"""Limit for metadata and key sets."""
-MAX_RESPONSE_BYTES = 1024 * 1024
-"""Limit for responses of the token and userinfo endpoints, which may contain thousands of groups."""
-MAX_CONCURRENT_REQUESTS = 16
-"""Per issuer. Further requests wait, and their timeout runs."""
-MAX_ISSUERS = 256
-MAX_ADDRESSES = 3
-"""How many addresses of a host are tried."""
-RESOLVER_THREADS = 16
-RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-ASYMMETRIC_ALGORITHMS = (*RSA_ALGORITHMS, "ES256", "ES384", "ES512", "EdDSA")
-
-_OAUTH_ERROR = re.compile(r"[a-z_]{1,64}", re.ASCII)
-# The whole request has one limit; this one leaves time for the next address.
-_TIMEOUTS = httpx.Timeout(None, connect=2.0)
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Resolves host and port to addresses. Raises OSError."""
-
-
-@dataclass(frozen=True, slots=True)
-class Issuer:
-    """An OpenID provider. `url` is compared byte for byte with the metadata and with tokens.
-
-    `ca_pem` replaces the certificate authorities of the system. `allow_loopback` is for providers on this machine.
-    """
-
-    url: str
-    ca_pem: str = ""
-    allow_loopback: bool = False
-    algorithms: tuple[str, ...] = ASYMMETRIC_ALGORITHMS
 
 
 @dataclass(frozen=True, slots=True)

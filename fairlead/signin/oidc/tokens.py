@@ -23,7 +23,8 @@ from fairlead.core import json
 from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object
 from fairlead.signin.oidc.discovery import KeySet, ProviderClient, VerificationKey
-from fairlead.signin.oidc.fetch import ASYMMETRIC_ALGORITHMS, Issuer, ProviderError, Reason, TokenRejected
+from fairlead.signin.oidc.errors import ProviderError, Reason, TokenRejected
+from fairlead.signin.oidc.issuer import ASYMMETRIC_ALGORITHMS, Issuer
 
 MAX_TOKEN_BYTES = 16 * 1024
 MAX_DEPTH = 16

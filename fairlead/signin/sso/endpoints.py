@@ -33,7 +33,7 @@ from fairlead.server.discovery.health import TEXT
 from fairlead.server.flow.attempts import MAX_COUNTERS, FailureCounts, client_network
 from fairlead.signin.login_sessions import LoginSessions
 from fairlead.signin.oauth import OAuthError, read_form
-from fairlead.signin.oidc.fetch import ProviderError, TokenRejected
+from fairlead.signin.oidc.errors import ProviderError, TokenRejected
 from fairlead.signin.sso.reasons import SignOnCounters, SignOnRefused
 from fairlead.signin.sso.service import AuthorizationResponse, ProviderLogout, SignedOn, SignOnService
 

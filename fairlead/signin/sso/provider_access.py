@@ -19,7 +19,8 @@ from fairlead.core.objects import Object
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.signin.oidc.discovery import Metadata, ProviderClient
-from fairlead.signin.oidc.fetch import Issuer, ProviderError, Reason, TokenRejected
+from fairlead.signin.oidc.errors import ProviderError, Reason, TokenRejected
+from fairlead.signin.oidc.issuer import Issuer
 from fairlead.signin.oidc.tokens import Claims, Provider, verify_id_token, verify_logout_token
 from fairlead.signin.sso.identity import missing_claims
 from fairlead.signin.sso.pending import PendingSignOn

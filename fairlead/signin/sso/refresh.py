@@ -31,7 +31,7 @@ from fairlead.registry.conditions import record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.signin.login_sessions import LoginSessions
-from fairlead.signin.oidc.fetch import ProviderError, Reason
+from fairlead.signin.oidc.errors import ProviderError, Reason
 from fairlead.signin.sso.encryption import Undecryptable
 from fairlead.signin.sso.identity import Identity, read_identity
 from fairlead.signin.sso.provider_access import GrantRevoked, ProviderAccess, TokenSet
@@ -130,7 +130,7 @@ class SessionRefresher:
     async def end(self, login: Object, reason: EndReason, detail: str = "") -> None:
         connector = get_path(login, "spec.identity.connector") or ""
         user = get_path(login, "spec.user") or ""
-        count = await self._services.logins.end_sso_login(name_of(login))
+        count = await self._services.logins.end_login(name_of(login))
         if not count:
             return
         self._services.counters.ended_sessions[connector, reason.value] += 1

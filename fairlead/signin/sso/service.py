@@ -12,7 +12,8 @@ from fairlead.authn.sign_on_policy import SignOnReason, Verdict, evaluate
 from fairlead.authn.sign_on_settings import Connector, SignOnConfig, SignOnSettings
 from fairlead.core.clock import Clock
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.signin.login_sessions import MAX_LOGINS, IssuedKey, LoginSessions
+from fairlead.kinds.access.access_key import MAX_LOGINS
+from fairlead.signin.login_sessions import IssuedKey, LoginSessions
 from fairlead.signin.oidc.tokens import Claims
 from fairlead.signin.sso.consumed import ConsumedValues
 from fairlead.signin.sso.encryption import Undecryptable
@@ -198,7 +199,7 @@ class SignOnService:
         return 0 if user is None else await services.logins.end_sso_logins(name_of(user), connector.id)
 
     async def _end_all(self, logins: Sequence[Object]) -> int:
-        return sum([await self._services.logins.end_sso_login(name_of(each)) for each in logins])
+        return sum([await self._services.logins.end_login(name_of(each)) for each in logins])
 
     def _redirect_uri(self, id: str) -> str:
         return f"{self._services.base_url}/auth/{id}/callback"

@@ -12,12 +12,12 @@ from fairlead.signin.oidc.fetch import (
     MAX_CONCURRENT_REQUESTS,
     MAX_DOCUMENT_BYTES,
     Fetcher,
-    Issuer,
     Request,
     check_address,
     check_issuer_url,
     parse_url,
 )
+from fairlead.signin.oidc.issuer import Issuer
 from fairlead.signin.oidc.tokens import ProviderError, Reason
 from tests.harness.openid_issuer import DRIP, STALL, OpenIdIssuer, run_issuer, server_context
 

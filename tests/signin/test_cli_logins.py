@@ -1,4 +1,4 @@
-"""authn.cli_grants: codes that work once, refresh tokens that rotate, and what ends a login of the command line."""
+"""signin.cli_logins: codes that work once, refresh tokens that rotate, and what ends a login of the command line."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,21 +12,17 @@ from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
-from fairlead.signin.cli_grants import (
+from fairlead.signin.cli_logins import (
     CODE_SECONDS,
     GRACE_SECONDS,
     KEY_SECONDS,
     Approval,
-    Binding,
     CliLogins,
     GrantRejected,
     IssuedTokens,
     Lifetimes,
-    NamedSecret,
-    challenge_of,
-    new_secret,
-    parse_refresh_token,
 )
+from fairlead.signin.cli_tokens import Binding, NamedSecret, challenge_of, new_secret, parse_refresh_token
 from tests.harness.calls import call
 from tests.harness.login import PASSWORD, TTL, LoginFixture, open_login
 

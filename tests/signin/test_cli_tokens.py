@@ -1,9 +1,9 @@
-"""authn.cli_grants_tokens: redirect URIs, user codes and the forms of tokens."""
+"""signin.cli_tokens: redirect URIs, user codes and the forms of tokens."""
 
 import pytest
 
 from fairlead.authn.access_keys import Pepper
-from fairlead.signin.cli_grants import (
+from fairlead.signin.cli_tokens import (
     USER_CODE_LETTERS,
     Binding,
     TokenValues,
