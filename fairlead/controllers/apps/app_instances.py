@@ -2,8 +2,8 @@
 
 An instance is deployed again when its spec or its App changes, and when its release in the cluster differs from what
 was deployed, which is checked every minute. Rolling back is a change of the spec to a former version and parameters,
-which `status.history` has. A finalizer delays its deletion until the release is uninstalled; if its target is gone, or
-is being deleted, there is nothing to uninstall.
+which `status.history` has. A finalizer delays its deletion until the release is uninstalled. What is deployed in a
+space or a virtual cluster is deleted with it. In a cluster that was disconnected, it stays; an Event reports that.
 """
 
 from collections.abc import Iterable, Sequence
@@ -236,14 +236,16 @@ class AppInstanceController:
 
     async def _remove(self, instance: AppInstance) -> float | None:
         found = self._targets.find_object(instance)
+        is_in_cluster = instance.target_field == "cluster"
+        is_usable = found is not None and is_same_target(instance, found) and (is_in_cluster or not found.is_deleting)
         left_behind = ""
-        # If the target is gone or is being deleted, so is what was deployed into it.
-        if found is not None and not found.is_deleting and is_same_target(instance, found):
-            if instance.is_abandoned:
-                left_behind = f'release "{instance.release_name}" was not uninstalled'
-            elif instance.release.get("name"):
-                target = self._targets.locate(instance, found)
-                return await self._instances.clean_up(instance, self._removal(instance, target))
+        if not instance.release.get("name"):
+            pass  # nothing was deployed
+        elif found is not None and is_usable and not instance.is_abandoned:
+            target = self._targets.locate(instance, found)
+            return await self._instances.clean_up(instance, self._removal(instance, target))
+        elif is_usable or is_in_cluster:  # what was deployed in a space or virtual cluster is deleted with it
+            left_behind = _describe_left_behind(instance)
         self._runner.forget(instance.uid)
         await self._instances.release(instance, left_behind)
         return None
@@ -299,6 +301,12 @@ def _relevant_state(target: View) -> object:
     status = target.status
     deletion = target.meta.get("deletionTimestamp")
     return target.uid, target.generation, deletion, status.get("phase"), status.get("online")
+
+
+def _describe_left_behind(instance: AppInstance) -> str:
+    title = f'release "{instance.release_name}" in namespace "{instance.release.get("namespace")}"'
+    place = f'{TARGETS[instance.target_field][1]} "{instance.target_name}"'
+    return f"{title} of {place} was not uninstalled; if it still exists, uninstall it yourself with helm"
 
 
 def _age(instance: AppInstance) -> tuple[str, str]:

@@ -106,7 +106,7 @@ class AppTargets:
             reason = CLUSTER_NOT_FOUND if field == "cluster" else TARGET_NOT_FOUND
             raise InstanceError(reason, f'there is no {noun} "{name}"; create it, or delete this', ERROR)
         if not is_same_target(instance, found):
-            message = f'the {noun} "{name}" was deleted and created again; delete this, and install the app again'
+            message = f'the {noun} "{name}" was deleted and created again; {_advise_after_replacement(instance)}'
             raise InstanceError(TARGET_REPLACED, message, ERROR)
         if found.is_deleting:
             raise InstanceError(TARGET_DELETING, f'the {noun} "{name}" is being deleted; delete this, too', WARNING)
@@ -140,6 +140,15 @@ class AppTargets:
             confined_api=lambda user: clusters.cluster_api(cluster, user),
             uid=found.uid,
         )
+
+
+def _advise_after_replacement(instance: AppInstance) -> str:
+    """In a cluster that was disconnected, the release still exists, and another instance does not take it over."""
+    again = "delete this, and install the app again"
+    if instance.target_field != "cluster" or not instance.release.get("name"):
+        return again
+    title = f'release "{instance.release_name}" in namespace "{instance.release.get("namespace")}"'
+    return f"if it still has {title}, uninstall that with helm; {again}"
 
 
 def _check_cluster(cluster: Cluster) -> None:
