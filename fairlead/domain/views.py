@@ -14,6 +14,11 @@ SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
 """Conditions of spaces, and of virtual clusters, which also have a namespace: it exists and has its content; it can be
 used."""
 TEMPLATE_RESOLVED = "TemplateResolved"
+SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS = "spaceObjects", "virtualClusterObjects"
+"""Fields of the status of spaces and virtual clusters: what was applied and deployed in the namespace, and inside the
+virtual cluster."""
+RELEASE_PARTS = ("charts", "apps")
+"""The parts of a template that are Helm releases, and of the fields above."""
 ABANDON_ANNOTATION = "service.sh/abandon"
 """Annotation that skips the cleanup in the cluster when an object is deleted."""
 
@@ -153,7 +158,20 @@ class RemoteInstance(View):
     @property
     def space_objects(self) -> Object:
         """What was applied and deployed in its namespace."""
-        return self.status.get("spaceObjects") or {}
+        return self.status.get(SPACE_OBJECTS) or {}
+
+    @property
+    def fields_without_releases(self) -> Object:
+        """Those fields of its status that record Helm releases, as they are if none is deployed; empty if none is
+        recorded."""
+        fields: Object = {}
+        for field in (SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS):
+            recorded = self.status.get(field) or {}
+            if any(part in recorded for part in RELEASE_PARTS):
+                fields[field] = {name: value for name, value in recorded.items() if name not in RELEASE_PARTS}
+        if self.status.get("deployHash"):
+            fields["deployHash"] = ""
+        return fields
 
     @property
     def extra_access_rules(self) -> Sequence[Object]:

@@ -32,17 +32,13 @@ from fairlead.controllers.instances.remote_namespace import (
     RemoteNamespace,
     delete_namespace,
 )
-from fairlead.controllers.instances.remote_objects import (
-    MAX_TRACKED_OBJECTS,
-    parse_objects,
-    record_objects,
-)
+from fairlead.controllers.instances.remote_objects import parse_objects, parse_recorded_objects
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding, build_role_bindings
 from fairlead.controllers.instances.status import APPS_SYNCED, SPACE_FINALIZER, derive_current_status
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object
-from fairlead.domain.views import SPACE_READY, SPACE_SYNCED, Project, SpaceInstance
+from fairlead.domain.views import SPACE_OBJECTS, SPACE_READY, SPACE_SYNCED, Project, SpaceInstance
 from fairlead.registry.conditions import FALSE, UNKNOWN, condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
@@ -88,7 +84,10 @@ class SpaceController:
 
     async def _reconcile_space(self, space: SpaceInstance) -> float | None:
         if space.is_deleting:
-            return await self._contents.remove(space, partial(self._tear_down, space))
+            requeue_after = await self._contents.remove(space, partial(self._tear_down, space))
+            if requeue_after is None:
+                self._releases.forget(space)
+            return requeue_after
         project = self._context.project(space)
         if project is None or not self._is_managed(space) or not space.is_resolved:
             return None
@@ -111,10 +110,9 @@ class SpaceController:
         plan = plan_template(self._config.confinement, space)
         rules, omitted = self._config.confinement.confine_extra_rules(space)
         desired = self._build_contents(space, rules, project, plan)
-        # If the next step fails, any of the objects may exist.
-        run.fields |= {**plan.status_fields, **record_objects(space, desired.previous, desired.objects)}
+        run.fields |= plan.status_fields
         result = await self._contents.apply(space, plan, desired)
-        run.fields |= record_objects(space, desired.objects, result.retained)
+        space = run.instance = result.instance
         run.done(SPACE_SYNCED, "Synced", f"{result.message}{omitted}")
 
         run.fields["online"] = result.is_usable
@@ -136,7 +134,7 @@ class SpaceController:
     ) -> DesiredContents:
         """What the namespace should contain. `rules` are the access rules of the space itself that are allowed."""
         namespace = space.remote_namespace
-        previous = parse_objects(space.space_objects.get("lastAppliedObjects") or "", MAX_TRACKED_OBJECTS)
+        previous = parse_recorded_objects(space)
         objects = previous if plan.skips_contents else parse_objects(space.rendered.get("objects") or "")
         uses_charts = not plan.skips_contents and has_releases(space.rendered, space.space_objects)
         deployer = plan.impersonate_user if objects or previous or uses_charts else ""
@@ -149,7 +147,7 @@ class SpaceController:
             role = self._config.confinement.chart_role
             user = app_deployer_user(namespace)
             bindings.append(build_deployer_binding(f"{BINDING_PREFIX}charts", namespace, role, user))
-        return DesiredContents(bindings, objects, previous)
+        return DesiredContents(bindings, objects)
 
     def _release_set(self, space: SpaceInstance) -> ReleaseSet:
         """The charts and apps of its template."""
@@ -162,7 +160,7 @@ class SpaceController:
             user = deployer_user(namespace) if confined else app_deployer_user(namespace)
             return ReleasePlace(cluster_target(self._clusters, space.cluster), namespace, user, is_confined=confined)
 
-        return ReleaseSet(space.rendered, "spaceObjects", APPS_SYNCED, place)
+        return ReleaseSet(space.rendered, SPACE_OBJECTS, APPS_SYNCED, place)
 
     async def _tear_down(self, space: SpaceInstance, target: RemoteNamespace) -> None:
         await delete_namespace(self._clusters.cluster_api(target.cluster), target)

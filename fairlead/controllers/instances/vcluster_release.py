@@ -100,9 +100,9 @@ class ReleaseManager:
             message = f"{error.message}, or import a running virtual cluster with spec.config"
             raise InstanceError(error.reason, message, error.severity) from None
 
-    async def deploy(self, instance: VirtualClusterInstance, release: Release, *, force: bool = False) -> str:
-        """Runs helm if the release has changed since the last deployment, or with `force`. Returns the release hash."""
-        if not force and instance.deploy_hash == release.hash:
+    async def deploy(self, instance: VirtualClusterInstance, release: Release) -> str:
+        """Runs helm if the release has changed since the last deployment. Returns the release hash."""
+        if instance.deploy_hash == release.hash:
             return release.hash
         check_chart_allowed(self._registry, instance, release, self._repositories)
         target = cluster_target(self._clusters, instance.cluster)
@@ -119,6 +119,7 @@ class ReleaseManager:
         await self._runner.uninstall(instance.namespace, target, build_removal_release(instance))
 
     def forget(self, instance: VirtualClusterInstance) -> None:
+        """The instance is gone: drops what is remembered about all its releases, also those of its template."""
         self._runner.forget(instance.uid)
 
     async def copy_kubeconfig(self, instance: VirtualClusterInstance, release: Release) -> None:

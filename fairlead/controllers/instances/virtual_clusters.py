@@ -50,7 +50,15 @@ from fairlead.core.backoff import BackoffPolicy, add_jitter
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.domain.release_names import release_name
-from fairlead.domain.views import SPACE_READY, SPACE_SYNCED, Project, View, VirtualClusterInstance
+from fairlead.domain.views import (
+    SPACE_OBJECTS,
+    SPACE_READY,
+    SPACE_SYNCED,
+    VIRTUAL_CLUSTER_OBJECTS,
+    Project,
+    View,
+    VirtualClusterInstance,
+)
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
 from fairlead.registry.registry import Registry
@@ -138,6 +146,7 @@ class VirtualClusterController:
             requeue_after = wait or await self._contents.remove(instance, partial(self._tear_down, instance))
         if requeue_after is None:
             self._drift.forget(key)
+            self._releases.forget(instance)
         return requeue_after
 
     async def _ensure(self, run: Pass[VirtualClusterInstance], project: Project) -> float:
@@ -151,12 +160,10 @@ class VirtualClusterController:
         release = build_release(instance)
         if release.impersonate_user:  # recorded before anything is created, since later releases depend on it
             await self._instances.write_status(instance, (), deployedConfined=True)
-        is_new = await self._apply_namespace(run, release)
+        instance = run.instance = await self._apply_namespace(run, release)
 
         run.stage = VC_DEPLOYED
-        if is_new:  # an earlier deployment was deleted with the namespace
-            run.fields["deployHash"] = ""
-        run.fields["deployHash"] = await self._releases.deploy(instance, release, force=is_new)
+        run.fields["deployHash"] = await self._releases.deploy(instance, release)
         run.done(VC_DEPLOYED, "Deployed", f'release "{release.name}" is deployed')
 
         run.stage = VC_SYNCED
@@ -169,8 +176,8 @@ class VirtualClusterController:
         run.done(VC_DEPLOYED, "Imported", "it is imported: spec.config names its kubeconfig")
         return await self._probe(run)
 
-    async def _apply_namespace(self, run: Pass[VirtualClusterInstance], release: Release) -> bool:
-        """Applies the namespace. Returns whether it was just created."""
+    async def _apply_namespace(self, run: Pass[VirtualClusterInstance], release: Release) -> VirtualClusterInstance:
+        """Applies the namespace. Returns the instance with what its status records then."""
         instance = run.instance
         plan = plan_template(self._config.confinement, instance)
         objects = () if plan.skips_contents else parse_objects(instance.space_template.get("objects") or "")
@@ -181,7 +188,7 @@ class VirtualClusterController:
         reason = "Active" if result.is_usable else "Terminating"
         run.done(SPACE_SYNCED, "Synced", result.message)
         run.conditions.append(condition(SPACE_READY, status, reason, result.message))
-        return result.is_new
+        return result.instance
 
     async def _probe(self, run: Pass[VirtualClusterInstance]) -> float:
         """Probes the virtual cluster, binds the roles of its users, deploys what its template has inside, and writes
@@ -214,7 +221,7 @@ class VirtualClusterController:
 
     def _host_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
         """The charts and apps of its template for the namespace that it runs in."""
-        return ReleaseSet(instance.space_template, "spaceObjects", APPS_SYNCED, lambda: self._host_place(instance))
+        return ReleaseSet(instance.space_template, SPACE_OBJECTS, APPS_SYNCED, lambda: self._host_place(instance))
 
     def _host_place(self, instance: VirtualClusterInstance) -> ReleasePlace:
         """The namespace that the virtual cluster runs in, with the permissions that its own chart has."""
@@ -230,7 +237,7 @@ class VirtualClusterController:
             confined = is_confined(instance)
             return ReleasePlace(target, "default", allows_other_namespaces=True, is_confined=confined)
 
-        return ReleaseSet(instance.rendered, "virtualClusterObjects", VC_APPS_SYNCED, place)
+        return ReleaseSet(instance.rendered, VIRTUAL_CLUSTER_OBJECTS, VC_APPS_SYNCED, place)
 
     async def _tear_down(self, instance: VirtualClusterInstance, target: RemoteNamespace) -> None:
         """Uninstalls the release, then deletes the namespace. Raises StillDeleting until that is done."""
@@ -241,7 +248,6 @@ class VirtualClusterController:
             await self._template_releases.uninstall_all(instance, instance.space_objects, place)
             await self._releases.uninstall(instance)
         await delete_namespace(api, target)
-        self._releases.forget(instance)
 
 
 def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> tuple[Object, Object]:
