@@ -15,14 +15,14 @@ from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repositor
 from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.confinement import template_trust
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import InstanceStore
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
 from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import resolve_app
 from fairlead.domain.release_names import release_name, release_name_problems
 from fairlead.domain.template_resolution import ResolutionError
-from fairlead.domain.views import RELEASE_PARTS, App, RemoteInstance
+from fairlead.domain.typed_objects import RELEASE_PARTS, App, RemoteInstance
 from fairlead.kinds.instances.templates import UNMARKED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition
@@ -119,7 +119,9 @@ class TemplateReleases:
         message = "the charts and apps of the template are being deployed"
         return (condition(wanted.condition, FALSE, DEPLOYING, message, INFO),)
 
-    async def deploy(self, store: InstanceStore[R], instance: R, wanted: ReleaseSet) -> Sequence[InstanceError]:
+    async def deploy(
+        self, reconciler: InstanceReconciler[R], instance: R, wanted: ReleaseSet
+    ) -> Sequence[InstanceError]:
         """Deploys and uninstalls what has changed, and writes the result to the status. Returns the errors, which do
         not affect other releases."""
         recorded = wanted.recorded(instance)
@@ -130,11 +132,11 @@ class TemplateReleases:
         try:
             place = wanted.place()
         except InstanceError as error:
-            await store.write_status(instance, (error.as_condition(wanted.condition),))
+            await reconciler.write_status(instance, (error.as_condition(wanted.condition),))
             return (error,)
         result = await self._sync(instance, wanted.template, recorded, place)
         fields: Object = {wanted.field: {**recorded, **result.states}}
-        await store.write_status(instance, (result.as_condition(wanted.condition),), **fields)
+        await reconciler.write_status(instance, (result.as_condition(wanted.condition),), **fields)
         return tuple(result.errors.values())
 
     def _is_synced(self, instance: RemoteInstance, template: Object, recorded: Object, place: ReleasePlace) -> bool:

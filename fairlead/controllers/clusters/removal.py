@@ -18,7 +18,7 @@ from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
 from fairlead.core.workspaces import DEPLOYMENT_FINALIZER, deployed_runner_name
-from fairlead.domain.views import ABANDON_ANNOTATION, AppInstance, View
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION, AppInstance, PlacedObject, TypedObject
 from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
@@ -96,7 +96,7 @@ class ClusterRemoval:
         """Deletes the binding. Returns messages about what is left. Raises UpstreamError and _BindingDeletionError."""
         if not is_true(cluster.get("status"), ADMINISTRATORS_BOUND):
             return []
-        if View(cluster).is_abandoned:
+        if TypedObject(cluster).is_abandoned:
             return [f"{BINDING_TITLE} was left in the cluster, as the annotation {ABANDON_ANNOTATION} requests"]
         if other := self._find_duplicate(cluster):
             return [f'{BINDING_TITLE} was kept for the Cluster "{other}", which is the same cluster']
@@ -149,7 +149,7 @@ class ClusterRemoval:
         for plural, instance in CLUSTER_INSTANCES.items():
             for entry in self._registry.view.entries(self._group, plural):
                 if entry.fields.get(CLUSTER_FIELD) == cluster:
-                    namespace = View(decode(entry)).remote_namespace or "none yet"
+                    namespace = PlacedObject(decode(entry)).remote_namespace or "none yet"
                     found.append(f"{instance.noun} {entry.key[2]}/{entry.key[3]} (namespace {namespace})")
         for entry in self._registry.view.entries(self._group, APP_INSTANCE.plural):
             if entry.fields.get(APP_CLUSTER_FIELD) == cluster:
@@ -157,7 +157,7 @@ class ClusterRemoval:
                 if release.get("name"):
                     found.append(f"app {entry.key[2]}/{entry.key[3]} (namespace {release.get('namespace')})")
         for entry in self._registry.view.entries(self._group, RUNNERS):
-            runner = View(decode(entry))
+            runner = PlacedObject(decode(entry))
             if runner.cluster == cluster and has_finalizer(runner.raw, DEPLOYMENT_FINALIZER):
                 namespace = runner.remote_namespace or deployed_runner_name(runner.name)
                 found.append(f"runner {runner.name} (namespace {namespace})")

@@ -16,9 +16,9 @@ from typing import Generic, TypeVar
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import TEMPLATE_NOT_TRUSTED, TemplatePlan, check_owner
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.instance_reconciler import ChangedMeanwhile, InstanceReconciler, Removal
 from fairlead.controllers.instances.prerequisites import InstanceContext
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import ChangedMeanwhile, InstanceStore, Removal
 from fairlead.controllers.instances.remote_namespace import (
     DELETING,
     RemoteNamespace,
@@ -29,7 +29,7 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.controllers.instances.remote_objects import RemoteObjects, parse_recorded_objects, record_objects
 from fairlead.controllers.instances.role_bindings import bind_roles
 from fairlead.core.objects import Object, name_of
-from fairlead.domain.views import ABANDON_ANNOTATION, SPACE_READY, SPACE_SYNCED, Project, RemoteInstance
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION, SPACE_READY, SPACE_SYNCED, Project, RemoteInstance
 from fairlead.registry.conditions import FALSE, condition
 from fairlead.registry.names import dns_label_errors
 
@@ -60,7 +60,7 @@ class NamespaceContents(Generic[R]):
     """For the instances of one kind. `label` is the label key of the kind, and `pattern` its field in the
     `namespacePattern` of projects."""
 
-    store: InstanceStore[R]
+    reconciler: InstanceReconciler[R]
     context: InstanceContext
     clusters: ClusterAccess
     drift: DriftTracker
@@ -71,7 +71,7 @@ class NamespaceContents(Generic[R]):
         """Chooses the place of the instance, once, and adds the finalizer. `others` are further fields of its
         clusterRef. Returns the updated instance. Raises InstanceError and ChangedMeanwhile."""
         cluster = self.context.cluster(instance)
-        if cluster is not None and cluster.is_unusable and not self.store.has_finalizer(instance):
+        if cluster is not None and cluster.is_unusable and not self.reconciler.has_finalizer(instance):
             advice = "use another cluster, or set its spec.unusable to false"
             message = f'cluster "{cluster.name}" accepts no new instances; {advice}'
             raise InstanceError("ClusterUnusable", message, ERROR)
@@ -81,7 +81,7 @@ class NamespaceContents(Generic[R]):
             advice = "delete this instance and create one with another namespace"
             raise InstanceError("InvalidNamespace", f"spec.clusterRef.namespace {fault}; {advice}", ERROR)
         place = {**instance.cluster_ref, "namespace": namespace, **others}
-        claimed = await self.store.claim(instance, place)
+        claimed = await self.reconciler.claim(instance, place)
         if not claimed.is_resolved:  # the rendered template is outdated
             raise ChangedMeanwhile
         return claimed
@@ -98,7 +98,7 @@ class NamespaceContents(Generic[R]):
         previous = parse_recorded_objects(instance)
         if not plan.skips_contents:
             if plan.impersonate_user and (desired.objects or previous):
-                check_owner(self.store.registry, self.store.group, instance)
+                check_owner(self.reconciler.registry, self.reconciler.group, instance)
             instance = await self._record(instance, record_objects(instance, previous, desired.objects))
         retained: Sequence[Object] = ()
 
@@ -134,22 +134,22 @@ class NamespaceContents(Generic[R]):
         follow are about what was applied, even if its template has changed meanwhile."""
         if not fields:
             return instance
-        await self.store.write_status(instance, (), **fields)
+        await self.reconciler.write_status(instance, (), **fields)
         return type(instance)({**instance.raw, "status": {**instance.status, **fields}})
 
     async def remove(self, instance: R, tear_down: Callable[[RemoteNamespace], Awaitable[None]]) -> float | None:
         """Continues the cleanup. Returns the requeue delay; None when the finalizer is removed."""
-        if not self.store.has_finalizer(instance):
+        if not self.reconciler.has_finalizer(instance):
             return None
         # Without a valid clusterRef, nothing can have been created for it.
         if not instance.cluster or any(dns_label_errors(instance.remote_namespace)):
-            await self.store.release(instance)
+            await self.reconciler.release(instance)
             return None
         target = self.target(instance)
         location = target.location
         if instance.is_abandoned or self.context.cluster(instance) is None:
             message = f"{location} was not deleted; if it still exists, delete it yourself"
-            await self.store.release(instance, message)
+            await self.reconciler.release(instance, message)
             return None
 
         async def delete_all() -> None:
@@ -170,7 +170,7 @@ class NamespaceContents(Generic[R]):
 
         begins = waiting(InstanceError(DELETING, "", INFO))
         removal = Removal(delete_all, blocked, waiting, begins=begins, fields={"online": False})
-        return await self.store.clean_up(instance, removal)
+        return await self.reconciler.clean_up(instance, removal)
 
 
 def _describe_retained(retained: Sequence[Object]) -> str:

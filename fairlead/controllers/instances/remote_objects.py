@@ -21,7 +21,7 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
-from fairlead.domain.views import SPACE_OBJECTS, RemoteInstance
+from fairlead.domain.typed_objects import SPACE_OBJECTS, RemoteInstance
 from fairlead.upstream.kube_client import KubeApi
 
 INVALID_TEMPLATE_OBJECTS = "InvalidTemplateObjects"

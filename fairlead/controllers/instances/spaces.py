@@ -22,10 +22,14 @@ from fairlead.controllers.instances.confinement import (
     plan_template,
 )
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.instance_reconciler import (
+    HELM_SLOT_RETRY_SECONDS,
+    InstanceReconciler,
+    ReconcileAttempt,
+)
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
 from fairlead.controllers.instances.remote_errors import INFO, NAMESPACE_TERMINATING, InstanceError
-from fairlead.controllers.instances.remote_instance import HELM_SLOT_RETRY_SECONDS, InstanceStore, Pass
 from fairlead.controllers.instances.remote_namespace import (
     NAMESPACE_CONFLICT,
     SPACE_LABEL,
@@ -38,12 +42,12 @@ from fairlead.controllers.instances.status import APPS_SYNCED, SPACE_FINALIZER, 
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object
-from fairlead.domain.views import SPACE_OBJECTS, SPACE_READY, SPACE_SYNCED, Project, SpaceInstance
+from fairlead.domain.typed_objects import SPACE_OBJECTS, SPACE_READY, SPACE_SYNCED, Project, SpaceInstance
+from fairlead.kinds.instances.remote_instances import SPACE
 from fairlead.registry.conditions import FALSE, UNKNOWN, condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 
-SPACES = "spaceinstances"
 RESYNC_SECONDS = 60.0
 """Resync interval of a space whose remote objects are not all watched."""
 
@@ -52,18 +56,18 @@ class SpaceController:
     name, workers = "spaces", 32
 
     def __init__(
-        self, registry: Registry, config: InstanceConfig, clusters: ClusterAccess, releases: TemplateReleases
+        self, registry: Registry, config: InstanceConfig, clusters: ClusterAccess, template_releases: TemplateReleases
     ) -> None:
         self._config = config
         self._clusters = clusters
-        self._releases = releases
+        self._template_releases = template_releases
         self._context = InstanceContext(registry, config)
-        triggers = InstanceTriggers(self._context, SPACES)
+        triggers = InstanceTriggers(self._context, SPACE.plural)
         self.watches = triggers.watches
         self.keys_for = triggers.keys_for
         derive = partial(derive_current_status, self._context)
-        resource = (config.api_group, SPACES)
-        self._spaces = InstanceStore(registry, resource, SpaceInstance, SPACE_FINALIZER, derive)
+        resource = (config.api_group, SPACE.plural)
+        self._spaces = InstanceReconciler(registry, resource, SpaceInstance, SPACE_FINALIZER, derive)
         self._drift = DriftTracker(registry, clusters.watch_sender, SPACE_LABEL, resource)
         self._contents = NamespaceContents(self._spaces, self._context, clusters, self._drift, SPACE_LABEL, "space")
 
@@ -86,7 +90,7 @@ class SpaceController:
         if space.is_deleting:
             requeue_after = await self._contents.remove(space, partial(self._tear_down, space))
             if requeue_after is None:
-                self._releases.forget(space)
+                self._template_releases.forget(space)
             return requeue_after
         project = self._context.project(space)
         if project is None or not self._is_managed(space) or not space.is_resolved:
@@ -100,7 +104,7 @@ class SpaceController:
         """Whether its namespace in a cluster is managed by this controller."""
         return not space.virtual_cluster and not space.is_deleting and self._context.has_kubeconfig(space)
 
-    async def _ensure(self, run: Pass[SpaceInstance], project: Project) -> float:
+    async def _ensure(self, run: ReconcileAttempt[SpaceInstance], project: Project) -> float:
         """The steps to Ready, in order."""
         run.stage = SPACE_SYNCED
         run.describe_failure = _failed_conditions
@@ -121,10 +125,10 @@ class SpaceController:
         else:
             message = "the namespace is terminating; it will be created again after that"
             run.conditions.append(condition(SPACE_READY, FALSE, "Terminating", message, INFO))
-        run.conditions += self._releases.find_pending(space, self._release_set(space))
+        run.conditions += self._template_releases.find_pending(space, self._release_set(space))
         space = await self._spaces.write_status(space, run.conditions, **run.fields)
 
-        errors = await self._releases.deploy(self._spaces, space, self._release_set(space))
+        errors = await self._template_releases.deploy(self._spaces, space, self._release_set(space))
         if any(each.reason == WAITING_FOR_HELM_SLOT for each in errors):
             return add_jitter(HELM_SLOT_RETRY_SECONDS)
         return add_jitter(RESYNC_SECONDS if errors else self._drift.resync_seconds(space, RESYNC_SECONDS))

@@ -16,10 +16,10 @@ from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_tar
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
 from fairlead.controllers.instances.remote_errors import WARNING
-from fairlead.controllers.instances.remote_instance import InstanceStore, Pass
 from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
@@ -38,9 +38,9 @@ from fairlead.controllers.instances.status import (
     VIRTUAL_CLUSTER_FINALIZER,
     derive_current_status,
 )
-from fairlead.controllers.instances.vcluster_access import VirtualClusterAccess
-from fairlead.controllers.instances.vcluster_release import (
-    ReleaseManager,
+from fairlead.controllers.instances.virtual_cluster_access import VirtualClusterAccess
+from fairlead.controllers.instances.virtual_cluster_release import (
+    VirtualClusterReleases,
     build_release,
     build_removal_release,
     confinement_bindings,
@@ -50,13 +50,13 @@ from fairlead.core.backoff import BackoffPolicy, add_jitter
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.domain.release_names import release_name
-from fairlead.domain.views import (
+from fairlead.domain.typed_objects import (
     SPACE_OBJECTS,
     SPACE_READY,
     SPACE_SYNCED,
     VIRTUAL_CLUSTER_OBJECTS,
     Project,
-    View,
+    TypedObject,
     VirtualClusterInstance,
 )
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
@@ -81,7 +81,7 @@ class VirtualClusterController:
         registry: Registry,
         config: InstanceConfig,
         clusters: ClusterAccess,
-        releases: ReleaseManager,
+        releases: VirtualClusterReleases,
         template_releases: TemplateReleases,
     ) -> None:
         self._config = config
@@ -94,7 +94,9 @@ class VirtualClusterController:
         self.keys_for = triggers.keys_for
         derive = partial(derive_current_status, self._context)
         resource = (config.api_group, VIRTUAL_CLUSTER.plural)
-        self._instances = InstanceStore(registry, resource, VirtualClusterInstance, VIRTUAL_CLUSTER_FINALIZER, derive)
+        self._instances = InstanceReconciler(
+            registry, resource, VirtualClusterInstance, VIRTUAL_CLUSTER_FINALIZER, derive
+        )
         self._access = VirtualClusterAccess(self._context, clusters, derive)
         self._drift = DriftTracker(registry, clusters.watch_sender, VIRTUAL_CLUSTER_LABEL, resource)
         self._contents = NamespaceContents(
@@ -149,7 +151,7 @@ class VirtualClusterController:
             self._releases.forget(instance)
         return requeue_after
 
-    async def _ensure(self, run: Pass[VirtualClusterInstance], project: Project) -> float:
+    async def _ensure(self, run: ReconcileAttempt[VirtualClusterInstance], project: Project) -> float:
         """The steps to Ready, in order."""
         run.stage = VC_DEPLOYED
         self._releases.check(run.instance)
@@ -172,11 +174,13 @@ class VirtualClusterController:
         await self._template_releases.deploy(self._instances, instance, self._host_releases(instance))
         return await self._probe(run)
 
-    async def _ensure_imported(self, run: Pass[VirtualClusterInstance]) -> float:
+    async def _ensure_imported(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
         run.done(VC_DEPLOYED, "Imported", "it is imported: spec.config names its kubeconfig")
         return await self._probe(run)
 
-    async def _apply_namespace(self, run: Pass[VirtualClusterInstance], release: Release) -> VirtualClusterInstance:
+    async def _apply_namespace(
+        self, run: ReconcileAttempt[VirtualClusterInstance], release: Release
+    ) -> VirtualClusterInstance:
         """Applies the namespace. Returns the instance with what its status records then."""
         instance = run.instance
         plan = plan_template(self._config.confinement, instance)
@@ -190,7 +194,7 @@ class VirtualClusterController:
         run.conditions.append(condition(SPACE_READY, status, reason, result.message))
         return result.instance
 
-    async def _probe(self, run: Pass[VirtualClusterInstance]) -> float:
+    async def _probe(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
         """Probes the virtual cluster, binds the roles of its users, deploys what its template has inside, and writes
         the status."""
         instance = run.instance
@@ -243,7 +247,7 @@ class VirtualClusterController:
         """Uninstalls the release, then deletes the namespace. Raises StillDeleting until that is done."""
         api = self._clusters.cluster_api(target.cluster)
         existing = await get_or_none(api, target.path)
-        if existing is not None and is_owned_by(existing, target) and not View(existing).is_deleting:
+        if existing is not None and is_owned_by(existing, target) and not TypedObject(existing).is_deleting:
             place = self._host_place(instance)
             await self._template_releases.uninstall_all(instance, instance.space_objects, place)
             await self._releases.uninstall(instance)
