@@ -96,7 +96,7 @@ class Action:
 
     `object_verb` is the verb on the object that the action requires instead of its own verb on the subresource. It is
     for actions whose method says nothing about what they do, such as a WebSocket, which is always a GET, and for those
-    that show no more than the object does: whoever may get that may get these.
+    that show no more than the object does: users who may get that may get these.
     """
 
     name: str

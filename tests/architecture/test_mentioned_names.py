@@ -18,7 +18,12 @@ DOCUMENTS.remove(ROOT / "docs" / "upgrades.md")  # it lists names that are gone
 DEVELOPER_DOCUMENTS = (ROOT / "docs" / "request-path.md", ROOT / "CONTRIBUTING.md")
 
 EXAMPLES = frozenset(
-    {"fairlead/kinds/clusters/region.py", "tests/kinds/test_region.py", "fairlead/storage/x.py", "ci_platform.py"}
+    {
+        "fairlead/kinds/clusters/region.py",
+        "tests/kinds/clusters/test_region.py",
+        "fairlead/storage/x.py",
+        "ci_platform.py",
+    }
 )
 """Files that the documents tell the reader to create."""
 FOREIGN_NAMES = frozenset({"SYS_ADMIN", "LINUX_IMMUTABLE"})
