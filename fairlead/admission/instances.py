@@ -23,7 +23,7 @@ from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.domain.views import ABANDON_ANNOTATION
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION
 from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES, TEMPLATE_INSTANCES
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.kinds.instances.remote_instances import SPACE

@@ -17,7 +17,7 @@ from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.errors import Conflict, Forbidden
 from fairlead.core.objects import add_finalizer, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.domain.views import ABANDON_ANNOTATION
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.kind import Change

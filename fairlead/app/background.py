@@ -81,7 +81,7 @@ def build_leader_services(services: Services, registry: Registry) -> LeaderServi
     return LeaderServices(
         registry=registry,
         clusters=RegistryClusterAccess(registry, group, SYSTEM_NAMESPACE, services.upstreams, resolve),
-        charts=ReleaseRunner(registry.clock, Helm(ChartFetcher(resolve))),
+        helm=ReleaseRunner(registry.clock, Helm(ChartFetcher(resolve))),
     )
 
 

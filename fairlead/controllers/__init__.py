@@ -6,7 +6,7 @@
 - `projects/`: project namespaces, quota status, ordered deletion
 - `clusters/`: connected clusters: probes, status, binding of administrators, finalizer
 - `instances/`: templates, spaces and virtual clusters, which live in remote clusters
-- `helm/`: Helm releases of virtual clusters
+- `helm/`: Helm releases of virtual clusters, apps and templates: charts are downloaded, and helm is run
 - `apps/`: installed apps, and the charts and apps of templates
 - `workspaces/`: workspaces and the runners that they are scheduled to
 

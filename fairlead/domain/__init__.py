@@ -14,5 +14,5 @@ release_names.py                    names of Helm releases
 quotas.py                           what project quotas count
 cluster_identity.py                 users of this server as remote clusters see them
 probe_history.py                    the recent probes of a cluster, as a short text
-views.py                            typed views of objects: where the fields are
+typed_objects.py                    product objects with typed fields
 """

@@ -18,7 +18,7 @@ def build_apps_feature(services: Services) -> Feature:
             leader.registry,
             instance_config(settings),
             leader.clusters,
-            leader.charts,
+            leader.helm,
             settings.chart_repositories,
         )
         return (controller,)

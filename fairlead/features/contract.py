@@ -101,7 +101,7 @@ class LeaderServices:
     registry: Registry
     """With a leader election, it is fenced: writes fail after the lease is lost."""
     clusters: ClusterAccess
-    charts: ReleaseRunner
+    helm: ReleaseRunner
     """Runs helm. Its limits are for all controllers together."""
 
 

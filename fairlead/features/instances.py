@@ -21,7 +21,7 @@ from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.prerequisites import InstanceConfig
 from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
-from fairlead.controllers.instances.vcluster_release import ReleaseManager
+from fairlead.controllers.instances.virtual_cluster_release import VirtualClusterReleases
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
@@ -54,11 +54,13 @@ def build_instances_feature(services: Services) -> Feature:
     def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
         registry = leader.registry
         config = instance_config(settings)
-        charts = ReleaseManager(registry, leader.clusters, leader.charts, settings.chart_repositories)
-        releases = TemplateReleases(registry, group, leader.charts, settings.chart_repositories)
+        virtual_cluster_releases = VirtualClusterReleases(
+            registry, group, leader.clusters, leader.helm, settings.chart_repositories
+        )
+        template_releases = TemplateReleases(registry, group, leader.helm, settings.chart_repositories)
         return (
-            SpaceController(registry, config, leader.clusters, releases),
-            VirtualClusterController(registry, config, leader.clusters, charts, releases),
+            SpaceController(registry, config, leader.clusters, template_releases),
+            VirtualClusterController(registry, config, leader.clusters, virtual_cluster_releases, template_releases),
         )
 
     return Feature(

@@ -29,7 +29,7 @@ from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
-from fairlead.domain.views import SPACE_SYNCED, SpaceInstance
+from fairlead.domain.typed_objects import SPACE_SYNCED, SpaceInstance
 from fairlead.gateway.headers import as_api_error
 from fairlead.gateway.proxy import forward
 from fairlead.kinds.instances import remote_instances

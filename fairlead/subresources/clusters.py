@@ -25,7 +25,7 @@ from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.domain.probe_history import ProbeSample, decode_samples
-from fairlead.domain.views import SpaceInstance
+from fairlead.domain.typed_objects import SpaceInstance
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.instances.remote_instances import SPACE
 from fairlead.registry.codec import decode

@@ -12,7 +12,7 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, deep_copy
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.domain.views import TEMPLATE_RESOLVED
+from fairlead.domain.typed_objects import TEMPLATE_RESOLVED
 from fairlead.kinds.instances.workspace import REPORTED_FIELDS, SERVER_CONDITIONS, STATUS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition

@@ -26,7 +26,7 @@ NOT_REASONS = frozenset({"True", "False", "Unknown", "UpstreamError"})
 """Statuses, and the reason of an abstract error class."""
 STATES = {
     *(("controllers.workspaces.scheduling", state) for state in ("Busy", "Running", "Stopped")),
-    ("controllers.instances.vcluster_release", "Confined"),
+    ("controllers.instances.virtual_cluster_release", "Confined"),
 }
 """States of containers and levels of trust: values that the code compares, not reasons."""
 OTHER_REASONS = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})

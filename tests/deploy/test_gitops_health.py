@@ -19,7 +19,7 @@ from fairlead.controllers.instances.remote_errors import ERROR, WARNING, Instanc
 from fairlead.controllers.projects.projects import ProjectController
 from fairlead.controllers.workspaces import runners, scheduling
 from fairlead.core.objects import Object
-from fairlead.domain.views import AppInstance, RemoteInstance, SpaceInstance, VirtualClusterInstance
+from fairlead.domain.typed_objects import AppInstance, RemoteInstance, SpaceInstance, VirtualClusterInstance
 from fairlead.kinds import KINDS
 from fairlead.kinds.instances.fields import initial_status
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX

@@ -6,7 +6,7 @@ from fairlead.controllers.helm.fetch import ChartFetcher
 from fairlead.controllers.helm.helm import Helm
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.spaces import SpaceController
-from fairlead.controllers.instances.vcluster_release import ReleaseManager
+from fairlead.controllers.instances.virtual_cluster_release import VirtualClusterReleases
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.address_policy import AddressPolicy
@@ -21,14 +21,14 @@ def build_space_controller(
     api: RegistryFixture, access: ClusterAccess, helm: ChartDeployer | None = None
 ) -> SpaceController:
     runner = ReleaseRunner(api.clock, helm or Helm(NO_CHARTS, "no-such-helm"))
-    releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
-    return SpaceController(api.registry, INSTANCE_CONFIG, access, releases)
+    template_releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
+    return SpaceController(api.registry, INSTANCE_CONFIG, access, template_releases)
 
 
 def build_virtual_cluster_controller(
     api: RegistryFixture, access: ClusterAccess, helm: ChartDeployer
 ) -> VirtualClusterController:
     runner = ReleaseRunner(api.clock, helm)
-    charts = ReleaseManager(api.registry, access, runner, REPOSITORIES)
-    releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
-    return VirtualClusterController(api.registry, INSTANCE_CONFIG, access, charts, releases)
+    virtual_cluster_releases = VirtualClusterReleases(api.registry, MANAGEMENT_GROUP, access, runner, REPOSITORIES)
+    template_releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
+    return VirtualClusterController(api.registry, INSTANCE_CONFIG, access, virtual_cluster_releases, template_releases)

@@ -60,7 +60,7 @@ READERS = {
         VirtualCluster*.spaceTemplate.objects
     """,
     # `test_views.py` checks that each property of a view is used.
-    "fairlead/domain/views.py": """
+    "fairlead/domain/typed_objects.py": """
         SpaceInstance.spec.clusterRef.* Runner.spec.clusterRef.cluster Runner.spec.clusterRef.namespace
         VirtualClusterInstance.spec.clusterRef.*
         VirtualClusterInstance.spec.networkPeer VirtualClusterInstance.spec.external *.helmRelease.values

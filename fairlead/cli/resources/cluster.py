@@ -2,8 +2,8 @@
 
 `cluster_add.py` and `cluster_role.py` have the other subcommands.
 
-`remove` fails while spaces, virtual clusters or deployed runners exist in the cluster; they must be deleted first.
-`--abandon` leaves their namespaces behind. `--keep` also leaves the server's ClusterRoleBinding, so the cluster need
+`remove` fails while spaces, virtual clusters, deployed apps or deployed runners exist in the cluster; they must be
+deleted first. `--abandon` leaves them behind. `--keep` also leaves the server's ClusterRoleBinding, so the cluster need
 not be reachable.
 """
 
@@ -53,6 +53,7 @@ from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER, deployed_runner
 from fairlead.core.objects import Object, get_path, name_of
 
 INSTANCE_RESOURCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
+APP_INSTANCES = "appinstances"
 RUNNERS = "runners"
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=complete_names(CLUSTERS))]
@@ -84,7 +85,7 @@ class ClusterRemoveOptions:
     name: NameArgument
     abandon: Annotated[
         bool,
-        typer.Option("--abandon", help="Leave the namespaces of spaces, virtual clusters and runners in the cluster."),
+        typer.Option("--abandon", help="Leave spaces, virtual clusters, apps and runners in the cluster."),
     ] = False
     keep: Annotated[
         bool,
@@ -101,8 +102,8 @@ class ClusterRemoveOptions:
 def remove(options: ClusterRemoveOptions) -> None:
     """Disconnect a cluster: delete what the server created in it, and the stored kubeconfig.
 
-    Fails while there are spaces, virtual clusters or runners in it that the server has deployed: delete them first, or
-    leave them behind with --abandon or --keep.
+    Fails while there are spaces, virtual clusters, apps or runners in it that the server has deployed: delete them
+    first, or leave them behind with --abandon or --keep.
     """
     with open_session(options.context) as session:
         client = session.client
@@ -144,14 +145,21 @@ class Instance:
 
 
 def _list_instances(client: Client, cluster: str) -> Iterator[Instance]:
-    """The instances and deployed runners in the cluster that the user may list."""
+    """The instances, and the apps and runners that are deployed, in the cluster that the user may list."""
     fields = f"spec.clusterRef.cluster={cluster}"
-    prefix: str | None = None
-    for plural, word in INSTANCE_RESOURCES:
-        for each in list_dependents(client, plural, fields):
-            prefix = project_namespace_prefix(client) if prefix is None else prefix
-            project = text_of(each, "metadata.namespace").removeprefix(prefix)
-            yield Instance(word, project, name_of(each), text_of(each, "spec.clusterRef.namespace"))
+    found = [
+        (word, each, text_of(each, "spec.clusterRef.namespace"))
+        for plural, word in INSTANCE_RESOURCES
+        for each in list_dependents(client, plural, fields)
+    ]
+    found += [
+        ("app", each, text_of(each, "status.release.namespace"))
+        for each in list_dependents(client, APP_INSTANCES, f"spec.target.cluster.name={cluster}")
+        if get_path(each, "status.release.name")
+    ]
+    prefix = project_namespace_prefix(client) if found else ""
+    for word, each, namespace in found:
+        yield Instance(word, text_of(each, "metadata.namespace").removeprefix(prefix), name_of(each), namespace)
     for each in list_dependents(client, RUNNERS, fields):
         if DEPLOYMENT_FINALIZER in (get_path(each, "metadata.finalizers") or ()):
             namespace = get_path(each, "spec.clusterRef.namespace") or deployed_runner_name(name_of(each))

@@ -2,8 +2,8 @@
 
 An instance is deployed again when its spec or its App changes, and when its release in the cluster differs from what
 was deployed, which is checked every minute. Rolling back is a change of the spec to a former version and parameters,
-which `status.history` has. A finalizer delays its deletion until the release is uninstalled; if its target is gone, or
-is being deleted, there is nothing to uninstall.
+which `status.history` has. A finalizer delays its deletion until the release is uninstalled. What is deployed in a
+space or a virtual cluster is deleted with it. In a cluster that was disconnected, it stays; an Event reports that.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,6 +30,7 @@ from fairlead.controllers.apps.targets import (
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import ReleaseRunner
 from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt, Removal
 from fairlead.controllers.instances.prerequisites import (
     NO_PROJECT,
     InstanceConfig,
@@ -37,7 +38,6 @@ from fairlead.controllers.instances.prerequisites import (
     ObservedStates,
 )
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import InstanceStore, Pass, Removal
 from fairlead.controllers.instances.remote_namespace import get_or_none
 from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
@@ -46,7 +46,7 @@ from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import ResolvedApp, find_app_definition, resolve_app
 from fairlead.domain.password_parameters import hidden_values, hide_passwords
 from fairlead.domain.template_resolution import ResolutionError
-from fairlead.domain.views import ABANDON_ANNOTATION, App, AppInstance, View
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION, App, AppInstance, TypedObject
 from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.registry.codec import decode
@@ -82,7 +82,7 @@ class AppInstanceController:
         self._targets = AppTargets(registry, group, clusters)
         self._runner = runner
         self._repositories = repositories
-        self._instances = InstanceStore(
+        self._instances = InstanceReconciler(
             registry, (group, APP_INSTANCE.plural), AppInstance, FINALIZER, derive=derive_status
         )
         self._observed = ObservedStates()
@@ -92,7 +92,7 @@ class AppInstanceController:
         if key[1] == APP_INSTANCE.plural:
             return (key,)
         if key[1] != APP.plural:
-            state = _relevant_state(View(decode(entry))) if entry is not None else None
+            state = TypedObject(decode(entry)).target_state if entry is not None else None
             if not self._observed.has_changed(key, state):
                 return ()
         field = next((f"spec.target.{field}.name" for field, (plural, _) in TARGETS.items() if plural == key[1]), "")
@@ -117,13 +117,13 @@ class AppInstanceController:
         app = self._find_app(instance)
         target = self._targets.find_object(instance)
         known = app.meta.get("resourceVersion") if app is not None else None
-        return instance.uid, instance.generation, known, _relevant_state(target) if target is not None else None
+        return instance.uid, instance.generation, known, target.target_state if target is not None else None
 
     def _find_app(self, instance: AppInstance) -> App | None:
         entry = self._registry.resource(self._group, APP.plural).get_cached("", instance.app_name)
         return App(decode(entry)) if entry is not None else None
 
-    async def _ensure(self, run: Pass[AppInstance]) -> float:
+    async def _ensure(self, run: ReconcileAttempt[AppInstance]) -> float:
         """The steps to Ready, in order."""
         instance = run.instance
         run.stage = APP_RESOLVED
@@ -236,14 +236,16 @@ class AppInstanceController:
 
     async def _remove(self, instance: AppInstance) -> float | None:
         found = self._targets.find_object(instance)
+        is_in_cluster = instance.target_field == "cluster"
+        is_usable = found is not None and is_same_target(instance, found) and (is_in_cluster or not found.is_deleting)
         left_behind = ""
-        # If the target is gone or is being deleted, so is what was deployed into it.
-        if found is not None and not found.is_deleting and is_same_target(instance, found):
-            if instance.is_abandoned:
-                left_behind = f'release "{instance.release_name}" was not uninstalled'
-            elif instance.release.get("name"):
-                target = self._targets.locate(instance, found)
-                return await self._instances.clean_up(instance, self._removal(instance, target))
+        if not instance.release.get("name"):
+            pass  # nothing was deployed
+        elif found is not None and is_usable and not instance.is_abandoned:
+            target = self._targets.locate(instance, found)
+            return await self._instances.clean_up(instance, self._removal(instance, target))
+        elif is_usable or is_in_cluster:  # what was deployed in a space or virtual cluster is deleted with it
+            left_behind = _describe_left_behind(instance)
         self._runner.forget(instance.uid)
         await self._instances.release(instance, left_behind)
         return None
@@ -294,11 +296,10 @@ class AppInstanceController:
         return True
 
 
-def _relevant_state(target: View) -> object:
-    """The parts of a target that matter for what is deployed into it."""
-    status = target.status
-    deletion = target.meta.get("deletionTimestamp")
-    return target.uid, target.generation, deletion, status.get("phase"), status.get("online")
+def _describe_left_behind(instance: AppInstance) -> str:
+    title = f'release "{instance.release_name}" in namespace "{instance.release.get("namespace")}"'
+    place = f'{TARGETS[instance.target_field][1]} "{instance.target_name}"'
+    return f"{title} of {place} was not uninstalled; if it still exists, uninstall it yourself with helm"
 
 
 def _age(instance: AppInstance) -> tuple[str, str]:

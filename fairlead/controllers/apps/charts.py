@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object
-from fairlead.domain.views import App
+from fairlead.domain.typed_objects import App
 from fairlead.kinds.instances.templates import FALSE, TRUST_ANNOTATION
 
 _USE_VERBS = frozenset({"use", "*"})

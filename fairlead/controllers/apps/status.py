@@ -10,7 +10,7 @@ from fairlead.controllers.instances.status import Readiness, find_missing, find_
 from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import ResolvedApp
 from fairlead.domain.password_parameters import hidden_values, record_rendered_secrets, redact_instance
-from fairlead.domain.views import AppInstance
+from fairlead.domain.typed_objects import AppInstance
 from fairlead.kinds.instances.app_instance import MAX_HISTORY, MAX_HISTORY_PARAMETERS
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.conditions import TRUE, find_condition

@@ -36,7 +36,7 @@ from fairlead.controllers.instances.remote_namespace import (
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.domain.views import App, AppInstance, Cluster, View
+from fairlead.domain.typed_objects import App, AppInstance, Cluster, PlacedObject, TypedObject
 from fairlead.kinds.instances.app_instance import TARGETS
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -68,7 +68,7 @@ class AppTarget:
         return self.confined_api(impersonate_user) if impersonate_user else self.release_target.api()
 
 
-def is_same_target(instance: AppInstance, found: View) -> bool:
+def is_same_target(instance: AppInstance, found: TypedObject) -> bool:
     """Whether the target is the one that it was deployed to. The permissions of the requester were checked for that
     one; a new one of the same name may belong to another user."""
     return instance.target_uid in ("", found.uid)
@@ -89,12 +89,12 @@ class AppTargets:
     api_group: str
     clusters: ClusterAccess
 
-    def find_object(self, instance: AppInstance) -> View | None:
+    def find_object(self, instance: AppInstance) -> TypedObject | None:
         """The Cluster, space or virtual cluster that it names."""
         field = instance.target_field
         namespace = "" if field == "cluster" else instance.namespace
         entry = self.registry.resource(self.api_group, TARGETS[field][0]).get_cached(namespace, instance.target_name)
-        return View(decode(entry)) if entry is not None else None
+        return TypedObject(decode(entry)) if entry is not None else None
 
     def resolve(self, instance: AppInstance) -> AppTarget:
         """Where to deploy it. Raises InstanceError while that is not possible."""
@@ -106,7 +106,7 @@ class AppTargets:
             reason = CLUSTER_NOT_FOUND if field == "cluster" else TARGET_NOT_FOUND
             raise InstanceError(reason, f'there is no {noun} "{name}"; create it, or delete this', ERROR)
         if not is_same_target(instance, found):
-            message = f'the {noun} "{name}" was deleted and created again; delete this, and install the app again'
+            message = f'the {noun} "{name}" was deleted and created again; {_advise_after_replacement(instance)}'
             raise InstanceError(TARGET_REPLACED, message, ERROR)
         if found.is_deleting:
             raise InstanceError(TARGET_DELETING, f'the {noun} "{name}" is being deleted; delete this, too', WARNING)
@@ -118,28 +118,38 @@ class AppTargets:
             raise InstanceError(TARGET_NOT_READY, message, INFO)
         return self.locate(instance, found)
 
-    def locate(self, instance: AppInstance, found: View) -> AppTarget:
+    def locate(self, instance: AppInstance, found: TypedObject) -> AppTarget:
         """Where it is deployed, whether or not that is usable now."""
         field = instance.target_field
         clusters = self.clusters
+        place = PlacedObject(found.raw)  # of a space or a virtual cluster
         if field == "virtualClusterInstance":
             return AppTarget(
                 field=field,
                 release_target=virtual_cluster_target(clusters, found.key),
-                cluster=found.cluster,
+                cluster=place.cluster,
                 namespace=instance.target_namespace or "default",
                 confined_api=lambda user: clusters.virtual_cluster_api(*found.key),
                 uid=found.uid,
             )
-        cluster = found.name if field == "cluster" else found.cluster
+        cluster = found.name if field == "cluster" else place.cluster
         return AppTarget(
             field=field,
             release_target=cluster_target(clusters, cluster),
             cluster=cluster,
-            namespace=instance.target_namespace if field == "cluster" else found.remote_namespace,
+            namespace=instance.target_namespace if field == "cluster" else place.remote_namespace,
             confined_api=lambda user: clusters.cluster_api(cluster, user),
             uid=found.uid,
         )
+
+
+def _advise_after_replacement(instance: AppInstance) -> str:
+    """In a cluster that was disconnected, the release still exists, and another instance does not take it over."""
+    again = "delete this, and install the app again"
+    if instance.target_field != "cluster" or not instance.release.get("name"):
+        return again
+    title = f'release "{instance.release_name}" in namespace "{instance.release.get("namespace")}"'
+    return f"if it still has {title}, uninstall that with helm; {again}"
 
 
 def _check_cluster(cluster: Cluster) -> None:

@@ -13,15 +13,16 @@ from typing import Any, TypeVar
 from fairlead.controllers.apps.charts import build_chart, check_owner_use, check_repository
 from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
+from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
 from fairlead.controllers.instances.confinement import template_trust
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import InstanceStore
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
 from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import resolve_app
 from fairlead.domain.release_names import release_name, release_name_problems
 from fairlead.domain.template_resolution import ResolutionError
-from fairlead.domain.views import App, RemoteInstance
+from fairlead.domain.typed_objects import RELEASE_PARTS, App, RemoteInstance
 from fairlead.kinds.instances.templates import UNMARKED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition
@@ -30,7 +31,6 @@ from fairlead.registry.registry import Registry
 
 DEPLOYED, FAILED, DEPLOYING = "Deployed", "Failed", "Deploying"
 MAX_LISTED_FAILURES = 5
-PARTS = ("charts", "apps")
 
 R = TypeVar("R", bound=RemoteInstance)
 
@@ -95,7 +95,7 @@ class ReleaseStates:
 
 def has_releases(template: Object, recorded: Object) -> bool:
     """Whether there is anything to deploy or to uninstall."""
-    return any(template.get(part) or recorded.get(part) for part in PARTS)
+    return any(template.get(part) or recorded.get(part) for part in RELEASE_PARTS)
 
 
 class TemplateReleases:
@@ -119,7 +119,9 @@ class TemplateReleases:
         message = "the charts and apps of the template are being deployed"
         return (condition(wanted.condition, FALSE, DEPLOYING, message, INFO),)
 
-    async def deploy(self, store: InstanceStore[R], instance: R, wanted: ReleaseSet) -> Sequence[InstanceError]:
+    async def deploy(
+        self, reconciler: InstanceReconciler[R], instance: R, wanted: ReleaseSet
+    ) -> Sequence[InstanceError]:
         """Deploys and uninstalls what has changed, and writes the result to the status. Returns the errors, which do
         not affect other releases."""
         recorded = wanted.recorded(instance)
@@ -130,11 +132,11 @@ class TemplateReleases:
         try:
             place = wanted.place()
         except InstanceError as error:
-            await store.write_status(instance, (error.as_condition(wanted.condition),))
-            return ()
+            await reconciler.write_status(instance, (error.as_condition(wanted.condition),))
+            return (error,)
         result = await self._sync(instance, wanted.template, recorded, place)
         fields: Object = {wanted.field: {**recorded, **result.states}}
-        await store.write_status(instance, (result.as_condition(wanted.condition),), **fields)
+        await reconciler.write_status(instance, (result.as_condition(wanted.condition),), **fields)
         return tuple(result.errors.values())
 
     def _is_synced(self, instance: RemoteInstance, template: Object, recorded: Object, place: ReleasePlace) -> bool:
@@ -145,7 +147,7 @@ class TemplateReleases:
         }
         known = {
             (part, state.get("namespace"), state.get("release")): state.get("hash")
-            for part in PARTS
+            for part in RELEASE_PARTS
             for state in recorded.get(part) or ()
         }
         return wanted == known and all(each.error is None for each in entries)
@@ -156,9 +158,9 @@ class TemplateReleases:
         """Deploys and uninstalls releases. Errors are in the result."""
         entries = list(self._entries(instance, template, place))
         wanted = {_key_of(each.release) for each in entries if each.release is not None}
-        states: dict[str, list[Object]] = {part: [] for part in PARTS}
+        states: dict[str, list[Object]] = {part: [] for part in RELEASE_PARTS}
         errors: dict[str, InstanceError] = {}
-        for part in PARTS:
+        for part in RELEASE_PARTS:
             for state in recorded.get(part) or ():
                 if (state.get("namespace"), state.get("release")) not in wanted:
                     await self._remove(instance, state, place, errors, states[part])
@@ -191,7 +193,10 @@ class TemplateReleases:
             states.append({**state, "hash": entry.release.hash, "status": DEPLOYED})
         except InstanceError as error:
             errors[title] = error
-            states.append({**state, "hash": "", "status": FAILED, "reason": error.reason})
+            if error.reason != WAITING_FOR_HELM_SLOT:
+                states.append({**state, "hash": "", "status": FAILED, "reason": error.reason})
+            elif known is not None:  # helm did not run: what was deployed before still is
+                states.append(known)
 
     async def _install(self, instance: RemoteInstance, release: Release, place: ReleasePlace) -> None:
         if place.allows_other_namespaces:
@@ -200,8 +205,7 @@ class TemplateReleases:
                 if await get_or_none(place.target.api(), path) is None:
                     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
                     await place.target.api().create(NAMESPACES_PATH, body)
-        key = f"{instance.uid}/{release.namespace}/{release.name}"
-        await self._runner.install(key, instance.namespace, place.target, release)
+        await self._runner.install(instance.uid, instance.namespace, place.target, release)
 
     async def _remove(
         self,
@@ -229,15 +233,19 @@ class TemplateReleases:
         except InstanceError:
             return
         errors: dict[str, InstanceError] = {}
-        for part in PARTS:
+        for part in RELEASE_PARTS:
             for state in recorded.get(part) or ():
                 await self._remove(instance, state, place, errors, [])
         for error in errors.values():
             raise error
 
+    def forget(self, instance: RemoteInstance) -> None:
+        """The instance is gone: drops what is remembered about its releases."""
+        self._runner.forget(instance.uid)
+
     def _entries(self, instance: RemoteInstance, template: Object, place: ReleasePlace) -> Iterator[_Entry]:
         seen: set[tuple[str, str]] = set()
-        for part in PARTS:
+        for part in RELEASE_PARTS:
             for requested in template.get(part) or ():
                 name = str(requested.get("name") or "")
                 try:

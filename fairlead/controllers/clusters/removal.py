@@ -1,9 +1,9 @@
 """Finalizes a deleted Cluster: cleans up the remote cluster, then removes the finalizer. Used by `clusters.py`.
 
 A Cluster gets its finalizer before anything is created in the remote cluster; one that was never reached has none. The
-only object to clean up is the ClusterRoleBinding of the administrators. Spaces, virtual clusters and deployed runners
-have finalizers of their own; if some are left, an Event names them. An unreachable cluster is retried: the condition
-`Ready` and an Event report that, and name the annotation that skips the cleanup.
+only object to clean up is the ClusterRoleBinding of the administrators. Spaces, virtual clusters, deployed apps and
+deployed runners have finalizers of their own; if some are left, an Event names them. An unreachable cluster is
+retried: the condition `Ready` and an Event report that, and name the annotation that skips the cleanup.
 """
 
 import asyncio
@@ -18,9 +18,10 @@ from fairlead.core.clock import timestamp
 from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer, metadata, name_of, remove_finalizer
-from fairlead.domain.views import ABANDON_ANNOTATION, View
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION, AppInstance, PlacedObject, TypedObject
 from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS
+from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, condition, is_true, record_event, with_conditions, without_conditions
 from fairlead.registry.registry import Registry
@@ -34,6 +35,7 @@ DELETING: Final = "Deleting"
 BINDING_TITLE: Final = f'the ClusterRoleBinding "{BINDING_NAME}"'
 RETRY_SECONDS = 5.0
 CLUSTER_FIELD: Final = "spec.clusterRef.cluster"
+APP_CLUSTER_FIELD: Final = "spec.target.cluster.name"
 MAX_LISTED_INSTANCES = 8
 """How many instances an Event lists."""
 
@@ -94,7 +96,7 @@ class ClusterRemoval:
         """Deletes the binding. Returns messages about what is left. Raises UpstreamError and _BindingDeletionError."""
         if not is_true(cluster.get("status"), ADMINISTRATORS_BOUND):
             return []
-        if View(cluster).is_abandoned:
+        if TypedObject(cluster).is_abandoned:
             return [f"{BINDING_TITLE} was left in the cluster, as the annotation {ABANDON_ANNOTATION} requests"]
         if other := self._find_duplicate(cluster):
             return [f'{BINDING_TITLE} was kept for the Cluster "{other}", which is the same cluster']
@@ -142,15 +144,20 @@ class ClusterRemoval:
             )
 
     def _list_instances(self, cluster: str) -> list[str]:
-        """The instances and deployed runners that name the cluster, each with its remote namespace."""
+        """The instances, and the apps and runners that are deployed, in the cluster, each with its remote namespace."""
         found = []
         for plural, instance in CLUSTER_INSTANCES.items():
             for entry in self._registry.view.entries(self._group, plural):
                 if entry.fields.get(CLUSTER_FIELD) == cluster:
-                    namespace = View(decode(entry)).remote_namespace or "none yet"
+                    namespace = PlacedObject(decode(entry)).remote_namespace or "none yet"
                     found.append(f"{instance.noun} {entry.key[2]}/{entry.key[3]} (namespace {namespace})")
+        for entry in self._registry.view.entries(self._group, APP_INSTANCE.plural):
+            if entry.fields.get(APP_CLUSTER_FIELD) == cluster:
+                release = AppInstance(decode(entry)).release
+                if release.get("name"):
+                    found.append(f"app {entry.key[2]}/{entry.key[3]} (namespace {release.get('namespace')})")
         for entry in self._registry.view.entries(self._group, RUNNERS):
-            runner = View(decode(entry))
+            runner = PlacedObject(decode(entry))
             if runner.cluster == cluster and has_finalizer(runner.raw, DEPLOYMENT_FINALIZER):
                 namespace = runner.remote_namespace or deployed_runner_name(runner.name)
                 found.append(f"runner {runner.name} (namespace {namespace})")

@@ -1,4 +1,4 @@
-"""Helm releases of virtual clusters and apps.
+"""Helm releases of virtual clusters, apps and templates.
 
 - `chart.py`: validated chart and release, and the files for helm
 - `versions.py`: versions of charts, and ranges of them

@@ -85,6 +85,19 @@ class ReleaseTarget:
     api: Callable[[], KubeApi]
 
 
+_ReleaseKey = tuple[str, str, str, str]
+"""The uid of the instance; the target, the namespace and the name of the release."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FailedRun:
+    """The last run for a release, if it has failed: it is not repeated with the same hash until `retry_at`."""
+
+    release_hash: str
+    retry_at: float
+    error: InstanceError
+
+
 class ReleaseRunner:
     """Runs helm for releases, with limits that all its users share: runs at once, and retries of failed runs."""
 
@@ -92,24 +105,25 @@ class ReleaseRunner:
         self._clock = clock
         self._helm = helm
         self._slots = HelmSlots(clock)
-        self._failures: dict[str, tuple[str, float, InstanceError]] = {}
-        """By key of the release: the hash of the failed release, when it may be retried, and the error."""
+        self._failures: dict[_ReleaseKey, _FailedRun] = {}
 
     def require_program(self) -> None:
         """Raises InstanceError if there is no helm program, before anything is created."""
         self._helm.find_program()
 
-    async def install(self, key: str, project: str, target: ReleaseTarget, release: Release) -> None:
-        """Installs or upgrades a release. A failed run is not repeated at once. `key` identifies the release, and
-        `project` is what the runs are counted for. Raises InstanceError."""
-        last_failure = self._failures.get(key)
-        if last_failure is not None and last_failure[0] == release.hash and self._clock.monotonic() < last_failure[1]:
-            raise InstanceError(last_failure[2].reason, last_failure[2].message, last_failure[2].severity)
+    async def install(self, instance_uid: str, project: str, target: ReleaseTarget, release: Release) -> None:
+        """Installs or upgrades a release of an instance. A failed run is not repeated at once. `project` is what the
+        runs are counted for. Raises InstanceError."""
+        key = (instance_uid, target.name, release.namespace, release.name)
+        last = self._failures.get(key)
+        if last is not None and last.release_hash == release.hash and self._clock.monotonic() < last.retry_at:
+            raise InstanceError(last.error.reason, last.error.message, last.error.severity)
         with self._slots.acquire(project):
             try:
                 await self._install(target, release)
             except InstanceError as error:
-                self._failures[key] = release.hash, self._clock.monotonic() + FAILED_RETRY_SECONDS, error
+                retry_at = self._clock.monotonic() + FAILED_RETRY_SECONDS
+                self._failures[key] = _FailedRun(release.hash, retry_at, error)
                 raise
         self._failures.pop(key, None)
 
@@ -130,8 +144,9 @@ class ReleaseRunner:
         with self._slots.acquire(project):
             await self._helm.uninstall(release, await target.endpoint())
 
-    def forget(self, key: str) -> None:
-        self._failures.pop(key, None)
+    def forget(self, instance_uid: str) -> None:
+        """Drops what is remembered about all releases of an instance that is gone."""
+        self._failures = {key: failed for key, failed in self._failures.items() if key[0] != instance_uid}
 
 
 def cluster_target(clusters: ClusterAccess, cluster: str) -> ReleaseTarget:

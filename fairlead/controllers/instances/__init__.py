@@ -2,12 +2,13 @@
 
 - `templates.py`: resolves templates; `workspace_templates.py`: what differs for workspaces
 - `spaces.py`, `virtual_clusters.py`: the controllers that write to remote clusters, each a list of steps to Ready
-- `remote_instance.py`: what these and installed apps share: runs the steps, writes the status, retries, cleans up
+- `instance_reconciler.py`: what these, installed apps and deployed runners share: runs the steps, writes the status,
+  retries, cleans up
 - `prerequisites.py`: project and cluster of an instance, and what blocks it; `status.py` derives conditions and phase
 - `namespace_contents.py`: the namespace of an instance with all that is in it: `remote_namespace.py` (itself, its name
   and its labels), `remote_objects.py` (template objects), `role_bindings.py` (who gets which role)
 - `confinement.py`: which template is applied with whose permissions
 - `drift.py`: detects and reports drift, with the watches of `remote_informers.py` and the limits of `resync_rate.py`
 - `cluster_access.py`: connections to clusters; `remote_errors.py`: errors that become conditions
-- `vcluster_release.py`, `vcluster_access.py`: chart and kubeconfig of a virtual cluster, and the access of its users
+- `virtual_cluster_release.py`: chart and kubeconfig of a virtual cluster; `virtual_cluster_access.py`: its users
 """

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object
 from fairlead.core.user import SERVICE_ACCOUNT_PREFIXES
-from fairlead.domain.views import SPACE_SYNCED, RemoteInstance, SpaceInstance, View
+from fairlead.domain.typed_objects import SPACE_SYNCED, RemoteInstance, SpaceInstance, TypedObject
 from fairlead.kinds.instances.templates import CONFINED, TRUST_ANNOTATION, TRUSTED, UNMARKED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE
@@ -137,7 +137,7 @@ def check_owner(registry: Registry, api_group: str, instance: RemoteInstance) ->
             continue
         entry = registry.resource(api_group, plural).get_cached("", name)
         is_account = name.startswith(SERVICE_ACCOUNT_PREFIXES)
-        owner = View(decode(entry)) if entry is not None and not is_account else None
+        owner = TypedObject(decode(entry)) if entry is not None and not is_account else None
         advice = "change spec.owner, or name an administrator's template in spec.templateRef"
         if owner is None or owner.is_deleting:
             message = (

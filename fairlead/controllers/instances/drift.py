@@ -15,20 +15,19 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
+from fairlead.controllers.instances.remote_errors import NAMESPACE_TERMINATING, WARNING, InstanceError
 from fairlead.controllers.instances.remote_informers import RemoteInformers, json_digest, state_digest
 from fairlead.controllers.instances.remote_namespace import RecordingApi, RemoteNamespace
 from fairlead.controllers.instances.resync_rate import REPAIRS, ResyncLimiter
 from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object, name_of
-from fairlead.domain.views import SPACE_SYNCED, View
+from fairlead.domain.typed_objects import SPACE_SYNCED, PlacedObject
 from fairlead.registry.conditions import record_event
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import FIELD_MANAGER, KubeApi, RemoteApiError, RequestSender
 
-NAMESPACE_TERMINATING = "NamespaceTerminating"
 WATCHED_RESYNC_SECONDS = 300.0
 """Resync interval of an instance whose objects are all watched."""
 PASS_TIMEOUT = 180.0
@@ -94,7 +93,9 @@ class DriftTracker:
         """The connection that each instance last used: another one may lead to another cluster."""
 
     @asynccontextmanager
-    async def track_pass(self, instance: View, target: RemoteNamespace, api: KubeApi) -> AsyncIterator[RecordingApi]:
+    async def track_pass(
+        self, instance: PlacedObject, target: RemoteNamespace, api: KubeApi
+    ) -> AsyncIterator[RecordingApi]:
         """One reconcile of everything that an instance has in its cluster, through an API that records writes."""
         key = self._key(instance)
         tracked = RecordingApi(api, target.path, partial(self.informers.claim, key, target))
@@ -124,7 +125,7 @@ class DriftTracker:
         await self._record_events(instance, target, self._record_pass(instance, target, tracked), changed_by)
 
     @contextmanager
-    def cluster_slot(self, instance: View, max_workers: int) -> Iterator[float]:
+    def cluster_slot(self, instance: PlacedObject, max_workers: int) -> Iterator[float]:
         """Reserves a worker for the cluster of an instance: one slow cluster may use three quarters of them at most.
         Yields 0, or the requeue delay if no worker is available."""
         cluster = instance.cluster
@@ -139,7 +140,7 @@ class DriftTracker:
             if not self._busy_workers[cluster]:
                 del self._busy_workers[cluster]
 
-    def track_removal(self, instance: View, target: RemoteNamespace) -> None:
+    def track_removal(self, instance: PlacedObject, target: RemoteNamespace) -> None:
         """Watches the terminating namespace, so that its deletion triggers a reconcile."""
         key = self._key(instance)
         self.informers.begin_pass(key, target)
@@ -151,11 +152,11 @@ class DriftTracker:
         self._last_sender.pop(key, None)
         self.informers.forget(key)
 
-    def resync_seconds(self, instance: View, otherwise: float) -> float:
+    def resync_seconds(self, instance: PlacedObject, otherwise: float) -> float:
         """The resync interval: `otherwise` if some objects are not watched."""
         return WATCHED_RESYNC_SECONDS if self.informers.has_synced(self._key(instance)) else otherwise
 
-    def watch_caveat(self, instance: View) -> str:
+    def watch_caveat(self, instance: PlacedObject) -> str:
         """A note for the condition if changes in the cluster are not noticed at once."""
         refused = self.informers.forbidden_resources(self._key(instance))
         if not refused:
@@ -166,10 +167,10 @@ class DriftTracker:
             f"{', '.join(refused[:MAX_LISTED_RESOURCES])}{more} in all namespaces"
         )
 
-    def _key(self, instance: View) -> Key:
+    def _key(self, instance: PlacedObject) -> Key:
         return (*self._resource, *instance.key)
 
-    def _record_pass(self, instance: View, target: RemoteNamespace, recording: RecordingApi) -> Drift:
+    def _record_pass(self, instance: PlacedObject, target: RemoteNamespace, recording: RecordingApi) -> Drift:
         key = self._key(instance)
         before = self._applied.get(key, {})
         applied = {path: _build_applied_object(*pair) for path, pair in recording.applied.items()}
@@ -195,7 +196,7 @@ class DriftTracker:
         return drift
 
     async def _record_events(
-        self, instance: View, target: RemoteNamespace, drift: Drift, changed_by: Mapping[str, str]
+        self, instance: PlacedObject, target: RemoteNamespace, drift: Drift, changed_by: Mapping[str, str]
     ) -> None:
         if not drift:
             return

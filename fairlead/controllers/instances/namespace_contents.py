@@ -3,6 +3,10 @@
 For `spaces.py` and `virtual_clusters.py`. The place is chosen once. The namespace and its bindings are applied with the
 stored credential of the cluster; for the objects, see `confinement.py`. On deletion, the cleanup is skipped if the
 Cluster object is deleted, or by an annotation of the instance.
+
+The status records the objects of the template, so that those that the template drops are deleted: before they are
+applied, since any of them may exist if that fails. It also records the Helm releases. If the namespace does not exist,
+they were deleted with it, so their records are removed before it is created.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,22 +16,20 @@ from typing import Generic, TypeVar
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import TEMPLATE_NOT_TRUSTED, TemplatePlan, check_owner
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.instance_reconciler import ChangedMeanwhile, InstanceReconciler, Removal
 from fairlead.controllers.instances.prerequisites import InstanceContext
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import ChangedMeanwhile, InstanceStore, Removal
 from fairlead.controllers.instances.remote_namespace import (
     DELETING,
-    RecordingApi,
     RemoteNamespace,
     choose_namespace,
     ensure_namespace,
-    get_or_none,
     ownership_labels,
 )
-from fairlead.controllers.instances.remote_objects import RemoteObjects
+from fairlead.controllers.instances.remote_objects import RemoteObjects, parse_recorded_objects, record_objects
 from fairlead.controllers.instances.role_bindings import bind_roles
 from fairlead.core.objects import Object, name_of
-from fairlead.domain.views import ABANDON_ANNOTATION, SPACE_READY, SPACE_SYNCED, Project, RemoteInstance
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION, SPACE_READY, SPACE_SYNCED, Project, RemoteInstance
 from fairlead.registry.conditions import FALSE, condition
 from fairlead.registry.names import dns_label_errors
 
@@ -38,20 +40,18 @@ R = TypeVar("R", bound=RemoteInstance)
 
 @dataclass(frozen=True, slots=True)
 class DesiredContents:
-    """The desired content of a namespace. `previous` are objects that may exist from earlier reconciles."""
+    """The desired content of a namespace: RoleBindings, and the objects of the template."""
 
     bindings: Sequence[Object]
     objects: Sequence[Object]
-    previous: Sequence[Object] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyResult:
-    """`retained` are objects of a former template that the owner is not permitted to delete."""
+class ApplyResult(Generic[R]):
+    """`instance` is the one that was applied, with what its status records now."""
 
+    instance: R
     is_usable: bool
-    is_new: bool
-    retained: Sequence[Object]
     message: str
 
 
@@ -60,7 +60,7 @@ class NamespaceContents(Generic[R]):
     """For the instances of one kind. `label` is the label key of the kind, and `pattern` its field in the
     `namespacePattern` of projects."""
 
-    store: InstanceStore[R]
+    reconciler: InstanceReconciler[R]
     context: InstanceContext
     clusters: ClusterAccess
     drift: DriftTracker
@@ -71,7 +71,7 @@ class NamespaceContents(Generic[R]):
         """Chooses the place of the instance, once, and adds the finalizer. `others` are further fields of its
         clusterRef. Returns the updated instance. Raises InstanceError and ChangedMeanwhile."""
         cluster = self.context.cluster(instance)
-        if cluster is not None and cluster.is_unusable and not self.store.has_finalizer(instance):
+        if cluster is not None and cluster.is_unusable and not self.reconciler.has_finalizer(instance):
             advice = "use another cluster, or set its spec.unusable to false"
             message = f'cluster "{cluster.name}" accepts no new instances; {advice}'
             raise InstanceError("ClusterUnusable", message, ERROR)
@@ -81,7 +81,7 @@ class NamespaceContents(Generic[R]):
             advice = "delete this instance and create one with another namespace"
             raise InstanceError("InvalidNamespace", f"spec.clusterRef.namespace {fault}; {advice}", ERROR)
         place = {**instance.cluster_ref, "namespace": namespace, **others}
-        claimed = await self.store.claim(instance, place)
+        claimed = await self.reconciler.claim(instance, place)
         if not claimed.is_resolved:  # the rendered template is outdated
             raise ChangedMeanwhile
         return claimed
@@ -91,42 +91,65 @@ class NamespaceContents(Generic[R]):
         labels = ownership_labels(self.label, project, instance.name, instance.owner_uid)
         return RemoteNamespace(instance.cluster, instance.remote_namespace, labels)
 
-    async def apply(self, instance: R, plan: TemplatePlan, desired: DesiredContents) -> ApplyResult:
-        """Applies everything. Raises InstanceError."""
+    async def apply(self, instance: R, plan: TemplatePlan, desired: DesiredContents) -> ApplyResult[R]:
+        """Applies everything, and deletes the objects of a former template. Raises InstanceError."""
         target = self.target(instance)
         location = target.location
-        if plan.impersonate_user and not plan.skips_contents and (desired.objects or desired.previous):
-            check_owner(self.store.registry, self.store.group, instance)
+        previous = parse_recorded_objects(instance)
+        if not plan.skips_contents:
+            if plan.impersonate_user and (desired.objects or previous):
+                check_owner(self.reconciler.registry, self.reconciler.group, instance)
+            instance = await self._record(instance, record_objects(instance, previous, desired.objects))
         retained: Sequence[Object] = ()
+
+        async def before_creation() -> None:
+            nonlocal instance
+            if plan.skips_contents:
+                raise _missing_namespace_error(target)
+            instance = await self._record(instance, instance.fields_without_releases)
+
         with translate_errors(target.cluster, f'create namespace "{target.namespace}" and its content'):
             async with self.drift.track_pass(instance, target, self.clusters.cluster_api(target.cluster)) as api:
-                if plan.skips_contents:
-                    await _require_namespace(api, target)
                 is_usable = await ensure_namespace(
-                    api, target, plan.template, pod_security=plan.pod_security, leave_as_is=plan.skips_contents
+                    api,
+                    target,
+                    plan.template,
+                    pod_security=plan.pod_security,
+                    leave_as_is=plan.skips_contents,
+                    before_creation=before_creation,
                 )
                 await bind_roles(api, target, desired.bindings)
                 if not plan.skips_contents:
                     user = plan.impersonate_user
                     writer = api.with_api(self.clusters.cluster_api(target.cluster, user)) if user else None
                     objects = RemoteObjects(api, target, writer, user)
-                    retained = await objects.apply(desired.objects, desired.previous)
+                    retained = await objects.apply(desired.objects, previous)
+        if not plan.skips_contents:
+            instance = await self._record(instance, record_objects(instance, desired.objects, retained))
         caveats = f"{self.drift.watch_caveat(instance)}{_describe_retained(retained)}{plan.omitted_note}"
-        return ApplyResult(is_usable, api.has_created_namespace, retained, f"{location} is in sync{caveats}")
+        return ApplyResult(instance, is_usable, f"{location} is in sync{caveats}")
+
+    async def _record(self, instance: R, fields: Object) -> R:
+        """Writes fields of the status. Returns the instance with them, and otherwise as it was: the conditions that
+        follow are about what was applied, even if its template has changed meanwhile."""
+        if not fields:
+            return instance
+        await self.reconciler.write_status(instance, (), **fields)
+        return type(instance)({**instance.raw, "status": {**instance.status, **fields}})
 
     async def remove(self, instance: R, tear_down: Callable[[RemoteNamespace], Awaitable[None]]) -> float | None:
         """Continues the cleanup. Returns the requeue delay; None when the finalizer is removed."""
-        if not self.store.has_finalizer(instance):
+        if not self.reconciler.has_finalizer(instance):
             return None
         # Without a valid clusterRef, nothing can have been created for it.
         if not instance.cluster or any(dns_label_errors(instance.remote_namespace)):
-            await self.store.release(instance)
+            await self.reconciler.release(instance)
             return None
         target = self.target(instance)
         location = target.location
         if instance.is_abandoned or self.context.cluster(instance) is None:
             message = f"{location} was not deleted; if it still exists, delete it yourself"
-            await self.store.release(instance, message)
+            await self.reconciler.release(instance, message)
             return None
 
         async def delete_all() -> None:
@@ -147,7 +170,7 @@ class NamespaceContents(Generic[R]):
 
         begins = waiting(InstanceError(DELETING, "", INFO))
         removal = Removal(delete_all, blocked, waiting, begins=begins, fields={"online": False})
-        return await self.store.clean_up(instance, removal)
+        return await self.reconciler.clean_up(instance, removal)
 
 
 def _describe_retained(retained: Sequence[Object]) -> str:
@@ -158,11 +181,10 @@ def _describe_retained(retained: Sequence[Object]) -> str:
     return f"; {titles}{more} of a former template were kept, since the owner is not permitted to delete them"
 
 
-async def _require_namespace(api: RecordingApi, target: RemoteNamespace) -> None:
+def _missing_namespace_error(target: RemoteNamespace) -> InstanceError:
     """A namespace that is created again without the objects of its template would be less restricted than before."""
-    if await get_or_none(api, target.path) is None:
-        message = (
-            f"{target.location} was deleted, and is not created again until an administrator has marked its template: "
-            "`kubectl annotate TEMPLATE NAME service.sh/trusted=true`"
-        )
-        raise InstanceError(TEMPLATE_NOT_TRUSTED, message, ERROR)
+    message = (
+        f"{target.location} was deleted, and is not created again until an administrator has marked its template: "
+        "`kubectl annotate TEMPLATE NAME service.sh/trusted=true`"
+    )
+    return InstanceError(TEMPLATE_NOT_TRUSTED, message, ERROR)

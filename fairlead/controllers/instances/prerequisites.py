@@ -13,7 +13,7 @@ from fairlead.controllers.instances.remote_errors import ERROR, IMPERSONATION_FO
 from fairlead.core.clock import parse_rfc3339
 from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
-from fairlead.domain.views import Cluster, Project, RemoteInstance, SpaceInstance, View
+from fairlead.domain.typed_objects import Cluster, PlacedObject, Project, RemoteInstance, SpaceInstance, TypedObject
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import TRUE
 from fairlead.registry.registry import Registry
@@ -42,7 +42,7 @@ any order, and clients change what they have just created with the `resourceVers
 
 def remaining_grace(instance: Object, now: datetime) -> float:
     """Seconds until it is reported that something does not exist; 0 if that is due."""
-    created = parse_rfc3339(View(instance).meta.get("creationTimestamp"))
+    created = parse_rfc3339(TypedObject(instance).meta.get("creationTimestamp"))
     age = (now - created).total_seconds() if created is not None else MISSING_GRACE_SECONDS
     return max(0.0, MISSING_GRACE_SECONDS - max(0.0, age))
 
@@ -65,21 +65,21 @@ class InstanceContext:
     registry: Registry
     config: InstanceConfig
 
-    def project(self, instance: View) -> Project | None:
+    def project(self, instance: TypedObject) -> Project | None:
         if not instance.namespace.startswith(self.config.namespace_prefix):
             return None
         found = self._cached_object(PROJECTS, self.project_name(instance))
         return Project(found) if found is not None else None
 
-    def project_name(self, instance: View) -> str:
+    def project_name(self, instance: TypedObject) -> str:
         return instance.namespace.removeprefix(self.config.namespace_prefix)
 
-    def cluster(self, instance: View) -> Cluster | None:
+    def cluster(self, instance: PlacedObject) -> Cluster | None:
         """The cluster that the instance names, if it exists."""
         found = self._cached_object(CLUSTERS, instance.cluster) if instance.cluster else None
         return Cluster(found) if found is not None else None
 
-    def has_kubeconfig(self, instance: View) -> bool:
+    def has_kubeconfig(self, instance: PlacedObject) -> bool:
         """Whether this server connects to the cluster of the instance with a kubeconfig."""
         cluster = self.cluster(instance)
         return cluster is not None and cluster.has_kubeconfig
@@ -143,8 +143,8 @@ class InstanceTriggers:
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         if key[1] == self._plural:
             return (key,)
-        view = Project if key[1] == PROJECTS else Cluster
-        state = view(decode(entry)).relevant_state if entry is not None else None
+        typed = Project if key[1] == PROJECTS else Cluster
+        state = typed(decode(entry)).relevant_state if entry is not None else None
         if not self._observed.has_changed(key, state):
             return ()
         if key[1] == PROJECTS:
@@ -165,7 +165,7 @@ def find_blocker(instance: RemoteInstance, project: Project | None, cluster: Clu
     return find_cluster_blocker(instance, cluster)
 
 
-def find_cluster_blocker(instance: View, cluster: Cluster | None) -> InstanceError | None:
+def find_cluster_blocker(instance: PlacedObject, cluster: Cluster | None) -> InstanceError | None:
     """Why nothing can be deployed into the cluster that an instance or a runner names. Pure."""
     name = instance.cluster
     if cluster is None:

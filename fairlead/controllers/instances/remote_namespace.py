@@ -6,7 +6,7 @@ A namespace belongs to an instance only by its labels. Without them it is never 
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote
 
@@ -188,13 +188,21 @@ async def get_or_none(api: KubeApi, path: str) -> Object | None:
 
 
 async def ensure_namespace(
-    api: KubeApi, target: RemoteNamespace, template: Object, *, pod_security: str = "", leave_as_is: bool = False
+    api: KubeApi,
+    target: RemoteNamespace,
+    template: Object,
+    *,
+    pod_security: str = "",
+    leave_as_is: bool = False,
+    before_creation: Callable[[], Awaitable[None]] | None = None,
 ) -> bool:
     """Creates or updates the namespace, with the labels and annotations of a template. Returns whether it is active.
     `pod_security` is the enforced pod security level, unless another field manager has set one. With `leave_as_is`, an
-    existing namespace is not changed."""
+    existing namespace is not changed. `before_creation` is called if there is none."""
     existing = await get_or_none(api, target.path)
     if existing is None:
+        if before_creation is not None:
+            await before_creation()
         # With the ownership labels only: the rest is applied below, so that apply can remove it again later.
         await api.create(NAMESPACES_PATH, _build_namespace(target, {}, {}))
     elif not is_owned_by(existing, target):

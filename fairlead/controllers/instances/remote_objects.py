@@ -21,7 +21,7 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
-from fairlead.domain.views import RemoteInstance
+from fairlead.domain.typed_objects import SPACE_OBJECTS, RemoteInstance
 from fairlead.upstream.kube_client import KubeApi
 
 INVALID_TEMPLATE_OBJECTS = "InvalidTemplateObjects"
@@ -239,6 +239,11 @@ class RemoteObjects:
                 yield each
 
 
+def parse_recorded_objects(instance: RemoteInstance) -> list[Object]:
+    """The objects that may exist, as `record_objects` has recorded them."""
+    return parse_objects(instance.space_objects.get("lastAppliedObjects") or "", MAX_TRACKED_OBJECTS)
+
+
 def record_objects(instance: RemoteInstance, *lists: Sequence[Object]) -> Object:
     """The status fields with the objects that may exist, so that a later reconcile can delete them: references as YAML,
     with apiVersion, kind and name only, since the rest may be secret."""
@@ -251,4 +256,4 @@ def record_objects(instance: RemoteInstance, *lists: Sequence[Object]) -> Object
     known = instance.space_objects
     if not applied and not known.get("lastAppliedObjects"):
         return {}
-    return {"spaceObjects": {**known, "lastAppliedObjects": applied}}
+    return {SPACE_OBJECTS: {**known, "lastAppliedObjects": applied}}

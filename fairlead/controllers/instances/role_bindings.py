@@ -23,7 +23,7 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import RESERVED_PREFIX, SERVICE_ACCOUNT_PREFIXES, TEAM_GROUP_PREFIX, USER_GROUP_PREFIX
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
-from fairlead.domain.views import Project, RemoteInstance, View
+from fairlead.domain.typed_objects import Project, RemoteInstance, TypedObject
 from fairlead.upstream.kube_client import KubeApi, RemoteApiError
 
 RBAC = "rbac.authorization.k8s.io"
@@ -81,8 +81,8 @@ def _principals_of(entry: Object) -> Iterator[Principal]:
     yield from (Principal("team", name) for name in entry.get("teams") or ())
 
 
-def _owners_of(*owned: View) -> Iterator[Principal]:
-    owners = ((kind, view.owner.get(kind)) for view in owned for kind in ("user", "team"))
+def _owners_of(*owned: TypedObject) -> Iterator[Principal]:
+    owners = ((kind, each.owner.get(kind)) for each in owned for kind in ("user", "team"))
     # `*` is not an owner. Our service accounts are skipped, too: the cluster may have an account of its own with the
     # same name.
     candidates = ((kind, name) for kind, name in owners if name and name != ALL_USERS)

@@ -22,32 +22,32 @@ from fairlead.controllers.instances.confinement import (
     plan_template,
 )
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.instance_reconciler import (
+    HELM_SLOT_RETRY_SECONDS,
+    InstanceReconciler,
+    ReconcileAttempt,
+)
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
 from fairlead.controllers.instances.remote_errors import INFO, NAMESPACE_TERMINATING, InstanceError
-from fairlead.controllers.instances.remote_instance import HELM_SLOT_RETRY_SECONDS, InstanceStore, Pass
 from fairlead.controllers.instances.remote_namespace import (
     NAMESPACE_CONFLICT,
     SPACE_LABEL,
     RemoteNamespace,
     delete_namespace,
 )
-from fairlead.controllers.instances.remote_objects import (
-    MAX_TRACKED_OBJECTS,
-    parse_objects,
-    record_objects,
-)
+from fairlead.controllers.instances.remote_objects import parse_objects, parse_recorded_objects
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding, build_role_bindings
 from fairlead.controllers.instances.status import APPS_SYNCED, SPACE_FINALIZER, derive_current_status
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter
 from fairlead.core.objects import Object
-from fairlead.domain.views import SPACE_READY, SPACE_SYNCED, Project, SpaceInstance
+from fairlead.domain.typed_objects import SPACE_OBJECTS, SPACE_READY, SPACE_SYNCED, Project, SpaceInstance
+from fairlead.kinds.instances.remote_instances import SPACE
 from fairlead.registry.conditions import FALSE, UNKNOWN, condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 
-SPACES = "spaceinstances"
 RESYNC_SECONDS = 60.0
 """Resync interval of a space whose remote objects are not all watched."""
 
@@ -56,18 +56,18 @@ class SpaceController:
     name, workers = "spaces", 32
 
     def __init__(
-        self, registry: Registry, config: InstanceConfig, clusters: ClusterAccess, releases: TemplateReleases
+        self, registry: Registry, config: InstanceConfig, clusters: ClusterAccess, template_releases: TemplateReleases
     ) -> None:
         self._config = config
         self._clusters = clusters
-        self._releases = releases
+        self._template_releases = template_releases
         self._context = InstanceContext(registry, config)
-        triggers = InstanceTriggers(self._context, SPACES)
+        triggers = InstanceTriggers(self._context, SPACE.plural)
         self.watches = triggers.watches
         self.keys_for = triggers.keys_for
         derive = partial(derive_current_status, self._context)
-        resource = (config.api_group, SPACES)
-        self._spaces = InstanceStore(registry, resource, SpaceInstance, SPACE_FINALIZER, derive)
+        resource = (config.api_group, SPACE.plural)
+        self._spaces = InstanceReconciler(registry, resource, SpaceInstance, SPACE_FINALIZER, derive)
         self._drift = DriftTracker(registry, clusters.watch_sender, SPACE_LABEL, resource)
         self._contents = NamespaceContents(self._spaces, self._context, clusters, self._drift, SPACE_LABEL, "space")
 
@@ -88,7 +88,10 @@ class SpaceController:
 
     async def _reconcile_space(self, space: SpaceInstance) -> float | None:
         if space.is_deleting:
-            return await self._contents.remove(space, partial(self._tear_down, space))
+            requeue_after = await self._contents.remove(space, partial(self._tear_down, space))
+            if requeue_after is None:
+                self._template_releases.forget(space)
+            return requeue_after
         project = self._context.project(space)
         if project is None or not self._is_managed(space) or not space.is_resolved:
             return None
@@ -101,7 +104,7 @@ class SpaceController:
         """Whether its namespace in a cluster is managed by this controller."""
         return not space.virtual_cluster and not space.is_deleting and self._context.has_kubeconfig(space)
 
-    async def _ensure(self, run: Pass[SpaceInstance], project: Project) -> float:
+    async def _ensure(self, run: ReconcileAttempt[SpaceInstance], project: Project) -> float:
         """The steps to Ready, in order."""
         run.stage = SPACE_SYNCED
         run.describe_failure = _failed_conditions
@@ -111,10 +114,9 @@ class SpaceController:
         plan = plan_template(self._config.confinement, space)
         rules, omitted = self._config.confinement.confine_extra_rules(space)
         desired = self._build_contents(space, rules, project, plan)
-        # If the next step fails, any of the objects may exist.
-        run.fields |= {**plan.status_fields, **record_objects(space, desired.previous, desired.objects)}
+        run.fields |= plan.status_fields
         result = await self._contents.apply(space, plan, desired)
-        run.fields |= record_objects(space, desired.objects, result.retained)
+        space = run.instance = result.instance
         run.done(SPACE_SYNCED, "Synced", f"{result.message}{omitted}")
 
         run.fields["online"] = result.is_usable
@@ -123,10 +125,10 @@ class SpaceController:
         else:
             message = "the namespace is terminating; it will be created again after that"
             run.conditions.append(condition(SPACE_READY, FALSE, "Terminating", message, INFO))
-        run.conditions += self._releases.find_pending(space, self._release_set(space))
+        run.conditions += self._template_releases.find_pending(space, self._release_set(space))
         space = await self._spaces.write_status(space, run.conditions, **run.fields)
 
-        errors = await self._releases.deploy(self._spaces, space, self._release_set(space))
+        errors = await self._template_releases.deploy(self._spaces, space, self._release_set(space))
         if any(each.reason == WAITING_FOR_HELM_SLOT for each in errors):
             return add_jitter(HELM_SLOT_RETRY_SECONDS)
         return add_jitter(RESYNC_SECONDS if errors else self._drift.resync_seconds(space, RESYNC_SECONDS))
@@ -136,7 +138,7 @@ class SpaceController:
     ) -> DesiredContents:
         """What the namespace should contain. `rules` are the access rules of the space itself that are allowed."""
         namespace = space.remote_namespace
-        previous = parse_objects(space.space_objects.get("lastAppliedObjects") or "", MAX_TRACKED_OBJECTS)
+        previous = parse_recorded_objects(space)
         objects = previous if plan.skips_contents else parse_objects(space.rendered.get("objects") or "")
         uses_charts = not plan.skips_contents and has_releases(space.rendered, space.space_objects)
         deployer = plan.impersonate_user if objects or previous or uses_charts else ""
@@ -149,7 +151,7 @@ class SpaceController:
             role = self._config.confinement.chart_role
             user = app_deployer_user(namespace)
             bindings.append(build_deployer_binding(f"{BINDING_PREFIX}charts", namespace, role, user))
-        return DesiredContents(bindings, objects, previous)
+        return DesiredContents(bindings, objects)
 
     def _release_set(self, space: SpaceInstance) -> ReleaseSet:
         """The charts and apps of its template."""
@@ -162,7 +164,7 @@ class SpaceController:
             user = deployer_user(namespace) if confined else app_deployer_user(namespace)
             return ReleasePlace(cluster_target(self._clusters, space.cluster), namespace, user, is_confined=confined)
 
-        return ReleaseSet(space.rendered, "spaceObjects", APPS_SYNCED, place)
+        return ReleaseSet(space.rendered, SPACE_OBJECTS, APPS_SYNCED, place)
 
     async def _tear_down(self, space: SpaceInstance, target: RemoteNamespace) -> None:
         await delete_namespace(self._clusters.cluster_api(target.cluster), target)

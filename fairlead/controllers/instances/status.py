@@ -25,12 +25,12 @@ from fairlead.domain.template_resolution import (
     is_same_reference,
     render_definition,
 )
-from fairlead.domain.views import (
+from fairlead.domain.typed_objects import (
     SPACE_READY,
     SPACE_SYNCED,
     TEMPLATE_RESOLVED,
     RemoteInstance,
-    View,
+    TypedObject,
     VirtualClusterInstance,
 )
 from fairlead.kinds.instances.fields import PENDING, PROGRESSING, READY, RECONCILING
@@ -240,7 +240,7 @@ def _with_reachability(instance: RemoteInstance, status: Object, blocker: Instan
     return status
 
 
-def has_remote_objects(instance: View) -> bool:
+def has_remote_objects(instance: TypedObject) -> bool:
     """Whether this server may have created something for it in a cluster."""
     return any(has_finalizer(instance.raw, each) for each in (SPACE_FINALIZER, VIRTUAL_CLUSTER_FINALIZER))
 

@@ -43,7 +43,13 @@ from fairlead.domain.template_resolution import (
     find_definition,
     fingerprint,
 )
-from fairlead.domain.views import TEMPLATE_RESOLVED, RemoteInstance, SpaceInstance, View, VirtualClusterInstance
+from fairlead.domain.typed_objects import (
+    TEMPLATE_RESOLVED,
+    RemoteInstance,
+    SpaceInstance,
+    TypedObject,
+    VirtualClusterInstance,
+)
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.fields import PROGRESSING
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
@@ -118,7 +124,7 @@ class InstanceTemplateController:
                 return None
             if self._is_reference_missing(instance) and (wait := remaining_grace(instance, self._registry.clock.now())):
                 return wait
-        if "deletionTimestamp" in metadata(instance) or status.get("ignoreReconciliation"):
+        if TypedObject(instance).is_deleting or TypedObject(instance).is_ignored:
             return None
         try:
             if await self._hide_passwords(key, instance):
@@ -151,7 +157,7 @@ class InstanceTemplateController:
         def edit(current: Object) -> Object:
             nonlocal before
             before = current
-            if get_path(current, "status.ignoreReconciliation"):
+            if TypedObject(current).is_ignored:
                 return current
             return {**current, "status": self._build_status(key, current)}
 
@@ -249,7 +255,7 @@ class InstanceTemplateController:
 
 def _with_rendered(instance: Object, status: Object, field: str, result: TemplateResolution, now: str) -> Object:
     """The status with the rendered template. If it has changed, cluster conditions are Unknown until it is applied."""
-    if has_remote_objects(View(instance)) and status.get(field) != result.rendered:
+    if has_remote_objects(TypedObject(instance)) and status.get(field) != result.rendered:
         status = mark_cluster_unknown(status, PROGRESSING, "its template has changed and is being applied", now)
     return {**record_rendered_secrets(instance, status), field: result.rendered, "templateHash": result.hash}
 

@@ -16,10 +16,10 @@ from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_tar
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
 from fairlead.controllers.instances.remote_errors import WARNING
-from fairlead.controllers.instances.remote_instance import InstanceStore, Pass
 from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
@@ -38,9 +38,9 @@ from fairlead.controllers.instances.status import (
     VIRTUAL_CLUSTER_FINALIZER,
     derive_current_status,
 )
-from fairlead.controllers.instances.vcluster_access import VirtualClusterAccess
-from fairlead.controllers.instances.vcluster_release import (
-    ReleaseManager,
+from fairlead.controllers.instances.virtual_cluster_access import VirtualClusterAccess
+from fairlead.controllers.instances.virtual_cluster_release import (
+    VirtualClusterReleases,
     build_release,
     build_removal_release,
     confinement_bindings,
@@ -50,7 +50,15 @@ from fairlead.core.backoff import BackoffPolicy, add_jitter
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.domain.release_names import release_name
-from fairlead.domain.views import SPACE_READY, SPACE_SYNCED, Project, View, VirtualClusterInstance
+from fairlead.domain.typed_objects import (
+    SPACE_OBJECTS,
+    SPACE_READY,
+    SPACE_SYNCED,
+    VIRTUAL_CLUSTER_OBJECTS,
+    Project,
+    TypedObject,
+    VirtualClusterInstance,
+)
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
 from fairlead.registry.registry import Registry
@@ -73,7 +81,7 @@ class VirtualClusterController:
         registry: Registry,
         config: InstanceConfig,
         clusters: ClusterAccess,
-        releases: ReleaseManager,
+        releases: VirtualClusterReleases,
         template_releases: TemplateReleases,
     ) -> None:
         self._config = config
@@ -86,7 +94,9 @@ class VirtualClusterController:
         self.keys_for = triggers.keys_for
         derive = partial(derive_current_status, self._context)
         resource = (config.api_group, VIRTUAL_CLUSTER.plural)
-        self._instances = InstanceStore(registry, resource, VirtualClusterInstance, VIRTUAL_CLUSTER_FINALIZER, derive)
+        self._instances = InstanceReconciler(
+            registry, resource, VirtualClusterInstance, VIRTUAL_CLUSTER_FINALIZER, derive
+        )
         self._access = VirtualClusterAccess(self._context, clusters, derive)
         self._drift = DriftTracker(registry, clusters.watch_sender, VIRTUAL_CLUSTER_LABEL, resource)
         self._contents = NamespaceContents(
@@ -138,9 +148,10 @@ class VirtualClusterController:
             requeue_after = wait or await self._contents.remove(instance, partial(self._tear_down, instance))
         if requeue_after is None:
             self._drift.forget(key)
+            self._releases.forget(instance)
         return requeue_after
 
-    async def _ensure(self, run: Pass[VirtualClusterInstance], project: Project) -> float:
+    async def _ensure(self, run: ReconcileAttempt[VirtualClusterInstance], project: Project) -> float:
         """The steps to Ready, in order."""
         run.stage = VC_DEPLOYED
         self._releases.check(run.instance)
@@ -151,12 +162,10 @@ class VirtualClusterController:
         release = build_release(instance)
         if release.impersonate_user:  # recorded before anything is created, since later releases depend on it
             await self._instances.write_status(instance, (), deployedConfined=True)
-        is_new = await self._apply_namespace(run, release)
+        instance = run.instance = await self._apply_namespace(run, release)
 
         run.stage = VC_DEPLOYED
-        if is_new:  # an earlier deployment was deleted with the namespace
-            run.fields["deployHash"] = ""
-        run.fields["deployHash"] = await self._releases.deploy(instance, release, force=is_new)
+        run.fields["deployHash"] = await self._releases.deploy(instance, release)
         run.done(VC_DEPLOYED, "Deployed", f'release "{release.name}" is deployed')
 
         run.stage = VC_SYNCED
@@ -165,12 +174,14 @@ class VirtualClusterController:
         await self._template_releases.deploy(self._instances, instance, self._host_releases(instance))
         return await self._probe(run)
 
-    async def _ensure_imported(self, run: Pass[VirtualClusterInstance]) -> float:
+    async def _ensure_imported(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
         run.done(VC_DEPLOYED, "Imported", "it is imported: spec.config names its kubeconfig")
         return await self._probe(run)
 
-    async def _apply_namespace(self, run: Pass[VirtualClusterInstance], release: Release) -> bool:
-        """Applies the namespace. Returns whether it was just created."""
+    async def _apply_namespace(
+        self, run: ReconcileAttempt[VirtualClusterInstance], release: Release
+    ) -> VirtualClusterInstance:
+        """Applies the namespace. Returns the instance with what its status records then."""
         instance = run.instance
         plan = plan_template(self._config.confinement, instance)
         objects = () if plan.skips_contents else parse_objects(instance.space_template.get("objects") or "")
@@ -181,9 +192,9 @@ class VirtualClusterController:
         reason = "Active" if result.is_usable else "Terminating"
         run.done(SPACE_SYNCED, "Synced", result.message)
         run.conditions.append(condition(SPACE_READY, status, reason, result.message))
-        return result.is_new
+        return result.instance
 
-    async def _probe(self, run: Pass[VirtualClusterInstance]) -> float:
+    async def _probe(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
         """Probes the virtual cluster, binds the roles of its users, deploys what its template has inside, and writes
         the status."""
         instance = run.instance
@@ -214,7 +225,7 @@ class VirtualClusterController:
 
     def _host_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
         """The charts and apps of its template for the namespace that it runs in."""
-        return ReleaseSet(instance.space_template, "spaceObjects", APPS_SYNCED, lambda: self._host_place(instance))
+        return ReleaseSet(instance.space_template, SPACE_OBJECTS, APPS_SYNCED, lambda: self._host_place(instance))
 
     def _host_place(self, instance: VirtualClusterInstance) -> ReleasePlace:
         """The namespace that the virtual cluster runs in, with the permissions that its own chart has."""
@@ -230,18 +241,17 @@ class VirtualClusterController:
             confined = is_confined(instance)
             return ReleasePlace(target, "default", allows_other_namespaces=True, is_confined=confined)
 
-        return ReleaseSet(instance.rendered, "virtualClusterObjects", VC_APPS_SYNCED, place)
+        return ReleaseSet(instance.rendered, VIRTUAL_CLUSTER_OBJECTS, VC_APPS_SYNCED, place)
 
     async def _tear_down(self, instance: VirtualClusterInstance, target: RemoteNamespace) -> None:
         """Uninstalls the release, then deletes the namespace. Raises StillDeleting until that is done."""
         api = self._clusters.cluster_api(target.cluster)
         existing = await get_or_none(api, target.path)
-        if existing is not None and is_owned_by(existing, target) and not View(existing).is_deleting:
+        if existing is not None and is_owned_by(existing, target) and not TypedObject(existing).is_deleting:
             place = self._host_place(instance)
             await self._template_releases.uninstall_all(instance, instance.space_objects, place)
             await self._releases.uninstall(instance)
         await delete_namespace(api, target)
-        self._releases.forget(instance)
 
 
 def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> tuple[Object, Object]:

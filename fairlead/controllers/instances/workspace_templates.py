@@ -14,7 +14,7 @@ from fairlead.controllers.instances.status import TEMPLATE_SYNCED, TemplateResol
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.environments import EnvironmentResolution, resolve_environment
 from fairlead.domain.template_resolution import ResolutionError, TemplateDefinition
-from fairlead.domain.views import TEMPLATE_RESOLVED
+from fairlead.domain.typed_objects import TEMPLATE_RESOLVED
 from fairlead.domain.workspace_trust import NOT_TRUSTED, describe_trust_problems, find_trust_problems
 from fairlead.kinds.instances.templates import TRUSTED
 from fairlead.registry.conditions import FALSE, TRUE, condition

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt, Removal
 from fairlead.controllers.instances.prerequisites import CLUSTERS, ObservedStates, find_cluster_blocker
 from fairlead.controllers.instances.remote_errors import (
     ERROR,
@@ -26,7 +27,6 @@ from fairlead.controllers.instances.remote_errors import (
     StillDeleting,
     translate_errors,
 )
-from fairlead.controllers.instances.remote_instance import InstanceStore, Pass, Removal
 from fairlead.controllers.instances.remote_namespace import (
     DELETING,
     MANAGED_LABEL,
@@ -56,7 +56,7 @@ from fairlead.core.backoff import add_jitter
 from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, get_path, name_of
-from fairlead.domain.views import ABANDON_ANNOTATION, Cluster, View
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION, Cluster, PlacedObject
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT, RUNNERS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, find_condition, record_event
@@ -98,8 +98,8 @@ class RunnerDeploymentController:
         self._registry = registry
         self._config = config
         self._access = clusters
-        self._runners = InstanceStore(
-            registry, (group, RUNNERS), View, DEPLOYMENT_FINALIZER, derive=_keep_status, record=_record_problem
+        self._runners = InstanceReconciler(
+            registry, (group, RUNNERS), PlacedObject, DEPLOYMENT_FINALIZER, derive=_keep_status, record=_record_problem
         )
         self._clusters = registry.resource(group, CLUSTERS)
         self._drift = DriftTracker(registry, clusters.watch_sender, RUNNER_LABEL, (group, RUNNERS))
@@ -133,7 +133,7 @@ class RunnerDeploymentController:
         with self._drift.cluster_slot(runner, self.workers) as wait:
             return wait or await self._reconcile_runner(key, runner)
 
-    async def _reconcile_runner(self, key: Key, runner: View) -> float | None:
+    async def _reconcile_runner(self, key: Key, runner: PlacedObject) -> float | None:
         is_marked = self._runners.has_finalizer(runner)
         if runner.is_deleting:
             return await self._remove(runner) if is_marked else None
@@ -152,24 +152,24 @@ class RunnerDeploymentController:
                 await self._runners.write_status(runner, (refusal.as_condition(DEPLOYED),))
             return None
 
-        def attempt_inputs(current: View) -> object:
+        def attempt_inputs(current: PlacedObject) -> object:
             return current.uid, current.generation, cluster.relevant_state
 
         return await self._runners.run(runner, attempt_inputs, partial(self._ensure, cluster=cluster))
 
-    def _find_cluster(self, runner: View) -> Cluster | None:
+    def _find_cluster(self, runner: PlacedObject) -> Cluster | None:
         """The cluster that the runner names, if it exists."""
         entry = self._clusters.get_cached("", runner.cluster)
         return Cluster(decode(entry)) if entry is not None else None
 
-    def _find_target(self, runner: View) -> RemoteNamespace:
+    def _find_target(self, runner: PlacedObject) -> RemoteNamespace:
         labels = ownership_labels(RUNNER_LABEL, "", runner.name, runner.uid)
         namespace = runner.remote_namespace or deployed_runner_name(runner.name)
         return RemoteNamespace(runner.cluster, namespace, labels)
 
     # --- deployment ---------------------------------------------------------------------------------------------------
 
-    async def _ensure(self, run: Pass[View], cluster: Cluster) -> float:
+    async def _ensure(self, run: ReconcileAttempt[PlacedObject], cluster: Cluster) -> float:
         """The steps to a running Pod, in order."""
         runner = run.instance
         run.stage = DEPLOYED
@@ -187,7 +187,7 @@ class RunnerDeploymentController:
         await self._runners.write_status(runner, run.conditions)
         return add_jitter(RESYNC_SECONDS)
 
-    async def _collect_inputs(self, runner: View, namespace: str) -> RunnerInputs:
+    async def _collect_inputs(self, runner: PlacedObject, namespace: str) -> RunnerInputs:
         """Raises InstanceError if something is not configured, before anything is created; and NotFound."""
         image = get_path(runner.cluster_ref, "podTemplate.spec.image") or self._config.image
         if not image:
@@ -218,7 +218,7 @@ class RunnerDeploymentController:
             key=key,
         )
 
-    async def _apply(self, runner: View, target: RemoteNamespace, inputs: RunnerInputs) -> InstanceError | None:
+    async def _apply(self, runner: PlacedObject, target: RemoteNamespace, inputs: RunnerInputs) -> InstanceError | None:
         """Applies everything. Returns why the Pod does not run yet, if so. Raises InstanceError."""
         objects = build_runner_objects(runner.raw, inputs)
         with translate_errors(target.cluster, f'deploy the runner in namespace "{target.namespace}"'):
@@ -235,7 +235,7 @@ class RunnerDeploymentController:
                 await remote.apply(objects, ())
                 return await self._find_problem(api, target, runner)
 
-    async def _ensure_namespace(self, api: RecordingApi, target: RemoteNamespace, runner: View) -> bool:
+    async def _ensure_namespace(self, api: RecordingApi, target: RemoteNamespace, runner: PlacedObject) -> bool:
         """Creates or updates the namespace. Returns whether it was created for this Runner."""
         existing = await get_or_none(api, target.path)
         if existing is None or is_owned_by(existing, target):
@@ -256,7 +256,9 @@ class RunnerDeploymentController:
             raise InstanceError(NAMESPACE_CONFLICT, message, ERROR)
         return False
 
-    async def _find_problem(self, api: RecordingApi, target: RemoteNamespace, runner: View) -> InstanceError | None:
+    async def _find_problem(
+        self, api: RecordingApi, target: RemoteNamespace, runner: PlacedObject
+    ) -> InstanceError | None:
         namespace = url_segment(target.namespace)
         name = deployed_runner_name(runner.name)
         deployment = await api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
@@ -275,7 +277,7 @@ class RunnerDeploymentController:
 
     # --- removal ------------------------------------------------------------------------------------------------------
 
-    async def _remove(self, runner: View) -> float | None:
+    async def _remove(self, runner: PlacedObject) -> float | None:
         """Continues the cleanup. Returns the requeue delay; None when the finalizer is removed."""
         target = self._find_target(runner)
         location = target.location
@@ -296,7 +298,7 @@ class RunnerDeploymentController:
 
         return await self._runners.clean_up(runner, Removal(partial(self._tear_down, runner, target), blocked, waiting))
 
-    async def _tear_down(self, runner: View, target: RemoteNamespace) -> None:
+    async def _tear_down(self, runner: PlacedObject, target: RemoteNamespace) -> None:
         """Raises StillDeleting until nothing is left."""
         with translate_errors(target.cluster, f"delete the objects of the runner in {target.location}"):
             api = self._access.cluster_api(target.cluster)
@@ -313,7 +315,7 @@ class RunnerDeploymentController:
             raise StillDeleting(DELETING, titles, INFO)
 
 
-def _keep_status(runner: View, status: Object, now: str) -> Object:
+def _keep_status(runner: PlacedObject, status: Object, now: str) -> Object:
     """`runners.py` derives the rest of the status."""
     return status
 

@@ -25,7 +25,7 @@ def ops(user: CliFixture) -> CliFixture:
     user.fake.on("GET", CLUSTERS, build_cluster_watch(build_healthy_cluster()))
     user.fake.on("DELETE", SECRET, (200, {}))
     user.fake.on("DELETE", f"{CLUSTERS}/berlin", (200, {}))
-    for plural in ("spaceinstances", "virtualclusterinstances", "runners"):
+    for plural in ("spaceinstances", "virtualclusterinstances", "appinstances", "runners"):
         user.fake.on("GET", f"{M}/{plural}", list_response())
     user.fake.on("GET", EVENTS, list_response())
     write_kubeconfig(user, {"token": TOKEN})

@@ -79,6 +79,26 @@ def test_remove_is_rejected_while_the_server_has_deployed_a_runner_into_the_clus
     assert ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin") == []
 
 
+def test_remove_is_rejected_while_an_app_is_deployed_in_the_cluster(ops: CliFixture) -> None:
+    serve_instances(ops)
+    target = {"cluster": {"name": "berlin", "namespace": "shop"}}
+    deployed = build_object("web", spec={"target": target}, status={"release": {"name": "web", "namespace": "shop"}})
+    pending = build_object("new", spec={"target": target})
+    deployed["metadata"]["namespace"] = pending["metadata"]["namespace"] = "p-demo"
+    ops.fake.on("GET", f"{M}/appinstances", list_response(deployed, pending))
+    result = ops.run("cluster", "remove", "berlin", "--yes")
+    assert result.code == 1
+    assert result.err.splitlines() == [
+        "fairlead: there is 1 instance in the cluster berlin:",
+        "  app web of the project demo: namespace shop",
+        "delete them first; or leave their namespaces in the cluster with --abandon;",
+        "or leave everything that the server created there, including its ClusterRoleBinding, with --keep",
+    ]
+    query = ops.fake.requests_to("GET", f"{M}/appinstances")[0].query
+    assert query["fieldSelector"] == "spec.target.cluster.name=berlin"
+    assert ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin") == []
+
+
 def test_remove_is_rejected_while_the_cluster_has_instances(ops: CliFixture) -> None:
     serve_instances(ops, build_instance("a", "demo-a"), build_instance("b"))
     result = ops.run("cluster", "remove", "berlin", "--yes")

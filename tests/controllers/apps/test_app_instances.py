@@ -9,6 +9,7 @@ import pytest
 from fairlead.controllers.apps.app_instances import CHECK_SECONDS
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.core.objects import get_path
+from fairlead.registry.codec import decode
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.apps.app_fixture import (
@@ -34,6 +35,12 @@ NAMESPACE = "demo-dev"
 BINDING = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings/service.sh:app:one"
 DEPLOYER = f"service:deployer:{NAMESPACE}:apps"
 CLUSTER_TARGET = {"cluster": {"name": "c", "namespace": "tools"}}
+
+
+def abandoned_messages(api: RegistryFixture) -> list[str]:
+    """The messages of the Events about releases that were left behind."""
+    events = [decode(entry) for entry in api.view.entries("", "events", "demo")]
+    return [event["message"] for event in events if event["reason"] == "Abandoned"]
 
 
 async def test_an_app_is_deployed_into_a_space_with_permissions_there_only(
@@ -334,20 +341,52 @@ async def test_an_instance_is_uninstalled_before_it_is_gone(
     assert BINDING not in access.kube.objects
 
 
-@pytest.mark.parametrize("gone", ["space", "cluster"])
-async def test_without_its_target_an_instance_is_deleted_at_once(
-    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm, gone: str
+async def test_an_instance_in_a_space_that_is_being_deleted_is_deleted_at_once(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
 ) -> None:
-    await install_app(server, target=CLUSTER_TARGET if gone == "cluster" else {"spaceInstance": {"name": "dev"}})
+    await install_app(server)
     await wait_for_reason(server, "Deployed")
-    if gone == "space":
-        access.kube.delays_deletion = True
-        await server.delete("SpaceInstance", "dev")
-    else:
-        await server.delete("Cluster", "c")
+    access.kube.delays_deletion = True
+    await server.delete("SpaceInstance", "dev")
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert helm.uninstalled == [] and abandoned_messages(server) == []
+
+
+@pytest.mark.parametrize("is_connected_again", [False, True])
+async def test_a_release_in_a_cluster_that_was_disconnected_is_reported(
+    server: RegistryFixture, helm: ReleaseHelm, is_connected_again: bool
+) -> None:
+    await install_app(server, target=CLUSTER_TARGET)
+    await wait_for_reason(server, "Deployed")
+    await server.delete("Cluster", "c")
+    if is_connected_again:
+        config = {"secretName": "kubeconfig", "secretNamespace": "vault"}
+        await server.create("Cluster", "c", spec={"config": config})
+        found = await wait_for_reason(server, "TargetReplaced")
+        assert 'release "one" in namespace "tools", uninstall that with helm' in found["status"]["message"]
     await server.delete(APP, "one")
     await eventually(lambda: server.get(APP, "one") is None)
     assert helm.uninstalled == []
+    assert abandoned_messages(server) == [
+        'release "one" in namespace "tools" of cluster "c" was not uninstalled; if it still exists, uninstall it '
+        "yourself with helm"
+    ]
+
+
+async def test_an_instance_in_a_cluster_that_is_being_deleted_is_uninstalled(
+    server: RegistryFixture, helm: ReleaseHelm
+) -> None:
+    await install_app(server, target=CLUSTER_TARGET)
+    await wait_for_reason(server, "Deployed")
+    await server.patch(
+        "Cluster", "c", lambda each: each["metadata"].update(finalizers=["example.com/held"]), server_write_options()
+    )
+    await server.delete("Cluster", "c")
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert [each.name for each in helm.uninstalled] == ["one"]
+    assert abandoned_messages(server) == []
 
 
 async def test_an_abandoned_release_is_left_behind(

@@ -1,11 +1,17 @@
 """The charts and apps of the templates of spaces and virtual clusters, with a fake helm."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.helm.deploy import ReleaseRunner
+from fairlead.controllers.helm.slots import HelmSlots
+from fairlead.controllers.instances import spaces
+from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.controllers.instances.spaces import RESYNC_SECONDS
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
@@ -132,6 +138,76 @@ async def test_a_space_is_not_ready_before_its_charts_are_deployed(server: Regis
     assert phases == ["Pending"]
 
 
+async def test_a_deleted_namespace_gets_its_charts_again(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    limits = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "limits"}}
+    await create_space(server, {"charts": [CHART], "apps": [{"name": "web"}], "objects": json.dumps(limits)})
+    await wait_for_condition(server, "True", "Synced")
+    assert [each.name for each in helm.installed] == ["redis", "web"]
+    # The first try after the creation of the namespace fails before anything is deployed.
+    access.kube.failing_paths["/configmaps/limits"] = 422
+    access.kube.handle_request("DELETE", "/api/v1/namespaces/demo-one")
+    await eventually(lambda: condition_status(server, SPACE, "SpaceSynced")[0] == "False")
+    assert "/api/v1/namespaces/demo-one" in access.kube.objects
+    assert states(server, "charts") == states(server, "apps") == []
+    access.kube.failing_paths.clear()
+    await eventually(lambda: [each.name for each in helm.installed[2:]] == ["redis", "web"])
+    await wait_for_condition(server, "True", "Synced")
+    assert (states(server, "charts"), states(server, "apps")) == ([("redis", "Deployed")], [("web", "Deployed")])
+
+
+async def test_an_upgrade_that_waits_for_a_slot_keeps_the_record_of_what_is_deployed(
+    server: RegistryFixture, helm: ReleaseHelm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create_space(server, {"charts": [CHART]})
+    await wait_for_condition(server, "True", "Synced")
+    with monkeypatch.context() as patched:
+        patched.setattr(HelmSlots, "_may_run", lambda slots, project: False)
+        await change_template(server, {"charts": [{**CHART, "values": "a: 2\n"}, {**CHART, "releaseName": "new"}]})
+        await wait_for_condition(server, "False", "WaitingForHelmSlot")
+        assert states(server, "charts") == [("redis", "Deployed")]
+        # Back to what is deployed: there is nothing to do.
+        await change_template(server, {"charts": [CHART]})
+        await wait_for_condition(server, "True", "Synced")
+    assert len(helm.installed) == 1
+
+
+async def test_charts_that_may_not_be_deployed_are_retried_after_a_minute(
+    server: RegistryFixture, helm: ReleaseHelm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InstanceError("OwnerNotFound", "there is no such user", ERROR)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(spaces, "check_owner", refuse)
+        await create_space(server, {"charts": [CHART]}, trusted=False)
+        await wait_for_condition(server, "False", "OwnerNotFound")
+    await asyncio.sleep(RESYNC_SECONDS * 1.5)
+    assert [each.name for each in helm.installed] == ["redis"]
+
+
+async def test_failed_runs_are_forgotten_with_the_space(
+    server: RegistryFixture, helm: ReleaseHelm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[str] = []
+    forget = ReleaseRunner.forget
+
+    def record_uid(runner: ReleaseRunner, uid: str) -> None:
+        forgotten.append(uid)
+        forget(runner, uid)
+
+    monkeypatch.setattr(ReleaseRunner, "forget", record_uid)
+    helm.failures.add("redis")
+    await create_space(server, {"charts": [CHART]})
+    await wait_for_condition(server, "False", "HelmFailed")
+    uid = get_path(server.get(SPACE, "one"), "metadata.uid")
+    assert forgotten == []
+    await server.delete(SPACE, "one")
+    await eventually(lambda: server.get(SPACE, "one") is None)
+    await eventually(lambda: forgotten == [uid])
+
+
 async def test_a_change_of_an_app_is_deployed(server: RegistryFixture, helm: ReleaseHelm) -> None:
     await create_space(server, {"apps": [{"name": "web"}]})
     await wait_for_condition(server, "True", "Synced")
@@ -170,6 +246,9 @@ async def test_charts_and_apps_of_a_virtual_cluster_are_deployed_inside_and_besi
         assert any("v1.redis.v1" in path for path in access.virtual.objects)
         recorded = get_path(api.get(VC, "one"), "status.virtualClusterObjects")
         assert [each["release"] for each in (*recorded["charts"], *recorded["apps"])] == ["redis", "web"]
+        helm.installed.clear()
+        access.kube.handle_request("DELETE", "/api/v1/namespaces/demo-v-one")
+        await eventually(lambda: [each.name for each in helm.installed] == ["one", "beside", "redis", "web"])
         await api.delete(VC, "one")
         await eventually(lambda: api.get(VC, "one") is None)
         assert [each.name for each in helm.uninstalled] == ["beside", "one"]

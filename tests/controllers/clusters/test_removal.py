@@ -9,6 +9,7 @@ import pytest
 from fairlead.controllers.clusters.removal import FINALIZER
 from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER
 from fairlead.core.objects import Object, metadata
+from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.clusters.cluster_fixture import (
@@ -268,6 +269,20 @@ async def test_runners_that_the_server_has_deployed_are_reported(
     await server.delete("Cluster", "berlin")
     await eventually(lambda: is_deleted(server))
     assert event_message(server, "LeftBehind").endswith(": runner here (namespace fairlead-runner-here)")
+
+
+async def test_apps_that_are_deployed_in_the_cluster_are_reported(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    await create_bound_cluster(server, upstreams)
+    target = {"cluster": {"name": "berlin", "namespace": "shop"}}
+    await server.create("AppInstance", "pending", spec={"appRef": {"name": "web"}, "target": target})
+    await server.create("AppInstance", "web", spec={"appRef": {"name": "web"}, "target": target})
+    status = {"release": {"name": "web", "namespace": "shop"}}
+    await server.patch("AppInstance", "web", lambda each: each.update(status=status), server_write_options("status"))
+    await server.delete("Cluster", "berlin")
+    await eventually(lambda: is_deleted(server))
+    assert event_message(server, "LeftBehind").endswith(": app demo/web (namespace shop)")
 
 
 async def test_deletion_does_not_wait_without_a_kubeconfig(server: RegistryFixture, upstreams: FakeUpstreams) -> None:

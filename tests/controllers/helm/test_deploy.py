@@ -1,13 +1,18 @@
-"""Tests of `fairlead.controllers.helm.deploy`: a pending release is removed when it is older than any run of helm."""
+"""Tests of `fairlead.controllers.helm.deploy`: a pending release is removed when it is older than any run of helm, and
+failed runs are remembered as long as the instance exists."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.deploy import MAX_RUN_SECONDS, clear_pending_release
+from fairlead.controllers.helm.deploy import MAX_RUN_SECONDS, ReleaseRunner, ReleaseTarget, clear_pending_release
+from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
 from fairlead.core.clock import timestamp
+from fairlead.upstream.access import ClusterEndpoint
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
+from tests.harness.clock import ManualClock
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 OLD = NOW - timedelta(seconds=MAX_RUN_SECONDS + 1)
@@ -49,3 +54,48 @@ async def test_other_releases_and_other_secrets_are_kept() -> None:
     kube.add_object(f"{SECRETS}/mine", metadata={"labels": labels, "creationTimestamp": timestamp(OLD)})
     assert not await clear_pending_release(InMemoryClusterApi(kube), RELEASE, NOW)
     assert {other, f"{SECRETS}/mine"} <= kube.objects.keys()
+
+
+class FailingHelm:
+    """Counts its runs, all of which fail."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def find_program(self) -> str:
+        return "/bin/helm"
+
+    async def install(self, release: Release, endpoint: ClusterEndpoint) -> None:
+        self.runs += 1
+        raise InstanceError("HelmFailed", "it broke", WARNING)
+
+    async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None:
+        raise AssertionError("nothing is uninstalled here")
+
+
+async def test_the_failed_runs_of_an_instance_that_is_gone_are_forgotten() -> None:
+    helm = FailingHelm()
+    runner = ReleaseRunner(ManualClock(), helm)
+
+    async def find_endpoint() -> ClusterEndpoint:
+        return ClusterEndpoint("cluster.example", 443, "", "cluster.example", "")
+
+    target = ReleaseTarget("c", find_endpoint, lambda: InMemoryClusterApi(FakeKube()))
+
+    async def install(uid: str, release: Release) -> None:
+        with pytest.raises(InstanceError, match="it broke"):
+            await runner.install(uid, "demo", target, release)
+
+    releases = (RELEASE, replace(RELEASE, name="two"), replace(RELEASE, namespace="other"))
+    for _ in range(2):
+        for uid in ("gone", "other"):
+            for release in releases:
+                await install(uid, release)
+    assert helm.runs == 6  # a failed run is not repeated at once
+    runner.forget("gone")
+    for release in releases:
+        await install("other", release)
+    assert helm.runs == 6
+    for release in releases:
+        await install("gone", release)
+    assert helm.runs == 9

@@ -95,9 +95,9 @@ async def create_virtual_cluster(api: RegistryFixture, **spec: Any) -> Object:
     return await api.create(VC, "one", spec=spec)
 
 
-async def create_from_template(api: RegistryFixture) -> Object:
-    await api.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": RELEASE})
-    return await create_virtual_cluster(api, templateRef={"name": "t"})
+async def create_from_template(api: RegistryFixture, template: Object = RELEASE, **reference: str) -> Object:
+    await api.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": template})
+    return await create_virtual_cluster(api, templateRef={"name": "t", **reference})
 
 
 async def wait_until_ready(api: RegistryFixture, access: FakeAccess) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from fairlead.controllers.instances.instance_reconciler import REQUEUE_SECONDS, RETRY, InstanceBackoff
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
-from fairlead.controllers.instances.remote_instance import REQUEUE_SECONDS, RETRY, InstanceBackoff
 
 KEY = ("demo", "one")
 FAILED, IN_PROGRESS = InstanceError("Invalid", "", ERROR), InstanceError("Waiting", "", INFO)

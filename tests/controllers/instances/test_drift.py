@@ -326,7 +326,7 @@ async def test_the_number_of_watched_resources_is_limited(
 async def test_the_watch_detects_the_end_of_a_namespace_deletion(
     server: RegistryFixture, access: FakeAccess, kube: FakeKube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.instances.remote_instance.DELETION_POLL_SECONDS", 1_000.0)
+    monkeypatch.setattr("fairlead.controllers.instances.instance_reconciler.DELETION_POLL_SECONDS", 1_000.0)
     await create_watched_space(server, access)
     kube.delays_deletion = True
     await server.delete(SPACE, "one")

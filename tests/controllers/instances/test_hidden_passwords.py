@@ -1,9 +1,9 @@
 """Tests of passwords in the status of instances: Events and conditions do not contain them."""
 
-from fairlead.controllers.instances.remote_instance import InstanceStore
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler
 from fairlead.controllers.instances.status import record_transition
 from fairlead.core.objects import Object
-from fairlead.domain.views import SpaceInstance
+from fairlead.domain.typed_objects import SpaceInstance
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import condition, find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -31,7 +31,7 @@ async def test_a_condition_does_not_contain_a_password_that_the_cluster_returns(
         instance = await api.create("SpaceInstance", "one", spec=spec)
         before: Object = {**instance, "spec": spec}
         resource = (GROUP, "spaceinstances")
-        instances = InstanceStore(
+        instances = InstanceReconciler(
             api.registry, resource, SpaceInstance, "service.sh/space", derive=lambda space, status, now: status
         )
         not_synced = condition("SpaceSynced", "False", "ApplyFailed", "the cluster refuses canary-1")

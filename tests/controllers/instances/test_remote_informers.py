@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.drift import PASS_TIMEOUT, DriftTracker
+from fairlead.controllers.instances.instance_reconciler import MIN_RETRY_INTERVAL_SECONDS, InstanceReconciler
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
 from fairlead.controllers.instances.remote_informers import MAX_PENDING_CHANGES, RemoteInformers, state_digest
-from fairlead.controllers.instances.remote_instance import MIN_RETRY_INTERVAL_SECONDS, InstanceStore
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, RemoteNamespace
 from fairlead.controllers.instances.resync_rate import PASS_BURST, PASS_REFILL_SECONDS, URGENT_BURST, ResyncLimiter
-from fairlead.controllers.instances.spaces import SPACES
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object
-from fairlead.domain.views import View
+from fairlead.domain.typed_objects import PlacedObject
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import Unreachable
 from tests.fake_cluster.kube import InMemoryClusterApi
@@ -195,7 +194,7 @@ async def test_a_pass_over_the_timeout_is_ended_and_reported(api: RegistryFixtur
 
 async def test_a_timeout_within_a_pass_is_not_mistaken_for_the_timeout_of_the_pass(api: RegistryFixture) -> None:
     tracker = DriftTracker(api.registry, raise_unreachable, "mark", ("g", "p"))
-    instance = View({"metadata": {"namespace": "n", "name": "one"}})
+    instance = PlacedObject({"metadata": {"namespace": "n", "name": "one"}})
     with pytest.raises(TimeoutError):
         async with tracker.track_pass(instance, REMOTE_NAMESPACE, FakeAccess().cluster_api("c")):
             raise TimeoutError
@@ -205,7 +204,7 @@ async def test_one_cluster_leaves_workers_for_others(api: RegistryFixture) -> No
     tracker = DriftTracker(api.registry, raise_unreachable, "mark", ("g", "p"))
 
     def cluster_slot(cluster: str) -> Any:
-        return tracker.cluster_slot(View({"spec": {"clusterRef": {"cluster": cluster}}}), 4)
+        return tracker.cluster_slot(PlacedObject({"spec": {"clusterRef": {"cluster": cluster}}}), 4)
 
     with ExitStack() as stack:
         assert [stack.enter_context(cluster_slot("slow")) for _ in range(3)] == [0, 0, 0]
@@ -234,9 +233,11 @@ async def test_spaces_of_a_stuck_cluster_wait_for_a_slot(api: RegistryFixture) -
 async def test_changes_end_the_backoff_after_a_failure_at_a_limited_rate(api: RegistryFixture) -> None:
     await create_cluster(api)
     await create_space(api)
-    space = View(api.get(SPACE, "one") or {})
-    resource = (INSTANCE_CONFIG.api_group, SPACES)
-    instances = InstanceStore(api.registry, resource, View, "finalizer", derive=lambda view, status, now: status)
+    space = PlacedObject(api.get(SPACE, "one") or {})
+    resource = (INSTANCE_CONFIG.api_group, "spaceinstances")
+    instances = InstanceReconciler(
+        api.registry, resource, PlacedObject, "finalizer", derive=lambda view, status, now: status
+    )
     requeued: list[float] = []
     retry_on_change = instances.retry_on_change(lambda key, seconds: requeued.append(seconds))
     key: Key = (*resource, *space.key)

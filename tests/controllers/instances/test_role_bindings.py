@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.controllers.instances.role_bindings import build_role_bindings
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
-from fairlead.domain.views import Project, SpaceInstance
+from fairlead.domain.typed_objects import Project, SpaceInstance
 
 IDENTITY_MAPPER = ClusterIdentityMapper("fairlead:")
 ADA = {"owner": {"user": "ada"}}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, InstanceStore
+from fairlead.controllers.instances.instance_reconciler import DELETION_POLL_SECONDS, InstanceReconciler
 from fairlead.controllers.instances.spaces import RESYNC_SECONDS
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
-from fairlead.domain.views import SpaceInstance
+from fairlead.domain.typed_objects import SpaceInstance
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
@@ -385,6 +385,6 @@ async def test_nothing_is_applied_from_an_outdated_resolution(
     controller = build_space_controller(api, access)
     outdated_space = SpaceInstance(api.get(SPACE, "one") or {})
     await api.patch(SPACE, "one", lambda obj: obj["spec"].update(template={}))
-    monkeypatch.setattr(InstanceStore, "find", lambda self, key: outdated_space)
+    monkeypatch.setattr(InstanceReconciler, "find", lambda self, key: outdated_space)
     assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == DELETION_POLL_SECONDS
     assert kube.request_log == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instances.remote_instance import RETRY
+from fairlead.controllers.instances.instance_reconciler import RETRY
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
 from tests.fake_cluster.kube import FakeKube

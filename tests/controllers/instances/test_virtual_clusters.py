@@ -1,6 +1,7 @@
 """Tests of `fairlead.controllers.instances.virtual_clusters`: imported ones, and those deployed with a chart."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -291,16 +292,32 @@ async def test_a_deleted_namespace_is_created_and_deployed_again(
     server: RegistryFixture, access: FakeAccess, helm: FakeHelm
 ) -> None:
     await create_cluster(server)
-    await create_from_template(server)
+    chart = {"name": "redis", "repoURL": "https://charts.example"}
+    template = {**RELEASE, "spaceTemplate": {"charts": [chart]}}
+    await create_from_template(server, template)
     await wait_until_ready(server, access)
+    await eventually(lambda: condition_status(server, VC, "AppsSynced")[0] == "True")
+    assert [each.name for each in helm.installed] == ["one", "redis"]
     helm.is_failing = True
     access.kube.handle_request("DELETE", NAMESPACE_PATH)
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed") == ("False", "HelmFailed"))
     helm.is_failing = False
     await eventually(lambda: condition_status(server, VC, "VirtualClusterDeployed")[0] == "True")
     assert f"{NAMESPACE_PATH}/secrets/vc-one" in access.kube.objects
+    await eventually(lambda: [each.name for each in helm.installed].count("redis") == 2)
     events = [decode(entry) for entry in server.view.entries("", "events", "demo")]
     assert [event["message"] for event in events if event["reason"] == "NamespaceDeleted"]
+
+
+async def test_objects_that_the_template_drops_are_deleted(server: RegistryFixture, access: FakeAccess) -> None:
+    await create_cluster(server)
+    quota = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "limits"}}
+    await create_from_template(server, {**RELEASE, "spaceTemplate": {"objects": json.dumps(quota)}}, version="x.x.x")
+    path = f"{NAMESPACE_PATH}/configmaps/limits"
+    await wait_until_ready(server, access)
+    assert path in access.kube.objects
+    await server.patch("VirtualClusterTemplate", "t", lambda each: each["spec"].update(template=RELEASE))
+    await eventually(lambda: path not in access.kube.objects)
 
 
 async def test_deletion_uninstalls_the_release_and_deletes_the_namespace(

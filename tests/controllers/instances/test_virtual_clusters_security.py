@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.helm.chart import Release
-from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, InstanceStore
+from fairlead.controllers.instances.instance_reconciler import DELETION_POLL_SECONDS, InstanceReconciler
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.instances.virtual_clusters import conditions_from_probe
 from fairlead.core.errors import BadRequest, Invalid
 from fairlead.core.objects import Object, get_path
-from fairlead.domain.views import VirtualClusterInstance
+from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.upstream.access import ClusterEndpoint
 from tests.controllers.instances.helm_fixture import (
@@ -59,7 +59,7 @@ async def test_a_chart_is_not_deployed_from_an_outdated_resolution(
     outdated_instance = VirtualClusterInstance(api.get(VC, "one") or {})
     change = {"templateRef": {"name": "t"}, "template": None}
     await api.patch(VC, "one", lambda obj: obj["spec"].update(change))
-    monkeypatch.setattr(InstanceStore, "find", lambda self, key: outdated_instance)
+    monkeypatch.setattr(InstanceReconciler, "find", lambda self, key: outdated_instance)
     assert await controller.reconcile(key) == DELETION_POLL_SECONDS
     assert get_path(api.get(VC, "one"), "spec.clusterRef.namespace") == "demo-v-one"
     assert (helm.installed, access.kube.request_log) == ([], [])

@@ -1,7 +1,7 @@
-"""Typed views of product objects: the one place that knows where their fields are.
+"""Product objects with typed fields, for the controllers of what is deployed into clusters.
 
-A view wraps an object as it is stored, and reads a field when it is asked for. It copies and checks nothing: the schema
-of the kind has done that when the object was written. What is not set is empty, not None.
+A typed object wraps an object as it is stored, and reads a field when it is asked for. It copies and checks nothing:
+the schema of the kind has done that when the object was written. What is not set is empty, not None.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,12 +14,17 @@ SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
 """Conditions of spaces, and of virtual clusters, which also have a namespace: it exists and has its content; it can be
 used."""
 TEMPLATE_RESOLVED = "TemplateResolved"
+SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS = "spaceObjects", "virtualClusterObjects"
+"""Fields of the status of spaces and virtual clusters: what was applied and deployed in the namespace, and inside the
+virtual cluster."""
+RELEASE_PARTS = ("charts", "apps")
+"""The parts of a template that are Helm releases, and of the fields above."""
 ABANDON_ANNOTATION = "service.sh/abandon"
 """Annotation that skips the cleanup in the cluster when an object is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TypedObject:
     """What all objects have."""
 
     raw: Object
@@ -88,6 +93,22 @@ class View:
         return self.spec.get("access") or ()
 
     @property
+    def is_ignored(self) -> bool:
+        """Whether controllers skip it, as during a migration."""
+        return bool(self.status.get("ignoreReconciliation"))
+
+    @property
+    def target_state(self) -> object:
+        """The state that apps which are deployed into it depend on."""
+        deletion = self.meta.get("deletionTimestamp")
+        return self.uid, self.generation, deletion, self.status.get("phase"), self.status.get("online")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedObject(TypedObject):
+    """What spaces, virtual clusters and runners have: a namespace in a connected cluster."""
+
+    @property
     def cluster_ref(self) -> Object:
         return self.spec.get("clusterRef") or {}
 
@@ -103,12 +124,8 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteInstance(View):
+class RemoteInstance(PlacedObject):
     """What spaces and virtual clusters have: a template, and a namespace in a cluster."""
-
-    @property
-    def is_ignored(self) -> bool:
-        return bool(self.status.get("ignoreReconciliation"))
 
     @property
     def template_name(self) -> str:
@@ -153,7 +170,20 @@ class RemoteInstance(View):
     @property
     def space_objects(self) -> Object:
         """What was applied and deployed in its namespace."""
-        return self.status.get("spaceObjects") or {}
+        return self.status.get(SPACE_OBJECTS) or {}
+
+    @property
+    def fields_without_releases(self) -> Object:
+        """Those fields of its status that record Helm releases, as they are if none is deployed; empty if none is
+        recorded."""
+        fields: Object = {}
+        for field in (SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS):
+            recorded = self.status.get(field) or {}
+            if any(part in recorded for part in RELEASE_PARTS):
+                fields[field] = {name: value for name, value in recorded.items() if name not in RELEASE_PARTS}
+        if self.status.get("deployHash"):
+            fields["deployHash"] = ""
+        return fields
 
     @property
     def extra_access_rules(self) -> Sequence[Object]:
@@ -259,7 +289,7 @@ class VirtualClusterInstance(RemoteInstance):
 
 
 @dataclass(frozen=True, slots=True)
-class AppInstance(View):
+class AppInstance(TypedObject):
     @property
     def app_name(self) -> str:
         return get_path(self.spec, "appRef.name") or ""
@@ -321,7 +351,7 @@ class AppInstance(View):
 
 
 @dataclass(frozen=True, slots=True)
-class App(View):
+class App(TypedObject):
     @property
     def waits(self) -> bool:
         """Whether Helm waits until the deployed objects are ready."""
@@ -338,7 +368,7 @@ class App(View):
 
 
 @dataclass(frozen=True, slots=True)
-class Project(View):
+class Project(TypedObject):
     @property
     def relevant_state(self) -> object:
         """The state that its instances depend on."""
@@ -355,7 +385,7 @@ class Project(View):
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster(View):
+class Cluster(TypedObject):
     @property
     def has_kubeconfig(self) -> bool:
         """Whether this server connects to it with a kubeconfig, instead of just storing what others report."""

@@ -1,7 +1,9 @@
-"""What all instances have in common that exist in a cluster: spaces, virtual clusters and installed apps.
+"""What all objects have in common that exist in a cluster: spaces, virtual clusters, installed apps and deployed
+runners, which are all called instances here.
 
-- The controller of a kind is a list of steps, in order. A step adds conditions and fields to its `Pass`, or fails with
-  an InstanceError, which becomes the condition of its stage; `InstanceStore.run` does all that is around them.
+- The controller of a kind is a list of steps, in order. A step adds conditions and fields to its `ReconcileAttempt`, or
+  fails with an InstanceError, which becomes the condition of its stage; `InstanceReconciler.run` does all that is
+  around them.
 - `write_status` is the one writer of conditions. It writes them together with everything that is derived from them.
 - Before anything is created in a cluster, the instance gets a finalizer. `clean_up` delays the deletion of the instance
   until that is removed again. What cannot be removed is reported in the conditions; an annotation skips the cleanup.
@@ -22,7 +24,7 @@ from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, has_finalizer, remove_finalizer
 from fairlead.domain.password_parameters import redact_conditions
-from fairlead.domain.views import View
+from fairlead.domain.typed_objects import PlacedObject, TypedObject
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import TRUE, condition, record_event, with_conditions
@@ -30,22 +32,26 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 
-DELETION_POLL_SECONDS, HELM_SLOT_RETRY_SECONDS = 2.0, 5.0
-"""Requeue delay while a deletion is in progress, and while no slot for a helm run is free."""
+DELETION_POLL_SECONDS = 2.0
+"""Requeue delay while a deletion is in progress."""
+CHANGED_RETRY_SECONDS = 2.0
+"""Requeue delay after the instance has changed during a reconcile."""
+HELM_SLOT_RETRY_SECONDS = 5.0
+"""Requeue delay while no slot for a helm run is free."""
 REQUEUE_SECONDS = 15.0
 """Requeue delay of an instance that is in progress, and of a deletion that is blocked."""
 RETRY = BackoffPolicy(first_seconds=5.0, max_seconds=120.0)
 MIN_RETRY_INTERVAL_SECONDS = 10.0
 """Minimum interval between retries that are triggered by changes in the cluster, for an instance in backoff."""
 
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=TypedObject)
 InstanceKey = tuple[str, str]
 """Namespace and name of an instance."""
 
 
 @dataclass(slots=True)
-class Pass(Generic[V]):
-    """One reconcile of an instance, and what its steps have found so far."""
+class ReconcileAttempt(Generic[V]):
+    """One try to bring an instance to Ready, and what its steps have found so far."""
 
     instance: V
     stage: str = ""
@@ -137,23 +143,23 @@ class InstanceBackoff:
         self._shortened_at.pop(key, None)
 
 
-class InstanceStore(Generic[V]):
-    """The instances of one resource, as the views of their kind. `finalizer` delays their deletion until the cluster is
-    cleaned up. `derive` completes a status: everything in it that follows from conditions. `record` records Events
-    about the change from an object to a status."""
+class InstanceReconciler(Generic[V]):
+    """Reconciles the instances of one resource. `typed` is the class of their kind. `finalizer` delays their deletion
+    until the cluster is cleaned up. `derive` completes a status: everything in it that follows from conditions.
+    `record` records Events about the change from an object to a status."""
 
     def __init__(
         self,
         registry: Registry,
         resource: tuple[str, str],
-        view: type[V],
+        typed: type[V],
         finalizer: str,
         derive: Callable[[V, Object, str], Object],
         record: Callable[[Registry, Object, Object], Awaitable[None]] = record_transition,
     ) -> None:
         self.registry = registry
         self.group, self.plural = resource
-        self._view = view
+        self._typed = typed
         self._finalizer = finalizer
         self._derive = derive
         self._record = record
@@ -166,7 +172,7 @@ class InstanceStore(Generic[V]):
         if entry is None:
             self.backoff.forget((key[2], key[3]))
             return None
-        return self._view(decode(entry))
+        return self._typed(decode(entry))
 
     def retry_on_change(self, requeue: Requeue) -> Requeue:
         """Wraps `requeue` for changes in the cluster, which also end a backoff."""
@@ -178,13 +184,13 @@ class InstanceStore(Generic[V]):
         return requeue_and_retry
 
     async def run(
-        self, instance: V, inputs: Callable[[V], object], steps: Callable[[Pass[V]], Awaitable[float]]
+        self, instance: V, inputs: Callable[[V], object], steps: Callable[[ReconcileAttempt[V]], Awaitable[float]]
     ) -> float | None:
         """Runs the steps in order, up to the first that fails. Returns the seconds until the next reconcile: those that
         the steps return, or those of the backoff. `inputs` are all values that the outcome depends on."""
         if wait := self.backoff.remaining_seconds(instance.key, inputs(instance)):
             return wait
-        run = Pass(instance)
+        run = ReconcileAttempt(instance)
         try:
             try:
                 requeue_after = await steps(run)
@@ -194,7 +200,7 @@ class InstanceStore(Generic[V]):
                     return add_jitter(HELM_SLOT_RETRY_SECONDS)
                 return self.backoff.record_failure(instance.key, inputs(run.instance), error)
         except ChangedMeanwhile:
-            return DELETION_POLL_SECONDS
+            return CHANGED_RETRY_SECONDS
         except NotFound:  # it was deleted meanwhile
             return None
         self.backoff.reset(instance.key)
@@ -227,8 +233,8 @@ class InstanceStore(Generic[V]):
         behind. Returns the instance as it is then. Raises NotFound and ChangedMeanwhile."""
 
         def edit(current: Object) -> Object:
-            found = View(current)
-            if found.uid != instance.uid or found.cluster_ref != instance.cluster_ref:
+            found = PlacedObject(current)
+            if found.uid != instance.uid or found.cluster_ref != PlacedObject(instance.raw).cluster_ref:
                 raise ChangedMeanwhile
             if cluster_ref is not None:
                 current = {**current, "spec": {**found.spec, "clusterRef": cluster_ref}}
@@ -237,7 +243,7 @@ class InstanceStore(Generic[V]):
         if edit(instance.raw) == instance.raw:
             return instance
         await self._resource.modify(*instance.key, edit, server_write_options())
-        result = self._view(decode(await self._resource.get(*instance.key)))
+        result = self._typed(decode(await self._resource.get(*instance.key)))
         if result.is_deleting:
             raise ChangedMeanwhile
         return result
@@ -262,21 +268,21 @@ class InstanceStore(Generic[V]):
         def edit(current: Object) -> Object:
             nonlocal before
             before = current
-            return {**current, "status": self._build_status(self._view(current), instance, conditions, fields, now)}
+            return {**current, "status": self._build_status(self._typed(current), instance, conditions, fields, now)}
 
         entry = self._resource.get_cached(*instance.key)
         if entry is None:
             raise NotFound.of(self.plural, self.group, instance.name)
         if edit(current := decode(entry)) == current:
-            return self._view(current)
+            return self._typed(current)
         await self._resource.modify(*instance.key, edit, server_write_options("status"))
         after = edit(before)
         await self._record(self.registry, before, after["status"])
-        return self._view(after)
+        return self._typed(after)
 
     def _build_status(self, current: V, instance: V, conditions: Sequence[Object], fields: Object, now: str) -> Object:
         status = current.status
-        if current.uid != instance.uid or status.get("ignoreReconciliation"):
+        if current.uid != instance.uid or current.is_ignored:
             return status
         is_same = current.basis == instance.basis  # otherwise, keep the fields, but not the conditions
         concealed = redact_conditions(instance.raw, conditions) if is_same else ()

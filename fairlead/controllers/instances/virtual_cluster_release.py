@@ -25,7 +25,7 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path
-from fairlead.domain.views import VirtualClusterInstance
+from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.kinds.instances.templates import CONFINED
 from fairlead.registry.codec import decode
@@ -78,14 +78,20 @@ def confinement_bindings(release: Release, role: str) -> Sequence[Object]:
     return (build_deployer_binding(f"{BINDING_PREFIX}deployer", release.namespace, role, release.impersonate_user),)
 
 
-class ReleaseManager:
+class VirtualClusterReleases:
     """The releases of virtual clusters. `repositories`: URL prefixes of repositories for charts that do not come from
     an administrator's template."""
 
     def __init__(
-        self, registry: Registry, clusters: ClusterAccess, runner: ReleaseRunner, repositories: Sequence[str]
+        self,
+        registry: Registry,
+        api_group: str,
+        clusters: ClusterAccess,
+        runner: ReleaseRunner,
+        repositories: Sequence[str],
     ) -> None:
         self._registry = registry
+        self._group = api_group
         self._secrets = registry.resource("", "secrets")
         self._clusters = clusters
         self._runner = runner
@@ -100,14 +106,28 @@ class ReleaseManager:
             message = f"{error.message}, or import a running virtual cluster with spec.config"
             raise InstanceError(error.reason, message, error.severity) from None
 
-    async def deploy(self, instance: VirtualClusterInstance, release: Release, *, force: bool = False) -> str:
-        """Runs helm if the release has changed since the last deployment, or with `force`. Returns the release hash."""
-        if not force and instance.deploy_hash == release.hash:
+    async def deploy(self, instance: VirtualClusterInstance, release: Release) -> str:
+        """Runs helm if the release has changed since the last deployment. Returns the release hash."""
+        if instance.deploy_hash == release.hash:
             return release.hash
-        check_chart_allowed(self._registry, instance, release, self._repositories)
+        self._check_chart_allowed(instance, release)
         target = cluster_target(self._clusters, instance.cluster)
         await self._runner.install(instance.uid, instance.namespace, target, release)
         return release.hash
+
+    def _check_chart_allowed(self, instance: VirtualClusterInstance, release: Release) -> None:
+        """Raises InstanceError unless an administrator allowed the chart or its repository."""
+        if not release.impersonate_user:
+            check_trust_marked(instance)
+            return
+        check_owner(self._registry, self._group, instance)
+        if not is_allowed_repository(release.chart.repo, self._repositories):
+            message = (
+                "the chart does not come from an administrator's template, and its repository is not in the setting "
+                "chart_repositories; create a new instance from an administrator's template (spec.templateRef), or ask "
+                "an administrator to add the repository to that setting"
+            )
+            raise InstanceError("RepositoryNotAllowed", message, ERROR)
 
     async def uninstall(self, instance: VirtualClusterInstance) -> None:
         """Skipped without a helm program: the namespace is deleted anyway, with nearly all objects of the chart."""
@@ -119,6 +139,7 @@ class ReleaseManager:
         await self._runner.uninstall(instance.namespace, target, build_removal_release(instance))
 
     def forget(self, instance: VirtualClusterInstance) -> None:
+        """The instance is gone: drops what is remembered about all its releases, also those of its template."""
         self._runner.forget(instance.uid)
 
     async def copy_kubeconfig(self, instance: VirtualClusterInstance, release: Release) -> None:
@@ -169,23 +190,6 @@ class ReleaseManager:
 
         if edit(decode(entry)) != decode(entry):
             await self._secrets.modify(namespace, name, edit, server_write_options())
-
-
-def check_chart_allowed(
-    registry: Registry, instance: VirtualClusterInstance, release: Release, repositories: Sequence[str]
-) -> None:
-    """Raises InstanceError unless an administrator allowed the chart or its repository."""
-    if not release.impersonate_user:
-        check_trust_marked(instance)
-        return
-    check_owner(registry, str(instance.raw["apiVersion"]).partition("/")[0], instance)
-    if not is_allowed_repository(release.chart.repo, repositories):
-        message = (
-            "the chart does not come from an administrator's template, and its repository is not in the setting "
-            "chart_repositories; create a new instance from an administrator's template (spec.templateRef), or ask "
-            "an administrator to add the repository to that setting"
-        )
-        raise InstanceError("RepositoryNotAllowed", message, ERROR)
 
 
 def _secret_taken_error(name: str) -> InstanceError:

@@ -1,4 +1,5 @@
-"""Tests of `fairlead.domain.views`: what is not set is empty, each property is used, and when a space can be used."""
+"""Tests of `fairlead.domain.typed_objects`: what is not set is empty, each property is used, and when a space can be
+used."""
 
 import re
 from pathlib import Path
@@ -7,8 +8,8 @@ import pytest
 
 import fairlead
 from fairlead.core.objects import Object
-from fairlead.domain import views
-from fairlead.domain.views import SPACE_READY, SPACE_SYNCED, SpaceInstance, View
+from fairlead.domain import typed_objects
+from fairlead.domain.typed_objects import SPACE_READY, SPACE_SYNCED, SpaceInstance, TypedObject
 
 
 def build_space(*, synced: str = "", ready: str = "", namespace: str = "n", deleted: bool = False) -> Object:
@@ -42,14 +43,14 @@ def test_a_space_is_usable_once_its_namespace_belongs_to_it(
     assert SpaceInstance(obj).is_usable(allow_unreachable=True) is usable_if_unreachable
 
 
-VIEWS = [each for each in vars(views).values() if isinstance(each, type) and issubclass(each, View)]
-PROPERTIES = [(view, name) for view in VIEWS for name, value in vars(view).items() if isinstance(value, property)]
+CLASSES = [each for each in vars(typed_objects).values() if isinstance(each, type) and issubclass(each, TypedObject)]
+PROPERTIES = [(each, name) for each in CLASSES for name, value in vars(each).items() if isinstance(value, property)]
 
 
-@pytest.mark.parametrize("view", [view for view in VIEWS if view not in (View, views.RemoteInstance)])
-def test_what_is_not_set_is_empty(view: type[View]) -> None:
-    bare = view({"metadata": {"name": "one", "uid": "u"}})
-    names = [name for each in view.__mro__ for name, value in vars(each).items() if isinstance(value, property)]
+@pytest.mark.parametrize("typed", [each for each in CLASSES if each not in (TypedObject, typed_objects.RemoteInstance)])
+def test_what_is_not_set_is_empty(typed: type[TypedObject]) -> None:
+    bare = typed({"metadata": {"name": "one", "uid": "u"}})
+    names = [name for each in typed.__mro__ for name, value in vars(each).items() if isinstance(value, property)]
     found = {name: getattr(bare, name) for name in names}
     missing = {name for name, value in found.items() if value is None}
     assert missing <= {"is_online"}, "None means that a cluster was never probed, and nothing else"
@@ -60,4 +61,4 @@ def test_each_property_is_used() -> None:
     package = Path(fairlead.__file__).parent
     text = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
     read = set(re.findall(r"\.([a-z_]+)\b", text))
-    assert [f"{view.__name__}.{name}" for view, name in PROPERTIES if name not in read] == []
+    assert [f"{each.__name__}.{name}" for each, name in PROPERTIES if name not in read] == []

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, Removal
 from fairlead.controllers.instances.prerequisites import InstanceContext
 from fairlead.controllers.instances.remote_errors import INFO, WARNING, InstanceError, translate_errors
-from fairlead.controllers.instances.remote_instance import InstanceStore, Removal
 from fairlead.controllers.instances.remote_namespace import UID_LABEL, VIRTUAL_CLUSTER_LABEL, ownership_labels
 from fairlead.controllers.instances.role_bindings import bind_cluster_roles, build_role_bindings, unbind_cluster_roles
 from fairlead.controllers.instances.status import VC_READY
 from fairlead.core.errors import ApiError
 from fairlead.core.objects import Object
-from fairlead.domain.views import ABANDON_ANNOTATION, VirtualClusterInstance
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION, VirtualClusterInstance
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition, record_event
@@ -41,7 +41,7 @@ class VirtualClusterAccess:
         self._group = context.config.api_group
         self._clusters = clusters
         resource = (self._group, VIRTUAL_CLUSTER.plural)
-        self._instances = InstanceStore(self._registry, resource, VirtualClusterInstance, FINALIZER, derive)
+        self._instances = InstanceReconciler(self._registry, resource, VirtualClusterInstance, FINALIZER, derive)
 
     async def sync_bindings(self, instance: VirtualClusterInstance) -> Sequence[Object]:
         """Binds the roles of its users, whom the gateway impersonates there. Returns the condition."""
