@@ -114,8 +114,8 @@ def remove(options: ClusterRemoveOptions) -> None:
                 f"in the cluster {options.name}",
                 "instance",
                 instances,
-                "delete them first; or leave their namespaces in the cluster with --abandon; or leave everything that "
-                "the server created there, including its ClusterRoleBinding, with --keep",
+                "delete them first; or leave their namespaces in the cluster with --abandon;",
+                "or leave everything that the server created there, including its ClusterRoleBinding, with --keep",
             )
         if options.yes and instances:
             print_note("these instances lose their cluster, and their namespaces stay in it:")
