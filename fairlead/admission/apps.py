@@ -8,8 +8,8 @@ A change of what is deployed is checked for its requester, on every write:
   permissions through an App that they could not have otherwise. Targets are in the project of the instance, by their
   names.
 
-Parameters must be those of the App, and valid (`parameters.py`). Abandoning a release in a
-cluster needs the permission to update the Cluster, as for other instances.
+Parameters must be those of the App, and valid (`parameters.py`). Abandoning a release in a cluster needs the permission
+to update the Cluster, as for other instances.
 
 The writer of an App in a space, a virtual cluster or one of their templates needs the verb `use` on the App.
 

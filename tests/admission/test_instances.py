@@ -101,6 +101,15 @@ async def test_an_update_without_an_owner_keeps_it(api: RegistryFixture, kind: s
     assert (await update_instance(api, kind, ADMIN, owner=None, displayName="x"))["spec"]["owner"] == {"user": "ada"}
 
 
+async def test_only_administrators_remove_the_owner_of_a_workspace(api: RegistryFixture) -> None:
+    kind = "DevPodWorkspaceInstance"
+    await create_instance(api, kind, templateRef={"name": "t"})
+    for left_out in (None, {}, {"user": ""}):
+        assert (await update_instance(api, kind, owner=left_out))["spec"]["owner"] == {"user": "ada"}
+    assert "owner" not in (await update_instance(api, kind, ADMIN, owner=None))["spec"]
+    assert "owner" not in (await update_instance(api, kind, owner=None))["spec"]
+
+
 async def test_an_owner_of_the_wrong_type_is_left_to_the_schema(api: RegistryFixture) -> None:
     with pytest.raises(Invalid):
         await create_instance(api, "SpaceInstance", owner="ada", templateRef={"name": "t"})
