@@ -6,6 +6,7 @@ and Go read.
 """
 
 import base64
+import gzip
 import hashlib
 import io
 import json
@@ -43,8 +44,12 @@ class Chart:
         return {"apiVersion": "v2", "name": self.name, "version": self.version, "description": "for tests"}
 
     def pack(self) -> bytes:
+        """The same bytes each time: the header of gzip would have the current time, and so another digest."""
         archives = io.BytesIO()
-        with tarfile.open(fileobj=archives, mode="w:gz") as archive:
+        with (
+            gzip.GzipFile(fileobj=archives, mode="wb", mtime=0) as compressed,
+            tarfile.open(fileobj=compressed, mode="w") as archive,
+        ):
             for path, text in {"Chart.yaml": yaml.safe_dump(self.metadata), **self.files}.items():
                 entry = tarfile.TarInfo(f"{self.name}/{path}")
                 entry.size = len(text.encode())
