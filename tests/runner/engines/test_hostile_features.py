@@ -262,7 +262,7 @@ async def test_a_feature_without_an_end_takes_no_more_memory_than_the_tools_have
     author: Author, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CLI keeps in memory what a registry sends. Another workspace does not notice."""
-    for module in ("cgroups", "configuration"):
+    for module in ("isolation.cgroups", "configuration"):
         monkeypatch.setattr(f"fairlead.runner.engines.devcontainer.{module}.TOOLS_MEMORY_BYTES", 128 << 20)
     endless = author.publish(f"endless/of-{part}", HostileFeature(behaviour={f"/{part}/": {"endless": True}}))
     other = author.publish(f"beside/of-{part}", HostileFeature(author.depend_on()))
