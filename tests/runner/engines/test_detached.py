@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -234,3 +235,15 @@ async def test_whatever_a_command_prints_leaves_the_event_loop_to_others(tmp_pat
     async with measure_turns() as longest:
         assert await command.follow(lambda line: log.write(progress.read_line(line))) == 0
     assert longest.seconds < 0.15
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="processes of other users need root")
+def test_a_process_of_a_workspace_with_the_command_line_of_a_leader_is_none(tmp_path: Path) -> None:
+    """It may have got the pid of one that has ended."""
+    command = DetachedCommand(tmp_path)
+    pretending = ["/bin/sh", "-c", "read line", str(tmp_path)]
+    for user, is_leader in ((65534, False), (0, True)):
+        with subprocess.Popen(pretending, stdin=subprocess.PIPE, user=user, cwd="/") as process:
+            (tmp_path / "pid").write_text(str(process.pid))
+            assert command.find_leader() == (process.pid if is_leader else None)
+    assert command.find_leader() is None

@@ -22,6 +22,7 @@ from fairlead.runner.engines.devcontainer.isolation.holder import PYTHON
 from fairlead.runner.engines.devcontainer.layout import write_file
 from fairlead.runner.engines.devcontainer.leader import MAX_OUT_BYTES
 
+MAX_COMMAND_LINE_BYTES = 64 * 1024
 LEADER = (PYTHON, "-IS", str(Path(__file__).with_name("leader.py")))
 POLL_SECONDS = 0.1
 OFFSET = "offset"
@@ -94,10 +95,15 @@ class DetachedCommand:
             return None
 
     def find_leader(self) -> int | None:
-        """The pid of the running leader."""
+        """The pid of the running leader. After its end, another process may get that pid: one of a workspace could
+        declare anything to be its command line, of any length."""
         try:
             pid = int((self.folder / "pid").read_text())
-            command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            process = Path(f"/proc/{pid}")
+            if process.stat().st_uid != os.geteuid():
+                return None
+            with (process / "cmdline").open("rb") as file:
+                command_line = file.read(MAX_COMMAND_LINE_BYTES)
         except (FileNotFoundError, ProcessLookupError, ValueError):
             return None
         return pid if str(self.folder).encode() in command_line.split(b"\0") else None
