@@ -162,8 +162,8 @@ def _render_text(text: str, values: Mapping[str, str], budget: _LengthBudget) ->
 def redirected_passwords(
     template: Any, before: Any, after: Any, unchanged: Collection[str], safe_siblings: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """The passwords of `kept` that changed values would send to another destination, each with the sibling field that
-    changes.
+    """The passwords in `unchanged` that changed values would send to another destination, each with the sibling field
+    that changes.
 
     `before` and `after` are the template as rendered with the old and the new values.
     """
@@ -328,7 +328,7 @@ def render_definition(instance: Object, definition: TemplateDefinition) -> Objec
 def find_redirected_passwords(
     before: Object, after: Object, definition: TemplateDefinition | None, unchanged: Collection[str]
 ) -> Mapping[str, str]:
-    """The hidden parameters of `kept` that changed values would send to another destination, each with the changed
+    """The hidden parameters in `unchanged` that changed values would send to another destination, each with the changed
     field.
 
     The user who changes the values cannot read them. If the old values cannot be rendered, all of them count.

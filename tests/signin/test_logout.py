@@ -1,4 +1,4 @@
-"""server.auth.login: logout, from one login and from all of them."""
+"""signin.login: logout, from one login and from all of them."""
 
 from collections.abc import AsyncIterator
 

@@ -4,6 +4,11 @@ First `/version`, which every Kubernetes API server allows without special permi
 connected. Then `/readyz` and, now and then, details that change seldom, each with its own timeout. A server without
 namespaces, nodes or access reviews, or without the permission to read them, is connected all the same. Response bodies
 are never quoted in messages.
+
+SelfSubjectAccessReviews tell whether the stored credential may impersonate. Requests through gateways use it and
+impersonate their user, so it needs the permission for users, groups and uids: without that, a connected cluster is
+unusable. The extra value is sent only when a user impersonates another one. Kubernetes authorizes impersonation headers
+as these resources: `users` and `groups` of the core group, `uids` and `userextras` of `authentication.k8s.io`.
 """
 
 import asyncio
@@ -20,15 +25,6 @@ from fairlead.core.user import IMPERSONATOR_EXTRA_KEY
 from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import AddressBlocked, TimedOut, TlsError, UpstreamError
 from fairlead.upstream.upstream import Request, Upstream
-
-# --- credential rights ---
-# Checks by SelfSubjectAccessReviews whether the stored credential of a cluster may impersonate.
-#
-# Requests through gateways use the stored credential and impersonate their user, so it needs the permission to
-# impersonate users, groups and uids: without that, a connected cluster is unusable. The extra value is sent only
-# when a user impersonates another one. Kubernetes authorizes impersonation headers as these resources: `users` and
-# `groups` of the core group, `uids` and `userextras` of `authentication.k8s.io`.
-
 
 REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AUTHENTICATION = "authentication.k8s.io"

@@ -10,4 +10,5 @@
 - `helm.py`: runs the `helm` program, and sanitizes its errors
 - `slots.py`: how many charts are deployed at the same time, shared between projects
 - `deploy.py`: runs helm for releases
+- `pending_release.py`: clears what an interrupted run has left
 """

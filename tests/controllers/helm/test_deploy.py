@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.deploy import MAX_RUN_SECONDS, ReleaseRunner, ReleaseTarget, clear_pending_release
+from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
+from fairlead.controllers.helm.pending_release import MAX_RUN_SECONDS, clear_pending_release
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
 from fairlead.core.clock import timestamp
 from fairlead.upstream.access import ClusterEndpoint

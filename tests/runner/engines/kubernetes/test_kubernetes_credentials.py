@@ -4,6 +4,7 @@ from pathlib import Path
 
 import yaml
 
+from fairlead import __version__
 from fairlead.runner.engines.kubernetes.contexts import Contexts
 from tests.fake_cluster.workspace_node import WorkspaceNode
 
@@ -23,7 +24,9 @@ async def test_a_renewed_token_file_is_used_without_a_restart(node: WorkspaceNod
             await contexts.open("").list(path)
     finally:
         await contexts.close()
-    assert [each.header("authorization") for each in node.cluster.requests if each.path == path] == [
+    requests = [each for each in node.cluster.requests if each.path == path]
+    assert {each.header("user-agent") for each in requests} == {f"fairlead/{__version__} (runner)"}
+    assert [each.header("authorization") for each in requests] == [
         "Bearer first-token",
         "Bearer first-token",
         "Bearer renewed",
