@@ -149,7 +149,7 @@ class NamespaceContents(Generic[R]):
         location = target.location
         if instance.is_abandoned or self.context.cluster(instance) is None:
             message = f"{location} was not deleted; if it still exists, delete it yourself"
-            await self.reconciler.release(instance, message)
+            await self.reconciler.abandon(instance, SPACE_READY, message)
             return None
 
         async def delete_all() -> None:
@@ -157,13 +157,14 @@ class NamespaceContents(Generic[R]):
             with translate_errors(target.cluster, f"delete {location}"):
                 await tear_down(target)
 
+        advice = f"to delete this and leave {location} behind, annotate it with {ABANDON_ANNOTATION}=true"
+
         def waiting(remaining: InstanceError) -> Sequence[Object]:
-            detail = f": {remaining.message}" if remaining.message else ""
+            detail = f": {remaining.message}; {advice}" if remaining.message else ""
             message = f"waiting for the deletion of {location}{detail}"
             return (condition(SPACE_READY, FALSE, remaining.reason, message, remaining.severity),)
 
         def blocked(error: InstanceError) -> Sequence[Object]:
-            advice = f"to delete this and leave {location} behind, annotate it with {ABANDON_ANNOTATION}=true"
             message = f"{location} cannot be deleted: {error.message}; {advice}"
             synced = condition(SPACE_SYNCED, FALSE, error.reason, message, error.severity)
             return synced, condition(SPACE_READY, FALSE, DELETING, f"waiting until {location} can be deleted", INFO)
