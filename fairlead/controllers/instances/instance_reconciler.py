@@ -252,7 +252,7 @@ class InstanceReconciler(Generic[V]):
 
     async def abandon(self, instance: V, type: str, left_behind: str) -> None:
         """Removes the finalizer although something is left in a cluster. The last state of the instance says so in its
-        condition of that type, for whoever waits for the deletion; and so does an Event."""
+        condition of that type, for clients that wait for the deletion; and so does an Event."""
         now = timestamp(self.registry.clock.now())
         abandoned = condition(type, FALSE, ABANDONED, left_behind, WARNING)
 
