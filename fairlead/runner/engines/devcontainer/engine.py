@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import structlog
+
 from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
@@ -33,7 +35,9 @@ from fairlead.runner.engines.devcontainer.diagnosis import diagnose
 from fairlead.runner.engines.devcontainer.former import end_former_container, forget_former
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
 from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
+from fairlead.runner.engines.devcontainer.isolation.firewall import keep_firewall
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
+from fairlead.runner.engines.devcontainer.isolation.ranges import claim_existing
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
@@ -68,6 +72,8 @@ GRACE_SECONDS, MAIN_GRACE_SECONDS = 30, 10
 STOP_SHARE = 0.9
 """Of the time for a stop, what podman gets: then all is killed."""
 
+log = structlog.get_logger(__name__)
+
 
 @dataclass(slots=True)
 class DevcontainerEngine:
@@ -87,6 +93,14 @@ class DevcontainerEngine:
 
     async def check(self) -> Sequence[Finding]:
         return await diagnose(self.settings)
+
+    async def maintain(self) -> None:
+        """Notes which user ids and networks are in use, for other runners of the machine, and keeps the firewall."""
+        try:
+            await asyncio.to_thread(claim_existing, self.settings)
+        except (EngineError, OSError) as error:  # no workspace starts then, and each says why
+            log.error("the user ids and networks of this runner cannot be noted", error=str(error))
+        await keep_firewall(self.settings)
 
     async def close(self) -> None:
         await self.pulled.close()
