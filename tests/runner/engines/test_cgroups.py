@@ -233,14 +233,15 @@ def test_the_folder_of_a_controller_is_found_in_both_versions(root: Path) -> Non
     assert cgroups.find_box(FOLDER, "memory") == root / GROUP / "box"
 
 
-def test_two_runners_on_one_machine_may_have_workspaces_with_the_same_uid(
-    version_1: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_runners_on_one_machine_may_have_workspaces_with_the_same_uid(version_1: Path) -> None:
     """After the server was copied, for example. One that ends its own leaves the other's alone."""
-    killed: list[int] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
-    for pid, folder in ((17, FOLDER), (18, WorkspaceFolder(Path("/other/workspaces", UID)))):
+    own = subprocess.Popen(["/bin/sleep", "1000"])
+    other = subprocess.Popen(["/bin/sleep", "1000"])
+    for process, folder in ((own, FOLDER), (other, WorkspaceFolder(Path("/other/workspaces", UID)))):
         cgroups.create_cgroups(folder, GRANT)
-        (cgroups.find_box(folder, "pids") / "cgroup.procs").write_text(f"{pid}\n")
+        (cgroups.find_box(folder, "pids") / "cgroup.procs").write_text(f"{process.pid}\n")
     cgroups.remove_cgroups(FOLDER)
-    assert killed == [17]
+    assert own.wait(10) == -signal.SIGKILL
+    assert other.poll() is None
+    other.kill()
+    other.wait()
