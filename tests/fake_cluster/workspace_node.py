@@ -251,11 +251,13 @@ class WorkspaceNode:
 
     def _mount(self, path: str, spec: Object, container: Object) -> None:
         volumes = {each["name"]: each for each in spec["volumes"]}
+        self._unmount(Path(self.folders.volume))
         for mount in container.get("volumeMounts") or ():
             target, volume = Path(mount["mountPath"]), volumes[mount["name"]]
             if "persistentVolumeClaim" in volume:
                 source = self._claim_folder(volume["persistentVolumeClaim"]["claimName"]) / mount.get("subPath", "")
                 source.mkdir(parents=True, exist_ok=True)
+                target.parent.mkdir(parents=True, exist_ok=True)
                 target.unlink(missing_ok=True)
                 target.symlink_to(source)
             elif "secret" in volume:
@@ -263,6 +265,13 @@ class WorkspaceNode:
                 target.mkdir(exist_ok=True)
                 for item in volume["secret"]["items"]:
                     (target / item["path"]).write_bytes(b64decode(secret["data"][item["key"]]))
+
+    def _unmount(self, folder: Path) -> None:
+        """What an earlier container had there."""
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)  # it does not follow the links
 
     # --- exec ---------------------------------------------------------------------------------------------------------
 
