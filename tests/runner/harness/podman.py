@@ -28,8 +28,8 @@ from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PRE
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.measurement import read_process
-from fairlead.runner.engines.sessions import list_pids
 from tests.harness.eventually import wait_until
+from tests.runner.harness.processes import list_pids
 from tests.runner.harness.root_programs import HARNESS_VARIABLE, watch_root_programs
 
 TOOLS = Path(__file__).resolve().parents[3] / ".tools"
