@@ -16,6 +16,7 @@ from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_tar
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObjectsResult
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
@@ -103,6 +104,7 @@ class VirtualClusterController:
         self._contents = NamespaceContents(
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
+        self._inner_objects = InnerObjects(self._instances, self._context, clusters)
         self._probe_failures: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: consecutive failed probes."""
 
@@ -117,6 +119,7 @@ class VirtualClusterController:
         if instance is None or instance.is_deleting:
             self._clusters.close_virtual_cluster(key[2], key[3])
             self._probe_failures.pop((key[2], key[3]), None)
+            self._inner_objects.forget((key[2], key[3]))
         if instance is None:
             self._drift.forget(key)
             return None
@@ -213,8 +216,11 @@ class VirtualClusterController:
         run.conditions += (online, ready)
         if is_ready:
             run.conditions += await self._access.sync_bindings(instance)
-        releases = self._inner_releases(instance) if is_ready and instance.is_resolved else None
-        if releases is not None:
+        releases = None
+        if is_ready and instance.is_resolved:
+            objects = await self._inner_objects.sync(instance)
+            instance = run.instance = objects.instance
+            releases = self._inner_releases(instance, objects)
             run.conditions += self._template_releases.find_pending(instance, releases)
         if is_online:
             run.fields["connection"] = describe_connection(target)
@@ -237,15 +243,22 @@ class VirtualClusterController:
         target = cluster_target(self._clusters, instance.cluster)
         return ReleasePlace(target, release.namespace, release.impersonate_user, is_confined=is_confined(instance))
 
-    def _inner_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
-        """The charts and apps of its template for the virtual cluster itself."""
+    def _inner_releases(self, instance: VirtualClusterInstance, objects: InnerObjectsResult) -> ReleaseSet:
+        """The charts and apps of its template for the virtual cluster itself, where its objects were applied."""
 
         def place() -> ReleasePlace:
             target = virtual_cluster_target(self._clusters, instance.key)
             confined = is_confined(instance)
             return ReleasePlace(target, "default", allows_other_namespaces=True, is_confined=confined)
 
-        return ReleaseSet(instance.rendered, VIRTUAL_CLUSTER_OBJECTS, VC_APPS_SYNCED, place)
+        return ReleaseSet(
+            template=instance.rendered,
+            field=VIRTUAL_CLUSTER_OBJECTS,
+            condition=VC_APPS_SYNCED,
+            place=place,
+            object_count=objects.count,
+            object_error=objects.error,
+        )
 
     async def _tear_down(self, instance: VirtualClusterInstance, target: RemoteNamespace) -> None:
         """Uninstalls the release, then deletes the namespace. Raises StillDeleting until that is done."""
