@@ -71,7 +71,7 @@ def test_pods_a_member_uses_a_virtual_cluster_without_any_address(
     record_figure(f"Ready {virtual.ready_after:.1f} s after its creation")
 
 
-def test_pods_hundred_watches_and_50_mb(virtual: VirtualCluster, record_figure: Record) -> None:
+def test_pods_fifty_watches_and_50_mb(virtual: VirtualCluster, record_figure: Record) -> None:
     virtual.mia("create", "namespace", "large")
     for number in range(60):
         body = {
@@ -87,7 +87,7 @@ def test_pods_hundred_watches_and_50_mb(virtual: VirtualCluster, record_figure: 
     assert len(listed) > 50_000_000
     record_figure(f"{len(listed) / 1e6:.0f} MB in {seconds:.1f} s")
     with virtual.server.client(virtual.mias_key) as mia:
-        streams = ThreadPoolExecutor(100)
+        streams = ThreadPoolExecutor(50)
 
         def watch(number: int) -> bytes:
             query = {"watch": "true", "timeoutSeconds": "8"}
@@ -95,7 +95,7 @@ def test_pods_hundred_watches_and_50_mb(virtual: VirtualCluster, record_figure: 
                 assert response.status_code == 200
                 return b"".join(response.iter_bytes())
 
-        results = list(streams.map(watch, range(100)))
+        results = list(streams.map(watch, range(50)))
         assert all(b'"large"' in each for each in results)
 
 
