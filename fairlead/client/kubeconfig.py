@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,8 @@ def merge_into_file(path: Path, entry: KubeconfigEntry, make_current: bool = Tru
     ensure_private_folder(path.parent)
     with _lock_file(path):
         before = read_file(path)
-        content = yaml.encode(merge_entry(parse_kubeconfig(path, before), entry, make_current))
+        merged = merge_entry(parse_kubeconfig(path, before), entry, make_current)
+        content = _leading_comments(before or b"") + yaml.encode(merged)
         if content == before:
             return None
         backup = path.with_name(f"{path.name}.bak") if before is not None else None
@@ -86,6 +88,12 @@ def merge_into_file(path: Path, entry: KubeconfigEntry, make_current: bool = Tru
             write_file(backup, before or b"")
         write_file(path, content)
     return backup
+
+
+def _leading_comments(content: bytes) -> bytes:
+    """The first lines of a file, if they are comments: they say what the file is."""
+    lines = content.splitlines(keepends=True)
+    return b"".join(takewhile(lambda line: line.startswith(b"#"), lines))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import typer
 from fairlead.cli.resources.instance import (
     ClusterNamespaceFlag,
     ParameterFlag,
+    WaitFlag,
     WaitOptions,
     choose_template,
     create_instance,
@@ -18,10 +19,12 @@ from fairlead.cli.resources.instance import (
     encode_parameters,
     instance_resource,
     new_instance,
+    wait_until_final,
 )
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, drop_none
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.field_flags import name_project
 from fairlead.cli.ui.flags import (
     ContextFlag,
@@ -29,6 +32,7 @@ from fairlead.cli.ui.flags import (
     DisplayNameFlag,
     ObjectOutputFlag,
     RequiredProjectFlag,
+    TimeoutFlag,
     flag,
     options_from,
 )
@@ -207,14 +211,20 @@ class VirtualClusterConnectOptions:
         ),
     ]
     project: RequiredProjectFlag
+    wait: WaitFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
     kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
 
 
 @vcluster_group.command("connect")
 @options_from(VirtualClusterConnectOptions)
 def connect(options: VirtualClusterConnectOptions) -> None:
-    """Write a kubectl context for a virtual cluster, like `fairlead kubeconfig --virtual-cluster`."""
+    """Write a kubectl context for a virtual cluster that is ready, like `fairlead kubeconfig --virtual-cluster`."""
     with open_session(options.kubeconfig.context) as session:
+        if options.wait:
+            namespace = project_namespace(session, options.project)
+            instance = session.client.get(VIRTUAL_CLUSTERS.plural, options.name, namespace=namespace)
+            wait_until_final(session.client, VIRTUAL_CLUSTERS, instance, options.timeout)
         write_context(session, virtual_cluster_target(session, options.project, options.name), options.kubeconfig)
 
 
