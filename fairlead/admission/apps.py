@@ -63,7 +63,7 @@ def check_app_instances(authorize: Authorize, api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.new is None or change.problems:
             return
-        if not _deployment_changed(change):
+        if change.is_move or not _deployment_changed(change):  # a move changes nothing of what is deployed
             return
         entry = registry.resource(api_group, APP.plural).get_cached("", get_path(change.new, "spec.appRef.name") or "")
         app = decode(entry) if entry is not None else None

@@ -159,8 +159,8 @@ def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collecti
             forbidden = sorted(_granted_cluster_roles(change.new) - _granted_cluster_roles(old) - set(roles))
             if forbidden:
                 raise _role_denied_error(change, forbidden[0], roles)
-        if change.old is None and get_path(change.new, "status.serviceUID"):
-            return  # migrated from another project, keeps its namespace; no other create can set the status
+        if change.is_move:
+            return  # it keeps its namespace
         namespace = get_path(change.new, "spec.clusterRef.namespace")
         if (
             namespace

@@ -92,6 +92,19 @@ def test_without_an_only_cluster_nothing_is_created(
     assert user.fake.requests_to("POST", VIRTUAL_CLUSTERS) == []
 
 
+def test_a_migration_lists_what_moves_and_what_changes(user: CliFixture) -> None:
+    moves = [{"kind": "VirtualClusterInstance", "name": "v"}, {"kind": "AppInstance", "name": "web"}]
+    details = {"moves": moves, "count": 5, "changes": ["members lose access"]}
+    user.fake.on("POST", MIGRATION, lambda request: (201, {**request.body, "result": details}))
+    result = user.run("vcluster", "migrate", "v", "--from", "here", "--to", "there", "--dry-run")
+    assert result.err.splitlines() == [
+        "the virtual cluster v can be moved from the project here to there",
+        "  with it: AppInstance web",
+        "  and 3 more objects",
+        "  members lose access",
+    ]
+
+
 def test_an_imported_virtual_cluster_is_external(user: CliFixture) -> None:
     path = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
     user.fake.on("POST", path, lambda request: (201, request.body))

@@ -299,13 +299,22 @@ def migrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check whether the migration is possible.")] = False,
     context: ContextFlag = None,
 ) -> None:
-    """Move a virtual cluster to another project, with all dependent objects.
+    """Move a virtual cluster to another project, with its apps and all that belongs to it.
 
-    The move is atomic.
+    The move is atomic. With --dry-run, lists what would move and what would change, or everything that prevents it.
     """
     with open_session(context) as session:
         instance_ref = {"name": name, "namespace": project_namespace(session, source)}
         request = {"kind": "ProjectMigrateVirtualClusterInstance", "sourceVirtualClusterInstance": instance_ref}
-        session.client.invoke_action("projects", target, "migratevirtualclusterinstance", request, dry_run=dry_run)
+        action = "migratevirtualclusterinstance"
+        response = session.client.invoke_action("projects", target, action, request, dry_run=dry_run)
         result = "can be moved" if dry_run else "was moved"
         print_note(f"the virtual cluster {name} {result} from the project {source} to {target}")
+        details = response.get("result") or {}
+        moves = details.get("moves") or ()
+        for each in moves[1:]:
+            print_note(f"  with it: {each.get('kind')} {each.get('name')}")
+        if (details.get("count") or 0) > len(moves):
+            print_note(f"  and {details['count'] - len(moves)} more objects")
+        for change in details.get("changes") or ():
+            print_note(f"  {change}")

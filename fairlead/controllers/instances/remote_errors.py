@@ -20,6 +20,7 @@ ERROR, WARNING, INFO = "Error", "Warning", "Info"
 """Needs intervention; may recover by itself; in progress."""
 
 NAMESPACE_TERMINATING = "NamespaceTerminating"
+ABANDONED = "Abandoned"
 ADMISSION_DENIED, INVALID = "AdmissionDenied", "Invalid"
 QUOTA_EXCEEDED, QUOTA_UNKNOWN = "QuotaExceeded", "QuotaUnknown"
 OWNER_FORBIDDEN, IMPERSONATION_FORBIDDEN = "OwnerForbidden", "ImpersonationForbidden"

@@ -69,7 +69,7 @@ class VirtualClusterAccess:
                 f'the ClusterRoleBindings in virtual cluster "{instance.name}" were not deleted; if they still exist, '
                 f"delete them yourself: kubectl delete clusterrolebindings -l {UID_LABEL}={uid}"
             )
-            await self._instances.release(instance, message)
+            await self._instances.abandon(instance, ACCESS_SYNCED, message)
             return None
 
         async def delete_all() -> None:

@@ -20,7 +20,7 @@ from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObje
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
-from fairlead.controllers.instances.remote_errors import WARNING
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING
 from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
@@ -66,6 +66,7 @@ from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import ProtocolError, UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
+from fairlead.upstream.tunnel_pods import PERMANENT_REASONS, PodTarget
 
 PROBE_SECONDS = 15.0
 PROBE_RETRY = BackoffPolicy(first_seconds=PROBE_SECONDS, max_seconds=120.0)
@@ -208,7 +209,8 @@ class VirtualClusterController:
             response = error
         except BadRequest as error:
             response = ProtocolError(error.message)
-        online, ready = conditions_from_probe(response)
+        target = self._clusters.virtual_cluster_target(*instance.key)
+        online, ready = conditions_from_probe(response, target)
         is_online = online["status"] == TRUE
         is_ready = ready["status"] == TRUE
         run.conditions += (online, ready)
@@ -220,6 +222,8 @@ class VirtualClusterController:
             instance = run.instance = objects.instance
             releases = self._inner_releases(instance, objects)
             run.conditions += self._template_releases.find_pending(instance, releases)
+        if is_online:
+            run.fields["connection"] = describe_connection(target)
         await self._instances.write_status(instance, run.conditions, online=is_online, **run.fields)
         if releases is not None:
             await self._template_releases.deploy(self._instances, instance, releases)
@@ -267,12 +271,32 @@ class VirtualClusterController:
         await delete_namespace(api, target)
 
 
-def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> tuple[Object, Object]:
-    """The conditions Online and Ready, from the response to the version request."""
+def describe_connection(target: PodTarget | None) -> Object:
+    """The field `connection` of the status."""
+    if target is None:
+        return {"mode": "Direct"}
+    return {
+        "mode": "Tunnel",
+        "service": target.service,
+        "port": target.port,
+        "pod": target.pod,
+        "podUID": target.uid,
+    }
+
+
+def conditions_from_probe(
+    response: Object | UpstreamError | RemoteApiError, target: PodTarget | None = None
+) -> tuple[Object, Object]:
+    """The conditions Online and Ready, from the response to the version request. `target` is the pod that a tunnel
+    leads to."""
     if isinstance(response, UpstreamError):
-        offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", WARNING)
+        severity = ERROR if response.reason in PERMANENT_REASONS else WARNING
+        offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", severity)
         return offline, condition(VC_READY, UNKNOWN, response.reason, "unknown while it cannot be reached")
     online = condition(VC_ONLINE, TRUE, "Reachable", "it can be reached")
+    if target is not None:
+        message = f'it is reached by port-forward to pod "{target.pod}"'
+        online = condition(VC_ONLINE, TRUE, "Tunnelled", message)
     if isinstance(response, RemoteApiError):
         message = f"it returns HTTP status {response.status} for /version; check that its kubeconfig is still valid"
         return online, condition(VC_READY, FALSE, "NotReady", message, WARNING)
