@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +91,12 @@ def merge_into_file(path: Path, entry: KubeconfigEntry, make_current: bool = Tru
 
 def _leading_comments(content: bytes) -> bytes:
     """The first lines of a file, if they are comments: they say what the file is."""
-    lines = content.splitlines(keepends=True)
-    return b"".join(takewhile(lambda line: line.startswith(b"#"), lines))
+    comments: list[bytes] = []
+    for line in content.splitlines(keepends=True):
+        if not line.startswith(b"#"):
+            break
+        comments.append(line)
+    return b"".join(comments)
 
 
 @contextmanager
