@@ -17,11 +17,12 @@ from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
 from fairlead.controllers.instances.full_passes import FullPasses
+from fairlead.controllers.instances.import_sources import ImportSources
 from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObjectsResult
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
-from fairlead.controllers.instances.remote_errors import ERROR, WARNING
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
@@ -108,6 +109,7 @@ class VirtualClusterController:
         self._contents = NamespaceContents(
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
+        self._import_sources = ImportSources(registry, clusters)
         self._inner_objects = InnerObjects(self._instances, self._context, clusters)
         self._probe_failures: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: consecutive failed probes."""
@@ -137,6 +139,7 @@ class VirtualClusterController:
             self._probe_failures.pop((key[2], key[3]), None)
             self._inner_objects.forget((key[2], key[3]))
             self._full_passes.forget((key[2], key[3]))
+            self._import_sources.forget((key[2], key[3]))
         if instance is None:
             self._drift.forget(key)
             return None
@@ -200,6 +203,21 @@ class VirtualClusterController:
 
     async def _ensure_imported(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
         run.done(VC_DEPLOYED, "Imported", "it is imported: spec.config names its kubeconfig")
+        run.stage = VC_SYNCED
+        try:
+            source = await self._import_sources.check(run.instance)
+        except InstanceError as error:
+            if error.severity == ERROR:  # otherwise it may recover by itself
+                run.fields["importedFrom"] = None
+            raise
+        if source != run.instance.status.get("importedFrom"):
+            # Written before the probe, which depends on it.
+            run.instance = await self._instances.write_status(run.instance, (), importedFrom=source)
+        if source is not None:
+            message = f'its kubeconfig is that of release "{source["name"]}" in cluster "{source["cluster"]}"'
+            run.done(VC_SYNCED, "Synced", message)
+        elif run.instance.condition(VC_SYNCED):
+            run.done(VC_SYNCED, "Synced", "it has no import source")
         return await self._probe(run)
 
     async def _apply_namespace(
