@@ -13,6 +13,7 @@ from functools import partial
 from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_target
+from fairlead.controllers.instances.asleep import SleepStep
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
@@ -54,6 +55,7 @@ from fairlead.domain.typed_objects import (
     SPACE_OBJECTS,
     SPACE_READY,
     SPACE_SYNCED,
+    STARTING,
     VIRTUAL_CLUSTER_OBJECTS,
     Project,
     TypedObject,
@@ -69,6 +71,8 @@ from fairlead.upstream.kube_client import RemoteApiError
 PROBE_SECONDS = 15.0
 PROBE_RETRY = BackoffPolicy(first_seconds=PROBE_SECONDS, max_seconds=120.0)
 """Probe interval of a reachable virtual cluster, and the maximum for an unreachable one."""
+STARTING_PROBE_SECONDS, MAX_STARTING_PROBES = 1.0, 120
+"""Probe interval of one that wakes up, while requests wait for it, and how often that happens at most."""
 _version_pattern = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
 
 
@@ -102,6 +106,7 @@ class VirtualClusterController:
         self._contents = NamespaceContents(
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
+        self._sleep = SleepStep(self._contents)
         self._probe_failures: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: consecutive failed probes."""
 
@@ -153,6 +158,10 @@ class VirtualClusterController:
 
     async def _ensure(self, run: ReconcileAttempt[VirtualClusterInstance], project: Project) -> float:
         """The steps to Ready, in order."""
+        asleep = await self._sleep.run(run)
+        if asleep is not None:
+            self._clusters.close_virtual_cluster(*run.instance.key)
+            return asleep
         run.stage = VC_DEPLOYED
         self._releases.check(run.instance)
         name = run.instance.release_name or release_name(run.instance.name)
@@ -211,6 +220,8 @@ class VirtualClusterController:
         run.conditions += (online, ready)
         if is_ready:
             run.conditions += await self._access.sync_bindings(instance)
+            if instance.sleep_stage == STARTING:
+                run.fields["sleep"] = None
         releases = self._inner_releases(instance) if is_ready and instance.is_resolved else None
         if releases is not None:
             run.conditions += self._template_releases.find_pending(instance, releases)
@@ -221,6 +232,8 @@ class VirtualClusterController:
             self._probe_failures.pop(instance.key, None)
             return add_jitter(PROBE_SECONDS)
         failures = self._probe_failures[instance.key] = self._probe_failures.get(instance.key, 0) + 1
+        if instance.sleep_stage == STARTING and failures <= MAX_STARTING_PROBES:
+            return STARTING_PROBE_SECONDS
         return add_jitter(PROBE_RETRY.delay(failures))
 
     def _host_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
