@@ -26,6 +26,7 @@ API_RESOURCES = {
         {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
         {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True},
         {"name": "pods", "kind": "Pod", "namespaced": True},
+        {"name": "services", "kind": "Service", "namespaced": True},
         {"name": "resourcequotas", "kind": "ResourceQuota", "namespaced": True},
         {"name": "persistentvolumeclaims", "kind": "PersistentVolumeClaim", "namespaced": True},
         {"name": "events", "kind": "Event", "namespaced": True},
@@ -40,6 +41,9 @@ API_RESOURCES = {
     "/apis/batch/v1": [
         {"name": "cronjobs", "kind": "CronJob", "namespaced": True},
         {"name": "jobs", "kind": "Job", "namespaced": True},
+    ],
+    "/apis/discovery.k8s.io/v1": [
+        {"name": "endpointslices", "kind": "EndpointSlice", "namespaced": True},
     ],
     "/apis/networking.k8s.io/v1": [
         {"name": "networkpolicies", "kind": "NetworkPolicy", "namespaced": True},
