@@ -13,6 +13,7 @@ from functools import partial
 from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_target
+from fairlead.controllers.instances.asleep import SleepStep
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
@@ -57,6 +58,7 @@ from fairlead.domain.typed_objects import (
     SPACE_OBJECTS,
     SPACE_READY,
     SPACE_SYNCED,
+    STARTING,
     VIRTUAL_CLUSTER_OBJECTS,
     Project,
     TypedObject,
@@ -76,6 +78,8 @@ PROBE_RETRY = BackoffPolicy(first_seconds=PROBE_SECONDS, max_seconds=120.0)
 """Probe interval of a reachable virtual cluster, and the maximum for an unreachable one."""
 START_RETRY = BackoffPolicy(first_seconds=2.0, max_seconds=30.0)
 """The same while its pod starts."""
+STARTING_PROBE_SECONDS, MAX_STARTING_PROBES = 1.0, 120
+"""Probe interval of one that wakes up, while requests wait for it, and how often that happens at most."""
 _version_pattern = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
 
 
@@ -110,6 +114,7 @@ class VirtualClusterController:
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
         self._import_sources = ImportSources(registry, clusters)
+        self._sleep = SleepStep(self._contents)
         self._inner_objects = InnerObjects(self._instances, self._context, clusters)
         self._probe_failures: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: consecutive failed probes."""
@@ -180,6 +185,10 @@ class VirtualClusterController:
 
     async def _ensure(self, run: ReconcileAttempt[VirtualClusterInstance], project: Project) -> float:
         """The steps to Ready, in order."""
+        asleep = await self._sleep.run(run)
+        if asleep is not None:
+            self._clusters.close_virtual_cluster(*run.instance.key)
+            return asleep
         run.stage = VC_DEPLOYED
         self._releases.check(run.instance)
         name = run.instance.release_name or release_name(run.instance.name)
@@ -267,6 +276,8 @@ class VirtualClusterController:
         run.conditions += (online, ready)
         if is_ready:
             run.conditions += await self._access.sync_bindings(instance)
+            if instance.sleep_stage == STARTING:
+                run.fields["sleep"] = None
         releases = None
         if is_ready and instance.is_resolved:
             objects = await self._inner_objects.sync(instance)
@@ -280,10 +291,13 @@ class VirtualClusterController:
             await self._template_releases.deploy(self._instances, instance, releases)
         if is_ready and not any(each["status"] == FALSE for each in instance.status["conditions"]):
             self._full_passes.finish(instance.key)
-        if is_online:
+        is_starting = instance.sleep_stage == STARTING and not is_ready
+        if is_online and not is_starting:
             self._probe_failures.pop(instance.key, None)
             return add_jitter(PROBE_SECONDS)
         failures = self._probe_failures[instance.key] = self._probe_failures.get(instance.key, 0) + 1
+        if is_starting and failures <= MAX_STARTING_PROBES:
+            return STARTING_PROBE_SECONDS
         policy = START_RETRY if online["reason"] == WAITING_FOR_POD else PROBE_RETRY
         return add_jitter(policy.delay(failures))
 
