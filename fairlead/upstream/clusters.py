@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
 from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -104,6 +105,8 @@ class _CachedUpstreams:
     ref: KubeconfigRef
     secret_revision: int
     result: _UpstreamSet | NotConnected
+    identity_conflict: str = ""
+    """Why no requests of users are sent to the cluster."""
 
 
 class UpstreamRegistry:
@@ -124,8 +127,12 @@ class UpstreamRegistry:
         self._retired: dict[Upstream, asyncio.Task[None]] = {}
 
     def cluster_upstream(self, name: str) -> Upstream:
-        """The Upstream for requests of users. Raises NotConnected."""
-        return self._cluster_upstreams(name).user
+        """The Upstream for requests of users. Raises NotConnected, also if users of another installation have their
+        names in the cluster."""
+        upstreams = self._cluster_upstreams(name)
+        if message := self._cache[self._group, CLUSTERS, "", name].identity_conflict:
+            raise NotConnected(IDENTITY_PREFIX_TAKEN, message)
+        return upstreams.user
 
     def system_upstream(self, name: str) -> Upstream:
         """The Upstream for requests of controllers. Raises NotConnected."""
@@ -248,13 +255,14 @@ class UpstreamRegistry:
         uid = metadata(obj)["uid"]
         revision = self._secret_revision(ref)
         if cached is not None and (cached.uid, cached.ref, cached.secret_revision) == (uid, ref, revision):
-            return replace(cached, revision=entry.revision)
+            return replace(cached, revision=entry.revision, identity_conflict=find_identity_conflict(obj))
         if cached is not None and cached.uid == uid:
             self._retire(cached, immediately=False)
         else:
             self._evict(key)
         self._evict_deleted()
-        return _CachedUpstreams(uid, entry.revision, ref, revision, self._build(key, ref))
+        conflict = find_identity_conflict(obj)
+        return _CachedUpstreams(uid, entry.revision, ref, revision, self._build(key, ref), conflict)
 
     def _build(self, key: Key, ref: KubeconfigRef) -> _UpstreamSet | NotConnected:
         try:
