@@ -182,8 +182,8 @@ def _check(change: Change, authorize: Authorize, app: str) -> None:
     """As for AppInstances, the scope of a key restricts where to deploy, and not what."""
     if has_placeholder(app):
         why = (
-            f'the name of an app, "{app}", has text around a parameter, which only administrators may write; use a '
-            "parameter for the whole name"
+            f'the name of an app, "{app}", has text around a parameter, or another placeholder, which only '
+            "administrators may write; use a parameter for the whole name"
         )
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
     right = RequestInfo(verb=USE, group=change.kind.group, version="v1", resource=APP.plural, name=app)
