@@ -92,6 +92,8 @@ class HolderPlan:
     """Generated files by path. They belong to the machine's root, and are read-only."""
     image_stores: Sequence[ImageStore] = ()
     devices: Sequence[str] = ()
+    max_networks: int = 0
+    """How many network namespaces can be made in it."""
 
 
 @dataclass(frozen=True, slots=True)
