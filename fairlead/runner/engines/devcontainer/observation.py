@@ -106,7 +106,11 @@ class Observer:
         try:
             async with asyncio.timeout(INSPECT_SECONDS):
                 inspected = await holder.run(
-                    *("/usr/bin/podman", "container", "inspect", f"--format={INSPECT_FORMAT}", CONTAINER),
+                    "/usr/bin/podman",
+                    "container",
+                    "inspect",
+                    f"--format={INSPECT_FORMAT}",
+                    CONTAINER,
                     max_output_bytes=2 * MAX_INSPECTED,
                 )
         except TimeoutError as error:

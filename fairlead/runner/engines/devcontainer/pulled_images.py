@@ -198,10 +198,8 @@ class PulledImages:
         used = set(self._found)
         for folder in list_folders(self.settings.state_folder):
             used |= set((read_json(folder.images) or {}).values())
-        listed = await holder.run(
-            *(self.settings.podman, "images", "--all", "--format", "json", "--no-trunc"),
-            max_output_bytes=MAX_OUTPUT_BYTES,
-        )
+        command = [self.settings.podman, "images", "--all", "--format", "json", "--no-trunc"]
+        listed = await holder.run(*command, max_output_bytes=MAX_OUTPUT_BYTES)
         unused = [id for id in _list_ids(listed.output) if id not in used]
         for id in unused:
             await holder.run(self.settings.podman, "rmi", "--force", id)
