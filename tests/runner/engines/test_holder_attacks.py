@@ -12,6 +12,8 @@ import pytest
 from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.isolation.namespaces import MAX_USER_NAMESPACES
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import PRIVILEGED_NETWORKS
+from fairlead.runner.engines.devcontainer.isolation.holder import MAX_INNER_BYTES, find_holder
+from fairlead.runner.engines.devcontainer.layout import open_folder
 from tests.runner.harness.podman import IMAGE, Containers, list_groups
 from tests.runner.harness.tasks import RecordedTask
 
@@ -230,6 +232,23 @@ async def test_very_many_control_groups_of_a_workspace_do_not_hold_up_the_runner
     await deleting
     assert longest < 1.0
     assert list_groups(uid) == []
+
+
+REPLACE_HEAD = """
+printf '#!/bin/sh\\nyes "" | dd bs=1M count=15 iflag=fullblock 2>/dev/null\\n' >/ws/head
+chmod 755 /ws/head
+mount --bind /ws/head /usr/bin/head
+/usr/bin/head | wc -c
+umount /usr/bin/head
+"""
+
+
+async def test_programs_that_a_workspace_has_replaced_print_no_more_than_is_expected(prepared: Containers) -> None:
+    holder = find_holder(open_folder(prepared.settings().state_folder, UID).holder)
+    assert holder is not None
+    assert (await holder.run("/bin/sh", "-c", REPLACE_HEAD)).output.split() == [str(15 << 20)]
+    output = (await holder.run("/bin/sh", "-c", REPLACE_HEAD.replace(" | wc -c", ""))).output
+    assert 0 < len(output) <= MAX_INNER_BYTES
 
 
 DEEP_GROUPS = """

@@ -36,7 +36,7 @@ from fairlead.runner.engines.devcontainer.isolation.ranges import claim_number
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import bind_own, describe_podman
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json
 from fairlead.runner.engines.devcontainer.preparation import prepare
-from fairlead.runner.engines.devcontainer.programs import Result
+from fairlead.runner.engines.devcontainer.programs import MAX_OUTPUT_BYTES, Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 MAX_REFERENCE = 255
@@ -209,7 +209,8 @@ class PulledImages:
         used = set(self._found)
         for folder in list_folders(self.settings.state_folder):
             used |= set((read_json(folder.images) or {}).values())
-        listed = await holder.run(self.settings.podman, "images", "--all", "--format", "json", "--no-trunc")
+        command = [self.settings.podman, "images", "--all", "--format", "json", "--no-trunc"]
+        listed = await holder.run(*command, max_output_bytes=MAX_OUTPUT_BYTES)
         unused = [id for id in _list_ids(listed.output) if id not in used]
         for id in unused:
             await holder.run(self.settings.podman, "rmi", "--force", id)
