@@ -45,7 +45,7 @@ def test_an_empty_list_says_what_its_reader_may_see_and_do(
 def test_the_card_of_own_objects_says_what_to_do_without_any_rights(page: Page, sign_in: SignIn) -> None:
     sign_in(page, OUTSIDER)
     page.goto("")
-    page.wait_for_text("Ask an administrator, or the owner of a project, to add you to one.", ".overview .card")
+    page.wait_for_text("to make you a member with the role user.", ".overview .card")
 
 
 def test_the_card_of_own_objects_offers_only_what_the_user_may_create(page: Page, sign_in: SignIn) -> None:
