@@ -11,6 +11,7 @@ sleep_mode.py                       how a workspace falls asleep and wakes up
 app_resolution.py                   the same for instances of Apps
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases
+open_source_chart.py                the chart of virtual clusters that the default template deploys
 quotas.py                           what project quotas count
 cluster_identity.py                 users of this server as remote clusters see them
 probe_history.py                    the recent probes of a cluster, as a short text

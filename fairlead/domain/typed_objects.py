@@ -326,6 +326,16 @@ class AppInstance(TypedObject):
         return self.status.get("targetUID") or ""
 
     @property
+    def host(self) -> Object:
+        """The namespace that the space or virtual cluster has in a connected cluster: `cluster`, `namespace` and the
+        `uid` in its labels. Empty for a cluster, and for a virtual cluster that this server has not deployed."""
+        recorded: Object = self.status.get("host") or {}
+        if not recorded and self.target_field == "spaceInstance" and self.release.get("cluster"):
+            # deployed by a version that did not record it
+            return {"cluster": self.release["cluster"], "namespace": self.release["namespace"], "uid": self.target_uid}
+        return recorded
+
+    @property
     def deploy_hash(self) -> str:
         """The hash of the release that was deployed last."""
         return self.status.get("deployHash") or ""

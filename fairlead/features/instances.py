@@ -6,6 +6,7 @@ from fairlead.admission import Phase
 from fairlead.admission.instance_owners import OwnerChecks, default_instance_owner, require_owner_consent
 from fairlead.admission.instances import (
     check_abandon,
+    require_chart,
     require_template,
     restrict_remote_access,
     warn_outside_of_projects,
@@ -82,6 +83,7 @@ def build_instances_feature(services: Services) -> Feature:
             Phase.CHECK: (
                 warn_outside_of_projects(group, prefix),
                 check_parameters(group),
+                require_chart(group),
             ),
         },
         controllers=build_controllers,

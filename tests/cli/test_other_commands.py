@@ -54,6 +54,57 @@ def test_a_migration_names_both_projects(user: CliFixture, flags: tuple[str, ...
     assert request.body["sourceVirtualClusterInstance"] == {"name": "v", "namespace": "service-p-here"}
 
 
+VIRTUAL_CLUSTERS = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
+CONNECTED: dict[str, object] = {"config": {"secretName": "s"}}
+
+
+def offer_clusters(user: CliFixture, **specs: dict[str, object]) -> None:
+    """The project `demo` has these clusters, and the template `default`."""
+    clusters = [build_object(name, kind="Cluster", spec=spec) for name, spec in specs.items()]
+    user.fake.on("GET", f"{M}/projects/demo/clusters", (200, {"clusters": clusters}))
+    templates = {"virtualClusterTemplates": [build_object("default"), build_object("other")]}
+    user.fake.on("GET", f"{M}/projects/demo/templates", (200, templates))
+    user.fake.on("POST", VIRTUAL_CLUSTERS, lambda request: (201, request.body))
+
+
+def test_a_virtual_cluster_is_created_in_the_only_cluster_from_the_default_template(user: CliFixture) -> None:
+    offer_clusters(user, berlin=CONNECTED, closed={**CONNECTED, "unusable": True}, planned={})
+    result = user.run("vcluster", "create", "dev", "--project", "demo")
+    assert result.code == 0 and "in the cluster berlin, the only one of the project demo" in result.err
+    spec = user.fake.requests_to("POST", VIRTUAL_CLUSTERS)[0].body["spec"]
+    assert spec == {"clusterRef": {"cluster": "berlin"}, "templateRef": {"name": "default"}}
+
+
+@pytest.mark.parametrize(
+    ("clusters", "message"),
+    [
+        ({"b": CONNECTED, "a": {"networkPeer": True}}, "several clusters; choose one with --cluster: a, b"),
+        ({}, "no cluster to run it in: an administrator connects one with `fairlead cluster add`"),
+        ({"planned": {}}, "of its 1 clusters, none is connected and accepts instances"),
+    ],
+)
+def test_without_an_only_cluster_nothing_is_created(
+    user: CliFixture, clusters: dict[str, dict[str, object]], message: str
+) -> None:
+    offer_clusters(user, **clusters)
+    result = user.run("vcluster", "create", "dev", "--project", "demo")
+    assert (result.code, message in result.err) == (2, True)
+    assert user.fake.requests_to("POST", VIRTUAL_CLUSTERS) == []
+
+
+def test_a_migration_lists_what_moves_and_what_changes(user: CliFixture) -> None:
+    moves = [{"kind": "VirtualClusterInstance", "name": "v"}, {"kind": "AppInstance", "name": "web"}]
+    details = {"moves": moves, "count": 5, "changes": ["members lose access"]}
+    user.fake.on("POST", MIGRATION, lambda request: (201, {**request.body, "result": details}))
+    result = user.run("vcluster", "migrate", "v", "--from", "here", "--to", "there", "--dry-run")
+    assert result.err.splitlines() == [
+        "the virtual cluster v can be moved from the project here to there",
+        "  with it: AppInstance web",
+        "  and 3 more objects",
+        "  members lose access",
+    ]
+
+
 def test_an_imported_virtual_cluster_is_external(user: CliFixture) -> None:
     path = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
     user.fake.on("POST", path, lambda request: (201, request.body))

@@ -26,6 +26,7 @@ API_RESOURCES = {
         {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
         {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True},
         {"name": "pods", "kind": "Pod", "namespaced": True},
+        {"name": "services", "kind": "Service", "namespaced": True},
         {"name": "resourcequotas", "kind": "ResourceQuota", "namespaced": True},
         {"name": "persistentvolumeclaims", "kind": "PersistentVolumeClaim", "namespaced": True},
         {"name": "events", "kind": "Event", "namespaced": True},
@@ -33,6 +34,9 @@ API_RESOURCES = {
     ],
     "/apis/apps/v1": [
         {"name": "deployments", "kind": "Deployment", "namespaced": True},
+    ],
+    "/apis/discovery.k8s.io/v1": [
+        {"name": "endpointslices", "kind": "EndpointSlice", "namespaced": True},
     ],
     "/apis/networking.k8s.io/v1": [
         {"name": "networkpolicies", "kind": "NetworkPolicy", "namespaced": True},

@@ -17,7 +17,7 @@ import ssl
 import tempfile
 import threading
 from base64 import b64encode
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -140,6 +140,14 @@ class FakeCluster:
         self.options = options
         if self._tls is not None:
             load_certificate(self._tls, options, self._authority)
+
+    def run_in_thread(self, work: Callable[[], None]) -> None:
+        """Runs `work` where the connections are served, and waits for it."""
+
+        async def call() -> None:
+            work()
+
+        self._run(call())
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -159,6 +159,16 @@ class HelmFixture:
         return f"{M}/namespaces/{NAMESPACE}/virtualclusterinstances{name and f'/{name}'}"
 
 
+def _spell_otherwise(kubeconfig: str) -> str:
+    """The kubeconfig of a cluster on this machine as one that is outside of the cluster: a chart's loopback address
+    would be that of a pod, which only the cluster reaches."""
+    content = yaml.safe_load(kubeconfig)
+    for each in content["clusters"]:
+        each["cluster"]["server"] = each["cluster"]["server"].replace("//127.0.0.1", "//127.1")
+        each["cluster"]["tls-server-name"] = "127.0.0.1"
+    return yaml.safe_dump(content)
+
+
 @contextmanager
 def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Server]]:
     """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
@@ -175,7 +185,7 @@ def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Serv
                 admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates
             )
             wait_until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
-            yield HelmFixture(admin, repository, kubeconfig), server
+            yield HelmFixture(admin, repository, _spell_otherwise(kubeconfig)), server
 
 
 def check_release_lifecycle(helm: HelmFixture) -> None:

@@ -22,6 +22,7 @@ from fairlead.cli.resources.instance import (
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import build_object, drop_none
+from fairlead.cli.ui.field_flags import name_project
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DescriptionFlag,
@@ -41,7 +42,8 @@ from fairlead.cli.ui.resource_commands import (
     add_show_command,
     create_command,
 )
-from fairlead.cli.ui.session import Session, open_session, project_namespace
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.core.objects import Object, get_path, name_of
 
 SPACES = instance_resource(
     "spaceinstances",
@@ -62,8 +64,8 @@ space_group = create_group("List, show, create and delete spaces, and write kube
 vcluster_group = create_group("Create, import, list, show, migrate and delete virtual clusters, and connect to them.")
 
 
-def _cluster_flag(help: str) -> Any:
-    return flag("--cluster", help=help, metavar="C", complete="clusters")
+def _cluster_flag(help: str, default: str | bool = False) -> Any:
+    return flag("--cluster", help=help, metavar="C", default=default, complete="clusters")
 
 
 def _template_flag(noun: str, plural: str) -> Any:
@@ -103,11 +105,33 @@ class SpaceCreateOptions:
 class VirtualClusterCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the virtual cluster.")]
     project: RequiredProjectFlag
-    cluster: Annotated[str, _cluster_flag("Connected cluster to run it in.")]
+    cluster: Annotated[
+        str | None, _cluster_flag("Connected cluster to run it in.", default="the only one of the project")
+    ] = None
     namespace: ClusterNamespaceFlag = None
     template: Annotated[str | None, _template_flag("virtual cluster", "virtualclustertemplates")] = None
     parameter: ParameterFlag = None
     common: CommonOptions = field(default_factory=CommonOptions)
+
+
+def choose_cluster(session: Session, project: str) -> str:
+    """The only cluster of a project that accepts instances. Raises UsageError if there are several, or none."""
+    with name_project(session.client, project):
+        listed = session.client.get("projects", project, "clusters").get("clusters") or ()
+    names = sorted(name_of(each) for each in listed if _accepts_instances(each))
+    if len(names) == 1:
+        print_note(f"in the cluster {names[0]}, the only one of the project {project}")
+        return names[0]
+    if names:
+        raise UsageError(f"the project {project} has several clusters; choose one with --cluster: {', '.join(names)}")
+    unusable = f" of its {len(listed)} clusters, none is connected and accepts instances;" if listed else ""
+    advice = "an administrator connects one with `fairlead cluster add` and allows it in the project"
+    raise UsageError(f"the project {project} has no cluster to run it in:{unusable} {advice}")
+
+
+def _accepts_instances(cluster: Object) -> bool:
+    is_connected = any(get_path(cluster, f"spec.{each}") for each in ("config.secretName", "networkPeer", "local"))
+    return is_connected and not get_path(cluster, "spec.unusable")
 
 
 def _create(
@@ -115,10 +139,11 @@ def _create(
 ) -> None:
     users = options.user if isinstance(options, SpaceCreateOptions) else None
     with open_session(options.common.waiting.context) as session:
+        cluster = options.cluster or choose_cluster(session, options.project)
         spec = {
             "displayName": options.common.display_name,
             "description": options.common.description,
-            "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
+            "clusterRef": drop_none({"cluster": cluster, "namespace": options.namespace}),
             "templateRef": choose_template(session, options.project, options.template, template_kind),
             "parameters": encode_parameters(options.parameter or ()),
             "access": [{"users": users, "verbs": ["get", "use"]}] if users else None,
@@ -264,13 +289,22 @@ def migrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check whether the migration is possible.")] = False,
     context: ContextFlag = None,
 ) -> None:
-    """Move a virtual cluster to another project, with all dependent objects.
+    """Move a virtual cluster to another project, with its apps and all that belongs to it.
 
-    The move is atomic.
+    The move is atomic. With --dry-run, lists what would move and what would change, or everything that prevents it.
     """
     with open_session(context) as session:
         instance_ref = {"name": name, "namespace": project_namespace(session, source)}
         request = {"kind": "ProjectMigrateVirtualClusterInstance", "sourceVirtualClusterInstance": instance_ref}
-        session.client.invoke_action("projects", target, "migratevirtualclusterinstance", request, dry_run=dry_run)
+        action = "migratevirtualclusterinstance"
+        response = session.client.invoke_action("projects", target, action, request, dry_run=dry_run)
         result = "can be moved" if dry_run else "was moved"
         print_note(f"the virtual cluster {name} {result} from the project {source} to {target}")
+        details = response.get("result") or {}
+        moves = details.get("moves") or ()
+        for each in moves[1:]:
+            print_note(f"  with it: {each.get('kind')} {each.get('name')}")
+        if (details.get("count") or 0) > len(moves):
+            print_note(f"  and {details['count'] - len(moves)} more objects")
+        for change in details.get("changes") or ():
+            print_note(f"  {change}")

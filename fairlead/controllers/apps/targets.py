@@ -36,7 +36,16 @@ from fairlead.controllers.instances.remote_namespace import (
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.domain.typed_objects import App, AppInstance, Cluster, PlacedObject, TypedObject
+from fairlead.domain.typed_objects import (
+    App,
+    AppInstance,
+    Cluster,
+    PlacedObject,
+    RemoteInstance,
+    SpaceInstance,
+    TypedObject,
+    VirtualClusterInstance,
+)
 from fairlead.kinds.instances.app_instance import TARGETS
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -59,6 +68,8 @@ class AppTarget:
     """The API as an impersonated user."""
     uid: str
     """Of the Cluster, space or virtual cluster."""
+    host: Object
+    """As `status.host` of the instance."""
 
     @property
     def namespace_path(self) -> str:
@@ -131,6 +142,7 @@ class AppTargets:
                 namespace=instance.target_namespace or "default",
                 confined_api=lambda user: clusters.virtual_cluster_api(*found.key),
                 uid=found.uid,
+                host=_describe_host(VirtualClusterInstance(found.raw)),
             )
         cluster = found.name if field == "cluster" else place.cluster
         return AppTarget(
@@ -140,7 +152,14 @@ class AppTargets:
             namespace=instance.target_namespace if field == "cluster" else place.remote_namespace,
             confined_api=lambda user: clusters.cluster_api(cluster, user),
             uid=found.uid,
+            host={} if field == "cluster" else _describe_host(SpaceInstance(found.raw)),
         )
+
+
+def _describe_host(target: RemoteInstance) -> Object:
+    if target.is_deployed_elsewhere or not target.remote_namespace:
+        return {}
+    return {"cluster": target.cluster, "namespace": target.remote_namespace, "uid": target.owner_uid}
 
 
 def _advise_after_replacement(instance: AppInstance) -> str:

@@ -56,6 +56,9 @@ class ReleaseSet:
     condition: str
     place: Callable[[], ReleasePlace]
     """Raises InstanceError if they may not be deployed there."""
+    object_count: int = 0
+    object_error: InstanceError | None = None
+    """How many objects of the template were applied there, which the same condition reports, and why one was not."""
 
     def recorded(self, instance: RemoteInstance) -> Object:
         """What is deployed already."""
@@ -78,12 +81,14 @@ class ReleaseStates:
 
     states: Mapping[str, Sequence[Object]]
     errors: Mapping[str, InstanceError]
+    object_count: int = 0
 
     def as_condition(self, type: str) -> Object:
         """The condition; its message names each entry that has failed."""
         count = sum(map(len, self.states.values()))
         if not self.errors:
-            return condition(type, TRUE, "Synced", f"{count} releases of the template are deployed")
+            objects = f" and {self.object_count} objects" if self.object_count else ""
+            return condition(type, TRUE, "Synced", f"{count} releases{objects} of the template are deployed")
         worst = next(
             (each for each in self.errors.values() if each.severity == ERROR), next(iter(self.errors.values()))
         )
@@ -109,7 +114,11 @@ class TemplateReleases:
         False already stays until the result is known: it would be written twice in each pass, and trigger the next."""
         recorded = wanted.recorded(instance)
         has_failed = instance.condition(wanted.condition).get("status") == FALSE
-        if not has_releases(wanted.template, recorded) or has_failed or template_trust(instance) == UNMARKED:
+        if has_failed or template_trust(instance) == UNMARKED:
+            return ()
+        if wanted.object_error is not None:
+            return (wanted.object_error.as_condition(wanted.condition),)
+        if not has_releases(wanted.template, recorded):
             return ()
         try:
             if self._is_synced(instance, wanted.template, recorded, wanted.place()):
@@ -126,7 +135,8 @@ class TemplateReleases:
         not affect other releases."""
         recorded = wanted.recorded(instance)
         is_known = bool(instance.condition(wanted.condition))
-        has_any = has_releases(wanted.template, recorded) or is_known
+        has_objects = wanted.object_count > 0 or wanted.object_error is not None
+        has_any = has_releases(wanted.template, recorded) or is_known or has_objects
         if not has_any or template_trust(instance) == UNMARKED or instance.is_ignored:
             return ()
         try:
@@ -134,7 +144,9 @@ class TemplateReleases:
         except InstanceError as error:
             await reconciler.write_status(instance, (error.as_condition(wanted.condition),))
             return (error,)
-        result = await self._sync(instance, wanted.template, recorded, place)
+        synced = await self._sync(instance, wanted.template, recorded, place)
+        failed = {"objects": wanted.object_error} if wanted.object_error is not None else {}
+        result = ReleaseStates(synced.states, {**failed, **synced.errors}, wanted.object_count)
         fields: Object = {wanted.field: {**recorded, **result.states}}
         await reconciler.write_status(instance, (result.as_condition(wanted.condition),), **fields)
         return tuple(result.errors.values())

@@ -21,7 +21,7 @@ from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer
 from fairlead.domain.typed_objects import ABANDON_ANNOTATION, AppInstance, PlacedObject, TypedObject
 from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS
-from fairlead.kinds.instances.app_instance import APP_INSTANCE
+from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, condition, is_true, record_event, with_conditions, without_conditions
 from fairlead.registry.registry import Registry
@@ -35,7 +35,6 @@ DELETING: Final = "Deleting"
 BINDING_TITLE: Final = f'the ClusterRoleBinding "{BINDING_NAME}"'
 RETRY_SECONDS = 5.0
 CLUSTER_FIELD: Final = "spec.clusterRef.cluster"
-APP_CLUSTER_FIELD: Final = "spec.target.cluster.name"
 MAX_LISTED_INSTANCES = 8
 """How many instances an Event lists."""
 
@@ -144,18 +143,23 @@ class ClusterRemoval:
             )
 
     def _list_instances(self, cluster: str) -> list[str]:
-        """The instances, and the apps and runners that are deployed, in the cluster, each with its remote namespace."""
+        """The instances, and the apps and runners that are deployed, in the cluster, each with its remote namespace.
+        Apps that are deployed into one of the instances are in the cluster, too."""
         found = []
+        targets = {(CLUSTERS, "", cluster)}
         for plural, instance in CLUSTER_INSTANCES.items():
             for entry in self._registry.view.entries(self._group, plural):
                 if entry.fields.get(CLUSTER_FIELD) == cluster:
                     namespace = PlacedObject(decode(entry)).remote_namespace or "none yet"
                     found.append(f"{instance.noun} {entry.key[2]}/{entry.key[3]} (namespace {namespace})")
+                    targets.add((plural, entry.key[2], entry.key[3]))
         for entry in self._registry.view.entries(self._group, APP_INSTANCE.plural):
-            if entry.fields.get(APP_CLUSTER_FIELD) == cluster:
-                release = AppInstance(decode(entry)).release
-                if release.get("name"):
-                    found.append(f"app {entry.key[2]}/{entry.key[3]} (namespace {release.get('namespace')})")
+            for field, (plural, _) in TARGETS.items():
+                namespace = "" if plural == CLUSTERS else entry.key[2]
+                if (plural, namespace, entry.fields.get(f"spec.target.{field}.name")) in targets:
+                    release = AppInstance(decode(entry)).release
+                    if release.get("name"):
+                        found.append(f"app {entry.key[2]}/{entry.key[3]} (namespace {release.get('namespace')})")
         for entry in self._registry.view.entries(self._group, RUNNERS):
             runner = PlacedObject(decode(entry))
             if runner.cluster == cluster and has_finalizer(runner.raw, DEPLOYMENT_FINALIZER):

@@ -3,7 +3,8 @@
 That takes minutes, and any change of an instance triggers a reconcile, so a failed run is not repeated at once.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,10 +34,10 @@ class ChartDeployer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTarget:
-    """The cluster that a release is in. `name` is for messages; `endpoint` and `api` raise UpstreamError."""
+    """The cluster that a release is in. `name` is for messages; `open_endpoint` and `api` raise UpstreamError."""
 
     name: str
-    endpoint: Callable[[], Awaitable[ClusterEndpoint]]
+    open_endpoint: Callable[[], AbstractAsyncContextManager[ClusterEndpoint]]
     api: Callable[[], KubeApi]
 
 
@@ -84,20 +85,21 @@ class ReleaseRunner:
 
     async def _install(self, target: ReleaseTarget, release: Release) -> None:
         with translate_errors(target.name, "deploy a chart"):
-            access = await target.endpoint()
-            try:
-                await self._helm.install(release, access)
-            except InstanceError as error:
-                if error.reason != RELEASE_PENDING:
-                    raise
-                if not await clear_pending_release(target.api(), release, self._clock.now()):
-                    raise
-                await self._helm.install(release, access)
+            async with target.open_endpoint() as access:
+                try:
+                    await self._helm.install(release, access)
+                except InstanceError as error:
+                    if error.reason != RELEASE_PENDING:
+                        raise
+                    if not await clear_pending_release(target.api(), release, self._clock.now()):
+                        raise
+                    await self._helm.install(release, access)
 
     async def uninstall(self, project: str, target: ReleaseTarget, release: Release) -> None:
         """Uninstalls a release, if it exists. Raises InstanceError and UpstreamError."""
         with self._slots.acquire(project):
-            await self._helm.uninstall(release, await target.endpoint())
+            async with target.open_endpoint() as access:
+                await self._helm.uninstall(release, access)
 
     def forget(self, instance_uid: str) -> None:
         """Drops what is remembered about all releases of an instance that is gone."""
@@ -106,11 +108,13 @@ class ReleaseRunner:
 
 def cluster_target(clusters: ClusterAccess, cluster: str) -> ReleaseTarget:
     """A connected cluster, with its stored credential."""
-    return ReleaseTarget(cluster, lambda: clusters.cluster_endpoint(cluster), lambda: clusters.cluster_api(cluster))
+    return ReleaseTarget(
+        cluster, lambda: clusters.open_cluster_endpoint(cluster), lambda: clusters.cluster_api(cluster)
+    )
 
 
 def virtual_cluster_target(clusters: ClusterAccess, key: tuple[str, str]) -> ReleaseTarget:
     """A virtual cluster, by namespace and name of its instance, with its kubeconfig."""
     return ReleaseTarget(
-        key[1], lambda: clusters.virtual_cluster_endpoint(*key), lambda: clusters.virtual_cluster_api(*key)
+        key[1], lambda: clusters.open_virtual_cluster_endpoint(*key), lambda: clusters.virtual_cluster_api(*key)
     )

@@ -10,5 +10,6 @@
 - `confinement.py`: which template is applied with whose permissions
 - `drift.py`: detects and reports drift, with the watches of `remote_informers.py` and the limits of `resync_rate.py`
 - `cluster_access.py`: connections to clusters; `remote_errors.py`: errors that become conditions
-- `virtual_cluster_release.py`: chart and kubeconfig of a virtual cluster; `virtual_cluster_access.py`: its users
+- `virtual_cluster_release.py`: chart and kubeconfig of a virtual cluster; `virtual_cluster_access.py`: its users;
+  `inner_objects.py`: the objects of its template inside
 """

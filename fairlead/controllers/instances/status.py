@@ -88,9 +88,14 @@ class TemplateResolution:
 
 
 def resolve_template(
-    instance: Object, definition: TemplateDefinition | ResolutionError, visible: str, blocker: InstanceError | None
+    instance: Object,
+    definition: TemplateDefinition | ResolutionError,
+    visible: str,
+    blocker: InstanceError | None,
+    own: Mapping[str, str] | None = None,
 ) -> TemplateResolution:
-    """Resolves the template, or reports why that failed. `visible` is the fingerprint of its current version."""
+    """Resolves the template, or reports why that failed. `visible` is the fingerprint of its current version, and `own`
+    are the `instance_values` of a space or virtual cluster."""
     if isinstance(definition, ResolutionError):
         return failed_resolution(definition)
     known = get_path(instance, "status.templateHash") or ""
@@ -102,7 +107,7 @@ def resolve_template(
             (_resolved_condition(), condition(TEMPLATE_SYNCED, FALSE, "TemplateChangesAvailable", message, "Info"))
         )
     try:
-        rendered = render_definition(instance, definition)
+        rendered = render_definition(instance, definition, own)
     except ResolutionError as error:
         return failed_resolution(error)
     return TemplateResolution((_resolved_condition(), _synced_condition(definition, blocker)), True, rendered, visible)

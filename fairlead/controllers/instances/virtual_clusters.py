@@ -16,10 +16,11 @@ from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_tar
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObjectsResult
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
-from fairlead.controllers.instances.remote_errors import WARNING
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING
 from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
@@ -65,6 +66,7 @@ from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import ProtocolError, UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
+from fairlead.upstream.tunnel_pods import PERMANENT_REASONS, PodTarget
 
 PROBE_SECONDS = 15.0
 PROBE_RETRY = BackoffPolicy(first_seconds=PROBE_SECONDS, max_seconds=120.0)
@@ -102,6 +104,7 @@ class VirtualClusterController:
         self._contents = NamespaceContents(
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
+        self._inner_objects = InnerObjects(self._instances, self._context, clusters)
         self._probe_failures: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: consecutive failed probes."""
 
@@ -116,6 +119,7 @@ class VirtualClusterController:
         if instance is None or instance.is_deleting:
             self._clusters.close_virtual_cluster(key[2], key[3])
             self._probe_failures.pop((key[2], key[3]), None)
+            self._inner_objects.forget((key[2], key[3]))
         if instance is None:
             self._drift.forget(key)
             return None
@@ -205,15 +209,21 @@ class VirtualClusterController:
             response = error
         except BadRequest as error:
             response = ProtocolError(error.message)
-        online, ready = conditions_from_probe(response)
+        target = self._clusters.virtual_cluster_target(*instance.key)
+        online, ready = conditions_from_probe(response, target)
         is_online = online["status"] == TRUE
         is_ready = ready["status"] == TRUE
         run.conditions += (online, ready)
         if is_ready:
             run.conditions += await self._access.sync_bindings(instance)
-        releases = self._inner_releases(instance) if is_ready and instance.is_resolved else None
-        if releases is not None:
+        releases = None
+        if is_ready and instance.is_resolved:
+            objects = await self._inner_objects.sync(instance)
+            instance = run.instance = objects.instance
+            releases = self._inner_releases(instance, objects)
             run.conditions += self._template_releases.find_pending(instance, releases)
+        if is_online:
+            run.fields["connection"] = describe_connection(target)
         await self._instances.write_status(instance, run.conditions, online=is_online, **run.fields)
         if releases is not None:
             await self._template_releases.deploy(self._instances, instance, releases)
@@ -233,15 +243,22 @@ class VirtualClusterController:
         target = cluster_target(self._clusters, instance.cluster)
         return ReleasePlace(target, release.namespace, release.impersonate_user, is_confined=is_confined(instance))
 
-    def _inner_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
-        """The charts and apps of its template for the virtual cluster itself."""
+    def _inner_releases(self, instance: VirtualClusterInstance, objects: InnerObjectsResult) -> ReleaseSet:
+        """The charts and apps of its template for the virtual cluster itself, where its objects were applied."""
 
         def place() -> ReleasePlace:
             target = virtual_cluster_target(self._clusters, instance.key)
             confined = is_confined(instance)
             return ReleasePlace(target, "default", allows_other_namespaces=True, is_confined=confined)
 
-        return ReleaseSet(instance.rendered, VIRTUAL_CLUSTER_OBJECTS, VC_APPS_SYNCED, place)
+        return ReleaseSet(
+            template=instance.rendered,
+            field=VIRTUAL_CLUSTER_OBJECTS,
+            condition=VC_APPS_SYNCED,
+            place=place,
+            object_count=objects.count,
+            object_error=objects.error,
+        )
 
     async def _tear_down(self, instance: VirtualClusterInstance, target: RemoteNamespace) -> None:
         """Uninstalls the release, then deletes the namespace. Raises StillDeleting until that is done."""
@@ -254,12 +271,32 @@ class VirtualClusterController:
         await delete_namespace(api, target)
 
 
-def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> tuple[Object, Object]:
-    """The conditions Online and Ready, from the response to the version request."""
+def describe_connection(target: PodTarget | None) -> Object:
+    """The field `connection` of the status."""
+    if target is None:
+        return {"mode": "Direct"}
+    return {
+        "mode": "Tunnel",
+        "service": target.service,
+        "port": target.port,
+        "pod": target.pod,
+        "podUID": target.uid,
+    }
+
+
+def conditions_from_probe(
+    response: Object | UpstreamError | RemoteApiError, target: PodTarget | None = None
+) -> tuple[Object, Object]:
+    """The conditions Online and Ready, from the response to the version request. `target` is the pod that a tunnel
+    leads to."""
     if isinstance(response, UpstreamError):
-        offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", WARNING)
+        severity = ERROR if response.reason in PERMANENT_REASONS else WARNING
+        offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", severity)
         return offline, condition(VC_READY, UNKNOWN, response.reason, "unknown while it cannot be reached")
     online = condition(VC_ONLINE, TRUE, "Reachable", "it can be reached")
+    if target is not None:
+        message = f'it is reached by port-forward to pod "{target.pod}"'
+        online = condition(VC_ONLINE, TRUE, "Tunnelled", message)
     if isinstance(response, RemoteApiError):
         message = f"it returns HTTP status {response.status} for /version; check that its kubeconfig is still valid"
         return online, condition(VC_READY, FALSE, "NotReady", message, WARNING)

@@ -17,7 +17,7 @@ from fairlead.kinds.instances.fields import (
 )
 from fairlead.kinds.instances.templates import SPACE_TEMPLATE_SPEC, VIRTUAL_CLUSTER_TEMPLATE_SPEC
 from fairlead.registry.kind import AllowListField, Change, Instance, Kind, Problem, Sensitivity
-from fairlead.registry.schema import Schema, boolean, obj, string, with_description
+from fairlead.registry.schema import Schema, boolean, integer, obj, string, with_description
 
 SPACE_FIELDS = {
     "spec": obj(
@@ -60,6 +60,14 @@ VIRTUAL_CLUSTER_FIELDS = {
         serviceUID=string("Permanent ID of the virtual cluster; a migration to another project keeps it."),
         deployedConfined=boolean("Whether any of its objects were ever created with only the owner's permissions."),
         deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),
+        connection=obj(
+            "How the server reached it last.",
+            mode=string("`Direct`, or `Tunnel`: by port-forward through the cluster in which it runs."),
+            service=string("The Service that the tunnel leads to."),
+            port=integer("The port of the pod."),
+            pod=string("The pod behind the Service."),
+            podUID=string("The uid of the pod."),
+        ),
     ),
 }
 

@@ -10,7 +10,6 @@ of the registry that it comes from, and a registry that does not answer holds up
 
 import asyncio
 import hashlib
-import ipaddress
 import json
 import re
 from collections import Counter
@@ -33,9 +32,9 @@ from fairlead.runner.engines.devcontainer.isolation.holder import (
     save_holder,
     start_holder,
 )
-from fairlead.runner.engines.devcontainer.isolation.network import ADDRESSES_PER_WORKSPACE
+from fairlead.runner.engines.devcontainer.isolation.ranges import claim_number
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import bind_own, describe_podman
-from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json
 from fairlead.runner.engines.devcontainer.preparation import prepare
 from fairlead.runner.engines.devcontainer.programs import Result
 from fairlead.runner.engines.devcontainer.settings import Settings
@@ -93,17 +92,20 @@ class PulledImages:
         return WorkspaceFolder(self.settings.state_folder / "pulled" / f"images-{digest}")
 
     @property
-    def number(self) -> int:
-        """That of the last workspace that the network pool has room for."""
-        pool = ipaddress.IPv4Network(self.settings.network_pool)
-        return pool.num_addresses // ADDRESSES_PER_WORKSPACE - 1
-
-    @property
     def first_uid(self) -> int:
-        return self.settings.first_uid + self.number * IDS_PER_WORKSPACE
+        """Of a number of its own, one of the highest: those of workspaces are the lowest that are free."""
+        number = claim_number(self.settings, self.folder, is_highest=True)
+        return self.settings.first_uid + number * IDS_PER_WORKSPACE
 
     def store(self) -> list[ImageStore]:
         """For the holders of workspaces; empty as long as nothing was pulled."""
+        try:
+            return self._find_store()
+        except EngineError as error:
+            log.warning("pulled images cannot be used", error=error.message)
+            return []
+
+    def _find_store(self) -> list[ImageStore]:
         if (self.folder.root / PULLED).exists():
             return [ImageStore("ws", "/images/pulled", self.first_uid, str(self.folder.disk))]
         has_images = (self.folder.store / "overlay-images").is_dir()
@@ -210,8 +212,6 @@ class PulledImages:
 
     async def _start_holder(self) -> Holder:
         settings, folder, grant = self.settings, self.folder, self._grant()
-        folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(folder.identity, {"number": self.number})
         network = await prepare(settings, folder, grant)
         plan = HolderPlan(
             first_uid=grant.first_uid,

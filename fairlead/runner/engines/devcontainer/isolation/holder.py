@@ -9,7 +9,6 @@ of images nor what earlier programs left, and ends with the program: clones run 
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -27,6 +26,7 @@ from fairlead.runner.engines.devcontainer.isolation.disk import attach
 from fairlead.runner.engines.devcontainer.layout import read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_line, run_program
 from fairlead.runner.engines.measurement import read_start_ticks
+from fairlead.runner.engines.process_trees import send_to
 
 NAMESPACES = Path(__file__).with_name("namespaces.py")
 INSIDE = Path(launch.__file__).parent
@@ -138,8 +138,7 @@ class Holder:
         """Ends everything in the holder, and waits until it is gone: the kernel ends a pid namespace with its first
         process."""
         while self.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            send_to(self.pid, self.start_ticks, signal.SIGKILL)
             await asyncio.to_thread(thaw_groups, [Path(each) for each in self.cgroups])
             await asyncio.sleep(0.01)
 
