@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.isolation.holder import MAX_INNER_BYTES, find_holder
 from fairlead.runner.engines.devcontainer.isolation.namespaces import MAX_USER_NAMESPACES
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import PRIVILEGED_NETWORKS
-from fairlead.runner.engines.devcontainer.isolation.holder import MAX_INNER_BYTES, find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from tests.runner.harness.podman import IMAGE, Containers, list_groups
 from tests.runner.harness.tasks import RecordedTask
