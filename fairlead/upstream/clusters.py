@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
 from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -138,6 +139,8 @@ class _CachedUpstreams:
     secret_revision: int
     place: TunnelPlace | None
     result: _UpstreamSet | NotConnected
+    identity_conflict: str = ""
+    """Why no requests of users are sent to the cluster."""
 
 
 class UpstreamRegistry:
@@ -159,8 +162,12 @@ class UpstreamRegistry:
         self._retired: dict[_Closable, asyncio.Task[None]] = {}
 
     def cluster_upstream(self, name: str) -> Upstream:
-        """The Upstream for requests of users. Raises NotConnected."""
-        return self._cluster_upstreams(name).user
+        """The Upstream for requests of users. Raises NotConnected, also if users of another installation have their
+        names in the cluster."""
+        upstreams = self._cluster_upstreams(name)
+        if message := self._cache[self._group, CLUSTERS, "", name].identity_conflict:
+            raise NotConnected(IDENTITY_PREFIX_TAKEN, message)
+        return upstreams.user
 
     def system_upstream(self, name: str) -> Upstream:
         """The Upstream for requests of controllers. Raises NotConnected."""
@@ -295,15 +302,16 @@ class UpstreamRegistry:
         uid = metadata(obj)["uid"]
         revision = self._secret_revision(ref)
         place = tunnel_place(obj) if key[1] == VIRTUAL_CLUSTERS else None
+        conflict = find_identity_conflict(obj)
         basis = (uid, ref, revision, place)
         if cached is not None and (cached.uid, cached.ref, cached.secret_revision, cached.place) == basis:
-            return replace(cached, revision=entry.revision)
+            return replace(cached, revision=entry.revision, identity_conflict=conflict)
         if cached is not None and cached.uid == uid:
             self._retire(cached, immediately=False)
         else:
             self._evict(key)
         self._evict_deleted()
-        return _CachedUpstreams(uid, entry.revision, ref, revision, place, self._build(key, ref, place))
+        return _CachedUpstreams(uid, entry.revision, ref, revision, place, self._build(key, ref, place), conflict)
 
     def _build(self, key: Key, ref: KubeconfigRef, place: TunnelPlace | None) -> _UpstreamSet | NotConnected:
         try:

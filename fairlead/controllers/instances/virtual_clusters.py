@@ -13,15 +13,17 @@ from functools import partial
 from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_target
+from fairlead.controllers.instances.asleep import SleepStep
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
 from fairlead.controllers.instances.full_passes import FullPasses
+from fairlead.controllers.instances.import_sources import ImportSources
 from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObjectsResult
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
-from fairlead.controllers.instances.remote_errors import ERROR, WARNING
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
@@ -56,6 +58,7 @@ from fairlead.domain.typed_objects import (
     SPACE_OBJECTS,
     SPACE_READY,
     SPACE_SYNCED,
+    STARTING,
     VIRTUAL_CLUSTER_OBJECTS,
     Project,
     TypedObject,
@@ -75,6 +78,8 @@ PROBE_RETRY = BackoffPolicy(first_seconds=PROBE_SECONDS, max_seconds=120.0)
 """Probe interval of a reachable virtual cluster, and the maximum for an unreachable one."""
 START_RETRY = BackoffPolicy(first_seconds=2.0, max_seconds=30.0)
 """The same while its pod starts."""
+STARTING_PROBE_SECONDS, MAX_STARTING_PROBES = 1.0, 120
+"""Probe interval of one that wakes up, while requests wait for it, and how often that happens at most."""
 _version_pattern = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
 
 
@@ -108,6 +113,8 @@ class VirtualClusterController:
         self._contents = NamespaceContents(
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
+        self._import_sources = ImportSources(registry, clusters)
+        self._sleep = SleepStep(self._contents)
         self._inner_objects = InnerObjects(self._instances, self._context, clusters)
         self._probe_failures: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: consecutive failed probes."""
@@ -137,6 +144,7 @@ class VirtualClusterController:
             self._probe_failures.pop((key[2], key[3]), None)
             self._inner_objects.forget((key[2], key[3]))
             self._full_passes.forget((key[2], key[3]))
+            self._import_sources.forget((key[2], key[3]))
         if instance is None:
             self._drift.forget(key)
             return None
@@ -177,6 +185,10 @@ class VirtualClusterController:
 
     async def _ensure(self, run: ReconcileAttempt[VirtualClusterInstance], project: Project) -> float:
         """The steps to Ready, in order."""
+        asleep = await self._sleep.run(run)
+        if asleep is not None:
+            self._clusters.close_virtual_cluster(*run.instance.key)
+            return asleep
         run.stage = VC_DEPLOYED
         self._releases.check(run.instance)
         name = run.instance.release_name or release_name(run.instance.name)
@@ -200,6 +212,21 @@ class VirtualClusterController:
 
     async def _ensure_imported(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
         run.done(VC_DEPLOYED, "Imported", "it is imported: spec.config names its kubeconfig")
+        run.stage = VC_SYNCED
+        try:
+            source = await self._import_sources.check(run.instance)
+        except InstanceError as error:
+            if error.severity == ERROR:  # otherwise it may recover by itself
+                run.fields["importedFrom"] = None
+            raise
+        if source != run.instance.status.get("importedFrom"):
+            # Written before the probe, which depends on it.
+            run.instance = await self._instances.write_status(run.instance, (), importedFrom=source)
+        if source is not None:
+            message = f'its kubeconfig is that of release "{source["name"]}" in cluster "{source["cluster"]}"'
+            run.done(VC_SYNCED, "Synced", message)
+        elif run.instance.condition(VC_SYNCED):
+            run.done(VC_SYNCED, "Synced", "it has no import source")
         return await self._probe(run)
 
     async def _apply_namespace(
@@ -249,6 +276,8 @@ class VirtualClusterController:
         run.conditions += (online, ready)
         if is_ready:
             run.conditions += await self._access.sync_bindings(instance)
+            if instance.sleep_stage == STARTING:
+                run.fields["sleep"] = None
         releases = None
         if is_ready and instance.is_resolved:
             objects = await self._inner_objects.sync(instance)
@@ -262,10 +291,13 @@ class VirtualClusterController:
             await self._template_releases.deploy(self._instances, instance, releases)
         if is_ready and not any(each["status"] == FALSE for each in instance.status["conditions"]):
             self._full_passes.finish(instance.key)
-        if is_online:
+        is_starting = instance.sleep_stage == STARTING and not is_ready
+        if is_online and not is_starting:
             self._probe_failures.pop(instance.key, None)
             return add_jitter(PROBE_SECONDS)
         failures = self._probe_failures[instance.key] = self._probe_failures.get(instance.key, 0) + 1
+        if is_starting and failures <= MAX_STARTING_PROBES:
+            return STARTING_PROBE_SECONDS
         policy = START_RETRY if online["reason"] == WAITING_FOR_POD else PROBE_RETRY
         return add_jitter(policy.delay(failures))
 
