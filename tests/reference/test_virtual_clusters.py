@@ -21,7 +21,7 @@ from tests.reference.connected_cluster import ConnectedCluster, seconds_since
 from tests.reference.virtual_cluster_chart import CHART, import_kubernetes
 
 PATH = "/kubernetes/project/demo/virtualcluster/dev"
-READY_SECONDS = 120
+READY_SECONDS = 180
 Record = Callable[[str], None]
 
 
@@ -41,6 +41,13 @@ class VirtualCluster:
         return found
 
 
+def wait_until_ready(helm: HelmFixture) -> None:
+    try:
+        wait_until(lambda: helm.condition("dev", "Ready").get("status") == "True", READY_SECONDS)
+    except AssertionError:
+        raise AssertionError(f"not ready: {helm.condition('dev', 'Ready')}") from None
+
+
 @pytest.fixture(scope="module")
 def virtual(connected_node: ConnectedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCluster]:
     folder = tmp_path_factory.mktemp("virtual")
@@ -53,7 +60,7 @@ def virtual(connected_node: ConnectedCluster, tmp_path_factory: pytest.TempPathF
         create_resource(helm.admin, "virtualclustertemplates", "VirtualClusterTemplate", "dev", template=chart)
         start = time.monotonic()
         helm.create_virtual_cluster("dev", templateRef={"name": "dev"}, owner={"user": "mia"})
-        wait_until(lambda: helm.condition("dev", "Ready").get("status") == "True", READY_SECONDS)
+        wait_until_ready(helm)
         yield VirtualCluster(helm, server, connected_node, mia, key, seconds_since(start))
         assert "Traceback" not in server.log.read_text()
 
@@ -114,7 +121,7 @@ def test_pods_a_pod_that_is_deleted_is_found_again(virtual: VirtualCluster, reco
 
 def test_pods_helm_deploys_an_app_inside(virtual: VirtualCluster) -> None:
     create_app(virtual.helm, "inside")
-    wait_until(lambda: virtual.helm.condition("dev", "Ready").get("status") == "True", READY_SECONDS)
+    wait_until_ready(virtual.helm)
     install_app(virtual.helm, "inner", "inside", {"virtualClusterInstance": {"name": "dev"}}, version="1.0.0")
     wait_until_deployed(virtual.helm, "inner", 1)
     uninstall_app(virtual.helm, "inner")
