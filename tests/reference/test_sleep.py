@@ -181,7 +181,7 @@ def test_pods_end_and_come_back_and_data_stays(sleeper: Sleeper, record_figure: 
     )
     assert sleeper.workloads() == before
     assert sleeper.direct(*in_pod, "cat", "/data/file").strip() == "kept"
-    assert "resourcequota" not in " ".join(sleeper.direct.get_names("resourcequotas", "-n", sleeper.namespace))
+    assert sleeper.direct.get_names("resourcequotas", "-n", sleeper.namespace) == []
 
 
 def test_fifty_requests_wake_it_once_and_all_succeed(sleeper: Sleeper, record_figure: Callable[[str], None]) -> None:
