@@ -20,7 +20,7 @@ def test_a_member_that_does_not_exist_is_marked_and_can_be_created(page: Page, s
     page.wait_until(lambda: page.value("Name") == "mry", "the name is filled in")
 
 
-def test_members_who_may_not_list_users_are_told_nothing_about_them(page: Page, sign_in: SignIn) -> None:
+def test_members_who_may_not_list_users_see_no_marks(page: Page, sign_in: SignIn) -> None:
     sign_in(page, VIEWER)
     page.goto(f"projects/{PROJECT}?view=members")
     page.wait_for("tbody tr")

@@ -278,6 +278,6 @@ async def test_a_review_of_a_user_that_does_not_exist_says_so(subject: Object, i
     await api(f"{MANAGEMENT}/subjectaccessreviews", {**APPS, **subject})
     expected = ['spec.user: there is no user "mry"; the answer is for one without groups']
     assert api.warnings == (expected if is_missing else [])
-    stranger = ReviewApi(ADA)
-    await stranger(f"{MANAGEMENT}/subjectaccessreviews", {**APPS, **subject})
-    assert stranger.warnings == []
+    other = ReviewApi(ADA)
+    await other(f"{MANAGEMENT}/subjectaccessreviews", {**APPS, **subject})
+    assert other.warnings == []
