@@ -1,6 +1,6 @@
 """Measures virtual clusters that are reached by port-forward: `python -m bench.virtual_clusters`.
 
-`[COUNT [SECONDS [idle]]]` are its arguments, 50 and 600 by default. The first table, which `idle` leaves out, compares a
+`[COUNT [SECONDS [idle]]]` are its arguments, 50 and 600 by default. The first table, without `idle`, compares a
 tunnel with a direct connection to the same API server, which is a fake one: what counts is the CPU time of the server
 for a request and for a megabyte. Rates depend on the fake, which serves both ends of the tunnel in one thread. The
 second part is about COUNT idle virtual clusters in SECONDS: the CPU time of the server beyond what it needs without
