@@ -8,20 +8,35 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from tests.harness.apps import create_app, install_app, uninstall_app, wait_until_deployed
 from tests.harness.eventually import wait_until
-from tests.harness.gateways import M, build_kubectl, create_key, create_resource, gateway_kubeconfig
-from tests.harness.helm import CHARTS, HelmFixture, open_helm
+from tests.harness.gateways import M, build_kubectl, create_key, create_resource, gateway_kubeconfig, post_object
+from tests.harness.helm import CHARTS, CLUSTER, HelmFixture, open_helm
 from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import Server
+from tests.harness.server_process import MANAGEMENT, Server
 from tests.reference.connected_cluster import ConnectedCluster, seconds_since
 from tests.reference.virtual_cluster_chart import CHART, import_kubernetes
 
 PATH = "/kubernetes/project/demo/virtualcluster/dev"
 READY_SECONDS = 120
+OBJECTS = """
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: team
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: about
+  namespace: team
+data:
+  text: {{ name }} of {{ owner }} in {{ project }} at {{ namespace }}
+"""
 Record = Callable[[str], None]
 
 
@@ -50,10 +65,11 @@ def virtual(connected_node: ConnectedCluster, tmp_path_factory: pytest.TempPathF
         key = create_key(helm.admin, "mia", "mia")
         mia = build_kubectl(connected_node.program, folder / "mia", gateway_kubeconfig(server, PATH, key))
         chart = {"helmRelease": {"chart": {"name": CHART.name, "repo": helm.repository.url}, "values": ""}}
-        create_resource(helm.admin, "virtualclustertemplates", "VirtualClusterTemplate", "dev", template=chart)
+        template = {**chart, "objects": OBJECTS}
+        create_resource(helm.admin, "virtualclustertemplates", "VirtualClusterTemplate", "dev", template=template)
         start = time.monotonic()
         helm.create_virtual_cluster("dev", templateRef={"name": "dev"}, owner={"user": "mia"})
-        wait_until(lambda: helm.condition("dev", "Ready").get("status") == "True", READY_SECONDS)
+        wait_until(lambda: helm.condition("dev", "Ready").get("status") == "True", READY_SECONDS, "dev is ready")
         yield VirtualCluster(helm, server, connected_node, mia, key, seconds_since(start))
         assert "Traceback" not in server.log.read_text()
 
@@ -69,6 +85,54 @@ def test_pods_a_member_uses_a_virtual_cluster_without_any_address(
     virtual.mia("create", "deployment", "web", "--image=web", "--replicas=3")
     assert virtual.mia.get_names("deployments") == ["web"]
     record_figure(f"Ready {virtual.ready_after:.1f} s after its creation")
+
+
+def test_pods_objects_of_the_template_are_inside(virtual: VirtualCluster) -> None:
+    about = virtual.mia.get_json("configmaps", "-n", "team", "about")
+    assert about["data"]["text"] == "dev of mia in demo at demo-v-dev"
+    synced = virtual.helm.condition("dev", "VirtualClusterAppsAndObjectsSynced")
+    assert (synced["status"], "2 objects" in synced["message"]) == ("True", True)
+    virtual.mia("delete", "configmap", "-n", "team", "about")
+
+
+def test_pods_a_virtual_cluster_is_imported_by_its_secret_and_reached_without_any_address(
+    virtual: VirtualCluster, record_figure: Record
+) -> None:
+    """The virtual cluster of another project stands in for one that was installed by hand: no object is shared."""
+    admin = virtual.helm.admin
+    create_resource(admin, "projects", "Project", "importing", owner={"user": "admin"})
+    namespace = "service-p-importing"
+    path = f"{M}/namespaces/{namespace}/virtualclusterinstances"
+    written = virtual.node.direct_kubectl().get_json("secrets", "-n", "demo-v-dev", "vc-dev")
+    secret = {"metadata": {"name": "vcluster-theirs"}, "data": {"config": written["data"]["config"]}}
+    post_object(
+        admin, f"{MANAGEMENT}/api/v1/namespaces/{namespace}/secrets", {"apiVersion": "v1", "kind": "Secret", **secret}
+    )
+    annotations = {"service.sh/import-source": f"{CLUSTER}/demo-v-dev/dev"}
+    body = {"apiVersion": "management.service.sh/v1", "kind": "VirtualClusterInstance"}
+    spec = {"config": {"secretName": "vcluster-theirs"}, "owner": {"user": "admin"}}
+    start = time.monotonic()
+    post_object(admin, path, {**body, "metadata": {"name": "theirs", "annotations": annotations}, "spec": spec})
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = admin.get(f"{path}/theirs").json().get("status") or {}
+        return found
+
+    wait_until(lambda: status().get("phase") == "Ready", 60)
+    record_figure(f"imported by its Secret: Ready after {seconds_since(start):.1f} s")
+    assert status()["importedFrom"]["name"] == "dev" and status()["connection"]["mode"] == "Tunnel"
+    found = admin.get("/kubernetes/project/importing/virtualcluster/theirs/api/v1/namespaces/team")
+    assert (found.status_code, found.json()["metadata"]["name"]) == (200, "team")
+    # Without the source, the same kubeconfig leads nowhere: its address is that of the server itself.
+    without = {**body, "metadata": {"name": "unproven"}, "spec": spec}
+    post_object(admin, path, without)
+    wait_until(lambda: "online" in (admin.get(f"{path}/unproven").json().get("status") or {}), 60)
+    answer = admin.get("/kubernetes/project/importing/virtualcluster/unproven/api/v1/namespaces")
+    assert answer.status_code == 503, answer.text
+    for name in ("theirs", "unproven"):
+        admin.delete(f"{path}/{name}")
+    wait_until(lambda: not admin.get(path).json()["items"], 60)
+    assert virtual.mia.get_names("namespaces", "team") == ["team"]
 
 
 def test_pods_hundred_watches_and_50_mb(virtual: VirtualCluster, record_figure: Record) -> None:
