@@ -26,6 +26,7 @@ from tests.harness.gateways import (
     is_online,
     merge_patch,
     post_object,
+    share_identity,
 )
 from tests.harness.server_process import Server, running_server
 
@@ -182,6 +183,7 @@ def open_helm(
         with running_server(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
             connect_cluster(admin, CLUSTER, kubeconfig.encode())
             wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
+            share_identity(admin, CLUSTER)
             templates = [{"kind": f"{kind}Template", "name": "*"} for kind in ("VirtualCluster", "Space")]
             create_resource(
                 admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates

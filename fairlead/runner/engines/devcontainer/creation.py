@@ -5,6 +5,7 @@ again. The CLI builds and starts in its own session (`detached.py`), and the nex
 """
 
 import asyncio
+import contextlib
 import io
 import json
 import tarfile
@@ -15,6 +16,7 @@ from typing import Any
 
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import (
+    COMMANDS_STEP,
     GIT_CREDENTIALS,
     EngineError,
     GitSource,
@@ -52,7 +54,11 @@ from fairlead.runner.engines.masking import Masker, StreamMasker
 NO_DISK = b"""this workspace has no limit on its disk space: it began with an earlier version of the runner, or with
 --workspace-disk 0; create it anew for one
 """
-BUILD, START, COMMANDS = "Build", "Start", "LifecycleCommands"
+BUILD, START, COMMANDS = "Build", "Start", COMMANDS_STEP
+TURN_SECONDS = 60.0
+"""How long a workspace waits for another one of its repository that builds: it has a slot meanwhile, and the other one
+may never end."""
+FORGET_SECONDS = 30.0
 DOTFILES = "Installing Dotfiles"
 """The CLI's name for a step that may fail: a workspace is of use without them."""
 WRITING = (
@@ -194,7 +200,7 @@ class Creation:
             holder = await self._pull_images(factory, holder, configuration)
             read = await read_configuration(self.settings, holder, self.grant, configuration)
         repository = self.grant.repository if configuration.has_build else ""
-        turn = await self.images.take_turn(repository, self.deadlines.build)
+        turn = await self.images.take_turn(repository, TURN_SECONDS)
         try:
             self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
             await self.finish(turn)
@@ -392,7 +398,8 @@ class Creation:
         """The CLI has ended, and the container has its own files."""
         (self.folder.task / "secrets.json").unlink(missing_ok=True)
         if (holder := find_holder(self.folder.holder)) is not None:
-            await holder.run("/bin/rm", "-f", "/run/secrets.json")
+            with contextlib.suppress(TimeoutError):  # root of the holder can freeze it; the file is in memory
+                await asyncio.wait_for(holder.run("/bin/rm", "-f", "/run/secrets.json"), FORGET_SECONDS)
 
     def _save_session(self, output: bytes) -> None:
         """The user and folder of sessions. When a command failed, the CLI does not say them, but the configuration may;
