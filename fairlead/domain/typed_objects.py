@@ -306,6 +306,11 @@ class VirtualClusterInstance(RemoteInstance):
         return bool(self.spec.get("networkPeer"))
 
     @property
+    def connection(self) -> Object:
+        """How the server reached it last."""
+        return self.status.get("connection") or {}
+
+    @property
     def deploy_hash(self) -> str:
         """The hash of the release that was deployed last."""
         return self.status.get("deployHash") or ""

@@ -6,6 +6,7 @@ from fairlead.admission import Phase
 from fairlead.admission.instance_owners import OwnerChecks, default_instance_owner, require_owner_consent
 from fairlead.admission.instances import (
     check_abandon,
+    check_import_source,
     require_chart,
     require_template,
     restrict_remote_access,
@@ -80,6 +81,7 @@ def build_instances_feature(services: Services) -> Feature:
             ),
             Phase.AUTHORIZE: (
                 require_owner_consent(owners, group),
+                check_import_source(auth.authorize, group),
                 check_virtual_cluster_secret(auth.authorize, group, kubeconfig_problems),
                 restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
             ),

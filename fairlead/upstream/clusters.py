@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from urllib.parse import quote
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
 from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -28,7 +29,7 @@ from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
 from fairlead.upstream.kube_client import KubeClient
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.port_forward import SUBPROTOCOL
-from fairlead.upstream.tunnel import TunnelDialer
+from fairlead.upstream.tunnel import TunnelDialer, UnreadBytes
 from fairlead.upstream.tunnel_pods import PodFinder, PodTarget, TunnelPlace, find_route
 from fairlead.upstream.upstream import Limits, Upstream
 from fairlead.upstream.websocket import UpstreamWebSocket
@@ -138,6 +139,8 @@ class _CachedUpstreams:
     secret_revision: int
     place: TunnelPlace | None
     result: _UpstreamSet | NotConnected
+    identity_conflict: str = ""
+    """Why no requests of users are sent to the cluster."""
 
 
 class UpstreamRegistry:
@@ -155,11 +158,16 @@ class UpstreamRegistry:
         self.failures = FailureNotifier()
         """Notified of failed requests, except those of health probes."""
         self._cache: dict[Key, _CachedUpstreams] = {}
+        self._unread = UnreadBytes()
         self._retired: dict[_Closable, asyncio.Task[None]] = {}
 
     def cluster_upstream(self, name: str) -> Upstream:
-        """The Upstream for requests of users. Raises NotConnected."""
-        return self._cluster_upstreams(name).user
+        """The Upstream for requests of users. Raises NotConnected, also if users of another installation have their
+        names in the cluster."""
+        upstreams = self._cluster_upstreams(name)
+        if message := self._cache[self._group, CLUSTERS, "", name].identity_conflict:
+            raise NotConnected(IDENTITY_PREFIX_TAKEN, message)
+        return upstreams.user
 
     def system_upstream(self, name: str) -> Upstream:
         """The Upstream for requests of controllers. Raises NotConnected."""
@@ -294,15 +302,16 @@ class UpstreamRegistry:
         uid = metadata(obj)["uid"]
         revision = self._secret_revision(ref)
         place = tunnel_place(obj) if key[1] == VIRTUAL_CLUSTERS else None
+        conflict = find_identity_conflict(obj)
         basis = (uid, ref, revision, place)
         if cached is not None and (cached.uid, cached.ref, cached.secret_revision, cached.place) == basis:
-            return replace(cached, revision=entry.revision)
+            return replace(cached, revision=entry.revision, identity_conflict=conflict)
         if cached is not None and cached.uid == uid:
             self._retire(cached, immediately=False)
         else:
             self._evict(key)
         self._evict_deleted()
-        return _CachedUpstreams(uid, entry.revision, ref, revision, place, self._build(key, ref, place))
+        return _CachedUpstreams(uid, entry.revision, ref, revision, place, self._build(key, ref, place), conflict)
 
     def _build(self, key: Key, ref: KubeconfigRef, place: TunnelPlace | None) -> _UpstreamSet | NotConnected:
         try:
@@ -334,7 +343,7 @@ class UpstreamRegistry:
             request = Request("GET", f"{path}?ports={target.port}")
             return await self.tunnel_upstream(route.cluster).open_websocket(request, (SUBPROTOCOL,))
 
-        return TunnelDialer(route, finder, open_websocket, direct)
+        return TunnelDialer(route, finder, open_websocket, direct, UnreadBytes(self._unread))
 
     def _load_endpoint(self, ref: KubeconfigRef) -> ClusterEndpoint:
         try:

@@ -26,6 +26,7 @@ from tests.harness.gateways import (
     is_online,
     merge_patch,
     post_object,
+    share_identity,
 )
 from tests.harness.server_process import Server, running_server
 
@@ -170,16 +171,19 @@ def _spell_otherwise(kubeconfig: str) -> str:
 
 
 @contextmanager
-def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Server]]:
+def open_helm(
+    folder: Path, kubeconfig: str, charts: tuple[Chart, ...] = CHARTS
+) -> Iterator[tuple[HelmFixture, Server]]:
     """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
     folder.mkdir(parents=True, exist_ok=True)
-    with ChartRepository(folder, CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
+    with ChartRepository(folder, charts) as repository, pytest.MonkeyPatch.context() as patched:
         write_helm_program(folder)
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         patched.setenv("SSL_CERT_FILE", str(repository.ca_file))
         with running_server(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
             connect_cluster(admin, CLUSTER, kubeconfig.encode())
             wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
+            share_identity(admin, CLUSTER)
             templates = [{"kind": f"{kind}Template", "name": "*"} for kind in ("VirtualCluster", "Space")]
             create_resource(
                 admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates

@@ -17,7 +17,12 @@ from fairlead.controllers.apps.charts import is_trusted
 from fairlead.controllers.helm.deploy import ReleaseTarget, cluster_target, virtual_cluster_target
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import app_deployer_user
-from fairlead.controllers.instances.prerequisites import CLUSTER_NOT_CONNECTED, CLUSTER_NOT_FOUND, CLUSTER_OFFLINE
+from fairlead.controllers.instances.prerequisites import (
+    CLUSTER_FAILED,
+    CLUSTER_NOT_CONNECTED,
+    CLUSTER_NOT_FOUND,
+    CLUSTER_OFFLINE,
+)
 from fairlead.controllers.instances.remote_errors import (
     ERROR,
     INFO,
@@ -36,6 +41,7 @@ from fairlead.controllers.instances.remote_namespace import (
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.cluster_identity import find_identity_conflict
 from fairlead.domain.sleep_mode import sleep_type_of
 from fairlead.domain.typed_objects import (
     App,
@@ -184,6 +190,8 @@ def _check_cluster(cluster: Cluster) -> None:
     if not cluster.has_kubeconfig:
         message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
         raise InstanceError(CLUSTER_NOT_CONNECTED, message, WARNING)
+    if find_identity_conflict(cluster.raw):
+        raise InstanceError(CLUSTER_FAILED, f'cluster "{name}" has failed; see its status', WARNING)
     if cluster.is_online is False:
         raise InstanceError(CLUSTER_OFFLINE, f'cluster "{name}" is offline; this is deployed when it is back', WARNING)
 

@@ -1,9 +1,10 @@
 """Finalizes a deleted Cluster: cleans up the remote cluster, then removes the finalizer. Used by `clusters.py`.
 
-A Cluster gets its finalizer before anything is created in the remote cluster; one that was never reached has none. The
-only object to clean up is the ClusterRoleBinding of the administrators. Spaces, virtual clusters, deployed apps and
-deployed runners have finalizers of their own; if some are left, an Event names them. An unreachable cluster is
-retried: the condition `Ready` and an Event report that, and name the annotation that skips the cleanup.
+A Cluster gets its finalizer before anything is created in the remote cluster; one that was never reached has none. To
+clean up are the ClusterRoleBinding of the administrators, and the record of this installation. Spaces, virtual
+clusters, deployed apps and deployed runners have finalizers of their own; if some are left, an Event names them. An
+unreachable cluster is retried: the condition `Ready` and an Event report that, and name the annotation that skips the
+cleanup.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from fairlead.controllers.clusters.admin_binding import BINDING_NAME, bound_group, unbind_administrators
+from fairlead.controllers.clusters.identity import IDENTITY_PROBE, Installation, release_identity
 from fairlead.controllers.clusters.probe import PROBE_TIMEOUT
 from fairlead.controllers.clusters.status import ADMINISTRATORS_BOUND, READY, STALLED
 from fairlead.core.clock import timestamp
@@ -50,7 +52,12 @@ class _BindingDeletionError(Exception):
 
 class ClusterRemoval:
     def __init__(
-        self, registry: Registry, api_group: str, upstreams: UpstreamRegistry, find_duplicate: Callable[[Object], str]
+        self,
+        registry: Registry,
+        api_group: str,
+        upstreams: UpstreamRegistry,
+        find_duplicate: Callable[[Object], str],
+        installation: Callable[[], Installation | None],
     ) -> None:
         """`find_duplicate` returns the name of another Cluster for the same remote cluster, or an empty string."""
         self._registry = registry
@@ -58,6 +65,7 @@ class ClusterRemoval:
         self._clusters = registry.resource(api_group, CLUSTERS)
         self._upstreams = upstreams
         self._find_duplicate = find_duplicate
+        self._installation = installation
 
     async def ensure_finalizer(self, cluster: Object) -> bool:
         """Adds the finalizer. False if the Cluster is deleted or being deleted: then nothing may be created there."""
@@ -79,6 +87,7 @@ class ClusterRemoval:
         """Continues a deletion. Returns the seconds until the next try; None when the finalizer is removed."""
         if not has_finalizer(cluster, FINALIZER):
             return None
+        await self._release_identity(cluster)
         try:
             left_behind = await self._clean_up(cluster)
         except (UpstreamError, _BindingDeletionError) as error:
@@ -113,6 +122,24 @@ class ClusterRemoval:
         finally:
             await upstream.close()
         return [message] if message else []
+
+    async def _release_identity(self, cluster: Object) -> None:
+        """Removes the record of this installation. It does not delay the deletion: the record harms only another
+        installation with the same prefix, which names it."""
+        installation = self._installation()
+        probes = get_path(cluster, "status.probes") or ()
+        is_recorded = any((each["name"], each["ok"]) == (IDENTITY_PROBE, True) for each in probes)
+        if installation is None or not is_recorded:
+            return
+        if TypedObject(cluster).is_abandoned or self._find_duplicate(cluster):
+            return
+        with suppress(NotConnected, UpstreamError, TimeoutError):
+            upstream = self._upstreams.open_cleanup_upstream(name_of(cluster))
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT):
+                    await release_identity(upstream, installation)
+            finally:
+                await upstream.close()
 
     async def _report_blocked(self, cluster: Object, reason: str, detail: str) -> None:
         """Reports what the deletion waits for, and how to skip that."""
