@@ -2,7 +2,8 @@
 
 - An instance without a template, or with an inline one, can be anything. Unless the project allows that to all members,
   it needs the permission to create `<plural>/restricted`.
-- A virtual cluster that the server is to deploy needs a definition with a chart.
+- A virtual cluster that the server is to deploy needs a definition with a chart. The source of an imported one needs
+  `use` on its cluster.
 - An instance in a namespace of no project gets a warning: nothing is deployed for it.
 - Cluster roles that a space grants in the remote cluster must be in the setting `space_roles` or come from a template.
   Choosing the remote namespace needs `<plural>/restricted` as well: otherwise it could take a name that is meant for
@@ -24,6 +25,7 @@ from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.import_sources import IMPORT_SOURCE_ANNOTATION, import_source_text, parse_import_source
 from fairlead.domain.template_resolution import ResolutionError, find_definition
 from fairlead.domain.typed_objects import ABANDON_ANNOTATION, Cluster, VirtualClusterInstance
 from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES, TEMPLATE_INSTANCES
@@ -127,6 +129,36 @@ def _no_chart_problem(instance: VirtualClusterInstance) -> Problem:
         why = f"this template names no chart in helmRelease.chart, {advice}"
         return Problem.invalid("spec.templateRef.name", instance.template_name, why)
     return Problem.required("spec.templateRef.name", f"no template is named, {advice}")
+
+
+def check_import_source(authorize: Authorize, api_group: str) -> Rule:
+    """Checks the annotation that names where an imported virtual cluster runs, which the server then connects through:
+    its form, and that the requester may use the cluster."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, VIRTUAL_CLUSTER.plural))
+    async def rule(change: Change, registry: Registry) -> None:
+        text = import_source_text(change.new)
+        if change.subresource or change.user == CONTROLLER_USER or change.is_move or not text:
+            return
+        if text == import_source_text(change.old):
+            return
+        field = f"metadata.annotations[{IMPORT_SOURCE_ANNOTATION}]"
+        source = parse_import_source(text)
+        if source is None:
+            problem = Problem.invalid(field, text, "must be CLUSTER/NAMESPACE/RELEASE")
+            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+        if not get_path(change.obj, "spec.config.secretName"):
+            problem = Problem.forbidden(field, "is only for imported virtual clusters; set spec.config, or remove it")
+            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+        target = RequestInfo(verb="use", group=api_group, version="v1", resource="clusters", name=source.cluster)
+        if not authorize(change.user, target).allowed:
+            why = (
+                f'User "{change.user.name}" may not use the cluster "{source.cluster}", through which the virtual '
+                "cluster would be reached; ask for an entry in its spec.access with the verbs get and use"
+            )
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+    return rule
 
 
 def warn_outside_of_projects(api_group: str, prefix: str) -> Rule:

@@ -29,7 +29,7 @@ from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
 from fairlead.upstream.kube_client import KubeClient
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.port_forward import SUBPROTOCOL
-from fairlead.upstream.tunnel import TunnelDialer
+from fairlead.upstream.tunnel import TunnelDialer, UnreadBytes
 from fairlead.upstream.tunnel_pods import PodFinder, PodTarget, TunnelPlace, find_route
 from fairlead.upstream.upstream import Limits, Upstream
 from fairlead.upstream.websocket import UpstreamWebSocket
@@ -158,6 +158,7 @@ class UpstreamRegistry:
         self.failures = FailureNotifier()
         """Notified of failed requests, except those of health probes."""
         self._cache: dict[Key, _CachedUpstreams] = {}
+        self._unread = UnreadBytes()
         self._retired: dict[_Closable, asyncio.Task[None]] = {}
 
     def cluster_upstream(self, name: str) -> Upstream:
@@ -342,7 +343,7 @@ class UpstreamRegistry:
             request = Request("GET", f"{path}?ports={target.port}")
             return await self.tunnel_upstream(route.cluster).open_websocket(request, (SUBPROTOCOL,))
 
-        return TunnelDialer(route, finder, open_websocket, direct)
+        return TunnelDialer(route, finder, open_websocket, direct, UnreadBytes(self._unread))
 
     def _load_endpoint(self, ref: KubeconfigRef) -> ClusterEndpoint:
         try:

@@ -55,6 +55,9 @@ class KubeApi(Protocol):
 
     async def apply(self, path: str, body: Object, /) -> Object: ...
 
+    async def patch(self, path: str, body: Object, /) -> Object:
+        """A merge patch."""
+
     async def delete(self, path: str, body: Object | None = None, /) -> Object: ...
 
 

@@ -6,7 +6,8 @@ stream of a port-forward. TLS is inside, from end to end: the pod has to prove t
 what is in between does not see the credential.
 
 Many streams share a forward. What arrives for a stream whose reader is slow is stored, up to a limit, so that it does
-not hold up the others. Beyond the limit the forward pauses. If that lasts, the others are ended, and connect anew.
+not hold up the others. Beyond the limit the forward pauses. If that lasts, the other streams are ended: watches start
+again, and idle connections are opened anew.
 """
 
 import asyncio
@@ -14,7 +15,6 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from fairlead.upstream.dial import Dialer
 from fairlead.upstream.errors import ClusterLimitExceeded, HandshakeRejected, TunnelError, UpstreamError
@@ -47,42 +47,42 @@ _BAD_REQUEST, _FORBIDDEN = 400, 403
 
 
 STREAMS_PER_FORWARD = 16
-MAX_SHARED_FORWARDS = 16
-MAX_EXCLUSIVE_FORWARDS = 64
-MAX_STREAM_UNREAD_BYTES = 16 * 2**20
+MAX_SHARED_FORWARDS, MAX_EXCLUSIVE_FORWARDS = 16, 64
+"""Of one virtual cluster in one process."""
 MAX_UNREAD_BYTES = 64 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardLimits:
-    """Limits of one virtual cluster in one process."""
-
-    streams_per_forward: int = STREAMS_PER_FORWARD
-    max_shared: int = MAX_SHARED_FORWARDS
-    max_exclusive: int = MAX_EXCLUSIVE_FORWARDS
-    max_stream_bytes: int = MAX_STREAM_UNREAD_BYTES
-    """Maximum of unread data of one stream."""
-    max_bytes: int = MAX_UNREAD_BYTES
-    """Maximum of unread data of all streams."""
+"""Maximum of data of one virtual cluster that its readers have not read."""
+MAX_PROCESS_UNREAD_BYTES = 256 * 2**20
+"""The same of all virtual clusters."""
+MIN_UNREAD_BYTES = 256 * 1024
+"""What a stream may store also if others have reached the maximum, so that it does not wait for slower ones."""
 
 
 class UnreadBytes:
-    """How much is stored for all streams of a virtual cluster."""
+    """How much is stored for the streams of a virtual cluster; and in `whole`, for those of all."""
 
-    def __init__(self, limits: ForwardLimits) -> None:
+    def __init__(self, whole: "UnreadBytes | None" = None) -> None:
         self.size = 0
-        self._limits = limits
+        self._whole = whole
 
-    def is_over(self, stream_size: int) -> bool:
-        return stream_size > self._limits.max_stream_bytes or self.size > self._limits.max_bytes
+    def add(self, size: int) -> None:
+        self.size += size
+        if self._whole is not None:
+            self._whole.size += size
+
+    @property
+    def is_over(self) -> bool:
+        is_whole_over = self._whole is not None and self._whole.size > MAX_PROCESS_UNREAD_BYTES
+        return is_whole_over or self.size > MAX_UNREAD_BYTES
 
 
 class SocketSink:
-    """Copies what arrives for a stream into a socket, and stores what the socket does not take."""
+    """Copies what arrives for a stream into a socket, and stores what the socket does not take. `on_paused` is called
+    when it has held up its forward for a while."""
 
-    def __init__(self, sock: socket.socket, unread: UnreadBytes) -> None:
+    def __init__(self, sock: socket.socket, unread: UnreadBytes, on_paused: Callable[["SocketSink"], None]) -> None:
         self._socket = sock
         self._unread = unread
+        self._on_paused = on_paused
         self._loop = asyncio.get_running_loop()
         self._chunks: deque[memoryview] = deque()
         self._size = 0
@@ -105,9 +105,19 @@ class SocketSink:
             self._loop.add_writer(self._socket, self._on_writable)
         self._chunks.append(view)
         self._add(len(view))
-        while self._unread.is_over(self._size) and not self._is_closed:
+        if self._is_full:
+            await self._wait_for_room()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._size > MIN_UNREAD_BYTES and self._unread.is_over
+
+    async def _wait_for_room(self) -> None:
+        timer = self._loop.call_later(PAUSED_SECONDS, self._on_paused, self)
+        while self._is_full:
             self._has_room.clear()
             await self._has_room.wait()
+        timer.cancel()
 
     async def end(self) -> None:
         """Closes the socket when it has taken everything."""
@@ -130,7 +140,7 @@ class SocketSink:
 
     def _add(self, size: int) -> None:
         self._size += size
-        self._unread.size += size
+        self._unread.add(size)
 
     def _send(self, view: memoryview) -> int:
         try:
@@ -157,7 +167,7 @@ class SocketSink:
             self.unread_since = 0.0
             if self._is_ending:
                 self.close()
-        if not self._unread.is_over(self._size):
+        if not self._is_full:
             self._has_room.set()
 
 
@@ -197,14 +207,13 @@ class TunnelDialer:
         finder: PodFinder,
         open_websocket: OpenWebSocket,
         fallback: Dialer,
-        limits: ForwardLimits | None = None,
+        unread: UnreadBytes,
     ) -> None:
         self._route = route
         self._finder = finder
         self._open_websocket = open_websocket
         self._fallback = fallback
-        self._limits = limits or ForwardLimits()
-        self._unread = UnreadBytes(self._limits)
+        self._unread = unread
         self._opening = asyncio.Lock()
         self._shared: list[_PooledForward] = []
         self._exclusive: list[_PooledForward] = []
@@ -271,7 +280,7 @@ class TunnelDialer:
         try:
             inner.setblocking(False)
             outer.setblocking(False)
-            sink = SocketSink(outer, self._unread)
+            sink = SocketSink(outer, self._unread, lambda sink: self._leave_to(pooled, sink))
             stream = await pooled.forward.open(pooled.target.port, sink)
             pooled.sinks[stream] = sink
         except BaseException:
@@ -292,16 +301,16 @@ class TunnelDialer:
             for pooled in self._shared:
                 unread_since = pooled.oldest_unread()
                 is_stalled = unread_since and now - unread_since > STALLED_SECONDS
-                has_room = pooled.stream_count < self._limits.streams_per_forward
+                has_room = pooled.stream_count < STREAMS_PER_FORWARD
                 if has_room and not is_stalled and not pooled.is_retired and pooled.target.uid == target.uid:
                     pooled.reserved += 1
                     return pooled
-            if len(self._shared) >= self._limits.max_shared:
+            if len(self._shared) >= MAX_SHARED_FORWARDS:
                 raise ClusterLimitExceeded("too many connections to this virtual cluster; try again later")
             return await self._open_forward(target, self._shared)
 
     async def _open_exclusive(self) -> _PooledForward:
-        if len(self._exclusive) >= self._limits.max_exclusive:
+        if len(self._exclusive) >= MAX_EXCLUSIVE_FORWARDS:
             raise ClusterLimitExceeded(
                 "too many streams of this virtual cluster are open; close some, or try again later"
             )
@@ -382,6 +391,13 @@ class TunnelDialer:
                 pooled.is_retired = True
                 if not pooled.stream_count:
                     self._start(self._close_forward(pooled))
+
+    def _leave_to(self, pooled: _PooledForward, slow: SocketSink) -> None:
+        """Ends all streams of a forward but the slow one that holds them up: they connect anew."""
+        pooled.is_retired = True
+        for sink in pooled.sinks.values():
+            if sink is not slow:
+                sink.close()
 
     async def _close_forward(self, pooled: _PooledForward) -> None:
         for pool in (self._shared, self._exclusive):

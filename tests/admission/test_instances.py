@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from fairlead.admission.instance_owners import default_instance_owner
-from fairlead.admission.instances import require_chart, require_template, warn_outside_of_projects
+from fairlead.admission.instances import check_import_source, require_chart, require_template, warn_outside_of_projects
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
@@ -259,3 +259,32 @@ async def test_a_stored_virtual_cluster_without_a_chart_can_be_changed_otherwise
         stored = api.build_object("VirtualClusterInstance", "one", NAMESPACE, spec=IN_CLUSTER)
         await api.submit("VirtualClusterInstance", stored, WriteOptions(CONTROLLER_USER))
         await update_instance(api, "VirtualClusterInstance", **IN_CLUSTER, displayName="Another")
+
+
+@pytest.mark.parametrize(
+    ("user", "source", "spec", "error"),
+    [
+        (ADMIN, "c/ns/vc", {"config": {"secretName": "s"}}, None),
+        (ADA, "c/ns/vc", {"config": {"secretName": "s"}}, Forbidden),
+        (ADMIN, "c/ns/vc", {}, Invalid),
+        (ADMIN, "c/ns", {"config": {"secretName": "s"}}, Invalid),
+        (ADMIN, "c/NS/vc", {"config": {"secretName": "s"}}, Invalid),
+        (ADMIN, "c/ns/vc/../x", {"config": {"secretName": "s"}}, Invalid),
+    ],
+)
+async def test_the_source_of_an_import_needs_its_form_and_the_use_of_the_cluster(
+    user: User, source: str, spec: Object, error: type[Exception] | None
+) -> None:
+    async with open_registry(rules=(check_import_source(authorize, GROUP),)) as api:
+        await api.submit("Project", api.build_object("Project", "web", spec={}), WriteOptions(CONTROLLER_USER))
+        body = api.build_object("VirtualClusterInstance", "one", NAMESPACE, spec=spec)
+        body["metadata"]["annotations"] = {"service.sh/import-source": source}
+        requests.clear()
+        if error is None:
+            await api.submit("VirtualClusterInstance", body, WriteOptions(user))
+            await update_instance(api, "VirtualClusterInstance", ADA, displayName="the source stays")
+        else:
+            with pytest.raises(error):
+                await api.submit("VirtualClusterInstance", body, WriteOptions(user))
+        if error is not Invalid:
+            assert [(each.verb, each.resource, each.name) for each in requests] == [("use", "clusters", "c")]

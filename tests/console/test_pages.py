@@ -210,7 +210,7 @@ def test_users_see_only_their_own_requests_in_the_audit_log(page: Page, sign_in:
 def test_settings_are_for_administrators(page: Page, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
     page.goto("settings")
-    page.wait_for_text("In effect", "main")
+    page.wait_for_text("While the server runs", "main")
     sign_in(page, VIEWER)
     page.goto("settings")
     page.wait_for("section.error")

@@ -21,7 +21,15 @@ MENTION = re.compile(rf"\b(?:{'|'.join(REASON_ARGUMENT)})\s*\(|\breason\s*=")
 CLUSTERS = "controllers.clusters."
 """The package of the controller of Clusters, whose reasons are documented in another table."""
 
-INSTANCES = ("status", "prerequisites", "remote_errors", "remote_namespace", "drift", "virtual_cluster_access")
+INSTANCES = (
+    "status",
+    "prerequisites",
+    "remote_errors",
+    "remote_namespace",
+    "drift",
+    "virtual_cluster_access",
+    "asleep",
+)
 MODULES_WITH_CONSTANTS = (
     *(f"controllers.instances.{module}" for module in INSTANCES),
     *("controllers.apps.status", "controllers.apps.targets", "controllers.helm.helm"),

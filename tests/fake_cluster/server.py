@@ -67,6 +67,8 @@ class FakeCluster:
         """The numbers of the connections that are open now."""
         self.port = 0
         self._responder = responder
+        self.other_requests: Behaviour | None = None
+        """What it does with requests for which nothing else is set."""
         self._responses: dict[str, CannedResponse] = {}
         self._behaviours = dict(BEHAVIOURS)
         self._upgrades: dict[str, Behaviour] = {}
@@ -223,7 +225,7 @@ class FakeCluster:
         if request.header("upgrade").lower() == "websocket":
             return await self._upgrades.get(request.path, serve_websocket)(request, reader, writer)
         response = self._responses.get(request.path) or (self._responder(request) if self._responder else None)
-        behaviour = self._behaviours.get(request.path)
+        behaviour = self._behaviours.get(request.path, self.other_requests)
         if response is None and behaviour is not None:
             return await behaviour(request, reader, writer)
         writer.write((response or self._build_default_response(request)).encode(request.method))

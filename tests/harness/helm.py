@@ -171,10 +171,12 @@ def _spell_otherwise(kubeconfig: str) -> str:
 
 
 @contextmanager
-def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Server]]:
+def open_helm(
+    folder: Path, kubeconfig: str, charts: tuple[Chart, ...] = CHARTS
+) -> Iterator[tuple[HelmFixture, Server]]:
     """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
     folder.mkdir(parents=True, exist_ok=True)
-    with ChartRepository(folder, CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
+    with ChartRepository(folder, charts) as repository, pytest.MonkeyPatch.context() as patched:
         write_helm_program(folder)
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         patched.setenv("SSL_CERT_FILE", str(repository.ca_file))

@@ -65,7 +65,7 @@ class FakeAccess:
     async def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AsyncIterator[InMemoryClusterApi]:
         yield InMemoryClusterApi(self.virtual, self.virtual_down)
 
-    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
+    async def virtual_cluster_version(self, namespace: str, name: str, *, is_new_connection: bool) -> Object:
         self.version_requests += 1
         return await self.virtual_cluster_api(namespace, name).get("/version")
 

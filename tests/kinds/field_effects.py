@@ -125,7 +125,7 @@ READERS = {
     "fairlead/admission/presets.py": """
         DevPodWorkspacePreset.*Ref.name DevPodWorkspacePreset.*Ref.version Project.spec.requirePreset.disabled
     """,
-    "fairlead/domain/sleep_mode.py": "DevPodWorkspace*.template.instanceTemplate.metadata.annotations",
+    "fairlead/domain/sleep_mode.py": "*.template.instanceTemplate.metadata.annotations",
     "fairlead/subresources/workspaces/waking.py": "DevPodWorkspace*.preventWakeUpOnConnection",
     # Apps
     "fairlead/domain/app_resolution.py": """

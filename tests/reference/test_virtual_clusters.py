@@ -7,6 +7,7 @@ by port-forward through the connected cluster to a real kube-apiserver in a pod.
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ MIB = 2**20
 LARGE_OBJECTS, LARGE_BYTES = 56, 900_000
 """50 MB in objects of a size that etcd accepts."""
 RESTART_SECONDS = 90.0
+WATCHES = 50
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -70,6 +72,20 @@ def test_fifty_megabytes_are_listed(virtual_node: VirtualNode, record_figure: Ca
     assert sum(each["metadata"]["name"].startswith("large-") for each in json.loads(listed)["items"]) == LARGE_OBJECTS
     record_figure(f"{len(listed) / MIB:.0f} MiB in {seconds:.1f} s")
     kubectl("delete", "configmaps", "-n", "mine", "--all")
+
+
+def test_fifty_watches_share_few_forwards(virtual_node: VirtualNode) -> None:
+    path = "/kubernetes/project/demo/virtualcluster/dev/api/v1/namespaces"
+
+    def watch(number: int) -> bytes:
+        query = {"watch": "true", "timeoutSeconds": "8"}
+        with virtual_node.member.stream("GET", path, params=query, timeout=30) as response:
+            assert response.status_code == 200
+            return b"".join(response.iter_bytes())
+
+    with ThreadPoolExecutor(WATCHES) as threads:
+        results = list(threads.map(watch, range(WATCHES)))
+    assert all(b'"mine"' in each for each in results)
 
 
 def test_a_new_pod_is_found_and_has_the_data(virtual_node: VirtualNode, record_figure: Callable[[str], None]) -> None:

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlead.cli.resources import vcluster_import
 from fairlead.cli.resources.instance import (
     ClusterNamespaceFlag,
     ParameterFlag,
+    WaitFlag,
     WaitOptions,
     choose_template,
     create_instance,
@@ -18,29 +20,30 @@ from fairlead.cli.resources.instance import (
     encode_parameters,
     instance_resource,
     new_instance,
+    wait_until_final,
 )
+from fairlead.cli.resources.instance_sleep import add_sleep_commands
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, drop_none
+from fairlead.cli.ui.describe import drop_none
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
 from fairlead.cli.ui.field_flags import name_project
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DescriptionFlag,
     DisplayNameFlag,
-    ObjectOutputFlag,
     RequiredProjectFlag,
+    TimeoutFlag,
     flag,
     options_from,
 )
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.output import TABLE, print_note
+from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import (
-    NewObject,
     Resource,
     add_delete_command,
     add_list_command,
     add_show_command,
-    create_command,
 )
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.core.objects import Object, get_path, name_of
@@ -52,13 +55,7 @@ SPACES = instance_resource(
     "no spaces; create one with `fairlead space create`",
     ("CLUSTER", "spec.clusterRef.cluster"),
 )
-VIRTUAL_CLUSTERS = instance_resource(
-    "virtualclusterinstances",
-    "VirtualClusterInstance",
-    "virtual cluster",
-    "no virtual clusters; create one with `fairlead vcluster create`",
-    ("CLUSTER", "spec.clusterRef.cluster"),
-)
+VIRTUAL_CLUSTERS = vcluster_import.VIRTUAL_CLUSTERS
 
 space_group = create_group("List, show, create and delete spaces, and write kubectl contexts for them.")
 vcluster_group = create_group("Create, import, list, show, migrate and delete virtual clusters, and connect to them.")
@@ -185,6 +182,8 @@ add_delete_command(
     space_group, SPACES, delete_with_namespace(SPACES, "Delete a space with its namespace and all objects in it.")
 )
 
+add_sleep_commands(space_group, SPACES)
+
 add_list_command(vcluster_group, VIRTUAL_CLUSTERS)
 add_show_command(vcluster_group, VIRTUAL_CLUSTERS)
 
@@ -207,59 +206,24 @@ class VirtualClusterConnectOptions:
         ),
     ]
     project: RequiredProjectFlag
+    wait: WaitFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
     kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
 
 
 @vcluster_group.command("connect")
 @options_from(VirtualClusterConnectOptions)
 def connect(options: VirtualClusterConnectOptions) -> None:
-    """Write a kubectl context for a virtual cluster, like `fairlead kubeconfig --virtual-cluster`."""
+    """Write a kubectl context for a virtual cluster that is ready, like `fairlead kubeconfig --virtual-cluster`."""
     with open_session(options.kubeconfig.context) as session:
+        if options.wait:
+            namespace = project_namespace(session, options.project)
+            instance = session.client.get(VIRTUAL_CLUSTERS.plural, options.name, namespace=namespace)
+            wait_until_final(session.client, VIRTUAL_CLUSTERS, instance, options.timeout)
         write_context(session, virtual_cluster_target(session, options.project, options.name), options.kubeconfig)
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualClusterImportOptions:
-    name: Annotated[str, typer.Argument(help="Name of the new instance.")]
-    project: RequiredProjectFlag
-    cluster: Annotated[
-        str | None, flag("--cluster", help="Connected cluster that it runs in.", metavar="C", complete="clusters")
-    ] = None
-    namespace: Annotated[str | None, flag("--namespace", "-n", help="Its namespace in that cluster.", metavar="NS")] = (
-        None
-    )
-    virtual_cluster: Annotated[
-        str | None, flag("--virtual-cluster", help="Its name in that namespace.", metavar="V")
-    ] = None
-    display_name: DisplayNameFlag = None
-    description: DescriptionFlag = None
-    context: ContextFlag = None
-    output: ObjectOutputFlag = TABLE
-
-
-@create_command(vcluster_group, VIRTUAL_CLUSTERS, VirtualClusterImportOptions, name="import")
-def build_external(session: Session, options: VirtualClusterImportOptions) -> NewObject:
-    """Import an externally deployed virtual cluster into a project.
-
-    The server provides access to it, but never deploys, changes or deletes it.
-    """
-    cluster_ref = {
-        "cluster": options.cluster,
-        "namespace": options.namespace,
-        "virtualCluster": options.virtual_cluster,
-    }
-    spec = {
-        "displayName": options.display_name,
-        "description": options.description,
-        "external": True,
-        "clusterRef": drop_none(cluster_ref) or None,
-    }
-    message = (
-        f"imported the external virtual cluster {options.name} into the project {options.project}; "
-        f"`fairlead vcluster show {options.name} --project {options.project}` shows whether it can be reached"
-    )
-    return NewObject(build_object(VIRTUAL_CLUSTERS.kind, options.name, spec), message, options.project)
-
+vcluster_group.command("import")(vcluster_import.command)
 
 DELETE_HELP = """Delete a virtual cluster.
 
@@ -267,6 +231,9 @@ If the server deployed it, its namespace and all objects in it are deleted. If i
 itself is kept and only the server's role bindings in it are deleted.
 """
 add_delete_command(vcluster_group, VIRTUAL_CLUSTERS, delete_with_namespace(VIRTUAL_CLUSTERS, DELETE_HELP))
+
+
+add_sleep_commands(vcluster_group, VIRTUAL_CLUSTERS)
 
 
 @vcluster_group.command("migrate")

@@ -34,6 +34,7 @@ class RolePart(StrEnum):
     SPACES = "spaces"
     VIRTUAL_CLUSTERS = "virtual-clusters"
     RUNNERS = "runners"
+    SLEEP = "sleep"
 
 
 def command(
@@ -128,6 +129,9 @@ def _rules(part: RolePart, cluster_roles: Sequence[str]) -> Iterator[Object]:
         yield _rule("", ("nodes",), ("list",))
         yield {"nonResourceURLs": ["/version", "/readyz"], "verbs": ["get"]}
         return
+    if part is RolePart.SLEEP:
+        yield from _sleep_rules()
+        return
     yield _rule("", ("namespaces",), MANAGE_VERBS)
     yield _rule(RBAC, ("rolebindings",), MANAGE_VERBS)
     if part is RolePart.RUNNERS:
@@ -164,6 +168,15 @@ def _runner_rules() -> Iterator[Object]:
     yield _rule("", ("pods/exec", "pods/portforward"), ("get", "create"))
     yield _rule("", ("events",), ("list",))
     yield _rule("networking.k8s.io", ("networkpolicies",), ("get", "list", "create", "delete"))
+
+
+def _sleep_rules() -> Iterator[Object]:
+    """Rules to stop and start what runs in spaces and virtual clusters."""
+    yield _rule("", ("namespaces",), ("get",))
+    yield _rule("", ("resourcequotas",), ("get", "create", "patch", "delete"))
+    yield _rule("", ("pods",), ("list", "delete"))
+    yield _rule("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), ("get", "list", "patch"))
+    yield _rule("batch", ("cronjobs", "jobs"), ("get", "list", "patch"))
 
 
 def _rule(group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> Object:

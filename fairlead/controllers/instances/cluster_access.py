@@ -43,8 +43,9 @@ class ClusterAccess(Protocol):
     def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AbstractAsyncContextManager[KubeApi]:
         """The API of a virtual cluster whose instance is being deleted, for the cleanup inside. Closed on exit."""
 
-    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
-        """The `/version` response of a virtual cluster. Raises RemoteApiError, too."""
+    async def virtual_cluster_version(self, namespace: str, name: str, *, is_new_connection: bool) -> Object:
+        """The `/version` response of a virtual cluster. On a new connection, its certificate is verified again. Raises
+        RemoteApiError, too."""
 
     def close_virtual_cluster(self, namespace: str, name: str) -> None:
         """Closes all connections to a virtual cluster that is deleted or being deleted."""
@@ -83,9 +84,10 @@ class RegistryClusterAccess:
         async with self.upstreams.open_virtual_cluster_cleanup(namespace, name) as upstream:
             yield KubeClient(upstream, VIRTUAL_CLUSTER_TIMEOUT)
 
-    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
+    async def virtual_cluster_version(self, namespace: str, name: str, *, is_new_connection: bool) -> Object:
         upstream = self.upstreams.virtual_cluster_system_upstream(namespace, name)
-        upstream.close_idle()  # a pooled connection would not check the current certificate
+        if is_new_connection:
+            upstream.close_idle()  # a pooled connection would not check the current certificate
         return await KubeClient(upstream, VIRTUAL_CLUSTER_TIMEOUT, MAX_VERSION_BYTES).get("/version")
 
     def close_virtual_cluster(self, namespace: str, name: str) -> None:

@@ -115,6 +115,7 @@ class InstanceContext:
             instance.uid,
             instance.generation,
             instance.rendered,
+            instance.sleep_type,
             project and project.relevant_state,
             cluster and cluster.relevant_state,
         )

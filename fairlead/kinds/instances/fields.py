@@ -8,6 +8,7 @@ from typing import Any
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.release_names import release_name_problems
+from fairlead.domain.typed_objects import ASLEEP_STAGE, FALLING_ASLEEP, STARTING, WAKING_UP
 from fairlead.kinds.fields import (
     ACCESS,
     CLUSTER_REF,
@@ -31,7 +32,7 @@ from fairlead.registry import limits
 from fairlead.registry.conditions import TRUE, UNKNOWN, condition, with_conditions
 from fairlead.registry.kind import Change, Column, Problem
 from fairlead.registry.names import dns_subdomain_errors
-from fairlead.registry.schema import Schema, array, boolean, enum, obj, open_object, string, with_description
+from fairlead.registry.schema import Schema, array, boolean, enum, integer, obj, open_object, string, with_description
 
 PENDING, READY, RECONCILING, PROGRESSING = "Pending", "Ready", "Reconciling", "Progressing"
 PHASES = ("", PENDING, READY, "Sleeping", "Failed")
@@ -87,6 +88,11 @@ STATUS_FIELDS: Mapping[str, Any] = {
     "templateApplied": enum("Trust level that the namespace was created with.", *TRUST_LEVELS),
     "spaceObjects": deployed_objects("space"),
     "sleepModeConfig": SLEEP_MODE,
+    "sleep": obj(
+        "What is asleep in the cluster.",
+        stage=enum("How far the sleep or the wake-up is.", "", FALLING_ASLEEP, ASLEEP_STAGE, WAKING_UP, STARTING),
+        refusedAt=integer("When it was found that it cannot sleep, in Unix seconds. See the condition Asleep."),
+    ),
     "online": boolean("Whether the instance is reachable."),
     "canUse": boolean("Whether the requester may use it. Only in responses to requests with `extended=true`."),
     "canUpdate": boolean("Whether the requester may update it. Only in responses to requests with `extended=true`."),

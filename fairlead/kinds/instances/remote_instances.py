@@ -57,6 +57,15 @@ VIRTUAL_CLUSTER_FIELDS = {
             VIRTUAL_CLUSTER_TEMPLATE_SPEC, "The rendered template of this virtual cluster."
         ),
         virtualClusterObjects=deployed_objects("virtual cluster"),
+        importedFrom=obj(
+            "Where the virtual cluster runs, if it was imported by the Secret that a chart wrote. The server reaches "
+            "it through that cluster.",
+            cluster=string("Connected cluster."),
+            namespace=string("Namespace in that cluster."),
+            name=string("Name of the chart's release."),
+            secretUID=string("Uid of the Secret with the kubeconfig."),
+            kubeconfigDigest=string("SHA-256 of the kubeconfig in spec.config that was compared with it."),
+        ),
         serviceUID=string("Permanent ID of the virtual cluster; a migration to another project keeps it."),
         deployedConfined=boolean("Whether any of its objects were ever created with only the owner's permissions."),
         deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),

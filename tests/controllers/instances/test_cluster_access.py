@@ -103,7 +103,7 @@ def test_the_version_request_to_a_virtual_cluster_has_a_timeout_and_a_size_limit
             await api.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
             access = build_access(api, "127.0.0.0/8")
             with pytest.raises(error_type):
-                await access.virtual_cluster_version(NAMESPACE, "v")
+                await access.virtual_cluster_version(NAMESPACE, "v", is_new_connection=True)
             await access.upstreams.close_all()
 
     with FakeCluster() as fake_cluster:
@@ -118,10 +118,10 @@ def test_a_reloaded_certificate_of_a_virtual_cluster_is_checked_by_the_version_r
             await api.create("Secret", "mine", data={"config": b64encode(fake_cluster.build_kubeconfig()).decode()})
             await api.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
             access = build_access(api, "127.0.0.0/8")
-            assert (await access.virtual_cluster_version(NAMESPACE, "v"))["gitVersion"]
+            assert (await access.virtual_cluster_version(NAMESPACE, "v", is_new_connection=True))["gitVersion"]
             fake_cluster.reload(replace(fake_cluster.options, issuer=get_authority("an unknown authority")))
             with pytest.raises(TlsError):
-                await access.virtual_cluster_version(NAMESPACE, "v")
+                await access.virtual_cluster_version(NAMESPACE, "v", is_new_connection=True)
             await access.upstreams.close_all()
 
     with FakeCluster() as fake_cluster:

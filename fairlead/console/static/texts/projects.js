@@ -3,7 +3,7 @@
 export const T = {
   browse: "Browse objects",
   quotas: "Quotas", noQuotas: "No limits are set.", mine: (title) => `${title}, mine`, awake: ", awake", inside: "In this project", create: "Create",
-  members: "Members", name: "Name", role: "Role", kind: "Kind", user: "User", team: "Team", owner: "Owner", addMember: "Add a member", add: "Add", remove: "Remove", removeOf: (name) => `Remove ${name}`, everyone: "all", noMembers: "No members yet. Only the owner and administrators can work here.",
+  members: "Members", name: "Name", role: "Role", kind: "Kind", user: "User", team: "Team", owner: "Owner", addMember: "Add a member", add: "Add", remove: "Remove", removeOf: (name) => `Remove ${name}`, everyone: "all", missing: { users: "There is no such user", teams: "There is no such team" }, noMembers: "No members yet. Only the owner and administrators can work here.",
   roles: { admin: "admin: everything in the project", user: "user: create and manage own objects", viewer: "viewer: read what is shared" },
   allowed: "What members may use", clusters: "Clusters", runners: "Runners", templates: "Templates", all: "all", unlisted: "not restricted", noneAllowed: "none", isDefault: "default",
   sentence: "State", connect: "Use it", kubeconfig: "Write a kubeconfig for it:", facts: "Facts", project: "Project", cluster: "Cluster", namespaceThere: "Namespace in the cluster", template: "Template", version: "Version", noCluster: "none",

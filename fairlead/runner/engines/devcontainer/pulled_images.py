@@ -36,7 +36,7 @@ from fairlead.runner.engines.devcontainer.isolation.ranges import claim_number
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import bind_own, describe_podman
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json
 from fairlead.runner.engines.devcontainer.preparation import prepare
-from fairlead.runner.engines.devcontainer.programs import Result
+from fairlead.runner.engines.devcontainer.programs import MAX_OUTPUT_BYTES, Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 MAX_REFERENCE = 255
@@ -55,6 +55,9 @@ MAX_PULLS = 4
 """At the same time."""
 WAIT_SECONDS = 15.0
 """For the end of other pulls. Then the workspace pulls its image itself."""
+ENSURE_SHARE = 0.8
+"""Of the time for the step that waits for all images, whatever it is that takes so long."""
+COLLECT_SECONDS = 120.0
 TEMPORARY = "/var/tmp"
 CLEAN = """
 folder=$1; shift
@@ -116,11 +119,12 @@ class PulledImages:
         wanted = [each for each in dict.fromkeys(references) if is_pulled_here(each)]
         found: dict[str, str] = {}
         try:
-            for each in wanted:
-                found[each] = await self._ensure_one(each)
-                self._found[found[each]] += 1
+            async with asyncio.timeout(self.settings.deadlines.configure * ENSURE_SHARE):
+                for each in wanted:
+                    found[each] = await self._ensure_one(each)
+                    self._found[found[each]] += 1
         except TimeoutError:
-            log.info("images are left to a workspace: too many are being pulled", missing=wanted[len(found) :])
+            log.info("images are left to a workspace: they, or others, take too long", missing=wanted[len(found) :])
         except EngineError as error:
             log.warning("images cannot be pulled for all workspaces", error=error.message)
             return {}
@@ -183,8 +187,13 @@ class PulledImages:
 
     async def collect(self) -> None:
         """Removes the images that no workspace uses."""
-        if self.store():
-            await self._remove_unused(await self._start())
+        if not self.store():
+            return
+        try:
+            async with asyncio.timeout(COLLECT_SECONDS):
+                await self._remove_unused(await self._start())
+        except TimeoutError:
+            log.warning("unused images are not removed: podman takes too long")
 
     async def close(self) -> None:
         """Ends the holder in which images are pulled. Workspaces have the images mounted on their own, and the next
@@ -200,7 +209,8 @@ class PulledImages:
         used = set(self._found)
         for folder in list_folders(self.settings.state_folder):
             used |= set((read_json(folder.images) or {}).values())
-        listed = await holder.run(self.settings.podman, "images", "--all", "--format", "json", "--no-trunc")
+        command = [self.settings.podman, "images", "--all", "--format", "json", "--no-trunc"]
+        listed = await holder.run(*command, max_output_bytes=MAX_OUTPUT_BYTES)
         unused = [id for id in _list_ids(listed.output) if id not in used]
         for id in unused:
             await holder.run(self.settings.podman, "rmi", "--force", id)

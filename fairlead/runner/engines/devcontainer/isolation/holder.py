@@ -36,6 +36,8 @@ JOIN = 'for file in $1; do echo $$ >"$file" || exit 125; done; shift; exec "$@"'
 ENTER = ("--user", "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup")
 PYTHON = os.path.realpath(sys.executable)
 """Not that of a virtual environment: nothing of one is needed."""
+MAX_INNER_BYTES = 64 << 10
+"""Of the output of a program in a holder, unless its caller expects more."""
 LAUNCH = (PYTHON, "-IS", os.path.join(INSIDE_TARGET, os.path.basename(launch.__file__)))
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": PATH,
@@ -92,6 +94,8 @@ class HolderPlan:
     """Generated files by path. They belong to the machine's root, and are read-only."""
     image_stores: Sequence[ImageStore] = ()
     devices: Sequence[str] = ()
+    max_networks: int = 0
+    """How many network namespaces can be made in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,10 @@ class Holder:
         """As `enter`, with the environment that is written to this descriptor as JSON, in place of the holder's own."""
         return self.enter([*LAUNCH, str(descriptor), *command])
 
-    async def run(self, *command: str, stdin: bytes = b"") -> Result:
-        """Runs a program in the holder to its end."""
-        return await run_program(self.enter(command), ENVIRONMENT, stdin)
+    async def run(self, *command: str, stdin: bytes = b"", max_output_bytes: int = MAX_INNER_BYTES) -> Result:
+        """Runs a program in the holder to its end. What it prints is what the workspace likes, as root of the holder
+        can replace each program there: so its length is limited here."""
+        return await run_program(self.enter(command), ENVIRONMENT, stdin, max_output_bytes)
 
     async def expect(self, *command: str, stdin: bytes = b"") -> str:
         """The output of a program that is expected to succeed."""
