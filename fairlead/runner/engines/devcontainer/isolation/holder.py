@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -28,6 +29,7 @@ from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_lin
 from fairlead.runner.engines.measurement import read_start_ticks
 from fairlead.runner.engines.process_trees import send_to
 
+KILL_SECONDS = 60.0
 NAMESPACES = Path(__file__).with_name("namespaces.py")
 INSIDE = Path(launch.__file__).parent
 INSIDE_TARGET = "/opt/fairlead/inside"
@@ -141,8 +143,15 @@ class Holder:
 
     async def kill(self) -> None:
         """Ends everything in the holder, and waits until it is gone: the kernel ends a pid namespace with its first
-        process."""
+        process. Raises EngineError if that takes too long."""
+        deadline = time.monotonic() + KILL_SECONDS
         while self.is_alive():
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    Reason.ENGINE_UNAVAILABLE,
+                    f"the first process of the workspace, {self.pid}, does not end, although it was killed; if "
+                    "it waits for a disk that does not answer, restart the machine",
+                )
             send_to(self.pid, self.start_ticks, signal.SIGKILL)
             await asyncio.to_thread(thaw_groups, [Path(each) for each in self.cgroups])
             await asyncio.sleep(0.01)
