@@ -26,7 +26,7 @@ from fairlead.runner.engines.devcontainer.isolation.cgroups import Cgroups, thaw
 from fairlead.runner.engines.devcontainer.isolation.disk import attach
 from fairlead.runner.engines.devcontainer.layout import read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_line, run_program
-from fairlead.runner.engines.measurement import read_start_ticks
+from fairlead.runner.engines.measurement import read_boot_id, read_start_ticks
 from fairlead.runner.engines.process_trees import send_to
 
 KILL_SECONDS = 60.0
@@ -174,13 +174,15 @@ async def start_holder(plan: HolderPlan) -> Holder:
 
 
 def save_holder(path: Path, holder: Holder) -> None:
-    write_json(path, asdict(holder))
+    write_json(path, {**asdict(holder), "boot_id": read_boot_id()})
 
 
 def find_holder(path: Path) -> Holder | None:
     """The holder that was saved there, if it runs."""
     fields: dict[str, Any] | None = read_json(path)
     if fields is None:
+        return None
+    if fields.get("boot_id", read_boot_id()) != read_boot_id():  # earlier versions did not save it
         return None
     holder = Holder(int(fields["pid"]), int(fields["start_ticks"]), tuple(fields["cgroups"]))
     return holder if holder.start_ticks and holder.is_alive() else None
