@@ -71,7 +71,6 @@ WRITING = (
     Reason.COMMAND_FAILED,
 )
 """What may fail because the disk is full, also if no message says so."""
-FORGET_SECONDS = 30.0
 PIECE_BYTES = 4096
 """Of the log, which are passed on at a time."""
 SHOWN_LEVEL = 3
