@@ -119,7 +119,7 @@ class PodWebSocket:
 
     def _flush(self) -> None:
         for data in self._protocol.data_to_send():
-            if data:
+            if data and not self._writer.is_closing():
                 self._writer.write(data)
 
 

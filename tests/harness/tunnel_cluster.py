@@ -48,6 +48,11 @@ def _build_responder(kube: FakeKube, *parts: str) -> Responder:
     return respond_to_parts
 
 
+def _forget_bindings(request: RecordedRequest) -> CannedResponse | None:
+    """Accepts role bindings, of each request as if it were the first: many virtual clusters are one fake cluster."""
+    return build_kube_responder(FakeKube())(request) if "/apis/rbac." in request.path else None
+
+
 @contextmanager
 def open_tunnel_cluster(folder: Path) -> Iterator[TunnelCluster]:
     kube = FakeKube()
@@ -55,7 +60,7 @@ def open_tunnel_cluster(folder: Path) -> Iterator[TunnelCluster]:
     with (
         running_server(folder / "remote") as remote,
         FakeCluster(_build_responder(kube, "/services", "/pods")) as host,
-        FakeCluster(_build_responder(FakeKube(), "/apis/rbac."), options) as inner,
+        FakeCluster(_forget_bindings, options) as inner,
     ):
         host.other_requests = build_relay(remote.url, MANAGEMENT, remote.key, remote.ca_file)
         with open_helm(folder / "server", host.build_kubeconfig().decode()) as (helm, server):
