@@ -107,3 +107,15 @@ def test_a_virtual_cluster_is_imported_by_the_secret_of_its_chart(
         admin.delete(f"{M}/namespaces/service-p-{IMPORTING}/virtualclusterinstances/{name}")
         virtual_node.wait_until_gone(name, IMPORTING)
     assert virtual_node.member_kubectl("dev", PROJECT).get_names("namespaces", "team") == ["team"]
+
+
+def test_a_member_needs_no_flags(virtual_node: VirtualNode, record_figure: Callable[[str], None]) -> None:
+    """The project has one cluster and one template."""
+    start = time.monotonic()
+    created = virtual_node.run_cli("vcluster", "create", "plain", "--project", "demo", "--wait")
+    assert created.returncode == 0, created.stdout + created.stderr
+    record_figure(f"`vcluster create plain --project demo --wait`: {seconds_since(start):.0f} s")
+    assert f"in the cluster {CLUSTER}, the only one of the project demo" in created.stderr
+    connected = virtual_node.run_cli("vcluster", "connect", "plain", "--project", "demo", "-o", "-")
+    assert connected.returncode == 0 and "/kubernetes/project/demo/virtualcluster/plain" in connected.stdout
+    assert "default" in virtual_node.member_kubectl("plain").get_names("namespaces")
