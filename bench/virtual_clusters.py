@@ -1,9 +1,10 @@
-"""Measures virtual clusters that are reached by port-forward: `python -m bench.virtual_clusters [COUNT [SECONDS]]`.
+"""Measures virtual clusters that are reached by port-forward: `python -m bench.virtual_clusters`.
 
-The first table compares a tunnel with a direct connection to the same API server, which is a fake one: what counts is
-the CPU time of the server for a request and for a megabyte. Rates depend on the fake, which serves both ends of the
-tunnel in one thread. The second is about COUNT idle virtual clusters (50) in SECONDS (600): the CPU time of the server
-beyond what it needs without them, and the longest time that its event loop was held.
+`[COUNT [SECONDS [idle]]]` are its arguments, 50 and 600 by default. The first table, which `idle` leaves out, compares a
+tunnel with a direct connection to the same API server, which is a fake one: what counts is the CPU time of the server
+for a request and for a megabyte. Rates depend on the fake, which serves both ends of the tunnel in one thread. The
+second part is about COUNT idle virtual clusters in SECONDS: the CPU time of the server beyond what it needs without
+them, and how long its event loop was held.
 """
 
 import re
@@ -30,6 +31,8 @@ SMALL, LARGE = "/version", "/large"
 LARGE_BYTES = 50_000_000
 REQUESTS, LARGE_REQUESTS = 2_000, 6
 WAIT_SECONDS = 600
+SETTLE_SECONDS = 30
+"""After which the first whole passes are over."""
 BLOCKED_COUNT = re.compile(r'^fairlead_event_loop_blocked_seconds_bucket\{.*le="([^"]+)".*\} (\S+)$', re.MULTILINE)
 
 
@@ -99,10 +102,10 @@ def compare(cluster: TunnelCluster) -> Iterator[str]:
 
 
 def measure_idle(cluster: TunnelCluster, count: int, seconds: float) -> Iterator[str]:
-    time.sleep(60)  # what was measured before has settled
-    alone = measure_cpu(cluster, min(seconds, 120.0))
-    create_tunnelled(cluster, [f"idle-{number}" for number in range(count)])
-    time.sleep(60)  # the first whole passes are over
+    time.sleep(SETTLE_SECONDS)
+    alone = measure_cpu(cluster, min(seconds, 60.0))
+    create_tunnelled(cluster, [f"idle{number}" for number in range(count)])
+    time.sleep(SETTLE_SECONDS)
     before = read_blocked(cluster)
     among = measure_cpu(cluster, seconds)
     after = read_blocked(cluster)
@@ -133,7 +136,8 @@ def main(arguments: list[str]) -> None:
     seconds = float(arguments[1]) if len(arguments) > 1 else 600.0
     with tempfile.TemporaryDirectory() as folder, open_tunnel_cluster(Path(folder)) as cluster:
         cluster.create_template()
-        for line in compare(cluster):
+        lines = () if "idle" in arguments else compare(cluster)
+        for line in lines:
             print(line, flush=True)
         for line in measure_idle(cluster, count, seconds):
             print(line, flush=True)

@@ -24,6 +24,7 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     WorkspaceSpec,
 )
+from fairlead.runner.engines.devcontainer.build_keys import read_key, receive_key
 from fairlead.runner.engines.devcontainer.configuration import (
     Configuration,
     cli_options,
@@ -202,8 +203,9 @@ class Creation:
         repository = self.grant.repository if configuration.has_build else ""
         turn = await self.images.take_turn(repository, TURN_SECONDS)
         try:
-            self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
-            await self.finish(turn)
+            async with receive_key(self.folder, holder, is_wanted=bool(repository)):
+                self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
+                await self.finish(turn)
         finally:
             turn.release()
 
@@ -227,7 +229,7 @@ class Creation:
         """Lets what was built be saved, for the next workspace that waits for it."""
         if (holder := find_holder(self.folder.holder)) is not None:
             handed = turn.hand_over() if turn is not None else None
-            self.images.save_in_background(holder, self.grant.repository, handed)
+            self.images.save_in_background(holder, self.grant.repository, read_key(self.folder), handed)
 
     async def _prepare(self) -> HolderFactory:
         network = await prepare(self.settings, self.folder, self.grant)
@@ -237,7 +239,7 @@ class Creation:
         """Pulls what the workspace begins with, once for all. The first time, the store appears with a new holder."""
         had_store = bool(self.pulled.store())
         images = await self.pulled.ensure(await list_base_images(holder, configuration))
-        write_json(self.folder.images, images)
+        await asyncio.to_thread(write_json, self.folder.images, images)
         if had_store or not images:
             return holder
         holder = await self._start_holder(replace(factory, pulled=self.pulled.store()))
@@ -251,7 +253,7 @@ class Creation:
         self.images.note_use(self.grant.repository)
         volumes = await find_former_volumes(self.settings.former_podman, self.folder)
         holder = await factory.start(describe_override(self.spec), volumes)
-        save_holder(self.folder.holder, holder)
+        await asyncio.to_thread(save_holder, self.folder.holder, holder)
         await copy_former_volumes(self.settings.former_podman, self.folder, volumes, holder)
         return holder
 
@@ -274,7 +276,7 @@ class Creation:
                 message = masker.mask(last_line(result.errors).encode()).decode(errors="replace")
                 error = EngineError(Reason.CLONE_FAILED, f"the source could not be fetched: {message}")
                 raise self._explain(error, says_disk_is_full(result.errors))
-            write_json(fetched, {"task": self.task.task_id})
+            await asyncio.to_thread(write_json, fetched, {"task": self.task.task_id})
 
     async def _write_secrets(self, holder: Holder) -> None:
         """As files inside, one per secret, and as one file for the CLI, in memory. They go through a pipe: root of the
