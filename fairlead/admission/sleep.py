@@ -1,6 +1,6 @@
 """Admission of sleep annotations of spaces and virtual clusters, and of their templates.
 
-That one of them is asleep, since when and why, is what the server has decided: whoever could remove it would wake it
+That one of them is asleep, since when and why, is what the server has decided: a user who could remove it would wake it
 without regard to quotas. Others ask for a sleep or a wake-up with annotations that are theirs to write. An update that
 changes the server's ones keeps them, with a warning: clients send back what they have read some time before.
 Who wakes one up is recorded with the request. Annotations that make no sense are ignored later, so they get a warning.
@@ -40,14 +40,14 @@ def keep_sleep_state(api_group: str) -> Rule:
             return
         _record_waker(change)
         stored = annotations_of(change.old) if change.old is not None else {}
-        kept = {key: stored[key] for key in SERVER_STATE if key in stored}
+        retained = {key: stored[key] for key in SERVER_STATE if key in stored}
         requested = annotations_of(change.obj)
         state = {key: requested[key] for key in SERVER_STATE if key in requested}
-        if state == kept:
+        if state == retained:
             return
         others = {key: value for key, value in requested.items() if key not in SERVER_STATE}
-        metadata(change.obj)["annotations"] = {**others, **kept}
-        changed = sorted(key for key in SERVER_STATE if state.get(key) != kept.get(key))
+        metadata(change.obj)["annotations"] = {**others, **retained}
+        changed = sorted(key for key in SERVER_STATE if state.get(key) != retained.get(key))
         change.warnings.extend(f"metadata.annotations[{key}] is set by the server only; it was kept" for key in changed)
 
     return rule

@@ -244,7 +244,9 @@ async def test_a_hundred_requests_cause_one_wake_up_and_one_more_is_too_many(gat
     assert {reply.status for reply in await asyncio.gather(*held)} == {200}
 
 
-async def test_who_waits_too_long_is_told_to_try_again(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_waits_too_long_is_to_be_repeated(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(waking, "HOLD_SECONDS", 0.2)
     await gateways.create(VIRTUAL_CLUSTER, sleep_after="3600")
     await gateways.put_to_sleep(VIRTUAL_CLUSTER)

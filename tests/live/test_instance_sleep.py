@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,10 @@ def get_space(admin: httpx.Client) -> dict[str, Any]:
 
 def get_phase(admin: httpx.Client) -> str:
     return str(get_path(get_space(admin), "status.phase"))
+
+
+def has_phase(admin: httpx.Client, phase: str) -> bool:
+    return get_phase(admin) == phase
 
 
 def annotate(admin: httpx.Client, **notes: str | None) -> None:
@@ -130,5 +135,5 @@ def test_a_server_that_is_killed_between_any_two_steps_goes_on(tmp_path: Path) -
                     assert reached.wait(30)
                     server.kill()
                 with running_server(tmp_path / "data") as server, server.client() as admin:
-                    wait_until(lambda phase=expected: get_phase(admin) == phase, 60)
+                    wait_until(partial(has_phase, admin, expected), 60)
             assert (len(pods_in(kube, NAMESPACE)), counts(kube)) == (5, [3, 2, False]), writes

@@ -101,8 +101,8 @@ class SleepStep(Generic[R]):
             incomplete = condition(ASLEEP, FALSE, SLEEP_INCOMPLETE, message, INFO)
             await self._reconciler.write_status(instance, (incomplete,), sleep={"stage": FALLING_ASLEEP})
             return add_jitter(POLL_SECONDS)
-        kept = f"; these run on, since nothing would create them again: {_list_titles(progress.kept)}"
-        message = f"its workloads are stopped{kept if progress.kept else ''}"
+        retained = f"; these run on, since nothing would create them again: {_list_titles(progress.retained)}"
+        message = f"its workloads are stopped{retained if progress.retained else ''}"
         conditions = (condition(ASLEEP, TRUE, ASLEEP, message), *_unprobed(instance))
         await self._reconciler.write_status(instance, conditions, online=False, sleep={"stage": ASLEEP_STAGE})
         return add_jitter(ASLEEP_RESYNC_SECONDS)

@@ -71,10 +71,10 @@ Edit = Callable[[Object], Object | None]
 
 @dataclass(frozen=True, slots=True)
 class SleepProgress:
-    """`running` are pods that are still to end, `kept` those that run on."""
+    """`running` are pods that are still to end, `retained` those that run on."""
 
     running: Sequence[str] = ()
-    kept: Sequence[str] = ()
+    retained: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ class SleepingNamespace:
         stopped."""
         await self._find_stopped_replica_sets()
         running: list[str] = []
-        kept: list[str] = []
+        retained: list[str] = []
         async for pod in self._list("v1/pods"):
             if get_path(pod, "status.phase") in ("Succeeded", "Failed"):
                 continue
@@ -210,8 +210,8 @@ class SleepingNamespace:
             if not is_ending and delete_bare and not _controller(pod):
                 await delete_if_exists(self.api, self._path(name_of(pod), "v1/pods"), uid_precondition(pod))
                 is_ending = True
-            (running if is_ending else kept).append(f"pod {name_of(pod)}")
-        return SleepProgress(sorted(running), sorted(kept))
+            (running if is_ending else retained).append(f"pod {name_of(pod)}")
+        return SleepProgress(sorted(running), sorted(retained))
 
     async def _find_stopped_replica_sets(self) -> None:
         async for each in self._list(REPLICA_SETS):

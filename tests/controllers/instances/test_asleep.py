@@ -214,6 +214,19 @@ async def test_a_credential_that_may_not_do_it_leaves_the_space_awake(server: Re
     assert phase_of(server, SPACE) == "Sleeping"
 
 
+async def test_a_sleep_that_is_withdrawn_halfway_is_undone(server: RegistryFixture, kube: FakeKube) -> None:
+    await create_space(server)
+    add_contents(kube)
+    kube.failing_paths["/cronjobs/"] = 500
+    await annotate(server, SPACE, force="true")
+    await eventually(lambda: condition_status(server, SPACE, "Asleep") == ("False", "ClusterFailing"))
+    assert pods_in(kube, NAMESPACE) == []
+    await annotate(server, SPACE, force=None)
+    kube.failing_paths.clear()
+    await eventually(lambda: phase_of(server, SPACE) == "Ready")
+    assert (len(pods_in(kube, NAMESPACE)), QUOTA in kube.objects) == (3, False)
+
+
 async def test_a_wake_up_that_fails_is_reported_and_repeated(server: RegistryFixture, kube: FakeKube) -> None:
     await create_space(server)
     add_contents(kube)

@@ -77,7 +77,7 @@ async def test_everything_stops_and_comes_back(kube: FakeKube) -> None:
     pods = pods_in(kube, NAMESPACE)
     assert len(pods) == 7
     progress = await sleeping(kube).put_to_sleep()
-    assert (progress.running, progress.kept) == ([], [])
+    assert (progress.running, progress.retained) == ([], [])
     assert pods_in(kube, NAMESPACE) == []
     await sleeping(kube).wake()
     assert contents(kube) == before
@@ -129,7 +129,7 @@ async def test_running_jobs_are_found_suspended_and_resumed(kube: FakeKube) -> N
 async def test_bare_pods_run_on_and_are_reported(kube: FakeKube) -> None:
     add_pod(kube, NAMESPACE, "shell")
     progress = await sleeping(kube).put_to_sleep()
-    assert (progress.running, progress.kept) == ([], ["pod shell"])
+    assert (progress.running, progress.retained) == ([], ["pod shell"])
     assert pods_in(kube, NAMESPACE) == ["shell"]
 
 
@@ -144,7 +144,7 @@ async def test_what_an_operator_controls_is_left_to_it(kube: FakeKube) -> None:
     path = add_workload(kube, NAMESPACE, "statefulsets", "managed", 1, ownerReferences=owner)
     progress = await sleeping(kube).put_to_sleep()
     assert get_path(kube.objects[path], "spec.replicas") == 1
-    assert progress.kept == ["pod managed-0"]
+    assert progress.retained == ["pod managed-0"]
 
 
 async def test_pods_that_still_end_are_named(kube: FakeKube) -> None:
@@ -237,7 +237,7 @@ async def test_a_virtual_cluster_stops_from_the_control_plane_down(kube: FakeKub
     kube.after_write = run_workloads
     run_workloads(kube)
     progress = await sleeping(kube, release="vc").put_to_sleep()
-    assert (progress.running, progress.kept, pods_in(kube, NAMESPACE)) == ([], [], [])
+    assert (progress.running, progress.retained, pods_in(kube, NAMESPACE)) == ([], [], [])
     await sleeping(kube, release="vc").wake()
     assert contents(kube) == before
     assert {"vc-0", "vc-etcd-0"} <= set(pods_in(kube, NAMESPACE))
