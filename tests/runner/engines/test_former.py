@@ -48,8 +48,9 @@ async def test_its_container_ends_and_its_files_and_volumes_are_kept(containers:
     spec = WorkspaceSpec(UID, "project", "demo", "ada", GitSource(url), permissions=frozenset({"mounts"}))
     await engine.up(spec, RecordedTask())
     await run_inside(engine, UID, "echo kept >file")
+    first = containers.find_first_uid(UID)
     await engine.stop(UID, RecordedTask("task-2"))
-    folder, first = open_folder(engine.settings.state_folder, UID), engine.settings.first_uid
+    folder = open_folder(engine.settings.state_folder, UID)
     (folder.root / "grant.json").write_text("{}")
     (folder.root / "rootfs").mkdir()
     run(podman, "volume", "create", f"fairlead-{UID}-cache")

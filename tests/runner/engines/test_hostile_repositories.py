@@ -93,7 +93,7 @@ PROBES = {
     "the token of the clone": "grep -rs canary-of-the-git .git /tmp /run /root",
     "a submodule with a command as its URL": "ls sub/x",
     "a filter of git": "ls {marker}",
-    "another root user": "[ $(awk '{print $2}' /proc/self/uid_map) = 0 ]",
+    "another root user": "[ $(awk '{print $3}' /proc/self/uid_map) -gt 65536 ]",
     "a mount": "mount -t tmpfs none /mnt",
     "a device": "mknod /tmp/disk b 8 0",
     "a raw socket": "python3 -c 'import socket as s; s.socket(s.AF_PACKET, s.SOCK_RAW)'",

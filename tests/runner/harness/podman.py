@@ -96,6 +96,12 @@ class Containers:
         entered = holder.enter(command)
         return subprocess.run(entered, env=dict(ENVIRONMENT), check=check, capture_output=True, text=True).stdout
 
+    def find_first_uid(self, uid: str) -> int:
+        """The id of the machine that root of a running workspace has. Inside, the map is that of an outer namespace."""
+        holder = find_holder(open_folder(self.folder / "state", uid).holder)
+        assert holder is not None, f"{uid} has no holder"
+        return int(Path(f"/proc/{holder.pid}/uid_map").read_text().split()[1])
+
     def copy_folder(self, uid: str, path: str, target: Path) -> None:
         """Copies a folder that the holder of a workspace sees."""
         holder = find_holder(open_folder(self.folder / "state", uid).holder)

@@ -20,13 +20,13 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "key"
 
 
-def receive(pipe: Path, heard: list[str], seconds: float = 0.0) -> threading.Thread:
+def receive(pipe: Path, received: list[str], seconds: float = 0.0) -> threading.Thread:
     """As the runner does, after a while."""
 
     def read() -> None:
         time.sleep(seconds)
         with pipe.open() as file:
-            heard.append(file.read(LENGTH))
+            received.append(file.read(LENGTH))
         (pipe.parent / "taken").touch()
 
     thread = threading.Thread(target=read)
@@ -35,15 +35,15 @@ def receive(pipe: Path, heard: list[str], seconds: float = 0.0) -> threading.Thr
 
 
 @pytest.mark.parametrize(("key", "line"), [(KEY, f"{KEY}\n"), (None, f"{NO_KEY}\n")])
-def test_the_runner_hears_the_first_key_before_the_holder_goes_on(pipe: Path, key: str | None, line: str) -> None:
+def test_the_runner_reads_the_first_key_before_the_holder_goes_on(pipe: Path, key: str | None, line: str) -> None:
     os.mkfifo(pipe)
-    heard: list[str] = []
-    reader = receive(pipe, heard, seconds=0.2)
+    received: list[str] = []
+    reader = receive(pipe, received, seconds=0.2)
     announce(key)
-    assert heard == [line] and (pipe.parent / "taken").exists()
+    assert received == [line] and (pipe.parent / "taken").exists()
     announce("b" * 32)
     reader.join()
-    assert heard == [line] and not pipe.exists()
+    assert received == [line] and not pipe.exists()
 
 
 def test_a_runner_that_does_not_ask_is_not_waited_for(pipe: Path) -> None:
