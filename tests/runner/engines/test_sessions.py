@@ -154,7 +154,7 @@ async def test_the_runner_goes_on_while_processes_are_looked_for() -> None:
     assert turns > 5
 
 
-async def test_the_runner_goes_on_while_very_many_processes_are_asked_to_end() -> None:
+async def test_the_runner_goes_on_while_very_many_processes_are_requested_to_end() -> None:
     def list_slowly() -> list[int]:
         began = time.thread_time()
         while time.thread_time() - began < 0.15:
@@ -173,7 +173,7 @@ async def test_the_runner_goes_on_while_very_many_processes_are_asked_to_end() -
     assert longest < 0.1
 
 
-async def test_processes_are_asked_to_end_once_each_with_the_signal_that_they_heed() -> None:
+async def test_processes_get_one_request_to_end_each_with_the_signal_that_they_heed() -> None:
     mark = new_mark("uid-of-sessions")
     script = "trap 'echo TERM; exit 3' TERM; echo on; while :; do sleep 0.05; done"
     processes = find_session(mark, list_pids)
