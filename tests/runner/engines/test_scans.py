@@ -163,7 +163,7 @@ async def test_connections_that_a_workspace_does_not_accept_hold_no_threads() ->
         connecting = [asyncio.create_task(ports.connect(os.getpid(), port)) for _ in range(40)]
         await asyncio.sleep(0.5)
         assert not any(each.done() for each in connecting)
-        await eventually(lambda: not [each for each in threading.enumerate() if each.name == "network"])
+        await eventually(lambda: not [each for each in threading.enumerate() if each.name == "network"], 4)
         for each in connecting:
             each.cancel()
         await asyncio.gather(*connecting, return_exceptions=True)
