@@ -45,7 +45,6 @@ from fairlead.runner.engines.process_trees import (
     EndRequests,
     MarkedProcesses,
     Members,
-    TimeLimit,
     read_mark,
     read_members,
 )
@@ -270,7 +269,7 @@ def _select_processes(uid: str, members: Members) -> list[ProcessSample]:
 
 
 def _list_processes(uid: str) -> list[ProcessSample]:
-    return _select_processes(uid, read_members(list_pids, TimeLimit()))
+    return _select_processes(uid, read_members(list_pids))
 
 
 async def _run_git(arguments: Sequence[str], task: TaskContext) -> None:

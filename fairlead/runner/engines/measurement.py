@@ -52,7 +52,7 @@ class Scans(Generic[Result]):
 
     async def run(self, uid: str, scan: Callable[[], Result]) -> Result:
         """The result of the scan; of the one that is under way, if there is one."""
-        pending = self._pending.get(uid)
+        pending = self._find_pending(uid)
         if pending is None:
             pending = asyncio.get_running_loop().run_in_executor(self._threads, scan)
             self._pending[uid] = pending
@@ -61,9 +61,14 @@ class Scans(Generic[Result]):
 
     async def run_after(self, uid: str, scan: Callable[[], Result]) -> Result:
         """The result of a scan that begins when those of the workspace before it have ended."""
-        while (pending := self._pending.get(uid)) is not None:
+        while (pending := self._find_pending(uid)) is not None:
             await asyncio.wait([pending])
         return await self.run(uid, scan)
+
+    def _find_pending(self, uid: str) -> "asyncio.Future[Result] | None":
+        """One that an event loop did not live to see the end of is none."""
+        pending = self._pending.get(uid)
+        return pending if pending is not None and pending.get_loop() is asyncio.get_running_loop() else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ group, and a signal goes to what a descriptor refers to, not to a number.
 
 import contextlib
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ MARK = "FAIRLEAD_SESSION"
 MAX_ENVIRONMENT_BYTES = 256 << 10
 """What is read of the environment of a process. A process can declare all of its address space to be that."""
 SEARCH_SECONDS = 1.0
-"""How long one search takes at most. What was not looked at by then is left to the next one."""
+"""How long one search looks at environments, and at parents. What it does not come to is left to the next one."""
 MAX_ROUNDS = 16
 """How often one search looks for processes that were started by those that it was just stopping."""
 ListPids = Callable[[], list[int]]
@@ -52,40 +53,37 @@ class MarkedProcesses:
 
     def signal(self, number: signal.Signals) -> bool:
         """Says whether there were any."""
-        limit = TimeLimit()
-        members = read_members(self.list_pids, limit)
-        roots = self._find_roots(members, limit)
+        roots = self._find_roots(read_members(self.list_pids), TimeLimit())
         for root in roots:
             send(root, number)
         return bool(roots)
 
     def kill(self) -> bool:
-        """Kills them and all that descend from them, as far as it takes no longer than a search may. Says whether there
-        were any. They are stopped first, so that none starts another one that would be missed; none stays stopped
+        """Kills them and all that descend from them. Says whether there were any, or may be some that were not looked
+        at in time. All are stopped first, so that none starts another one that would be missed, and none stays stopped
         only."""
         limit = TimeLimit()
+        new = self._find_roots(read_members(self.list_pids), limit)
         stopped: dict[int, ProcessSample] = {}
         for _ in range(MAX_ROUNDS):
-            members = read_members(self.list_pids, limit)
-            found = find_trees(self._find_roots(members, limit), members)
-            new = [each for each in found if not _is_same(stopped.get(each.pid), each)]
             for each in new:
                 send(each, signal.SIGSTOP)
                 stopped[each.pid] = each
-            if not new or limit.is_over():
-                break
+            found = find_trees(stopped.values(), read_members(self.list_pids)) if new else []
+            new = [each for each in found if not _is_same(stopped.get(each.pid), each)]
         for each in stopped.values():
             send(each, signal.SIGKILL)
-        return bool(stopped)
+        return bool(stopped) or limit.is_over()
 
     def _find_roots(self, members: Members, limit: TimeLimit) -> list[ProcessSample]:
+        """In no particular order, so that what one search does not come to is not missed by each."""
         marked = {}
-        for pid, each in members.items():
+        for each in random.sample(list(members.values()), len(members)):
             if limit.is_over():
                 break
-            if self.is_wanted(read_mark(pid)):
-                marked[pid] = each
-        return list(marked.values()) if self.has_detached else _find_first(marked, limit)
+            if self.is_wanted(read_mark(each.pid)):
+                marked[each.pid] = each
+        return list(marked.values()) if self.has_detached else _find_first(marked)
 
 
 @dataclass(slots=True)
@@ -99,36 +97,30 @@ class EndRequests:
 
     def send(self) -> bool:
         """Says whether there are any left."""
-        limit = TimeLimit()
-        found = self.select(read_members(self.list_pids, limit))
+        found = self.select(read_members(self.list_pids))
         requests = {(each.pid, each.start_ticks, _choose_signal(each)): each for each in found}
         self._sent &= requests.keys()
         for request, each in requests.items():
-            if request not in self._sent and not limit.is_over():
+            if request not in self._sent:
                 send(each, request[-1])
                 self._sent.add(request)
         return bool(found)
 
 
-def read_members(list_pids: ListPids, limit: TimeLimit) -> dict[int, ProcessSample]:
+def read_members(list_pids: ListPids) -> dict[int, ProcessSample]:
     """The processes that are listed, without those that have ended.
 
     What is read of a pid counts only if it is listed afterwards as well. Else it may be of another process, which has
     got the pid since it was listed first, and which is not of the workspace."""
-    found: dict[int, ProcessSample] = {}
-    for pid in list_pids():
-        if limit.is_over():
-            break
-        process = read_process(pid)
-        if process is not None:
-            found[pid] = process
+    found = {pid: process for pid in list_pids() if (process := read_process(pid)) is not None}
     still_listed = set(list_pids())
     return {pid: process for pid, process in found.items() if pid in still_listed}
 
 
-def _find_first(marked: Members, limit: TimeLimit) -> list[ProcessSample]:
+def _find_first(marked: Members) -> list[ProcessSample]:
     """Those that no other one started. One that lost its parent detached itself, as tmux does, and is left alone: the
     first process of its container, or of the machine, is its parent then."""
+    limit = TimeLimit()
     are_first_of_all: dict[int, bool] = {}
     found = []
     for each in marked.values():

@@ -26,7 +26,7 @@ NOTICE_SECONDS = 2.0
 """Within this time, podman notices that its process has ended, and cleans up."""
 KILL_SECONDS = 10.0
 """How long processes are waited for that were killed. One that is frozen in a control group ends when it is thawed."""
-REST_SHARE = 4.0
+REST_SHARE = 1.0
 """How long a workspace waits after each search for its processes, in times of what that took: searches of one that has
 very many, or starts them faster than they end, leave threads and interpreter to the others."""
 MIN_REST_SECONDS = 0.02

@@ -14,9 +14,11 @@ import pytest
 from fairlead.client import Client
 from fairlead.core.clock import SystemClock
 from fairlead.runner.api import ClientSource, RunnerApi
+from fairlead.runner.engines.contract import EngineError
 from fairlead.runner.engines.devcontainer import ports
+from fairlead.runner.engines.devcontainer.connections import count_connection_bytes
 from fairlead.runner.engines.devcontainer.ports import list_listening
-from fairlead.runner.engines.measurement import MAX_THREADS, Scans
+from fairlead.runner.engines.measurement import MAX_CGROUPS, MAX_THREADS, Scans, list_cgroup_pids, list_cgroups
 from tests.harness.event_loops import ASYNCIO_ONLY, LoopFactories
 from tests.harness.eventually import eventually
 
@@ -94,6 +96,95 @@ async def test_requests_to_the_server_do_not_wait_for_threads_of_the_event_loop(
         assert await api.get_runner() == {"path": ("runners", "runner")}
     slow.allowed.set()
     await asyncio.gather(*busy)
+
+
+# --- control groups ---------------------------------------------------------------------------------------------------
+
+
+class CountingEntries:
+    """A scan of a folder that counts the entries which are read."""
+
+    def __init__(self, path: str, counts: list[int]) -> None:
+        self._entries = ORIGINAL_SCANDIR(path)
+        self._counts = counts
+
+    def __enter__(self) -> "Iterator[os.DirEntry[str]]":
+        return self._count()
+
+    def __exit__(self, *exception: object) -> None:
+        self._entries.close()
+
+    def _count(self) -> "Iterator[os.DirEntry[str]]":
+        for entry in self._entries:
+            self._counts[0] += 1
+            yield entry
+
+
+ORIGINAL_SCANDIR = os.scandir
+
+
+def test_a_folder_of_very_many_control_groups_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1000):
+        (tmp_path / str(number)).mkdir()
+    counts = [0]
+    monkeypatch.setattr(os, "scandir", lambda path: CountingEntries(path, counts))
+    assert len(list_cgroups(tmp_path)) == MAX_CGROUPS
+    assert counts[0] <= MAX_CGROUPS
+
+
+def test_control_groups_are_listed_with_those_below_them(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "cgroup.procs").write_text("1\n2\n")
+    (tmp_path / "a/b/cgroup.procs").write_text("3\n")
+    assert set(list_cgroups(tmp_path)) == {tmp_path, tmp_path / "a", tmp_path / "a/b", tmp_path / "c"}
+    assert sorted(list_cgroup_pids(tmp_path)) == [1, 2, 3]
+    assert list_cgroups(tmp_path / "none") == [tmp_path / "none"]
+    assert list_cgroup_pids(tmp_path / "none") == []
+
+
+# --- connections ------------------------------------------------------------------------------------------------------
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="to enter a network namespace needs root")
+
+
+@needs_root
+async def test_connections_that_a_workspace_does_not_accept_hold_no_threads() -> None:
+    with socket.socket() as server, ExitStack() as stack:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        port = server.getsockname()[1]
+        for _ in range(3):  # now its backlog is full
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        connecting = [asyncio.create_task(ports.connect(os.getpid(), port)) for _ in range(40)]
+        await asyncio.sleep(0.5)
+        assert not any(each.done() for each in connecting)
+        await eventually(lambda: not [each for each in threading.enumerate() if each.name == "network"], 4)
+        for each in connecting:
+            each.cancel()
+        await asyncio.gather(*connecting, return_exceptions=True)
+
+
+@needs_root
+async def test_a_port_is_connected_to_or_not(listening: int) -> None:
+    connection = await ports.connect(os.getpid(), listening)
+    await connection.release()
+    with pytest.raises(EngineError, match="nothing answers on port 1 of the workspace"):
+        await ports.connect(os.getpid(), 1)
+
+
+async def test_a_machine_that_has_no_more_threads_is_an_error_of_that_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(EngineError, match="nothing answers"):
+        await ports.connect(os.getpid(), 80)
+    assert await count_connection_bytes(os.getpid()) == {}
 
 
 # --- ports ------------------------------------------------------------------------------------------------------------

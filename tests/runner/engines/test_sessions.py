@@ -15,8 +15,8 @@ import pytest
 
 from fairlead.runner.engines import process_trees, sessions
 from fairlead.runner.engines.devcontainer.isolation.holder import PYTHON
-from fairlead.runner.engines.measurement import MAX_THREADS, Scans
-from fairlead.runner.engines.process_trees import MARK, EndRequests, MarkedProcesses, read_mark
+from fairlead.runner.engines.measurement import MAX_THREADS, ProcessSample, Scans
+from fairlead.runner.engines.process_trees import MARK, EndRequests, MarkedProcesses, Members, read_mark
 from fairlead.runner.engines.sessions import end_trees, find_session, new_mark, request_end, start_session
 from tests.harness.eventually import eventually
 from tests.runner.harness.processes import find_marked, list_pids, read_running
@@ -152,6 +152,41 @@ async def test_the_runner_goes_on_while_processes_are_looked_for() -> None:
         await asyncio.sleep(0.01)
         turns += 1
     assert turns > 5
+
+
+async def test_the_runner_goes_on_while_very_many_processes_are_requested_to_end() -> None:
+    def list_slowly() -> list[int]:
+        began = time.thread_time()
+        while time.thread_time() - began < 0.15:
+            pass
+        return []
+
+    requests = EndRequests(list_slowly, lambda members: list(members.values()))
+    ending = asyncio.create_task(request_end("uid-of-sessions", requests, seconds=30))
+    longest = 0.0
+    last = time.thread_time()
+    while not ending.done():
+        await asyncio.sleep(0.001)
+        now = time.thread_time()
+        longest = max(longest, now - last)
+        last = now
+    assert longest < 0.1
+
+
+async def test_processes_get_one_request_to_end_each_with_the_signal_that_they_heed() -> None:
+    mark = new_mark("uid-of-sessions")
+    script = "trap 'echo TERM; exit 3' TERM; echo on; while :; do sleep 0.05; done"
+    processes = find_session(mark, list_pids)
+    session = await start_session(["/bin/sh", "-c", script], processes, {"PATH": os.defpath, MARK: mark})
+    assert await session.stdout.read(100) == b"on\n"
+
+    def select(members: Members) -> list[ProcessSample]:
+        return [each for each in members.values() if read_mark(each.pid) == mark]
+
+    await request_end("uid-of-sessions", EndRequests(list_pids, select), seconds=10)
+    assert await session.wait() == 3
+    assert await session.stdout.read(100) == b"TERM\n"
+    await session.kill()
 
 
 @pytest.fixture
@@ -293,8 +328,29 @@ def test_a_search_ends_in_time_also_if_each_process_takes_long(
     monkeypatch.setattr(process_trees, "SEARCH_SECONDS", 0.2)
     everything = [child.pid, os.getpid(), os.getppid(), *list_pids()]
     began = time.monotonic()
-    assert not MarkedProcesses("uid-of-sessions", lambda: everything, wait_for_mark).kill()
-    assert time.monotonic() - began < 2
+    assert MarkedProcesses("uid-of-sessions", lambda: everything, wait_for_mark).kill()  # there may be more
+    assert time.monotonic() - began < 10
+
+
+async def test_what_a_search_does_not_come_to_is_found_by_the_next(
+    child: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as among processes with large environments."""
+    monkeypatch.setattr(process_trees, "SEARCH_SECONDS", 0.2)
+    monkeypatch.setattr(sessions, "KILL_SECONDS", 20.0)
+    others = [pid for pid in list_pids() if pid != child.pid][:20]
+
+    def read_slowly(pid: int) -> str:
+        time.sleep(0.05)
+        return "wanted" if pid == child.pid else ""
+
+    monkeypatch.setattr(process_trees, "read_mark", read_slowly)
+    wanted = MarkedProcesses(
+        "uid-of-sessions", lambda: [*others, child.pid], lambda mark: mark == "wanted", has_detached=True
+    )
+    ending = asyncio.create_task(end_trees(wanted))
+    assert await asyncio.to_thread(child.wait, 30) == -9
+    ending.cancel()
 
 
 async def test_a_process_that_does_not_end_is_not_waited_for_without_end(
@@ -302,9 +358,9 @@ async def test_a_process_that_does_not_end_is_not_waited_for_without_end(
 ) -> None:
     """Such as one that a workspace has frozen. Here, it is one that is reported to be there still."""
     known = read_running(child.pid)
-    monkeypatch.setattr(sessions, "KILL_SECONDS", 0.2)
+    monkeypatch.setattr(sessions, "KILL_SECONDS", 2.0)
     monkeypatch.setattr(process_trees, "read_process", lambda pid: known)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert await end_trees(find_listed(lambda: [child.pid]))
     assert child.wait() == -9
 

@@ -3,7 +3,7 @@
 import os
 
 from fairlead.runner.engines.measurement import ProcessSample, read_process
-from fairlead.runner.engines.process_trees import TimeLimit, find_trees, read_mark, read_members
+from fairlead.runner.engines.process_trees import find_trees, read_mark, read_members
 
 
 def list_pids() -> list[int]:
@@ -17,7 +17,7 @@ def find_marked(mark: str) -> list[int]:
 
 def find_tree(root: int) -> set[int]:
     """The process and all that descend from it."""
-    members = read_members(list_pids, TimeLimit(float("inf")))
+    members = read_members(list_pids)
     roots = [members[root]] if root in members else []
     return {each.pid for each in find_trees(roots, members)}
 

@@ -4,7 +4,6 @@ The kernel reports them over a netlink socket, which is what `ss` uses. The sock
 was created: by a thread that enters it and then ends.
 """
 
-import asyncio
 import contextlib
 import ipaddress
 import socket
@@ -12,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fairlead.runner.engines.devcontainer.ports import enter_network, start_thread
+from fairlead.runner.engines.devcontainer.ports import run_in_network
 
 NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
@@ -41,22 +40,10 @@ class TcpSocket:
 
 async def count_connection_bytes(pid: int) -> dict[str, int]:
     """Bytes of each connection from outside to a listening port; empty if the kernel does not tell."""
-    loop = asyncio.get_running_loop()
-    listed: asyncio.Future[list[TcpSocket]] = loop.create_future()
-
-    def run() -> None:
-        try:
-            found = _list_sockets(pid)
-        except (OSError, struct.error):
-            found = []
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(_set_result, listed, found)
-
     try:
-        start_thread(run, "connections")
+        return select_incoming(await run_in_network(pid, _list_sockets))
     except OSError:
         return {}
-    return select_incoming(await listed)
 
 
 def select_incoming(sockets: list[TcpSocket]) -> dict[str, int]:
@@ -71,13 +58,8 @@ def select_incoming(sockets: list[TcpSocket]) -> dict[str, int]:
     }
 
 
-def _set_result(future: "asyncio.Future[list[TcpSocket]]", found: list[TcpSocket]) -> None:
-    if not future.done():
-        future.set_result(found)
-
-
-def _list_sockets(pid: int) -> list[TcpSocket]:
-    enter_network(pid)
+def _list_sockets() -> list[TcpSocket]:
+    """Of the network namespace of this thread."""
     found: list[TcpSocket] = []
     for family in (socket.AF_INET, socket.AF_INET6):
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as netlink:
@@ -88,7 +70,8 @@ def _list_sockets(pid: int) -> list[TcpSocket]:
                 HEADER.pack(HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST_DUMP, family, 0) + body
             )
             for message in _receive(netlink):
-                found.append(parse_socket(family, message))
+                with contextlib.suppress(struct.error):
+                    found.append(parse_socket(family, message))
                 if len(found) >= MAX_SOCKETS:
                     return found
     return found

@@ -59,7 +59,6 @@ from fairlead.runner.engines.process_trees import (
     EndRequests,
     ListPids,
     Members,
-    TimeLimit,
     read_members,
 )
 from fairlead.runner.engines.sessions import (
@@ -296,7 +295,7 @@ def _select_sessions(container: Container, members: Members) -> list[ProcessSamp
 
 def _sample_processes(folder: WorkspaceFolder) -> tuple[float, dict[str, TerminalSample]]:
     """CPU seconds and terminals."""
-    processes = list(read_members(list_box(folder), TimeLimit()).values())
+    processes = list(read_members(list_box(folder)).values())
     used = read_cgroup_cpu(find_box(folder, "cpuacct"))
     return used if used is not None else sum(each.cpu_seconds for each in processes), sample_terminals(processes)
 

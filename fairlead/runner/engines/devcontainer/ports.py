@@ -10,13 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from fairlead.runner.engines.contract import EngineError, ListeningPort, Reason
 from fairlead.runner.engines.descriptors import Connection
 from fairlead.runner.engines.process_trees import ListPids
 
+Result = TypeVar("Result")
 LISTENING = "0A"
 CONNECT_SECONDS = 10.0
 MAX_SOCKETS = 65_536
@@ -38,46 +41,54 @@ def list_listening(pid: int, list_pids: ListPids) -> list[ListeningPort]:
 
 
 async def connect(pid: int, port: int) -> Connection:
-    """The socket is created inside the namespace, by a thread that enters it and then ends; nothing else of the runner
-    enters it."""
+    """The socket is created inside the namespace, and keeps it: nothing else of the runner enters it. It connects
+    without a thread, because a workspace may let it wait."""
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            opened = await _open_in_namespace(pid)
+            created = await run_in_network(pid, _create_socket, on_unused=socket.socket.close)
             try:
-                await asyncio.get_running_loop().sock_connect(opened, ("127.0.0.1", port))
+                await asyncio.get_running_loop().sock_connect(created, ("127.0.0.1", port))
             except BaseException:
-                opened.close()
+                created.close()
                 raise
     except (OSError, TimeoutError) as error:
         raise EngineError(Reason.NOT_RUNNING, f"nothing answers on port {port} of the workspace") from error
-    return Connection(opened.detach())
+    return Connection(created.detach())
 
 
-async def _open_in_namespace(pid: int) -> socket.socket:
-    """A socket of the network. The thread that enters it only opens the socket: a port that does not answer keeps no
-    thread waiting."""
+def _create_socket() -> socket.socket:
+    created = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    created.setblocking(False)
+    return created
+
+
+async def run_in_network(
+    pid: int, action: Callable[[], Result], on_unused: Callable[[Result], None] | None = None
+) -> Result:
+    """The result of a function that is called by a thread which enters the network namespace of a process, and then
+    ends. Raises OSError, also if there can be no more threads. `on_unused` gets what no caller waits for any more."""
     loop = asyncio.get_running_loop()
-    opened: asyncio.Future[socket.socket] = loop.create_future()
+    found: asyncio.Future[Result] = loop.create_future()
 
-    def open_socket() -> None:
+    def run() -> None:
         try:
             enter_network(pid)
-            found = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            result = action()
         except OSError as error:
-            loop.call_soon_threadsafe(_set_exception, opened, error)
-            return
-        loop.call_soon_threadsafe(_set_result, opened, found)
+            _report(loop, partial(_set_exception, found, error))
+        else:
+            _report(loop, partial(_set_result, found, result, on_unused))
 
-    start_thread(open_socket, "port")
-    return await opened
-
-
-def start_thread(target: Callable[[], None], name: str) -> None:
-    """Raises OSError if the machine, or the unit of the runner, has no room for another one."""
     try:
-        threading.Thread(target=target, name=name, daemon=True).start()
+        threading.Thread(target=run, name="network", daemon=True).start()
     except RuntimeError as error:
         raise OSError(errno.EAGAIN, str(error)) from error
+    return await found
+
+
+def _report(loop: asyncio.AbstractEventLoop, report: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        loop.call_soon_threadsafe(report)
 
 
 def enter_network(pid: int) -> None:
@@ -95,14 +106,14 @@ def enter_network_of(path: str) -> None:
         os.close(descriptor)
 
 
-def _set_result(future: asyncio.Future[socket.socket], connected: socket.socket) -> None:
-    if future.done():
-        connected.close()
-    else:
-        future.set_result(connected)
+def _set_result(future: "asyncio.Future[Result]", result: Result, on_unused: Callable[[Result], None] | None) -> None:
+    if not future.done():
+        future.set_result(result)
+    elif on_unused is not None:
+        on_unused(result)
 
 
-def _set_exception(future: asyncio.Future[socket.socket], error: OSError) -> None:
+def _set_exception(future: "asyncio.Future[Result]", error: OSError) -> None:
     if not future.done():
         future.set_exception(error)
 

@@ -12,7 +12,6 @@ of its cgroup namespace. For the same reason each holder has new groups.
 import asyncio
 import contextlib
 import hashlib
-import math
 import os
 import signal
 import time
@@ -24,7 +23,7 @@ from typing import TextIO
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import BOX, Grant
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
-from fairlead.runner.engines.process_trees import TimeLimit, read_members, send
+from fairlead.runner.engines.process_trees import read_members, send
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "devices", "freezer")
@@ -237,7 +236,7 @@ def _list_children(folder: int) -> list[str]:
 
 
 def _kill_processes(folder: int) -> None:
-    for each in read_members(lambda: _read_pids(folder), TimeLimit(math.inf)).values():
+    for each in read_members(lambda: _read_pids(folder)).values():
         send(each, signal.SIGKILL)
 
 
