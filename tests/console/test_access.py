@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from fairlead.authn.bootstrap import ADMIN_KEY
-
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
 from tests.console.servers import (
