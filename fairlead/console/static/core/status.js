@@ -7,7 +7,7 @@ const WORDS = {
   [READY]: "ready online running active succeeded synced available bound deployed initialized healthy usable true complete completed yes",
   [WORKING]: "pending creating initializing starting stopping terminating deleting progressing deploying containercreating waking reconciling busy",
   [ATTENTION]: "warning degraded silent notready outofsync offline false no",
-  [FAILED]: "failed error stalled crashloopbackoff imagepullbackoff errimagepull evicted oomkilled",
+  [FAILED]: "failed error stalled crashloopbackoff imagepullbackoff errimagepull errimageneverpull invalidimagename createcontainerconfigerror createcontainererror runcontainererror evicted oomkilled",
   [ASLEEP]: "sleeping asleep stopped unknown paused disabled expired suspended notstarted",
 };
 const STATES = new Map(Object.entries(WORDS).flatMap(([state, words]) => words.split(" ").map((word) => [word, state])));
@@ -24,6 +24,8 @@ export function stateOf(object) {
     const waiting = object.metadata.finalizers ?? [];
     return { state: WORKING, word: "Deleting", message: waiting.length ? `waits for ${waiting.join(", ")}` : "" };
   }
+  const container = failedContainer(object);
+  if (container) return { state: FAILED, word: container.reason, message: container.message ?? "" };
   const ready = condition(object, "Ready") ?? condition(object, "Available");
   const why = worst(object)?.message || ready?.message || message || "";
   const byPhase = stateOfWord(phase);
@@ -36,6 +38,10 @@ export function stateOf(object) {
   if (phase) return { state: byPhase || WORKING, word: phase === "Initialized" ? "Ready" : phase, message: byPhase === READY ? "" : why };
   return { state: NONE, word: "", message: "" };
 }
+
+// Why a container of a pod does not start: the phase and the conditions of the pod only say that it is not ready.
+const failedContainer = ({ status }) => [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])]
+  .map((each) => each.state?.waiting).find((waiting) => waiting?.reason && stateOfWord(waiting.reason) === FAILED);
 
 function notReady(ready, byPhase, word, message) {
   const byReason = stateOfWord(ready.reason);  // of a workspace: the phase does not say that it is stopped, for example

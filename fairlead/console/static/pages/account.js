@@ -43,6 +43,8 @@ function profileCard(path, profile) {
   const fields = [inputField(T.displayName, { name: "displayName", value: profile.displayName, maxlength: 200 }), inputField(T.email, { name: "email", type: "email", value: profile.email })];
   return card(T.profile, facts, h("p"), form(fields, T.save, async ({ elements }) => {
     await send(path, { displayName: elements.displayName.value, email: elements.email.value });
+    session.user.displayName = elements.displayName.value || session.user.loginName;
+    for (const node of document.querySelectorAll(".account-name")) node.textContent = session.user.displayName;
     toast(T.saved);
   }));
 }

@@ -22,6 +22,7 @@ import { keyValues } from "../widgets/labels.js";
 import { managerList } from "../widgets/managed-fields.js";
 import { dependantSearch, ownerList } from "../widgets/owners.js";
 import { stateBadge } from "../widgets/state.js";
+import { createLink } from "../widgets/warnings.js";
 import { yamlTab } from "../widgets/yaml-tab.js";
 import { objectViews } from "./object-views.js";
 
@@ -31,13 +32,20 @@ const HEAD = new Set(["apiVersion", "kind", "metadata"]);
 
 export async function show(page, { kind, namespace, name }) {
   const { scope } = page;
-  const [object, view] = await Promise.all([getObject(kind, namespace, name, { signal: scope.signal }), loadView(kind)]);
-  const context = makeContext(kind, object, page);
   const listPath = (kind.server.pages ?? "") + kind.segment;
-  page.setTitle(object.spec?.displayName || name, [[kind.pluralTitle, listPath]]);
+  const trail = [[kind.pluralTitle, listPath]];
+  const reading = getObject(kind, namespace, name, { signal: scope.signal }).catch((error) => {
+    if (error.code !== 404) throw error;
+    return null;
+  });
+  const [object, view] = await Promise.all([reading, loadView(kind)]);
+  if (!object) return showMissing(page, kind, name, trail);
+  const context = makeContext(kind, object, page);
+  page.setTitle(object.spec?.displayName || name, trail);
+  context.onChange((now) => page.setTitle(now.spec?.displayName || name, trail));
   const banner = h("div", { role: "status" });
   const tabs = makeTabs(context, view);
-  replace(page.main, h("div.stack", h("div.object-head", context.live(headOf, (each) => head(kind, each)), context.live((each) => each.spec?.disabled, (_, part) => actionBar(part, view, tabs))), banner, tabs.node));
+  replace(page.main, h("div.stack", h("div.object-head", context.live(headOf, (each) => head(kind, each)), context.live((each) => [each.spec?.disabled, each.metadata.deletionTimestamp], (_, part) => actionBar(part, view, tabs))), banner, tabs.node));
   follow(context, {
     changed: (before, now) => {
       if (before.metadata.uid !== now.metadata.uid) replace(banner, h("p.notice", T.recreated));
@@ -50,6 +58,14 @@ export async function show(page, { kind, namespace, name }) {
       announce(T.gone(name));
     },
   });
+}
+
+// Without an object of this name there is a way back, and one to create it.
+function showMissing(page, kind, name, trail) {
+  page.setTitle(name, trail);
+  const [[title, path]] = trail;
+  replace(page.main, empty(T.missingTitle(kind.title.toLowerCase(), name), T.missingText,
+    link(path, T.goneLink(title.toLowerCase())), kind.server === management && kind.verbs.has("create") && createLink(kind.plural, name)));
 }
 
 const loadView = async (kind) => (await (kind.server === management ? objectViews : kind.server.views ?? {})[kind.segment]?.()) ?? {};
@@ -137,7 +153,10 @@ function actionBar(context, view, tabs) {
   };
   return h("div.stack", h("div.row.actions", actions.map(({ title, icon, danger, question, run, isShown }) => {
     const node = button(title, { icon, kind: danger && "danger", onclick: () => { if (node.getAttribute("aria-disabled") !== "true") start(run); } });
-    if (question) guardAction(node, question);
+    if (metadata.deletionTimestamp) {
+      node.setAttribute("aria-disabled", "true");
+      node.title = T.isDeleted;
+    } else if (question) guardAction(node, question);
     const update = () => { node.hidden = isShown?.(context.object) === false; };
     update();
     context.onChange(update);

@@ -19,7 +19,7 @@ let objects = null;
 let permitted = null;  // entries of pages, and those whose objects may be created
 let loadedAt = 0;
 
-export function showPalette() {
+export function showPalette(typed = "") {
   if (document.querySelector("dialog.palette")) return;
   const scope = new Scope();
   const listId = newId("palette");
@@ -53,6 +53,7 @@ export function showPalette() {
   });
   document.body.append(dialog);
   dialog.showModal();
+  input.value = typed;
   update();
   for (const load of [loadPermitted(), loadObjects(scope)]) load.then(() => !scope.ended && update());
 }

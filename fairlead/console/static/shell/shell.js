@@ -59,9 +59,22 @@ function buildFrame() {
 
 const brand = () => h("img", { src: new URL("../icon.svg", import.meta.url).pathname, alt: "", width: 24, height: 24 });
 
+// What is typed while the palette is loaded is not lost.
 async function openPalette() {
-  const { showPalette } = await import("./palette.js");
-  showPalette();
+  let typed = "";
+  const scope = new Scope();
+  scope.listen(document, "keydown", (event) => {
+    if (event.key.length !== 1 || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    typed += event.key;
+  }, { capture: true });
+  try {
+    const { showPalette } = await import("./palette.js");
+    showPalette(typed);
+  } finally {
+    scope.end();
+  }
 }
 
 function toggleMenu() {

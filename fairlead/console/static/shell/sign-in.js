@@ -15,6 +15,10 @@ import { T } from "../texts/sign-in.js";
 export const NO_PROBLEM = { signInError: "", connector: "" };
 let renewing = null;
 
+// Tabs of one browser share the login: the others ask whether theirs has ended.
+const tabs = new BroadcastChannel("fairlead.login");
+tabs.onmessage = () => { if (session.user) loadSession({ asks: true }).catch(() => {}); };
+
 session.renew = (signal) => {
   renewing ??= showSignIn(session.user ? T.expired : "").finally(() => { renewing = null; });
   return signal ? Promise.race([renewing, aborted(signal)]) : renewing;
@@ -165,6 +169,7 @@ function keyForm(done) {
 // Ends this login, or all of the user. A provider of single sign-on still has a session, which the user can end, too.
 export async function signOut({ everywhere = false, to = ROOT } = {}) {
   const answer = await request(`auth/logout${everywhere ? "?all=true" : ""}`, { method: "POST", body: "", type: "application/json", anonymous: true }).catch(() => null);
+  tabs.postMessage("signed out");
   for (const name of ["pins", "recent"]) preferences.remove(name);
   sessionStorage.clear();
   const address = /^https?:/.test(answer?.providerLogoutURL ?? "") ? answer.providerLogoutURL : "";

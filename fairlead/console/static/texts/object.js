@@ -7,6 +7,8 @@ export const T = {
   overview: "Overview", form: "Form", events: "Events", yaml: "YAML",
   edit: "Edit YAML", delete: "Delete", deleteMore: "Delete…", cancel: "Cancel", close: "Close", back: "Back to editing", save: "Save",
   age: "Age", project: "Project", namespace: "Namespace",
+  missingTitle: (kind, name) => `There is no ${kind} ${name}`,
+  missingText: "It may have been deleted, or the address is mistyped.", isDeleted: "It is being deleted",
   goneTitle: (kind) => `${kind} deleted`,
   gone: (name) => `${name} was deleted.`,
   goneLink: (kinds) => `All ${kinds}`,

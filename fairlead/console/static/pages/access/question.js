@@ -66,7 +66,7 @@ export function answer(question, status, { because = "", next } = {}) {
   const why = because || reasonOf(status);
   announce(`${question} ${word}`);
   return h("div.stack.answer", h("p", question), stateBadge({ state: allowed || filtered ? READY : FAILED, word }),
-    why && h("p.wrap", sentence(why)), next, path.length > 0 && decisionPath(status));
+    why && h("p.wrap", because || sentence(why)), next, path.length > 0 && decisionPath(status));
 }
 
 // A list that is filtered is allowed, though no authorizer has allowed it for all objects.

@@ -37,7 +37,7 @@ export class Terminal {
     this.read = option(T.readOutput);
     const bar = h("div.row.terminal-bar", this.title, h("span.spring"), this.read,
       option(T.allowCopy, ({ target }) => { this.screen.onClipboard = target.checked ? (text) => navigator.clipboard?.writeText(text).catch(() => {}) : null; }));
-    this.node = h("section.terminal", { "aria-label": label }, bar, h("div.terminal-frame", this.view, this.input), this.speech, h("p.muted.terminal-hint", T.leaveHint), this.status);
+    this.node = h("section.terminal", { "aria-label": label }, bar, this.status, h("div.terminal-frame", this.view, this.input), this.speech, h("p.muted.terminal-hint", T.leaveHint));
     this.screen.onReply = (text) => this.onInput(text);
     this.screen.onTitle = (text) => { this.title.textContent = text; };
     this.#listen();
