@@ -183,6 +183,8 @@ class RemoteInstance(PlacedObject):
                 fields[field] = {name: value for name, value in recorded.items() if name not in RELEASE_PARTS}
         if self.status.get("deployHash"):
             fields["deployHash"] = ""
+        if self.status.get("lastAttempt"):
+            fields["lastAttempt"] = None
         return fields
 
     @property
@@ -283,6 +285,11 @@ class VirtualClusterInstance(RemoteInstance):
         return self.status.get("deployHash") or ""
 
     @property
+    def last_attempt(self) -> Object:
+        """The last run of Helm for its release."""
+        return self.status.get("lastAttempt") or {}
+
+    @property
     def was_confined(self) -> bool:
         """Whether its chart was deployed with the permissions of its owner only."""
         return bool(self.status.get("deployedConfined"))
@@ -329,6 +336,11 @@ class AppInstance(TypedObject):
     def deploy_hash(self) -> str:
         """The hash of the release that was deployed last."""
         return self.status.get("deployHash") or ""
+
+    @property
+    def last_attempt(self) -> Object:
+        """The last run of Helm for its release."""
+        return self.status.get("lastAttempt") or {}
 
     @property
     def was_confined(self) -> bool:

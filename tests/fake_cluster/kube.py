@@ -131,6 +131,8 @@ class FakeKube:
         self.impersonated_requests.append((user, method, path))
         if not self.can_impersonate:
             return _build_failure(403, "Forbidden", build_impersonation_error(user))
+        if method == "GET" and path in API_RESOURCES:  # every user may discover what is served
+            return self.find_failure(path)
         visible_objects = self.objects if not self.stale_rbac_requests else {}
         self.stale_rbac_requests = max(0, self.stale_rbac_requests - 1)
         message = find_rbac_violation(visible_objects, user, method, path, body or {})
@@ -150,6 +152,8 @@ class FakeKube:
             return self._create(f"{path}/{(body or {})['metadata']['name']}", body or {})
         if method == "PATCH" and path in self.apply_failures:
             return _build_failure(*self.apply_failures[path])
+        if method == "PATCH" and "dryRun" in query:
+            return self._check_apply(existing, body or {})
         if method == "PATCH":
             return self._apply(path, body or {})
         if method == "GET" and existing is None and self._is_collection(path):
@@ -227,6 +231,10 @@ class FakeKube:
             self._record_change(path, before_apply["metadata"])
         return OK, deep_copy(existing)
 
+    def _check_apply(self, existing: Object | None, body: Object) -> tuple[int, Object]:
+        """Server-side apply of another manager, which is not stored: only sets the fields of the body."""
+        return OK, _merge(deep_copy(existing or {}), body)
+
     def _delete(self, path: str, existing: Object) -> None:
         if self.delays_deletion and _is_namespace(path):
             before = deep_copy(existing["metadata"])
@@ -248,6 +256,13 @@ class FakeKube:
             removed = self.objects.pop(object_path)
             self.history.increment_version()
             self.history.record(object_path, removed["metadata"], None)
+
+
+def _merge(target: Object, changes: Object) -> Object:
+    for key, value in changes.items():
+        is_map = isinstance(value, dict) and isinstance(target.get(key), dict)
+        target[key] = _merge(target[key], value) if is_map else value
+    return target
 
 
 def _is_namespace(path: str) -> bool:
@@ -285,6 +300,9 @@ class InMemoryClusterApi:
 
     async def apply(self, path: str, body: Object) -> Object:
         return self._send("PATCH", path, body)
+
+    async def check_apply(self, path: str, body: Object) -> Object:
+        return self._send("PATCH", f"{path}?dryRun=All", body)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
         return self._send("DELETE", path, body)

@@ -4,8 +4,8 @@
 and not changed by others. `Reconciling` and `Stalled` follow kstatus, as for other instances.
 """
 
-from fairlead.controllers.apps.release_records import ReleaseRecord
 from fairlead.controllers.apps.targets import AppTarget
+from fairlead.controllers.helm.release_records import ReleaseRecord
 from fairlead.controllers.instances.status import Readiness, find_missing, find_obstacle, with_readiness
 from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import ResolvedApp
@@ -16,7 +16,6 @@ from fairlead.kinds.instances.fields import READY
 from fairlead.registry.conditions import TRUE, find_condition
 
 APP_RESOLVED, TARGET_READY, DEPLOYED, SYNCED = "AppResolved", "TargetReady", "Deployed", "Synced"
-RELEASE_MISSING, RELEASE_CHANGED = "ReleaseMissing", "ReleaseChanged"
 _PROGRESS_MESSAGES = {
     APP_RESOLVED: "its App is being resolved",
     TARGET_READY: "its target is being checked",
@@ -77,22 +76,3 @@ def _redact_notes(instance: AppInstance, notes: str) -> str:
     redacted: Object = {"spec": instance.spec, "metadata": {}, "status": {"notes": notes}}
     redact_instance(redacted)
     return str(redacted["status"]["notes"])
-
-
-def find_drift(instance: AppInstance, record: ReleaseRecord | None) -> tuple[str, str] | None:
-    """Reason and message of a change of the release that this server did not make."""
-    known = instance.release
-    if not known.get("digest"):
-        return None
-    if record is None:
-        return (
-            RELEASE_MISSING,
-            f'release "{known.get("name")}" was uninstalled outside of Fairlead; it is deployed again',
-        )
-    if record.digest == known["digest"]:
-        return None
-    message = (
-        f'release "{known.get("name")}" was changed outside of Fairlead: its revision is {record.revision} '
-        f"({record.chart} {record.version}), not {known.get('revision')}; it is deployed again"
-    )
-    return RELEASE_CHANGED, message

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead.controllers.helm.attempts import Attempt
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.helm import RELEASE_PENDING
 from fairlead.controllers.helm.pending_release import clear_pending_release
@@ -14,6 +15,7 @@ from fairlead.controllers.helm.slots import HelmSlots
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.remote_errors import InstanceError, translate_errors
 from fairlead.core.clock import Clock
+from fairlead.storage.contract import Key
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.kube_client import KubeApi
 
@@ -26,22 +28,40 @@ class ChartDeployer(Protocol):
 
     def find_program(self) -> str: ...
 
-    async def install(self, release: Release, endpoint: ClusterEndpoint) -> None: ...
+    async def install(self, release: Release, endpoint: ClusterEndpoint, *, forces_conflicts: bool = False) -> None: ...
 
     async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTarget:
-    """The cluster that a release is in. `name` is for messages; `endpoint` and `api` raise UpstreamError."""
+    """The cluster that a release is in. `name` is for messages; `endpoint` and `api` raise UpstreamError. `api` is for
+    an impersonated user; empty: for the stored credential."""
 
     name: str
     endpoint: Callable[[], Awaitable[ClusterEndpoint]]
-    api: Callable[[], KubeApi]
+    api: Callable[[str], KubeApi]
 
 
-_ReleaseKey = tuple[str, str, str, str]
+ReleaseKey = tuple[str, str, str, str]
 """The uid of the instance; the target, the namespace and the name of the release."""
+
+
+@dataclass(frozen=True, slots=True)
+class HelmRun:
+    """One run of helm for a release of the instance with this key. `project` is what the runs are counted for."""
+
+    key: Key
+    release_key: ReleaseKey
+    project: str
+    target: ReleaseTarget
+    release: Release
+    begin: Callable[[], Awaitable[None]]
+    """Called before helm starts, and once only. If it raises, helm does not start."""
+    former: Attempt | None = None
+    """The attempt before this one."""
+    forces_conflicts: bool = False
+    """Whether helm takes over fields that others have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,42 +77,42 @@ class ReleaseRunner:
     """Runs helm for releases, with limits that all its users share: runs at once, and retries of failed runs."""
 
     def __init__(self, clock: Clock, helm: ChartDeployer) -> None:
-        self._clock = clock
+        self.clock = clock
         self._helm = helm
         self._slots = HelmSlots(clock)
-        self._failures: dict[_ReleaseKey, _FailedRun] = {}
+        self._failures: dict[ReleaseKey, _FailedRun] = {}
 
     def require_program(self) -> None:
         """Raises InstanceError if there is no helm program, before anything is created."""
         self._helm.find_program()
 
-    async def install(self, instance_uid: str, project: str, target: ReleaseTarget, release: Release) -> None:
-        """Installs or upgrades a release of an instance. A failed run is not repeated at once. `project` is what the
-        runs are counted for. Raises InstanceError."""
-        key = (instance_uid, target.name, release.namespace, release.name)
-        last = self._failures.get(key)
-        if last is not None and last.release_hash == release.hash and self._clock.monotonic() < last.retry_at:
+    async def install(self, run: HelmRun) -> None:
+        """Installs or upgrades a release of an instance. A failed run is not repeated at once. Raises InstanceError,
+        and what `begin` raises."""
+        last = self._failures.get(run.release_key)
+        if last is not None and last.release_hash == run.release.hash and self.clock.monotonic() < last.retry_at:
             raise InstanceError(last.error.reason, last.error.message, last.error.severity)
-        with self._slots.acquire(project):
+        with self._slots.acquire(run.project):
+            await run.begin()
             try:
-                await self._install(target, release)
+                await self._install(run)
             except InstanceError as error:
-                retry_at = self._clock.monotonic() + FAILED_RETRY_SECONDS
-                self._failures[key] = _FailedRun(release.hash, retry_at, error)
+                retry_at = self.clock.monotonic() + FAILED_RETRY_SECONDS
+                self._failures[run.release_key] = _FailedRun(run.release.hash, retry_at, error)
                 raise
-        self._failures.pop(key, None)
+        self._failures.pop(run.release_key, None)
 
-    async def _install(self, target: ReleaseTarget, release: Release) -> None:
-        with translate_errors(target.name, "deploy a chart"):
-            access = await target.endpoint()
+    async def _install(self, run: HelmRun) -> None:
+        with translate_errors(run.target.name, "deploy a chart"):
+            access = await run.target.endpoint()
             try:
-                await self._helm.install(release, access)
+                await self._helm.install(run.release, access, forces_conflicts=run.forces_conflicts)
             except InstanceError as error:
                 if error.reason != RELEASE_PENDING:
                     raise
-                if not await clear_pending_release(target.api(), release, self._clock.now()):
+                if not await clear_pending_release(run.target.api(""), run.release, self.clock.now(), run.former):
                     raise
-                await self._helm.install(release, access)
+                await self._helm.install(run.release, access, forces_conflicts=run.forces_conflicts)
 
     async def uninstall(self, project: str, target: ReleaseTarget, release: Release) -> None:
         """Uninstalls a release, if it exists. Raises InstanceError and UpstreamError."""
@@ -106,11 +126,13 @@ class ReleaseRunner:
 
 def cluster_target(clusters: ClusterAccess, cluster: str) -> ReleaseTarget:
     """A connected cluster, with its stored credential."""
-    return ReleaseTarget(cluster, lambda: clusters.cluster_endpoint(cluster), lambda: clusters.cluster_api(cluster))
+    return ReleaseTarget(
+        cluster, lambda: clusters.cluster_endpoint(cluster), lambda user: clusters.cluster_api(cluster, user)
+    )
 
 
 def virtual_cluster_target(clusters: ClusterAccess, key: tuple[str, str]) -> ReleaseTarget:
     """A virtual cluster, by namespace and name of its instance, with its kubeconfig."""
     return ReleaseTarget(
-        key[1], lambda: clusters.virtual_cluster_endpoint(*key), lambda: clusters.virtual_cluster_api(*key)
+        key[1], lambda: clusters.virtual_cluster_endpoint(*key), lambda user: clusters.virtual_cluster_api(*key)
     )

@@ -280,6 +280,16 @@ class InstanceReconciler(Generic[V]):
         await self._record(self.registry, before, after["status"])
         return self._typed(after)
 
+    async def record(self, instance: V, **fields: object) -> None:
+        """Writes fields of the status that something depends on that is about to be done. Raises NotFound, and
+        ChangedMeanwhile if they were not written, as the instance is another one or is not to be reconciled now."""
+        written = (await self.write_status(instance, (), **fields)).status
+        if any(written.get(name) != value for name, value in fields.items()):
+            raise ChangedMeanwhile
+
+    def key_of(self, instance: V) -> Key:
+        return (self.group, self.plural, *instance.key)
+
     def _build_status(self, current: V, instance: V, conditions: Sequence[Object], fields: Object, now: str) -> Object:
         status = current.status
         if current.uid != instance.uid or current.is_ignored:

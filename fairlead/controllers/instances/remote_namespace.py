@@ -172,6 +172,9 @@ class RecordingApi:
             self.on_namespace_owned()
         return answer
 
+    async def check_apply(self, path: str, body: Object, /) -> Object:
+        return await self.api.check_apply(path, body)
+
     async def delete(self, path: str, body: Object | None = None, /) -> Object:
         self.removed.add(path)
         return await self.api.delete(path, body)

@@ -7,16 +7,15 @@ permissions of the owner there (`confinement.py`).
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from fairlead.controllers.instances.discovery import Discovery
 from fairlead.controllers.instances.remote_errors import ERROR, OWNER_FORBIDDEN, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import (
     RemoteNamespace,
     delete_if_exists,
     get_or_none,
-    list_items,
     uid_precondition,
-    url_segment,
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.core import yaml
@@ -90,7 +89,7 @@ class RemoteObjects:
         self._writer = writer or api
         self._impersonate_user = impersonate_user
         self._retry_delays = list(RBAC_RETRY_SECONDS) if impersonate_user else []
-        self._discovery_cache: dict[str, Object] = {}
+        self._discovery = Discovery(api)
 
     async def apply(self, objects: Sequence[Object], previous: Sequence[Object]) -> list[Object]:
         """Applies all objects, and deletes those of `previous` that are not among them. If the cluster rejects one,
@@ -212,31 +211,17 @@ class RemoteObjects:
             raise _template_error(
                 f'{kind} "{name}" is not in the namespace of the space; remove its metadata.namespace'
             )
-        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        served = next(self._resources_of_kind(await self._discover(root), kind), None)
+        with translate_errors(self._target.cluster, f'discover the resources of "{version}"'):
+            served = await self._discovery.find(version, kind)
         if served is None:
             if missing_ok:
                 return ""
             raise _template_error(f'cluster "{self._target.cluster}" does not serve {kind} of {version}')
-        if not served.get("namespaced"):
+        if not served.is_namespaced:
             raise _template_error(
                 f'{kind} "{name}" is cluster-scoped, but a space can only have objects in its own namespace'
             )
-        return (
-            f"{root}/namespaces/{url_segment(self._target.namespace)}/{url_segment(served['name'])}/{url_segment(name)}"
-        )
-
-    async def _discover(self, root: str) -> Object:
-        if root not in self._discovery_cache:
-            with translate_errors(self._target.cluster, f'discover the resources of "{root.removeprefix("/apis/")}"'):
-                self._discovery_cache[root] = await get_or_none(self._api, root) or {}
-        return self._discovery_cache[root]
-
-    def _resources_of_kind(self, document: Object, kind: str) -> Iterator[Object]:
-        for each in list_items(document, "resources"):
-            name = each.get("name")
-            if each.get("kind") == kind and isinstance(name, str) and _name_pattern.fullmatch(name):
-                yield each
+        return served.path(name, self._target.namespace)
 
 
 def parse_recorded_objects(instance: RemoteInstance) -> list[Object]:

@@ -165,8 +165,7 @@ class VirtualClusterController:
         instance = run.instance = await self._apply_namespace(run, release)
 
         run.stage = VC_DEPLOYED
-        run.fields["deployHash"] = await self._releases.deploy(instance, release)
-        run.done(VC_DEPLOYED, "Deployed", f'release "{release.name}" is deployed')
+        await self._releases.deploy(self._instances, run, release)
 
         run.stage = VC_SYNCED
         await self._releases.copy_kubeconfig(instance, release)

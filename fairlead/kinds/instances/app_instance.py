@@ -20,7 +20,7 @@ from fairlead.kinds.fields import (
     password_independent_fields,
     password_paths,
 )
-from fairlead.kinds.instances.fields import initial_status, project_name
+from fairlead.kinds.instances.fields import LAST_ATTEMPT, initial_status, project_name
 from fairlead.registry import limits
 from fairlead.registry.kind import AllowListField, Change, Column, Instance, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_label_errors, dns_subdomain_errors
@@ -135,6 +135,7 @@ STATUS = obj(
         "The metadata.uid of the target that it was deployed to. Another one of the same name is not used."
     ),
     deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),
+    lastAttempt=LAST_ATTEMPT,
     deployedConfined=boolean("Whether it was ever deployed with permissions in its namespace only."),
     renderedSecrets=with_description(RENDERED_PASSWORDS, "Password values that were deployed. Never returned."),
 )

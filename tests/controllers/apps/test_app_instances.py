@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.apps.app_instances import CHECK_SECONDS
 from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.controllers.helm.deployments import CHECK_SECONDS
 from fairlead.core.objects import get_path
 from fairlead.registry.codec import decode
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.apps.app_fixture import (
     APP,
-    SECRETS,
     ReleaseHelm,
     access,
     app_spec,
@@ -23,9 +22,9 @@ from tests.controllers.apps.app_fixture import (
     helm,
     install_app,
     server,
-    store_release,
     wait_for_reason,
 )
+from tests.fake_cluster.helm_releases import SECRETS, store_release
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import FakeAccess, condition_message, condition_status
