@@ -370,6 +370,11 @@ class App(TypedObject):
         return bool(self.spec.get("wait"))
 
     @property
+    def timeout(self) -> str:
+        """The timeout of a deployment; empty: the default one."""
+        return self.spec.get("timeout") or ""
+
+    @property
     def clusters(self) -> Sequence[str]:
         """The clusters that it is for; empty: all."""
         return self.spec.get("clusters") or ()

@@ -26,7 +26,7 @@ from fairlead.controllers.apps.targets import (
     remove_binding,
 )
 from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
-from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.controllers.helm.chart import Chart, Release, check_timeout
 from fairlead.controllers.helm.deploy import ReleaseRunner
 from fairlead.controllers.helm.deployments import CHECK_SECONDS, Deployment, Deployments, read_release_revisions
 from fairlead.controllers.instances.cluster_access import ClusterAccess
@@ -169,6 +169,7 @@ class AppInstanceController:
             values=resolved.config.get("values") or "",
             impersonate_user=deploying_user(instance, app, target),
             waits=app.waits,
+            timeout=check_timeout(app.timeout, "spec", "fix the app"),
         )
 
     async def _claim(self, instance: AppInstance, target: AppTarget, release: Release) -> AppInstance:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from fairlead.controllers.apps.charts import build_chart, check_owner_use, check_repository
 from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
-from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_repository_chart
+from fairlead.controllers.helm.chart import Chart, Release, check_timeout, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.deployments import Deployment, Deployments
 from fairlead.controllers.instances.confinement import template_trust
@@ -316,7 +316,8 @@ class TemplateReleases:
         location = _locate(requested.get("releaseName") or chart.name, requested.get("releaseNamespace"), place)
         values = str(requested.get("values") or "")
         waits = bool(requested.get("wait"))
-        return Release(*location, chart, values, place.impersonate_user, waits)
+        timeout = check_timeout(str(requested.get("timeout") or ""), "charts[]", "fix the template")
+        return Release(*location, chart, values, place.impersonate_user, waits, timeout)
 
     def _build_app_release(self, instance: RemoteInstance, requested: Object, place: ReleasePlace) -> Release:
         name = str(requested.get("name") or "")
@@ -336,7 +337,8 @@ class TemplateReleases:
         default = app.default_namespace if place.allows_other_namespaces else ""
         location = _locate(requested.get("releaseName") or name, requested.get("namespace") or default, place)
         values = str(resolved.config.get("values") or "")
-        return Release(*location, chart, values, place.impersonate_user, app.waits)
+        timeout = check_timeout(app.timeout, "spec", "fix the app")
+        return Release(*location, chart, values, place.impersonate_user, app.waits, timeout)
 
 
 def _locate(name: Any, namespace: Any, place: ReleasePlace) -> tuple[str, str]:

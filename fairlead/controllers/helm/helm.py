@@ -111,10 +111,8 @@ def _last_error(text: bytes) -> str:
     return " ".join(lines[starts[-1] :]) if starts else ""
 
 
-OPERATION_TIMEOUT = 300.0
-"""The `--timeout` of a helm operation."""
 TIMEOUT_MARGIN_SECONDS = 60.0
-"""Seconds beyond that timeout until helm is sent SIGTERM."""
+"""Seconds beyond the timeout of a release until helm is sent SIGTERM."""
 RELEASE_PENDING = "ReleasePending"
 PASSED_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Variables of the server's environment that helm gets, besides PATH: for clusters without a CA of their own."""
@@ -149,10 +147,9 @@ class ChartSource(Protocol):
 class Helm:
     """Implements `ChartDeployer`. The program is looked up at each run: it may be installed later."""
 
-    def __init__(self, charts: ChartSource, program: str = HELM, seconds: float = OPERATION_TIMEOUT) -> None:
+    def __init__(self, charts: ChartSource, program: str = HELM) -> None:
         self._charts = charts
         self._program = program
-        self._seconds = seconds
 
     def find_program(self) -> str:
         """The path of the program. Raises InstanceError if there is none."""
@@ -171,14 +168,14 @@ class Helm:
             else:
                 chart = str(await self._charts.fetch(release.chart, run.folder))
             ready = ("--wait",) if release.waits else ()
-            waiting = ("--timeout", f"{self._seconds:.0f}s", "--history-max", "3", *ready)
+            waiting = ("--timeout", f"{release.timeout}s", "--history-max", "3", *ready)
             values = ("--values", str(run.folder / "values.yaml"))
             flags = (*values, *waiting, *_target_flags(run, release))
             command = ("upgrade", "--install", *flags, "--", release.name, chart)
             forced = ("upgrade", FORCE_CONFLICTS, *command[1:])
-            code = await self._run(run, forced if forces_conflicts else command)
+            code = await self._run(run, forced if forces_conflicts else command, release.timeout)
             if code and forces_conflicts and is_unknown_flag(_read_tail(run.folder / "complaint")):
-                code = await self._run(run, command)
+                code = await self._run(run, command, release.timeout)
             if code:
                 raise _run_error(run, "upgrade", code)
 
@@ -192,12 +189,12 @@ class Helm:
             arguments = (
                 "uninstall",
                 "--timeout",
-                f"{self._seconds:.0f}s",
+                f"{release.timeout}s",
                 *_target_flags(run, release),
                 "--",
                 release.name,
             )
-            code = await self._run(run, arguments)
+            code = await self._run(run, arguments, release.timeout)
             stderr = _read_tail(run.folder / "complaint")
             # A confined release is all in its namespace, which is deleted next; its RoleBinding may be gone already.
             if code and not (is_not_installed(stderr) or (release.impersonate_user and is_forbidden(stderr))):
@@ -223,16 +220,15 @@ class Helm:
             if folder is not None:
                 await _remove_folder(folder)
 
-    async def _run(self, run: _HelmRun, arguments: Sequence[str]) -> int:
+    async def _run(self, run: _HelmRun, arguments: Sequence[str], seconds: int) -> int:
         """Runs helm, and returns the exit code."""
         command = (sys.executable, "-I", end_with_parent.__file__, str(os.getpid()), run.program, *arguments)
-        limit = self._seconds + TIMEOUT_MARGIN_SECONDS
+        limit = seconds + TIMEOUT_MARGIN_SECONDS
         try:
             code = await run_limited(command, run.folder, run.folder / "complaint", run.environment(), limit)
         except TimeoutError:
             message = (
-                f"helm {arguments[0]} took longer than {self._seconds:.0f} s; check the objects that it created in "
-                "the cluster"
+                f"helm {arguments[0]} took longer than {seconds} s; check the objects that it created in the cluster"
             )
             raise InstanceError("HelmTimedOut", message, WARNING) from None
         if code == end_with_parent.CANNOT_START:

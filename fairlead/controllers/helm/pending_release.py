@@ -49,7 +49,7 @@ async def clear_pending_release(api: KubeApi, release: Release, now: datetime, f
 
 def run_limit_seconds(release: Release) -> float:
     """Seconds after which a run of helm for the release has ended in any case."""
-    return MAX_RUN_SECONDS
+    return max(MAX_RUN_SECONDS, release.timeout + MAX_RUN_SECONDS / 2)
 
 
 def _is_of_ended_run(created: datetime, now: datetime, former: Attempt | None) -> bool:
