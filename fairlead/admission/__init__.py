@@ -5,6 +5,7 @@ validation (`registry/validate.py`), not admission.
 
     namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
     instances, instance_owners, parameters      spaces, virtual clusters, workspaces and deployed apps
+    sleep                                       that an instance is asleep, and policies that make no sense
     templates, workspace_templates              templates that administrators trust, and what others may not decide
     objects_in_use                              templates, presets and Apps that instances use are not deleted
     restricted                                  the permission to create instances that not all members may create

@@ -63,7 +63,7 @@ def check_app_instances(authorize: Authorize, api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER_USER or change.new is None or change.problems:
             return
-        if not _deployment_changed(change):
+        if change.is_move or not _deployment_changed(change):  # a move changes nothing of what is deployed
             return
         entry = registry.resource(api_group, APP.plural).get_cached("", get_path(change.new, "spec.appRef.name") or "")
         app = decode(entry) if entry is not None else None
@@ -182,8 +182,8 @@ def _check(change: Change, authorize: Authorize, app: str) -> None:
     """As for AppInstances, the scope of a key restricts where to deploy, and not what."""
     if has_placeholder(app):
         why = (
-            f'the name of an app, "{app}", has text around a parameter, which only administrators may write; use a '
-            "parameter for the whole name"
+            f'the name of an app, "{app}", has text around a parameter, or another placeholder, which only '
+            "administrators may write; use a parameter for the whole name"
         )
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
     right = RequestInfo(verb=USE, group=change.kind.group, version="v1", resource=APP.plural, name=app)

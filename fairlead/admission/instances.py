@@ -1,7 +1,9 @@
-"""Admission of instances: those without a template, outside of projects, remote access, and abandoning.
+"""Admission of instances: those without a template or chart, outside of projects, remote access, and abandoning.
 
 - An instance without a template, or with an inline one, can be anything. Unless the project allows that to all members,
   it needs the permission to create `<plural>/restricted`.
+- A virtual cluster that the server is to deploy needs a definition with a chart. The source of an imported one needs
+  `use` on its cluster.
 - An instance in a namespace of no project gets a warning: nothing is deployed for it.
 - Cluster roles that a space grants in the remote cluster must be in the setting `space_roles` or come from a template.
   Choosing the remote namespace needs `<plural>/restricted` as well: otherwise it could take a name that is meant for
@@ -20,13 +22,16 @@ from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.projects import find_project
 from fairlead.admission.restricted import RESTRICTED_SUBRESOURCE, may_create_restricted
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.errors import Forbidden
+from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.domain.typed_objects import ABANDON_ANNOTATION
+from fairlead.domain.import_sources import IMPORT_SOURCE_ANNOTATION, import_source_text, parse_import_source
+from fairlead.domain.template_resolution import ResolutionError, find_definition
+from fairlead.domain.typed_objects import ABANDON_ANNOTATION, Cluster, VirtualClusterInstance
 from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES, TEMPLATE_INSTANCES
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
-from fairlead.kinds.instances.remote_instances import SPACE
+from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
@@ -78,6 +83,84 @@ def _require_restricted(change: Change, authorize: Authorize) -> None:
         raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
 
 
+def require_chart(api_group: str) -> Rule:
+    """Rejects a virtual cluster that the server would have to deploy without a chart. A definition that cannot be found
+    is reported in a condition: manifests are applied in any order."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, VIRTUAL_CLUSTER.plural))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource or change.user == CONTROLLER_USER or change.is_move or change.problems:
+            return
+        if change.old is not None and _deployment_source(change.old) == _deployment_source(change.obj):
+            return
+        instance = VirtualClusterInstance(change.obj)
+        if instance.is_deployed_elsewhere or not _is_connected(instance.cluster, registry, api_group):
+            return
+        templates = TEMPLATE_INSTANCES[VIRTUAL_CLUSTER.plural].templates
+        entry = registry.resource(api_group, templates).get_cached("", instance.template_name)
+        try:
+            definition = find_definition(change.obj, decode(entry) if entry is not None else None)
+        except ResolutionError:
+            return
+        if not get_path(definition.template, "helmRelease.chart.name"):
+            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [_no_chart_problem(instance)])
+
+    return rule
+
+
+def _deployment_source(instance: Object) -> tuple[Any, ...]:
+    """What decides whether the server deploys a virtual cluster, and which chart."""
+    fields = ("templateRef", "template", "clusterRef.cluster", "config", "external", "networkPeer")
+    return tuple(get_path(instance, f"spec.{each}") or None for each in fields)
+
+
+def _is_connected(cluster: str, registry: Registry, api_group: str) -> bool:
+    """Whether this server connects to the cluster, and so deploys into it."""
+    entry = registry.resource(api_group, "clusters").get_cached("", cluster) if cluster else None
+    return entry is not None and Cluster(decode(entry)).has_kubeconfig
+
+
+def _no_chart_problem(instance: VirtualClusterInstance) -> Problem:
+    advice = (
+        "so there is nothing to deploy; name a template with a chart, or import a running virtual cluster with "
+        "`fairlead vcluster import`"
+    )
+    if instance.template_name:
+        why = f"this template names no chart in helmRelease.chart, {advice}"
+        return Problem.invalid("spec.templateRef.name", instance.template_name, why)
+    return Problem.required("spec.templateRef.name", f"no template is named, {advice}")
+
+
+def check_import_source(authorize: Authorize, api_group: str) -> Rule:
+    """Checks the annotation that names where an imported virtual cluster runs, which the server then connects through:
+    its form, and that the requester may use the cluster."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, VIRTUAL_CLUSTER.plural))
+    async def rule(change: Change, registry: Registry) -> None:
+        text = import_source_text(change.new)
+        if change.subresource or change.user == CONTROLLER_USER or change.is_move or not text:
+            return
+        if text == import_source_text(change.old):
+            return
+        field = f"metadata.annotations[{IMPORT_SOURCE_ANNOTATION}]"
+        source = parse_import_source(text)
+        if source is None:
+            problem = Problem.invalid(field, text, "must be CLUSTER/NAMESPACE/RELEASE")
+            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+        if not get_path(change.obj, "spec.config.secretName"):
+            problem = Problem.forbidden(field, "is only for imported virtual clusters; set spec.config, or remove it")
+            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+        target = RequestInfo(verb="use", group=api_group, version="v1", resource="clusters", name=source.cluster)
+        if not authorize(change.user, target).allowed:
+            why = (
+                f'User "{change.user.name}" may not use the cluster "{source.cluster}", through which the virtual '
+                "cluster would be reached; ask for an entry in its spec.access with the verbs get and use"
+            )
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+    return rule
+
+
 def warn_outside_of_projects(api_group: str, prefix: str) -> Rule:
     """Warns about an instance in a namespace of no project: nothing is deployed for it. A runner runs workspaces that
     name it in any namespace."""
@@ -108,8 +191,8 @@ def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collecti
             forbidden = sorted(_granted_cluster_roles(change.new) - _granted_cluster_roles(old) - set(roles))
             if forbidden:
                 raise _role_denied_error(change, forbidden[0], roles)
-        if change.old is None and get_path(change.new, "status.serviceUID"):
-            return  # migrated from another project, keeps its namespace; no other create can set the status
+        if change.is_move:
+            return  # it keeps its namespace
         namespace = get_path(change.new, "spec.clusterRef.namespace")
         if (
             namespace

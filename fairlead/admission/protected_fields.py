@@ -37,6 +37,7 @@ from fairlead.core.call import NAMESPACE_RESOURCE
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.cluster_identity import SHARED_IDENTITY_ANNOTATION
 from fairlead.domain.key_lifetime import FIRST_KEY_ANNOTATION
 from fairlead.domain.quotas import SLEEPING_PHASE
 from fairlead.kinds.access.components import KEY_ANNOTATION, Component
@@ -126,6 +127,7 @@ SERVER_ONLY_KEYS = (
     ("annotations", "service.sh/offered-rules"),  # the rules that later versions do not add again
     ("annotations", "service.sh/unlisted-clusters"),  # what projects without allowedClusters may use
     ("annotations", "service.sh/default-templates"),  # whether the default templates were created
+    ("annotations", SHARED_IDENTITY_ANNOTATION),  # lets users of another installation act as those of this one
     ("labels", "service.sh/managed"),  # created by the server
     ("labels", "service.sh/uid"),  # the instance it was created for
     ("labels", "service.sh/space"),  # the space it was created for

@@ -135,9 +135,12 @@ class _UsageIndex:
         holdings = known[1]
 
         def count(key: str, owner: QuotaOwner | None) -> int:
+            moved = sum(
+                key in quota_keys(plural, each) and owner in (None, quota_owner(each)) for each in change.moves_with
+            )
             if owner is None and not key.endswith(ACTIVE_SUFFIX):
-                return view.count(group, plural, namespace)
-            return len(holdings.get((namespace, key, owner)))
+                return view.count(group, plural, namespace) + moved
+            return len(holdings.get((namespace, key, owner))) + moved
 
         return count
 

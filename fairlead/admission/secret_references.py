@@ -281,6 +281,8 @@ def check_virtual_cluster_secret(authorize: Authorize, api_group: str, check_kub
 
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "virtualclusterinstances"))
     async def rule(change: Change, registry: Registry) -> None:
+        if change.is_move:
+            return  # `subresources/migration.py` has checked the permissions for the Secret, which moves with it
         namespace = str(metadata(change.obj).get("namespace") or "")
         _warn_unusable(change, registry, namespace, _require_secret(change, namespace, authorize), check_kubeconfig)
 

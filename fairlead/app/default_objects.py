@@ -16,6 +16,7 @@ from fairlead.admission.allow_lists import UNLISTED_CLUSTERS_ANNOTATION, USE_VER
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, metadata
+from fairlead.domain import open_source_chart
 from fairlead.features.dynamic_config import ensure_config
 from fairlead.kinds.core.namespace import BUILTIN_NAMESPACES, SYSTEM_NAMESPACE
 from fairlead.kinds.instances.templates import (
@@ -36,6 +37,19 @@ DEFAULT_TEMPLATES_ANNOTATION = "service.sh/default-templates"
 PENDING = "pending"
 CREATED = "created"
 NAME = "default"
+_CHART_VERSION_PARAMETER = {
+    "variable": "version",
+    "label": "Version of the chart",
+    "defaultValue": open_source_chart.CHART_VERSION,
+    "validation": r"^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$",
+}
+_STORAGE_PARAMETER = {
+    "variable": "storage",
+    "label": "Storage",
+    "description": "Size of the volume for the objects of the virtual cluster, such as 5Gi.",
+    "defaultValue": "5Gi",
+    "validation": r"^[1-9][0-9]{0,5}(Mi|Gi|Ti)$",
+}
 
 
 async def ensure_default_objects(registry: Registry, api_group: str, *, update_roles: bool) -> None:
@@ -87,14 +101,21 @@ def _default_templates(api_group: str) -> Iterator[tuple[Kind, Object]]:
         "template": {},
     }
     yield SPACE_TEMPLATE, _build_template(api_group, SPACE_TEMPLATE, FALSE, space)
-    # Trusted, so that a chart that an administrator adds is deployed as in other templates of administrators.
+    # Trusted, so that the chart is deployed with the stored credential of the cluster.
     virtual_cluster = {
-        "displayName": "Existing virtual cluster",
-        "description": (
-            "A virtual cluster that already runs: spec.config names the Secret with its kubeconfig. To deploy virtual "
-            "clusters, set the chart in helmRelease.chart of this template."
-        ),
-        "template": {},
+        "displayName": "Virtual cluster",
+        "description": "A Kubernetes API of its own in a namespace of the cluster, with the open-source chart.",
+        "parameters": [_CHART_VERSION_PARAMETER, _STORAGE_PARAMETER],
+        "template": {
+            "helmRelease": {
+                "chart": {
+                    "name": open_source_chart.CHART_NAME,
+                    "repo": open_source_chart.CHART_REPOSITORY,
+                    "version": "{{ parameters.version }}",
+                },
+                "values": open_source_chart.CHART_VALUES,
+            },
+        },
     }
     yield VIRTUAL_CLUSTER_TEMPLATE, _build_template(api_group, VIRTUAL_CLUSTER_TEMPLATE, TRUE, virtual_cluster)
     # Trusted, so that permissions that an administrator adds count as in other templates of administrators.

@@ -154,15 +154,15 @@ class Credential:
         """Whether a login that was allowed with this key is still in force.
 
         The key must neither be gone nor expired, nor be a later one of the same name. A login ends as well if the value
-        of the key was replaced, as its former value may have been stolen, and if the key got a scope, which the login
-        would exceed. A disabled key ends it, too. A login in the browser is the exception: it is disabled when its user
-        signs out there, which does not end what the user has allowed.
+        of the key was replaced, as its former value may have been stolen, and if the key got another scope or lost a
+        group, so that the login would exceed it. A disabled key ends it, too. A login in the browser is the exception:
+        it is disabled when its user signs out there, which does not end what the user has allowed.
         """
         meta = metadata(self.key)
         created = metadata(login).get("creationTimestamp") or ""
         is_later = (meta.get("creationTimestamp") or "") > created
         is_rotated = (get_path(self.key, "status.rotated") or "") >= created
-        if "deletionTimestamp" in meta or is_later or is_rotated or get_path(self.key, "spec.scope") is not None:
+        if "deletionTimestamp" in meta or is_later or is_rotated or _exceeds(login, self.key):
             return False
         if get_path(self.key, "spec.user") != get_path(login, "spec.user"):
             return False
@@ -181,6 +181,14 @@ class Credential:
             end = end.after(use, ttl_seconds(self.key))
         self.is_expired = end.is_reached(clock)
         return not self.is_expired
+
+
+def _exceeds(login: Object, key: Object) -> bool:
+    """Whether a login has more rights than the key with which it was allowed."""
+    scope = get_path(key, "spec.scope")
+    groups = get_path(login, "spec.groups") or ()
+    has_other_scope = scope is not None and scope != get_path(login, "spec.scope")
+    return has_other_scope or not set(groups).issubset(get_path(key, "spec.groups") or ())
 
 
 def _previous_digests(key: Object, clock: Clock) -> Iterator[tuple[str, Expiry]]:

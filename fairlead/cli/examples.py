@@ -110,7 +110,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead vcluster create dev --project demo --cluster berlin --template small@1.x.x --parameter replicas=2",
     ),
     "vcluster connect": ("fairlead vcluster connect dev --project demo",),
-    "vcluster import": ("fairlead vcluster import theirs --project demo --cluster berlin --namespace vc-theirs",),
+    "vcluster import": (
+        "fairlead vcluster import theirs --project demo --kubeconfig theirs.kubeconfig",
+        "fairlead vcluster import theirs --project demo --cluster berlin --namespace vc-ns --virtual-cluster theirs",
+    ),
     "vcluster delete": ("fairlead vcluster delete dev --project demo",),
     "vcluster migrate": ("fairlead vcluster migrate dev --from demo --to other --dry-run",),
     "space list": ("fairlead space list", "fairlead space list --project demo -o name"),

@@ -6,6 +6,7 @@ entries of the file, such as contexts of gateways, belong to the user and stay a
 """
 
 import base64
+import os
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,12 @@ def merge_own_entries(existing: Object, url: str, ca_pem: bytes | None, key: str
     if config.get("current-context") not in {each.get("name") for each in config["contexts"]}:
         config["current-context"] = CONTEXT_NAME
     return config
+
+
+def is_server_file(path: Path) -> bool:
+    """Whether a file is the admin kubeconfig of a server on this machine, by its name or by its first lines."""
+    target = Path(os.path.realpath(path))
+    return target.name == KUBECONFIG_NAME or (read_file(target) or b"").startswith(HEADER.encode())
 
 
 def read_key(path: Path) -> str | None:

@@ -78,7 +78,8 @@ def merge_into_file(path: Path, entry: KubeconfigEntry, make_current: bool = Tru
     ensure_private_folder(path.parent)
     with _lock_file(path):
         before = read_file(path)
-        content = yaml.encode(merge_entry(parse_kubeconfig(path, before), entry, make_current))
+        merged = merge_entry(parse_kubeconfig(path, before), entry, make_current)
+        content = _leading_comments(before or b"") + yaml.encode(merged)
         if content == before:
             return None
         backup = path.with_name(f"{path.name}.bak") if before is not None else None
@@ -86,6 +87,16 @@ def merge_into_file(path: Path, entry: KubeconfigEntry, make_current: bool = Tru
             write_file(backup, before or b"")
         write_file(path, content)
     return backup
+
+
+def _leading_comments(content: bytes) -> bytes:
+    """The first lines of a file, if they are comments: they say what the file is."""
+    comments: list[bytes] = []
+    for line in content.splitlines(keepends=True):
+        if not line.startswith(b"#"):
+            break
+        comments.append(line)
+    return b"".join(comments)
 
 
 @contextmanager

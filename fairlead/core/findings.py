@@ -13,3 +13,5 @@ class Finding:
     """The command or setting that solves the problem."""
     is_fatal: bool = True
     """What was checked does not work until the problem is solved."""
+    detail: str = ""
+    """How it is set up, if there is no problem."""

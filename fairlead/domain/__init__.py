@@ -7,10 +7,13 @@ template_resolution.py              from an instance and its template to the ren
 secret_references.py                references to secrets in workspaces and templates, and who wrote them
 workspace_trust.py                  what a workspace template may decide
 environments.py presets.py          environments of workspaces, and what a preset gives to one
-sleep_mode.py                       how a workspace falls asleep and wakes up
+sleep_mode.py sleep_decisions.py    annotations of sleep mode; how instances fall asleep and wake up
+instance_sleep.py cron.py           the same for spaces and virtual clusters, also by schedules
 app_resolution.py                   the same for instances of Apps
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases
+import_sources.py                   where an imported virtual cluster runs
+open_source_chart.py                the chart of virtual clusters that the default template deploys, and its names
 quotas.py                           what project quotas count
 cluster_identity.py                 users of this server as remote clusters see them
 probe_history.py                    the recent probes of a cluster, as a short text

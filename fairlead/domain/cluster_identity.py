@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object, get_path
 from fairlead.core.user import (
     ADMIN_GROUPS,
     AUTHENTICATED,
@@ -24,6 +25,11 @@ ADMIN_GROUP = "service:admins"
 _NEVER_SENT = (RESERVED_PREFIX, HOST_ACCOUNT_NAMES)
 PLATFORM_GROUP_PREFIX = "service:"
 """Prefix of the groups that this server defines for users, teams and administrators."""
+
+IDENTITY_PREFIX_TAKEN = "IdentityPrefixTaken"
+"""The reason of a Cluster in which another installation of Fairlead uses the same prefix."""
+SHARED_IDENTITY_ANNOTATION = "service.sh/shared-identity"
+"""Annotation of a Cluster with the id of another installation whose users are meant to be the same."""
 
 Extra = tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -134,3 +140,20 @@ def merge_extra(extra: Iterable[tuple[str, tuple[str, ...]]]) -> Extra:
 def is_header_value(text: str) -> bool:
     """Whether a text can be sent unambiguously as a header value."""
     return bool(text) and text.isascii() and text.isprintable() and text == text.strip()
+
+
+def find_identity_conflict(cluster: Object) -> str:
+    """Why no user of this server may act in a cluster: another installation uses the same names for its own. Empty if
+    there is none, or an administrator has declared that they are the same users."""
+    other = get_path(cluster, "status.identity.otherInstallation") or ""
+    declared = (get_path(cluster, "metadata.annotations") or {}).get(SHARED_IDENTITY_ANNOTATION)
+    if not other or declared == other:
+        return ""
+    url = get_path(cluster, "status.identity.otherURL") or "of an unknown URL"
+    prefix = get_path(cluster, "status.identity.prefix") or ""
+    return (
+        f'another Fairlead ({url}, id {other}) uses the prefix "{prefix}" in this cluster, so users of the same name '
+        "would share their rights; set cluster_identity_prefix to another one, or, if they are meant to be the same "
+        f"users, annotate this Cluster with {SHARED_IDENTITY_ANNOTATION}={other}; if the other one is gone, delete its "
+        'entry in the ConfigMap "fairlead-identities" of the namespace kube-system there'
+    )

@@ -2,9 +2,10 @@
 
 Pure. Admission rejects instances that cannot be resolved; the instance controller stores the result.
 
-Rendering replaces `{{ parameters.image.tag }}` with the value of that parameter. Nothing is executed: there are no
-conditions, loops or functions, and values are not rendered again. `{{ parameters.name | quote }}` inserts a quoted
-string, which is a single value in YAML and JSON. Other braces, such as those of charts, are kept.
+Rendering replaces `{{ parameters.image.tag }}` with the value of that parameter, and in the templates of spaces and
+virtual clusters `{{ name }}`, `{{ namespace }}`, `{{ project }}` and `{{ owner }}` with what the instance has. Nothing
+is executed: there are no conditions, loops or functions, and values are not rendered again. `{{ parameters.name | quote
+}}` inserts a quoted string, which is a single value in YAML and JSON. Other braces, such as those of charts, are kept.
 
 Some fields of a template are YAML that is parsed later. The user who sets a value is not the author of the template, so
 in these fields a value can only become a scalar or part of one. It cannot add fields or objects.
@@ -32,9 +33,22 @@ CHART_FIELDS_WITHOUT_PASSWORD = ("name", "version", "values", "wait", "timeout",
 MAX_RENDERED_LENGTH = 1024 * 1024
 """Maximum characters of all strings of a rendered template together."""
 
-_placeholder = re.compile(
-    r"\{\{[ \t]{0,20}parameters\.([A-Za-z0-9_.-]{1,253})[ \t]{0,20}(\|[ \t]{0,20}quote[ \t]{0,20})?\}\}", re.ASCII
-)
+NAME, NAMESPACE, PROJECT, OWNER = "name", "namespace", "project", "owner"
+"""Placeholders for what an instance has: its own name, its namespace in the cluster, its project, and the name of the
+user or team that owns it."""
+_PARAMETER_PREFIX = "parameters."
+_PARAMETER = r"parameters\.[A-Za-z0-9_.-]{1,253}"
+
+
+def _compile_placeholder(variables: str) -> re.Pattern[str]:
+    space = r"[ \t]{0,20}"
+    return re.compile(
+        rf"\{{\{{{space}(?P<variable>{variables}){space}(?P<quote>\|{space}quote{space})?\}}\}}", re.ASCII
+    )
+
+
+_parameter_placeholder = _compile_placeholder(_PARAMETER)
+_placeholder = _compile_placeholder("|".join((_PARAMETER, NAME, NAMESPACE, PROJECT, OWNER)))
 _document_separator = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 YAML_FIELDS = frozenset({"objects", "values", "parameters"})
 """Fields of templates, at any path, whose text is YAML."""
@@ -43,19 +57,34 @@ PASSWORD_FIELD = "password"
 
 
 def has_placeholder(text: str) -> bool:
-    """Whether a text contains a placeholder for a parameter."""
+    """Whether a text contains a placeholder, for a parameter or for what the instance has."""
     return _placeholder.search(text) is not None
 
 
 def find_parameters(text: str) -> set[str]:
     """The parameters that a text of a template uses."""
-    return {found[1] for found in _placeholder.finditer(text)}
+    return {_parameter_name(found) for found in _parameter_placeholder.finditer(text)}
+
+
+def _parameter_name(found: re.Match[str]) -> str:
+    return found["variable"].removeprefix(_PARAMETER_PREFIX)
 
 
 def whole_parameter(text: str) -> str:
     """The parameter whose value is the whole text; empty if there is more to it, or no parameter."""
-    found = _placeholder.fullmatch(text)
-    return found[1] if found is not None and not found[2] else ""
+    found = _parameter_placeholder.fullmatch(text)
+    return _parameter_name(found) if found is not None and not found["quote"] else ""
+
+
+def instance_values(instance: Object, project: str, namespace: str) -> Mapping[str, str]:
+    """The values of the placeholders for what an instance has. Those that are not known yet are left out."""
+    known = {
+        NAME: name_of(instance),
+        NAMESPACE: namespace,
+        PROJECT: project,
+        OWNER: get_path(instance, "spec.owner.user") or get_path(instance, "spec.owner.team") or "",
+    }
+    return {name: value for name, value in known.items() if value}
 
 
 class RenderingError(Exception):
@@ -75,62 +104,104 @@ class _LengthBudget:
         return text
 
 
-def render_template(template: Object, values: Mapping[str, str], *, raw: bool = False) -> Object:
+@dataclass(frozen=True, slots=True)
+class _Renderer:
+    """`values` by the names in the placeholders that `pattern` finds, such as `parameters.image.tag`."""
+
+    pattern: re.Pattern[str]
+    values: Mapping[str, str]
+    yaml_fields: Collection[str]
+    budget: _LengthBudget
+
+    def render(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: self._render_yaml(name, each)
+                if name in self.yaml_fields and isinstance(each, str)
+                else self.render(each)
+                for name, each in value.items()
+            }
+        if isinstance(value, list):
+            return [self.render(each) for each in value]
+        return self._render_text(value, self.budget) if isinstance(value, str) else value
+
+    def _render_yaml(self, name: str, text: str) -> str:
+        """Renders a YAML text: parses it with a marker in place of each placeholder, and then replaces the markers in
+        scalars."""
+        if not self.pattern.search(text):
+            return self.budget.spend(text)
+        self._render_text(text, _LengthBudget())  # raises if a value is not defined, or the result is too long
+        word = "parameter"
+        while word in text:
+            word += "x"
+        variables: list[str] = []
+
+        def add_marker(found: re.Match[str]) -> str:
+            variables.append(found["variable"])
+            return f'"{word}{len(variables) - 1}q"' if found["quote"] else f"{word}{len(variables) - 1}p"
+
+        marked = self.pattern.sub(add_marker, text)
+        words = re.compile(rf'"{word}(?P<quoted>[0-9]+)q"|{word}(?P<number>[0-9]+)(?P<sort>[pq])')
+
+        def fill(scalar: str) -> str:
+            return words.sub(lambda found: self.budget.spend(self._marker_value(found, scalar, variables)), scalar)
+
+        documents = [_parse_and_fill(name, each, fill) for each in _document_separator.split(marked)]
+        rendered = [yaml.encode(each).decode() for each in documents if each is not None]
+        return self.budget.spend("---\n".join(rendered))
+
+    def _marker_value(self, found: re.Match[str], scalar: str, variables: Sequence[str]) -> str:
+        """The value for a marker. `quote` matters only inside a longer scalar; a scalar of its own needs no quotes."""
+        value = self.values[variables[int(found["quoted"] or found["number"])]]
+        if found["quoted"]:
+            return json.dumps(value, ensure_ascii=False)
+        is_inside = found["sort"] == "q" and found[0] != scalar
+        return json.dumps(value, ensure_ascii=False)[1:-1] if is_inside else value
+
+    def _render_text(self, text: str, budget: _LengthBudget) -> str:
+        """Renders a plain text piece by piece, so that one that grows too large is rejected early."""
+        pieces: list[str] = []
+        end = 0
+        for found in self.pattern.finditer(text):
+            value = self.values.get(found["variable"])
+            if value is None:
+                raise RenderingError(_describe_missing(found["variable"]))
+            pieces.append(budget.spend(text[end : found.start()]))
+            pieces.append(budget.spend(json.dumps(value, ensure_ascii=False) if found["quote"] else value))
+            end = found.end()
+        pieces.append(budget.spend(text[end:]))
+        return "".join(pieces)
+
+
+def _describe_missing(variable: str) -> str:
+    if variable.startswith(_PARAMETER_PREFIX):
+        return f"it uses {variable}, which it does not define; define it there"
+    advice = {
+        NAMESPACE: "check the project's spec.namespacePattern",
+        PROJECT: "create the instance in a project",
+        OWNER: "set spec.owner of the instance",
+    }
+    return (
+        f"it uses {{{{ {variable} }}}}, which the instance does not have; {advice.get(variable, 'name the instance')}"
+    )
+
+
+def render_template(
+    template: Object, parameters: Mapping[str, str], instance: Mapping[str, str] | None = None, *, raw: bool = False
+) -> Object:
     """A copy of the template with the values inserted. Raises RenderingError.
 
-    With `raw`, values are inserted into YAML unescaped, for users who also wrote the template.
+    `instance` are the `instance_values`; without it, placeholders for them are kept like other braces. With `raw`,
+    values are inserted into YAML unescaped, for users who also wrote the template.
     """
-    yaml_texts = frozenset() if raw else YAML_FIELDS
-    result: Object = _render_value(template, values, _LengthBudget(), yaml_texts)
+    renderer = _Renderer(
+        pattern=_parameter_placeholder if instance is None else _placeholder,
+        values={**{f"{_PARAMETER_PREFIX}{name}": value for name, value in parameters.items()}, **(instance or {})},
+        yaml_fields=frozenset() if raw else YAML_FIELDS,
+        budget=_LengthBudget(),
+    )
+    result: Object = renderer.render(template)
     return result
-
-
-def _render_value(value: Any, values: Mapping[str, str], budget: _LengthBudget, yaml_fields: Collection[str]) -> Any:
-    if isinstance(value, dict):
-        return {
-            name: _render_yaml(name, each, values, budget)
-            if name in yaml_fields and isinstance(each, str)
-            else _render_value(each, values, budget, yaml_fields)
-            for name, each in value.items()
-        }
-    if isinstance(value, list):
-        return [_render_value(each, values, budget, yaml_fields) for each in value]
-    return _render_text(value, values, budget) if isinstance(value, str) else value
-
-
-def _render_yaml(name: str, text: str, values: Mapping[str, str], budget: _LengthBudget) -> str:
-    """Renders a YAML text: parses it with a marker in place of each placeholder, and then replaces the markers in
-    scalars."""
-    if not _placeholder.search(text):
-        return budget.spend(text)
-    _render_text(text, values, _LengthBudget())  # raises if a parameter is not defined, or the result is too long
-    word = "parameter"
-    while word in text:
-        word += "x"
-    variables: list[str] = []
-
-    def add_marker(found: re.Match[str]) -> str:
-        variables.append(found[1])
-        return f'"{word}{len(variables) - 1}q"' if found[2] else f"{word}{len(variables) - 1}p"
-
-    marked = _placeholder.sub(add_marker, text)
-    words = re.compile(rf'"{word}(?P<quoted>[0-9]+)q"|{word}(?P<number>[0-9]+)(?P<sort>[pq])')
-
-    def fill(scalar: str) -> str:
-        return words.sub(lambda found: budget.spend(_marker_value(found, scalar, variables, values)), scalar)
-
-    documents = [_parse_and_fill(name, each, fill) for each in _document_separator.split(marked)]
-    rendered = [yaml.encode(each).decode() for each in documents if each is not None]
-    return budget.spend("---\n".join(rendered))
-
-
-def _marker_value(found: re.Match[str], scalar: str, variables: list[str], values: Mapping[str, str]) -> str:
-    """The value for a marker. `quote` matters only inside a longer scalar; a scalar of its own needs no quotes."""
-    value = values[variables[int(found["quoted"] or found["number"])]]
-    if found["quoted"]:
-        return json.dumps(value, ensure_ascii=False)
-    is_inside = found["sort"] == "q" and found[0] != scalar
-    return json.dumps(value, ensure_ascii=False)[1:-1] if is_inside else value
 
 
 def _parse_and_fill(name: str, text: str, fill: Callable[[str], str]) -> Any:
@@ -142,21 +213,6 @@ def _parse_and_fill(name: str, text: str, fill: Callable[[str], str]) -> Any:
     if duplicates:
         raise RenderingError(f"a value makes {duplicates[0]} in its {name} occur twice; set another value")
     return value
-
-
-def _render_text(text: str, values: Mapping[str, str], budget: _LengthBudget) -> str:
-    """Renders a plain text piece by piece, so that one that grows too large is rejected early."""
-    pieces: list[str] = []
-    end = 0
-    for found in _placeholder.finditer(text):
-        variable = found[1]
-        if variable not in values:
-            raise RenderingError(f"it uses parameters.{variable}, which it does not define; define it there")
-        value = json.dumps(values[variable], ensure_ascii=False) if found[2] else values[variable]
-        pieces += (budget.spend(text[end : found.start()]), budget.spend(value))
-        end = found.end()
-    pieces.append(budget.spend(text[end:]))
-    return "".join(pieces)
 
 
 def redirected_passwords(
@@ -171,13 +227,19 @@ def redirected_passwords(
         for each in zip(template, before, after, strict=True):
             yield from redirected_passwords(*each, unchanged, safe_siblings)
     elif isinstance(template, dict):
-        found = _placeholder.fullmatch(str(template.get(PASSWORD_FIELD) or ""))
+        variable = _password_parameter(template)
         for name, value in template.items():
             was, now = before[name], after[name]
             is_place = name not in safe_siblings or is_registry_address(name, was) or is_registry_address(name, now)
-            if found is not None and found[1] in unchanged and name != PASSWORD_FIELD and is_place and was != now:
-                yield found[1], name
+            if variable in unchanged and name != PASSWORD_FIELD and is_place and was != now:
+                yield variable, name
             yield from redirected_passwords(value, was, now, unchanged, safe_siblings)
+
+
+def _password_parameter(chart: Object) -> str:
+    """The parameter that is the password of a chart; empty if there is none."""
+    found = _parameter_placeholder.fullmatch(str(chart.get(PASSWORD_FIELD) or ""))
+    return _parameter_name(found) if found is not None else ""
 
 
 def _refers_to_secret(template: Object, result: Object) -> bool:
@@ -187,9 +249,10 @@ def _refers_to_secret(template: Object, result: Object) -> bool:
 
 
 def redirected_credential(template: Any, result: Any, safe_siblings: Collection[str], path: str = "") -> str:
-    """The field through which parameters determine where a password of the template is sent; empty if there is none.
+    """The field through which parameters, or the name or owner of an instance, determine where a password of the
+    template is sent; empty if there is none.
 
-    Users who set the parameters cannot read that password. A password that is itself a parameter is their own, and may
+    Users who set these cannot read that password. A password that is itself a parameter is their own, and may
     be sent anywhere. `safe_siblings` are the sibling fields of a password that do not matter, unless they contain an
     address.
     """
@@ -200,7 +263,7 @@ def redirected_credential(template: Any, result: Any, safe_siblings: Collection[
     if not isinstance(template, dict):
         return ""
     own = template.get(PASSWORD_FIELD)
-    has_own = isinstance(own, str) and bool(own) and not _placeholder.fullmatch(own)
+    has_own = isinstance(own, str) and bool(own) and not _password_parameter(template)
     if has_own or _refers_to_secret(template, result):
         for name, value in template.items():
             is_place = (
@@ -306,19 +369,20 @@ def _literal_text(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def render_definition(instance: Object, definition: TemplateDefinition) -> Object:
-    """The definition rendered with the instance's values. Raises ResolutionError."""
+def render_definition(instance: Object, definition: TemplateDefinition, own: Mapping[str, str] | None = None) -> Object:
+    """The definition rendered with the instance's parameters, and with `own`, its `instance_values`, if it can have
+    placeholders for them. Raises ResolutionError."""
     values, problems = _resolve_values(instance, definition)
     if problems:
         raise ResolutionError("ErrorSyncingParameters", "; ".join(str(each) for each in problems[:10]))
     noun = definition.source.noun
     try:
-        result = render_template(definition.template, values, raw=definition.parameters is None)
+        result = render_template(definition.template, values, own, raw=definition.parameters is None)
     except RenderingError as error:
         raise ResolutionError("ErrorRenderingTemplate", f"the {noun} cannot be rendered: {error}") from None
     if field := redirected_credential(definition.template, result, CHART_FIELDS_WITHOUT_PASSWORD):
         reason = (
-            f"{field} comes from parameters and would redirect a password that users of the {noun} cannot read: "
+            f"{field} comes from placeholders and would redirect a password that users of the {noun} cannot read: "
             f"set the address and user in the {noun}, or make the password a parameter, too"
         )
         raise ResolutionError("ErrorRenderingTemplate", f"the {noun} cannot be rendered: {reason}")
@@ -334,16 +398,17 @@ def find_redirected_passwords(
     The user who changes the values cannot read them. If the old values cannot be rendered, all of them count.
     """
     values = [parse_values(get_path(each, "spec.parameters") or "")[0] for each in (before, after)]
-    if not unchanged or values[0] == values[1]:
+    has_other_owner = get_path(before, "spec.owner") != get_path(after, "spec.owner")
+    if not unchanged or (values[0] == values[1] and (definition is None or not has_other_owner)):
         return {}
     if definition is None:
         return dict.fromkeys(unchanged, "spec.parameters")
     try:
-        rendered_before = render_definition(before, definition)
+        rendered_before = render_definition(before, definition, _comparable_values(before))
     except ResolutionError:
         return dict.fromkeys(unchanged, "spec.parameters")
     try:
-        rendered_after = render_definition(after, definition)
+        rendered_after = render_definition(after, definition, _comparable_values(after))
     except ResolutionError:
         return {}  # it is not deployed, and the next update is compared with it
     return dict(
@@ -351,6 +416,11 @@ def find_redirected_passwords(
             definition.template, rendered_before, rendered_after, unchanged, CHART_FIELDS_WITHOUT_PASSWORD
         )
     )
+
+
+def _comparable_values(instance: Object) -> Mapping[str, str]:
+    """For a comparison of two versions of an instance: an update changes neither its project nor its namespace."""
+    return instance_values(instance, project="project", namespace="namespace")
 
 
 def fingerprint(instance: Object, visible: TemplateDefinition) -> str:

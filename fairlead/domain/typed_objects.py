@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.core.objects import Object, get_path
+from fairlead.domain.sleep_mode import sleep_type_of
 from fairlead.registry.conditions import TRUE, UNKNOWN, find_condition
 
 SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
@@ -19,6 +20,13 @@ SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS = "spaceObjects", "virtualClusterObjects"
 virtual cluster."""
 RELEASE_PARTS = ("charts", "apps")
 """The parts of a template that are Helm releases, and of the fields above."""
+FALLING_ASLEEP, ASLEEP_STAGE = "FallingAsleep", "Asleep"
+WAKING_UP, STARTING = "WakingUp", "Starting"
+"""Stages of the sleep of a space or virtual cluster in its cluster. Each is recorded before the first change that
+belongs to it, so that a server that is interrupted knows what may have been done. A virtual cluster is starting from
+when it has its workloads again until it answers."""
+ASLEEP, SLEEP_REFUSED = "Asleep", "SleepRefused"
+"""The condition about it, and its reason if it must not sleep, since its data would be lost."""
 ABANDON_ANNOTATION = "service.sh/abandon"
 """Annotation that skips the cleanup in the cluster when an object is deleted."""
 
@@ -188,6 +196,26 @@ class RemoteInstance(PlacedObject):
         return fields
 
     @property
+    def sleep_type(self) -> str:
+        """Why it is to sleep; empty if it is to be awake."""
+        return sleep_type_of(self.raw)
+
+    @property
+    def sleep_stage(self) -> str:
+        """How far the sleep or the wake-up in the cluster is; empty if nothing is asleep there."""
+        return get_path(self.status, "sleep.stage") or ""
+
+    @property
+    def sleep_refused_at(self) -> int:
+        """When it was found that it cannot sleep, in Unix seconds; 0 if it was not."""
+        return get_path(self.status, "sleep.refusedAt") or 0
+
+    @property
+    def can_sleep(self) -> bool:
+        """Whether this server has deployed something for it that can be stopped and started."""
+        return bool(self.remote_namespace) and not self.is_deployed_elsewhere and not self.is_deleting
+
+    @property
     def extra_access_rules(self) -> Sequence[Object]:
         return self.spec.get("extraAccessRules") or ()
 
@@ -280,6 +308,11 @@ class VirtualClusterInstance(RemoteInstance):
         return bool(self.spec.get("networkPeer"))
 
     @property
+    def connection(self) -> Object:
+        """How the server reached it last."""
+        return self.status.get("connection") or {}
+
+    @property
     def deploy_hash(self) -> str:
         """The hash of the release that was deployed last."""
         return self.status.get("deployHash") or ""
@@ -331,6 +364,16 @@ class AppInstance(TypedObject):
     def target_uid(self) -> str:
         """The uid of the target that it was deployed to."""
         return self.status.get("targetUID") or ""
+
+    @property
+    def host(self) -> Object:
+        """The namespace that the space or virtual cluster has in a connected cluster: `cluster`, `namespace` and the
+        `uid` in its labels. Empty for a cluster, and for a virtual cluster that this server has not deployed."""
+        recorded: Object = self.status.get("host") or {}
+        if not recorded and self.target_field == "spaceInstance" and self.release.get("cluster"):
+            # deployed by a version that did not record it
+            return {"cluster": self.release["cluster"], "namespace": self.release["namespace"], "uid": self.target_uid}
+        return recorded
 
     @property
     def deploy_hash(self) -> str:

@@ -47,7 +47,7 @@ def build_clusters_feature(services: Services) -> Feature:
     gateways = GatewayHandler(registry, group, settings.namespace_prefix, upstreams, names)
 
     def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
-        return (ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names),)
+        return (ClusterController(leader.registry, group, SYSTEM_NAMESPACE, upstreams, names, url=settings.public_url),)
 
     return Feature(
         name="clusters",

@@ -6,6 +6,8 @@ from fairlead.admission import Phase
 from fairlead.admission.instance_owners import OwnerChecks, default_instance_owner, require_owner_consent
 from fairlead.admission.instances import (
     check_abandon,
+    check_import_source,
+    require_chart,
     require_template,
     restrict_remote_access,
     warn_outside_of_projects,
@@ -14,11 +16,13 @@ from fairlead.admission.objects_in_use import prevent_deletion_while_used
 from fairlead.admission.parameters import check_parameters, parse_large_parameters
 from fairlead.admission.presets import apply_presets, require_presets
 from fairlead.admission.secret_references import check_virtual_cluster_secret
+from fairlead.admission.sleep import keep_sleep_state, warn_invalid_sleep
 from fairlead.admission.templates import mark_trusted_templates
 from fairlead.authz.name_index import owns
 from fairlead.controllers.apps.template_releases import TemplateReleases
 from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.prerequisites import InstanceConfig
+from fairlead.controllers.instances.sleep import InstanceSleepController
 from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.instances.virtual_cluster_release import VirtualClusterReleases
@@ -61,13 +65,14 @@ def build_instances_feature(services: Services) -> Feature:
         return (
             SpaceController(registry, config, leader.clusters, template_releases),
             VirtualClusterController(registry, config, leader.clusters, virtual_cluster_releases, template_releases),
+            InstanceSleepController(registry, group),
         )
 
     return Feature(
         name="instances",
         admission={
             Phase.PLACE: (parse_large_parameters(group),),  # before all rules that read parameters
-            Phase.PROTECT: (check_abandon(auth.authorize, group),),
+            Phase.PROTECT: (check_abandon(auth.authorize, group), keep_sleep_state(group)),
             Phase.COMPLETE: (
                 apply_presets(group, prefix),  # of workspaces, before all rules about what one uses
                 require_presets(auth.authorize, group, prefix),  # before the rule that requires a template
@@ -76,12 +81,15 @@ def build_instances_feature(services: Services) -> Feature:
             ),
             Phase.AUTHORIZE: (
                 require_owner_consent(owners, group),
+                check_import_source(auth.authorize, group),
                 check_virtual_cluster_secret(auth.authorize, group, kubeconfig_problems),
                 restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
             ),
             Phase.CHECK: (
                 warn_outside_of_projects(group, prefix),
                 check_parameters(group),
+                require_chart(group),
+                warn_invalid_sleep(group),
             ),
         },
         controllers=build_controllers,

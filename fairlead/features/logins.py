@@ -1,4 +1,4 @@
-"""Logins with a password, and of the command line. `single_sign_on.py` has those with an OpenID provider."""
+"""Logins with a password or an access key, and of the command line. `single_sign_on.py` has those with a provider."""
 
 from fairlead.admission import Phase
 from fairlead.admission.users import protect_password_secret
@@ -7,6 +7,7 @@ from fairlead.kinds.core.namespace import SYSTEM_NAMESPACE
 from fairlead.settings.values import ON
 from fairlead.signin.cli_logins import CliLogins, Lifetimes
 from fairlead.signin.device_requests import DeviceRequests
+from fairlead.signin.key_login import KeyLoginHandlers
 from fairlead.signin.login import LoginHandlers
 from fairlead.signin.oauth_cli import CliLoginHandlers
 from fairlead.signin.oauth_device import DeviceLoginHandlers
@@ -28,6 +29,14 @@ def build_passwords_feature(services: Services) -> Feature:
         cli_login=settings.console == ON,
         sign_on=services.sign_on,
     )
+    key_login = KeyLoginHandlers(
+        keys=auth.access_keys,
+        sessions=services.logins,
+        passwords=passwords,
+        throttle=services.throttle,
+        is_password_enabled=auth.dynamic_config.is_password_login_enabled,
+        public_url=settings.public_url,
+    )
     profiles = ProfileHandler(
         registry=services.registry,
         api_group=group,
@@ -40,7 +49,7 @@ def build_passwords_feature(services: Services) -> Feature:
         name="passwords",
         handlers={(group, "users", "profile"): profiles},
         endpoints=login.endpoints(),
-        public_endpoints=login.public_endpoints(),
+        public_endpoints={**login.public_endpoints(), **key_login.public_endpoints()},
         admission={
             Phase.AUTHORIZE: (protect_password_secret(auth.authorize, auth.is_admin_user, SYSTEM_NAMESPACE),),
         },

@@ -13,6 +13,7 @@ from fairlead.server.discovery.health import HEALTH_PATHS
 from fairlead.server.metrics.endpoint import METRICS_PATH
 from fairlead.server.metrics.families import PlatformMetrics, event_loop_families, flow_families, request_families
 from fairlead.server.metrics.installation import InstallationMetrics, reload_families
+from fairlead.signin.key_login import KEY_LOGIN_ENDPOINT
 from fairlead.signin.login import LOGIN_ENDPOINT
 from fairlead.signin.oauth import TOKEN_ENDPOINT
 
@@ -26,6 +27,7 @@ LABELLED_PATHS = (
     "/openapi/v2",
     "/openapi/v3",
     LOGIN_ENDPOINT[1],
+    KEY_LOGIN_ENDPOINT[1],
     TOKEN_ENDPOINT[1],
     PAGES_PATH,
     ASSETS_PATH,

@@ -17,7 +17,7 @@ from fairlead.authz.name_index import owns
 from fairlead.controllers.runtime.loop import Controller
 from fairlead.controllers.workspaces.runner_deployments import RunnerDeploymentConfig, RunnerDeploymentController
 from fairlead.controllers.workspaces.runners import RunnerController
-from fairlead.controllers.workspaces.sleep import SleepController
+from fairlead.controllers.workspaces.sleep import WorkspaceSleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
 from fairlead.core.objects import Object
 from fairlead.features.access_keys import build_component_keys
@@ -110,5 +110,5 @@ def _build_controllers(services: Services, leader: LeaderServices) -> tuple[Cont
         RunnerDeploymentController(registry, deployments, leader.clusters),
         RunnerController(registry, group),
         WorkspaceController(registry, group, settings.namespace_prefix),
-        SleepController(registry, group),
+        WorkspaceSleepController(registry, group),
     )

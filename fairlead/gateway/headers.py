@@ -24,9 +24,11 @@ from fairlead.upstream.errors import (
     ProtocolError,
     TimedOut,
     TlsError,
+    TunnelError,
     UpstreamError,
     UserLimitExceeded,
 )
+from fairlead.upstream.tunnel_pods import PERMANENT_REASONS
 
 FORWARDED_REQUEST_HEADERS = frozenset(
     {
@@ -214,6 +216,8 @@ def as_api_error(error: UpstreamError, title: str) -> ApiError:
         case UserLimitExceeded():
             return TooManyRequests(message, Details(retry_after=RETRY_AFTER_SECONDS))
         case ClusterLimitExceeded():
+            return Unavailable(message, Details(retry_after=RETRY_AFTER_SECONDS))
+        case TunnelError(reason=reason) if reason not in PERMANENT_REASONS:
             return Unavailable(message, Details(retry_after=RETRY_AFTER_SECONDS))
         case _:
             return Unavailable(message)

@@ -125,9 +125,11 @@ async def forward(
             with upstream.user_limits.acquire_request(payer, is_streaming=False):
                 return await reject_spdy(upstream, call, request_target, headers, title)
         began = asyncio.get_running_loop().time()
-        with upstream.user_limits.acquire_request(payer, is_streaming=_is_streaming(call)) as slot:
+        is_streaming = _is_streaming(call)
+        with upstream.user_limits.acquire_request(payer, is_streaming=is_streaming) as slot:
             body = await _request_body(call) if _may_have_body(call) else b""
-            response = await upstream.send(Request(call.method, request_target, headers, body))
+            is_endless = is_streaming and call.target.verb != WATCH
+            response = await upstream.send(Request(call.method, request_target, headers, body, is_endless))
             reply = await _build_reply(call, response, title, slot)
     except UpstreamError as error:
         raise as_api_error(error, title) from error

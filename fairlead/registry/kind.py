@@ -65,6 +65,8 @@ class Change(Struct, eq=False):  # one for every write: a Struct is created much
     """The metadata that a write of /status contains, and does not change."""
     is_move: bool = False
     """A create of an object that moves in from another namespace: server-set fields on it are legitimate."""
+    moves_with: tuple[Object, ...] = ()
+    """Objects of the same kind that the same move adds to the namespace, and that count towards quotas."""
     extra_writes: list[Write] = []
     preconditions: list[Precondition] = []
     warnings: list[str] = []

@@ -191,9 +191,11 @@ class Resource:
         await self._prepare_create(change, (), options)
         return contract.Write(self._key(obj), codec.encode(codec.to_stored(self.kind, obj)), 0)
 
-    async def prepare_move_in(self, obj: Object, options: WriteOptions) -> Change:
-        """Admits an object that moves in from another namespace as a create. Its status and managedFields are kept."""
+    async def prepare_move_in(self, obj: Object, options: WriteOptions, moves_with: tuple[Object, ...] = ()) -> Change:
+        """Admits an object that moves in from another namespace as a create. Its status and managedFields are kept.
+        `moves_with` are objects of the same kind that the same commit adds."""
         change = Change("create", self.kind, options.user, None, obj, dry_run=options.dry_run, is_move=True)
+        change.moves_with = moves_with
         status = obj.get("status")
         self.kind.default(change)
         await self._admit(change)

@@ -5,6 +5,7 @@ agree. It never stops or deletes anything because the server cannot be reached.
 
 process.py          builds a runner from its settings, and runs it with its connection to the server
 settings.py         settings of the process
+machine_settings.py the configuration file: what the machine gives to workspaces
 api.py              requests to the server, and the watch of the runner's workspaces
 answers.py          checks the types of what the server sends
 heartbeat.py        the Lease of the runner; fences processes that another one has replaced

@@ -10,10 +10,11 @@ from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.core.findings import Finding
 from fairlead.core.objects import get_path
 from fairlead.runner.process import check_engines, connect
-from fairlead.runner.registry import load_engines
+from fairlead.runner.registry import RangeProblem, load_engines
 from fairlead.runner.settings import RunnerSettings, key_reader
 
 MIN_FREE_BYTES = 5 * 1024**3
+RANGES = "user ids and networks"
 
 
 async def examine(settings: RunnerSettings) -> AsyncIterator[Finding]:
@@ -26,6 +27,9 @@ async def examine(settings: RunnerSettings) -> AsyncIterator[Finding]:
     for name in settings.engines:
         try:
             engines = load_engines(settings, (name,))
+        except RangeProblem as error:
+            yield Finding(RANGES, str(error), "set first_uid and network_pool in a file, and name it with --config")
+            continue
         except FileProblem as error:
             yield Finding(f"engine {name}", str(error), "use another --engine")
             continue

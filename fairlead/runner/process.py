@@ -31,7 +31,7 @@ from fairlead.runner.activity import ActivityLedger
 from fairlead.runner.activity_monitor import ActivityMonitor
 from fairlead.runner.api import MAX_RESPONSE_BYTES, MAX_RESPONSE_SECONDS, ClientSource, RunnerApi
 from fairlead.runner.conditions import DiskGuard, report_disk, report_orphans
-from fairlead.runner.engines.contract import Engine, EngineError
+from fairlead.runner.engines.contract import Engine, EngineError, MaintainedEngine
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
 from fairlead.runner.registry import load_engines
@@ -117,6 +117,9 @@ async def _serve(
                 report_orphans(services.api, services.journal, services.clock, services.orphan_retention),
                 name="orphans",
             )
+            for name, engine in services.engines.items():
+                if isinstance(engine, MaintainedEngine):
+                    group.create_task(engine.maintain(), name=f"engine {name}")
             group.create_task(serve_link(build_address, identity, actions.handle_open), name="link")
 
     work = asyncio.create_task(run_all(), name="runner")

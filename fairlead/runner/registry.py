@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlead.core.files import FileProblem, ensure_private_folder
-from fairlead.runner.engines.contract import Engine
+from fairlead.runner.engines.contract import Engine, EngineError
+from fairlead.runner.machine_settings import DEFAULT_MACHINE, MachineSettings
 from fairlead.runner.settings import DEFAULT_DISK, NO_CLUSTERS, ClusterAccess, DiskSettings, RunnerSettings
 
 PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
@@ -34,15 +35,23 @@ class EngineSettings:
     allowed_folders: tuple[Path, ...] = ()
     clusters: ClusterAccess = NO_CLUSTERS
     disk: DiskSettings = DEFAULT_DISK
+    machine: MachineSettings = DEFAULT_MACHINE
+
+
+class RangeProblem(FileProblem):
+    """Another runner of this machine has a part of the user ids or networks of this one."""
 
 
 CreateEngine = Callable[[EngineSettings], Engine]
 
 
 def _create_devcontainer(settings: EngineSettings) -> Engine:
+    """Raises RangeProblem if another runner of this machine has a part of the user ids or networks."""
     package = f"{ENGINES_PACKAGE}.devcontainer"
     engine: Any = import_module(f"{package}.engine")
     engine_settings: Any = import_module(f"{package}.settings")
+    ranges: Any = import_module(f"{package}.isolation.ranges")
+    machine = settings.machine
     chosen = engine_settings.Settings(
         settings.state_folder,
         settings.runner,
@@ -52,7 +61,17 @@ def _create_devcontainer(settings: EngineSettings) -> Engine:
         workspace_disk_bytes=settings.disk.workspace_bytes,
         image_disk_bytes=settings.disk.image_bytes,
         registries=Path(os.environ.get(REGISTRIES_VARIABLE) or DEFAULT_REGISTRIES),
+        first_uid=machine.first_uid,
+        network_pool=machine.network_pool,
+        feature_sources=machine.feature_sources,
+        refused_networks=(*engine_settings.REFUSED_NETWORKS, *machine.refused_networks),
+        max_limits=machine.max_limits,
     )
+    if os.geteuid() == 0:  # else the engine says that it needs root
+        try:
+            ranges.check_range(chosen)
+        except EngineError as error:
+            raise RangeProblem(error.message) from None
     return cast(Engine, engine.DevcontainerEngine(chosen))
 
 
@@ -106,7 +125,14 @@ def load_engines(settings: RunnerSettings, names: Sequence[str]) -> dict[str, En
     for name in names:
         folder = _ensure_engine_folder(settings.state_folder, name.partition(":")[0])
         try:
-            chosen = EngineSettings(settings.name, folder, settings.allowed_folders, settings.clusters, settings.disk)
+            chosen = EngineSettings(
+                runner=settings.name,
+                state_folder=folder,
+                allowed_folders=settings.allowed_folders,
+                clusters=settings.clusters,
+                disk=settings.disk,
+                machine=settings.machine,
+            )
             engine = _find_engine(name)(chosen)
         except (ImportError, AttributeError, ValueError) as error:
             known = ", ".join(ENGINES)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from fairlead.core.files import FileProblem, read_file
+from fairlead.runner.machine_settings import DEFAULT_MACHINE, MachineSettings
 
 KEY_VARIABLE = "FAIRLEAD_RUNNER_KEY"
 
@@ -62,6 +63,8 @@ class RunnerSettings:
     clusters: ClusterAccess = NO_CLUSTERS
     """For the engine `kubernetes`: the clusters in which workspaces run."""
     disk: DiskSettings = DEFAULT_DISK
+    machine: MachineSettings = DEFAULT_MACHINE
+    """For the engine `devcontainer`: what `--config` says."""
     orphan_retention: timedelta | None = None
     """How long the data of workspaces is kept that the server does not have. None: seven days."""
 

@@ -1,6 +1,7 @@
 """Signing in: how people and workloads get a credential. `authn/` then authenticates requests with it.
 
 login           password login, logout and the list of login methods, below `/auth`
+key_login       logins of a browser with an access key
 profile         users/<name>/profile: among others, how users change their password
 passwords       verifies, hashes and stores passwords
 login_sessions  the access keys that logins issue

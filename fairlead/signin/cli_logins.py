@@ -28,7 +28,7 @@ from fairlead.core.clock import parse_rfc3339, timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.core.user import User
-from fairlead.domain.key_lifetime import expires_at, ttl_seconds
+from fairlead.domain.key_lifetime import ttl_seconds
 from fairlead.kinds.access.access_key import (
     CLI_CLIENT,
     LOGIN_TYPE,
@@ -230,17 +230,8 @@ class CliLogins:
         )
 
     def allowed_ttl(self, user: User) -> int:
-        """The lifetime of a login that this user allows: not longer than that of the key in use.
-
-        While the former value of a rotated key is still accepted, not longer than that: it may be the one in use.
-        """
-        ttl = self.lifetimes.login()
-        now = self._clock.now()
-        key = self._key_of(user)
-        former = get_path(key, "status.previous") or ()
-        ends = [expires_at(key, now), *(parse_rfc3339(each["until"]) for each in former)]
-        left = [max(1, int((end - now).total_seconds())) for end in ends if end is not None]
-        return min([*([ttl] if ttl else []), *left], default=0)
+        """The lifetime of a login that this user allows: not longer than that of the key in use."""
+        return self._sessions.allowed_ttl(user.key, self.lifetimes.login())
 
     def _key_of(self, user: User) -> Object:
         entry = self._keys.get_cached("", user.key) if user.key else None

@@ -91,7 +91,8 @@ class LoginHandlers:
         """The login methods of this server."""
         cli = {"enabled": self.cli_login, "url": self.public_url}
         connectors = self.sign_on.list_methods() if self.sign_on is not None else []
-        methods = {"sso": connectors, "password": {"enabled": self.is_enabled()}, "cli": cli}
+        password = {"enabled": self.is_enabled(), "used": self.passwords.is_used()}
+        methods = {"sso": connectors, "password": password, "cli": cli}
         return json_reply({"methods": methods})
 
     async def sign_in(self, call: Call) -> Reply:

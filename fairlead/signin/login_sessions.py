@@ -3,9 +3,9 @@
 `signin/login.py` creates and revokes them; `signin/passwords.py` revokes all of them when the password changes.
 
 A login by single sign-on has `spec.identity`. Logins of the command line name the login or access key with which they
-were allowed in `spec.parent`: they end with it. Signing out of the browser is the exception: the login is then
-disabled, and the refresh of a single sign-on goes on, as long as there are such keys. Everything else that ends a login
-calls `end_login`, which deletes it with these keys.
+were allowed in `spec.parent`, and logins of a browser with an access key name that key: they end with it. Signing out
+of the browser is the exception: the login is then disabled, and the refresh of a single sign-on goes on, as long as
+there are such keys. Everything else that ends a login calls `end_login`, which deletes it with these keys.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from fairlead.authn.access_keys import ACCESS_KEYS, MAX_PARENTS
+from fairlead.authn.access_keys import ACCESS_KEYS, MAX_PARENTS, SERVER_ISSUED_TYPES
+from fairlead.core.clock import parse_rfc3339
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, deep_copy, get_path, name_of
+from fairlead.core.user import User
 from fairlead.domain.key_lifetime import expires_at
 from fairlead.kinds.access.access_key import (
     LOGIN_TYPE,
     SESSION_CLAIM,
+    is_cli_login,
     is_sso_login,
     key_usage_index,
     login_session_index,
@@ -39,6 +42,14 @@ class IssuedKey:
 
     name: str
     value: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLogin:
+    """A login of a browser with an access key. `ttl` is its lifetime in seconds, 0 for no expiry."""
+
+    key: IssuedKey
+    ttl: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,20 @@ class LoginSessions:
         }
         return await self._create({"name": login.name}, spec, login.ttl)
 
+    async def create_from_key(self, user: User, user_agent: str) -> KeyLogin:
+        """Creates a login with the rights of the access key that the user has presented. It ends with that key."""
+        key = self._find(user.key)
+        ttl = self.allowed_ttl(user.key, self.ttl())
+        rights = {field: key["spec"][field] for field in ("groups", "scope") if field in (key.get("spec") or {})}
+        spec: Object = {
+            "displayName": _display_name(user_agent),
+            "user": user.name,
+            "type": LOGIN_TYPE,
+            "parent": user.key,
+            **rights,
+        }
+        return KeyLogin(await self._create({"generateName": f"login-{user.name}-"}, spec, ttl), ttl)
+
     async def _create(self, meta: Object, spec: Object, ttl: int) -> IssuedKey:
         kind = self._keys.kind
         body = {
@@ -93,10 +118,35 @@ class LoginSessions:
         created: Object = orjson.loads(await self._keys.create(body, "", server_write_options()))
         return IssuedKey(name_of(created), created["spec"]["key"])
 
+    def _find(self, key: str) -> Object:
+        """The key with that name; an empty object if there is none."""
+        entry = self._keys.get_cached("", key) if key else None
+        return decode(entry) if entry is not None else {}
+
+    def is_login(self, key: str) -> bool:
+        """Whether a key was issued by a login, of a browser or of the command line."""
+        return get_path(self._find(key), "spec.type") in SERVER_ISSUED_TYPES
+
+    def allowed_ttl(self, key: str, ttl: int) -> int:
+        """The lifetime of a login that a key allows: `ttl` (0 for no expiry), and not longer than that of the key.
+
+        While the former value of a rotated key is still accepted, not longer than that: it may be the one in use.
+        """
+        now = self._clock.now()
+        found = self._find(key)
+        former = get_path(found, "status.previous") or ()
+        ends = [expires_at(found, now), *(parse_rfc3339(each["until"]) for each in former)]
+        left = [max(1, int((end - now).total_seconds())) for end in ends if end is not None]
+        return min([*([ttl] if ttl else []), *left], default=0)
+
     def expires(self, key: str) -> bool:
-        """Whether a key has an expiry, or no longer exists."""
-        entry = self._keys.get_cached("", key)
-        return entry is None or expires_at(decode(entry), self._clock.now()) is not None
+        """Whether a key has an expiry, or no longer exists. For the login of a browser with an access key, that key
+        counts, which its user has presented."""
+        found = self._find(key)
+        parent = get_path(found, "spec.parent")
+        if parent and get_path(found, "spec.type") == LOGIN_TYPE and not is_cli_login(found):
+            found = self._find(parent)
+        return not found or expires_at(found, self._clock.now()) is not None
 
     async def revoke(self, key: str) -> bool:
         """Ends a login, as when its user signs out of a browser; returns whether the key was one.
@@ -142,8 +192,7 @@ class LoginSessions:
 
     def find_sso_login(self, key: str) -> Object | None:
         """The login by single sign-on with this name; None if the key is not one."""
-        entry = self._keys.get_cached("", key) if key else None
-        login = decode(entry) if entry is not None else {}
+        login = self._find(key)
         return login if is_sso_login(login) else None
 
     async def find_by_session(self, connector: str, session: str) -> list[Object]:

@@ -228,6 +228,7 @@ class PasswordStore:
         self._logins = logins
         users = Informer(registry.view, api_group, USERS)
         self._names_by_username = Derived(registry.view, (users.refresh,), partial(_unique_usernames, users))
+        self._has_passwords = Derived(registry.view, (users.refresh,), partial(_has_passwords, users))
 
     async def find_by_username(self, username: str) -> Object | None:
         """The user with this username; None if there is none, or more than one."""
@@ -235,6 +236,10 @@ class PasswordStore:
             await self._view.wait_current()
         name = self._names_by_username.get().get(username)
         return None if name is None else self._user(name)
+
+    def is_used(self) -> bool:
+        """Whether any user has a password. After the first start none has, and the console asks for a key instead."""
+        return self._has_passwords.get()
 
     def would_outlive(self, key: str) -> bool:
         """Whether a password set with this key would be valid longer than the key."""
@@ -279,6 +284,11 @@ class PasswordStore:
 
     def has_password(self, user: Object) -> bool:
         return self._stored_hash(user) is not None
+
+    def lacks_password(self, name: str) -> bool:
+        """Whether a user has no password, and is none of an identity provider, who never has one."""
+        user = self._user(name)
+        return user is not None and not get_path(user, "spec.issuer") and not self.has_password(user)
 
     def check_strength(self, name: str, password: str) -> None:
         """Raises Invalid if the password is not acceptable."""
@@ -358,6 +368,10 @@ def _unique_usernames(users: Informer) -> dict[str, str]:
             twice.add(username)
         found[username] = name
     return {username: name for username, name in found.items() if username not in twice}
+
+
+def _has_passwords(users: Informer) -> bool:
+    return any(get_path(user, "spec.passwordRef") for user in users.objects.values())
 
 
 def _expected_ref(user: Object) -> Object:

@@ -9,5 +9,6 @@ clusters.py          clusters/<name>/accesskey, agentconfig, agentreport, health
 runners.py           runners/<name>/accesskey, config, rotatekey
 projects.py          projects/<name>/members, clusters, runners, templates, usage
 migration.py         projects/<name>/migratevirtualclusterinstance
+migration_companions.py  what moves with a virtual cluster, and what prevents that
 workspaces/          workspaces, and the connections of their runners
 """

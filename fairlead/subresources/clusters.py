@@ -24,6 +24,7 @@ from fairlead.core.clock import timestamp
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
+from fairlead.domain.cluster_identity import find_identity_conflict
 from fairlead.domain.probe_history import ProbeSample, decode_samples
 from fairlead.domain.typed_objects import SpaceInstance
 from fairlead.kinds.clusters.cluster import CLUSTER
@@ -147,6 +148,8 @@ class AgentConfigBuilder:
             raise Conflict.of(
                 CLUSTER.plural, self._installation.api_group, request.name, "it is being deleted; stop its agent"
             )
+        if conflict := find_identity_conflict(cluster):
+            raise Conflict.of(CLUSTER.plural, self._installation.api_group, request.name, conflict)
         config = {
             **_envelope(request),
             **await self._payload(cluster),

@@ -8,6 +8,9 @@ kubeconfig -> ClusterEndpoint -> Upstream (connection pool, limits) -> Response,
     connection.py, messages.py     HTTP/1.1 exchanges; responses and request heads
     websocket.py                   WebSocket connections
     dial.py, transport.py          TCP and TLS connections
+    tunnel.py, tunnel_pods.py      the same through a connected cluster, for virtual clusters; their pods
+    port_forward.py                many connections to ports of a pod in one WebSocket
+    local_forward.py               a local address of a tunnelled cluster, for other programs
     address_policy.py              which addresses may be dialed
     kubeconfig.py, errors.py       kubeconfig validation; `UpstreamError` and its subclasses
     kube_client.py, watch.py       Kubernetes client, and list and watch, for controllers

@@ -61,3 +61,6 @@ class Request:
     target: str
     headers: Sequence[tuple[str, str]] = ()
     body: bytes | AsyncIterator[bytes] = b""
+    is_streaming: bool = False
+    """Whether the response may be large and without a defined end: it gets a connection that others do not share. Not
+    for watches, which are many and small."""

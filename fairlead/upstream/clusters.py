@@ -8,22 +8,31 @@ request for an object with an invalid secret is cheap.
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
+from urllib.parse import quote
 
 from fairlead.core.objects import Object, get_path, metadata
+from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
 from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint
+from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint, Request
 from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.dial import Dialer, DirectDialer
 from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
+from fairlead.upstream.kube_client import KubeClient
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
+from fairlead.upstream.port_forward import SUBPROTOCOL
+from fairlead.upstream.tunnel import TunnelDialer, UnreadBytes
+from fairlead.upstream.tunnel_pods import PodFinder, PodTarget, TunnelPlace, find_route
 from fairlead.upstream.upstream import Limits, Upstream
+from fairlead.upstream.websocket import UpstreamWebSocket
 
 CLUSTERS, VIRTUAL_CLUSTERS = "clusters", "virtualclusterinstances"
 DEFAULT_KUBECONFIG_KEY: Final = "config"
@@ -34,9 +43,16 @@ HEALTH_PROBE_LIMITS = Limits(
     max_requests=2, max_websockets=1, max_queued=2, connect_seconds=3, response_header_seconds=10
 )
 """For health probes. A separate pool, so they never queue behind other requests."""
+TUNNEL_LIMITS = Limits(
+    max_requests=1, max_websockets=2048, max_queued=256, connect_seconds=3, response_header_seconds=10
+)
+"""For port-forwards to the virtual clusters in a cluster (`tunnel.py`). A separate pool: they never take the slots of
+users' exec. Each virtual cluster has limits of its own."""
 WATCH_LIMITS = Limits(max_requests=80, max_websockets=1, max_queued=80, connect_seconds=5, response_header_seconds=30)
 """For watches of the controllers. A separate pool, so long-lived watches do not block short requests."""
 IDLE_CHECK_SECONDS = 1.0
+POD_LOOKUP_SECONDS = 3.0
+"""Timeout of each request for the pod of a virtual cluster."""
 
 
 class NotConnected(UpstreamError):
@@ -85,6 +101,19 @@ def virtual_cluster_kubeconfig_ref(instance: Object) -> KubeconfigRef:
     return KubeconfigRef(meta["namespace"], kubeconfig_secret_name(meta["name"]), DEFAULT_KUBECONFIG_KEY, meta["uid"])
 
 
+def tunnel_place(instance: Object) -> TunnelPlace | None:
+    """Where a chart has created the virtual cluster: for this server, or, if it was imported by the Secret that the
+    chart wrote, for others. None for one that was imported with a kubeconfig of its user."""
+    source = get_path(instance, "status.importedFrom") or {}
+    release = source.get("name")
+    if not get_path(instance, "spec.config.secretName"):
+        source = get_path(instance, "spec.clusterRef") or {}
+        release = source.get("virtualCluster")
+    if not (source.get("cluster") and source.get("namespace") and release):
+        return None
+    return TunnelPlace(source["cluster"], source["namespace"], release)
+
+
 @dataclass(frozen=True, slots=True)
 class _UpstreamSet:
     """The Upstreams of one cluster, by purpose. Each has its own connections and limits."""
@@ -93,6 +122,11 @@ class _UpstreamSet:
     system: Upstream
     health: Upstream
     watch: Upstream
+    tunnel: Upstream
+    dialer: Dialer
+
+    def all(self) -> Sequence[Upstream]:
+        return (self.user, self.system, self.health, self.watch, self.tunnel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +137,10 @@ class _CachedUpstreams:
     revision: int
     ref: KubeconfigRef
     secret_revision: int
+    place: TunnelPlace | None
     result: _UpstreamSet | NotConnected
+    identity_conflict: str = ""
+    """Why no requests of users are sent to the cluster."""
 
 
 class UpstreamRegistry:
@@ -121,11 +158,16 @@ class UpstreamRegistry:
         self.failures = FailureNotifier()
         """Notified of failed requests, except those of health probes."""
         self._cache: dict[Key, _CachedUpstreams] = {}
-        self._retired: dict[Upstream, asyncio.Task[None]] = {}
+        self._unread = UnreadBytes()
+        self._retired: dict[_Closable, asyncio.Task[None]] = {}
 
     def cluster_upstream(self, name: str) -> Upstream:
-        """The Upstream for requests of users. Raises NotConnected."""
-        return self._cluster_upstreams(name).user
+        """The Upstream for requests of users. Raises NotConnected, also if users of another installation have their
+        names in the cluster."""
+        upstreams = self._cluster_upstreams(name)
+        if message := self._cache[self._group, CLUSTERS, "", name].identity_conflict:
+            raise NotConnected(IDENTITY_PREFIX_TAKEN, message)
+        return upstreams.user
 
     def system_upstream(self, name: str) -> Upstream:
         """The Upstream for requests of controllers. Raises NotConnected."""
@@ -139,6 +181,11 @@ class UpstreamRegistry:
         """The Upstream for watches of controllers, closed as soon as the credential changes. Raises NotConnected."""
         return self._cluster_upstreams(name).watch
 
+    def tunnel_upstream(self, name: str) -> Upstream:
+        """The Upstream for port-forwards to the virtual clusters in a cluster, closed as soon as the credential
+        changes. Raises NotConnected."""
+        return self._cluster_upstreams(name).tunnel
+
     def open_cleanup_upstream(self, name: str) -> Upstream:
         """Opens an Upstream for cleanup in a cluster whose object is being deleted. The caller closes it.
 
@@ -150,7 +197,8 @@ class UpstreamRegistry:
             raise NotConnected("KubeconfigNotSet", f'"{name}" is not connected; set spec.config.secretName')
         try:
             endpoint = self._load_endpoint(ref)
-            return Upstream(endpoint, self._policy.resolve, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT)
+            dialer = DirectDialer(endpoint, self._policy.resolve)
+            return Upstream(endpoint, dialer, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT)
         except TlsError as error:
             raise NotConnected("InvalidKubeconfig", error.message) from error
 
@@ -170,21 +218,27 @@ class UpstreamRegistry:
             (self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_kubeconfig_ref
         ).system
 
-    def open_virtual_cluster_cleanup_upstream(self, namespace: str, name: str) -> Upstream:
-        """Opens an Upstream to a virtual cluster whose object is being deleted. The caller closes it.
+    def virtual_cluster_tunnel(self, namespace: str, name: str) -> TunnelDialer | None:
+        """The tunnel to a virtual cluster; None if it is reached directly. Raises NotConnected."""
+        found = self._get_upstreams((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_kubeconfig_ref)
+        return found.dialer if isinstance(found.dialer, TunnelDialer) else None
 
-        Raises NotConnected.
-        """
-        key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
-        entry = self._registry.view.get(key)
+    @asynccontextmanager
+    async def open_virtual_cluster_cleanup(self, namespace: str, name: str) -> AsyncIterator[Upstream]:
+        """Opens an Upstream to a virtual cluster whose object is being deleted. Raises NotConnected."""
+        entry = self._registry.view.get((self._group, VIRTUAL_CLUSTERS, namespace, name))
         if entry is None:
             raise NotConnected("NotFound", f'"{name}" no longer exists')
-        return Upstream(
-            self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry))),
-            self._policy.resolve,
-            SYSTEM_LIMITS,
-            user_agent=CONTROLLER_AGENT,
-        )
+        instance = decode(entry)
+        endpoint = self._load_endpoint(virtual_cluster_kubeconfig_ref(instance))
+        dialer = self._build_dialer(endpoint, tunnel_place(instance))
+        upstream = Upstream(endpoint, dialer, SYSTEM_LIMITS, user_agent=CONTROLLER_AGENT)
+        try:
+            yield upstream
+        finally:
+            await upstream.close()
+            if isinstance(dialer, TunnelDialer):
+                await dialer.close()
 
     def close_deleted_virtual_cluster(self, namespace: str, name: str) -> None:
         """Closes the connections to a virtual cluster whose object is deleted or being deleted."""
@@ -247,30 +301,49 @@ class UpstreamRegistry:
             raise NotConnected("KubeconfigNotSet", f'"{key[3]}" is not connected; set spec.config.secretName')
         uid = metadata(obj)["uid"]
         revision = self._secret_revision(ref)
-        if cached is not None and (cached.uid, cached.ref, cached.secret_revision) == (uid, ref, revision):
-            return replace(cached, revision=entry.revision)
+        place = tunnel_place(obj) if key[1] == VIRTUAL_CLUSTERS else None
+        conflict = find_identity_conflict(obj)
+        basis = (uid, ref, revision, place)
+        if cached is not None and (cached.uid, cached.ref, cached.secret_revision, cached.place) == basis:
+            return replace(cached, revision=entry.revision, identity_conflict=conflict)
         if cached is not None and cached.uid == uid:
             self._retire(cached, immediately=False)
         else:
             self._evict(key)
         self._evict_deleted()
-        return _CachedUpstreams(uid, entry.revision, ref, revision, self._build(key, ref))
+        return _CachedUpstreams(uid, entry.revision, ref, revision, place, self._build(key, ref, place), conflict)
 
-    def _build(self, key: Key, ref: KubeconfigRef) -> _UpstreamSet | NotConnected:
+    def _build(self, key: Key, ref: KubeconfigRef, place: TunnelPlace | None) -> _UpstreamSet | NotConnected:
         try:
             endpoint = self._load_endpoint(ref)
-            resolve = self._policy.resolve
+            dialer = self._build_dialer(endpoint, place)
             on_failure = partial(self.failures.notify, key)
             return _UpstreamSet(
-                user=Upstream(endpoint, resolve, self._limits, on_failure),
-                system=Upstream(endpoint, resolve, SYSTEM_LIMITS, on_failure, CONTROLLER_AGENT),
-                health=Upstream(endpoint, resolve, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT),
-                watch=Upstream(endpoint, resolve, WATCH_LIMITS, on_failure, CONTROLLER_AGENT),
+                user=Upstream(endpoint, dialer, self._limits, on_failure),
+                system=Upstream(endpoint, dialer, SYSTEM_LIMITS, on_failure, CONTROLLER_AGENT),
+                health=Upstream(endpoint, dialer, HEALTH_PROBE_LIMITS, user_agent=CONTROLLER_AGENT),
+                watch=Upstream(endpoint, dialer, WATCH_LIMITS, on_failure, CONTROLLER_AGENT),
+                tunnel=Upstream(endpoint, dialer, TUNNEL_LIMITS, on_failure, CONTROLLER_AGENT),
+                dialer=dialer,
             )
         except NotConnected as error:
             return error
         except TlsError as error:  # well-formed PEM that OpenSSL rejects
             return NotConnected("InvalidKubeconfig", error.message)
+
+    def _build_dialer(self, endpoint: ClusterEndpoint, place: TunnelPlace | None) -> Dialer:
+        direct = DirectDialer(endpoint, self._policy.resolve)
+        route = find_route(place, endpoint)
+        if route is None:
+            return direct
+        finder = PodFinder(route, lambda: KubeClient(self.system_upstream(route.cluster), POD_LOOKUP_SECONDS))
+
+        async def open_websocket(target: PodTarget) -> UpstreamWebSocket:
+            path = f"/api/v1/namespaces/{quote(route.namespace)}/pods/{quote(target.pod)}/portforward"
+            request = Request("GET", f"{path}?ports={target.port}")
+            return await self.tunnel_upstream(route.cluster).open_websocket(request, (SUBPROTOCOL,))
+
+        return TunnelDialer(route, finder, open_websocket, direct, UnreadBytes(self._unread))
 
     def _load_endpoint(self, ref: KubeconfigRef) -> ClusterEndpoint:
         try:
@@ -304,22 +377,34 @@ class UpstreamRegistry:
             self._retire(cached, immediately=True)
 
     def _retire(self, cached: _CachedUpstreams, immediately: bool) -> None:
-        """Closes the entry's connections, `immediately` or once they are idle. Watches are closed immediately."""
-        if isinstance(cached.result, _UpstreamSet):
-            upstreams = cached.result
-            for upstream in (upstreams.user, upstreams.system, upstreams.health, upstreams.watch):
-                is_immediate = immediately or upstream is upstreams.watch
-                task = asyncio.create_task(
-                    _close_when_idle(upstream, is_immediate), name="closing a cluster's connections"
-                )
-                self._retired[upstream] = task
-                task.add_done_callback(partial(self._on_closed, upstream))
+        """Closes the entry's connections, `immediately` or once they are idle. Watches and port-forwards are closed
+        immediately."""
+        if not isinstance(cached.result, _UpstreamSet):
+            return
+        upstreams = cached.result
+        retired: list[_Closable] = list(upstreams.all())
+        if isinstance(upstreams.dialer, TunnelDialer):
+            retired.append(upstreams.dialer)
+        for each in retired:
+            is_immediate = immediately or each in (upstreams.watch, upstreams.tunnel)
+            task = asyncio.create_task(_close_when_idle(each, is_immediate), name="closing a cluster's connections")
+            self._retired[each] = task
+            task.add_done_callback(partial(self._on_closed, each))
 
-    def _on_closed(self, upstream: Upstream, task: "asyncio.Task[None]") -> None:
-        self._retired.pop(upstream, None)
+    def _on_closed(self, closed: "_Closable", task: "asyncio.Task[None]") -> None:
+        self._retired.pop(closed, None)
 
 
-async def _close_when_idle(upstream: Upstream, immediately: bool) -> None:
+class _Closable(Protocol):
+    """An Upstream, or the tunnel below several of them."""
+
+    @property
+    def in_use(self) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+async def _close_when_idle(upstream: _Closable, immediately: bool) -> None:
     while upstream.in_use and not immediately:  # noqa: ASYNC110  # polling keeps the request path free of an idle event
         await asyncio.sleep(IDLE_CHECK_SECONDS)
     await upstream.close()

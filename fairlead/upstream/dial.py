@@ -1,8 +1,9 @@
-"""Opens TLS connections to one cluster: DNS lookup, address check, TCP connect, TLS handshake.
+"""Opens TLS connections to one cluster: a socket from its dialer, then the TLS handshake.
 
-`pool.py` and `websocket.py` call this. Each connection resolves the host name once, checks the address
-(`address_policy.py`) and connects to that same address. The server certificate is verified against the host name or
-the `tls-server-name` of the kubeconfig.
+`pool.py` and `websocket.py` call this. `DirectDialer` resolves the host name once, checks the address
+(`address_policy.py`) and connects to that same address; `tunnel.py` has the other dialer, for virtual clusters that
+only the cluster around them reaches. Whatever the socket leads to, the server certificate is verified against the host
+name or the `tls-server-name` of the kubeconfig, and nothing is sent before that.
 """
 
 import asyncio
@@ -10,7 +11,8 @@ import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from fairlead.upstream.access import ClusterEndpoint
@@ -33,6 +35,8 @@ Resolve = Callable[[str, int], Awaitable[str]]
 AnyProtocol = TypeVar("AnyProtocol", bound=TransportProtocol)
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """A watch may be silent for hours. TCP keepalive detects a dead peer within a minute."""
+HANDSHAKE_RETRY_SECONDS = 0.2
+"""Before a handshake through a tunnel is repeated that broke off."""
 
 
 _contexts: WeakValueDictionary[tuple[str, str, str], ssl.SSLContext] = WeakValueDictionary()
@@ -97,31 +101,32 @@ def tls_alert_error(error: Exception | None) -> TlsError | None:
     return None
 
 
-class Connector:
-    """Opens connections to one endpoint."""
+class Dialer(Protocol):
+    """Connects to an API server, without TLS."""
 
-    def __init__(self, endpoint: ClusterEndpoint, resolve: Resolve) -> None:
-        self._endpoint = endpoint
-        self._resolve = resolve
-        self._context: ssl.SSLContext | None = None
+    @property
+    def is_tunnel(self) -> bool:
+        """Whether its sockets are streams of a few connections that they share. Then a response without a defined end
+        needs `is_exclusive`, and a handshake that breaks off is repeated: what is behind the tunnel may be replaced."""
 
-    async def __call__(self, protocol_factory: Callable[[], AnyProtocol], seconds: float) -> AnyProtocol:
-        """Returns a connected protocol. Raises UpstreamError."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._connect(protocol_factory)
-        except TimeoutError:
-            raise TimedOut("connecting to the cluster timed out; check that it is running, and its firewall") from None
-        except ssl.SSLError as error:
-            raise tls_error(error) from error
-        except OSError as error:
-            raise Unreachable("the cluster is unreachable; check that it is running, and its firewall") from error
+    async def __call__(self, is_exclusive: bool) -> socket.socket:
+        """Returns a connected, non-blocking socket. With `is_exclusive`, it shares no connection with others. Raises
+        UpstreamError and OSError."""
 
-    async def _connect(self, protocol_factory: Callable[[], AnyProtocol]) -> AnyProtocol:
-        endpoint, loop = self._endpoint, asyncio.get_running_loop()
-        if self._context is None:
-            self._context = await share_ssl_context(endpoint)
-        address = await self._resolve(endpoint.host, endpoint.port)
+    def reject(self) -> None:
+        """What the last sockets led to did not complete the TLS handshake, so it may be the wrong one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectDialer:
+    """Connects to host and port of the kubeconfig."""
+
+    endpoint: ClusterEndpoint
+    resolve: Resolve
+    is_tunnel: ClassVar[bool] = False
+
+    async def __call__(self, is_exclusive: bool) -> socket.socket:
+        address = await self.resolve(self.endpoint.host, self.endpoint.port)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -130,12 +135,59 @@ class Connector:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option, value in _KEEPALIVE.items():
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            await loop.sock_connect(sock, (address, endpoint.port))
-            transport = TlsTransport(sock, self._context, endpoint.tls_server_name)
-            await transport.do_handshake()
+            await asyncio.get_running_loop().sock_connect(sock, (address, self.endpoint.port))
         except BaseException:
             sock.close()
             raise
+        return sock
+
+    def reject(self) -> None:
+        """There is only one place to connect to."""
+
+
+class Connector:
+    """Opens connections to one endpoint."""
+
+    def __init__(self, endpoint: ClusterEndpoint, dialer: Dialer) -> None:
+        self._endpoint = endpoint
+        self._dialer = dialer
+        self._context: ssl.SSLContext | None = None
+
+    async def __call__(
+        self, protocol_factory: Callable[[], AnyProtocol], seconds: float, is_exclusive: bool = False
+    ) -> AnyProtocol:
+        """Returns a connected protocol. Raises UpstreamError."""
+        try:
+            async with asyncio.timeout(seconds):
+                transport = await self._connect(is_exclusive)
+        except TimeoutError:
+            self._dialer.reject()
+            raise TimedOut("connecting to the cluster timed out; check that it is running, and its firewall") from None
+        except ssl.SSLError as error:
+            self._dialer.reject()
+            raise tls_error(error) from error
+        except OSError as error:
+            raise Unreachable("the cluster is unreachable; check that it is running, and its firewall") from error
         protocol = protocol_factory()
         transport.start(protocol)
         return protocol
+
+    async def _connect(self, is_exclusive: bool) -> TlsTransport:
+        """Returns a transport after the handshake."""
+        if self._context is None:
+            self._context = await share_ssl_context(self._endpoint)
+        while True:
+            sock = await self._dialer(is_exclusive)
+            try:
+                transport = TlsTransport(sock, self._context, self._endpoint.tls_server_name)
+                await transport.do_handshake()
+                return transport
+            except ConnectionError:
+                sock.close()
+                if not self._dialer.is_tunnel:
+                    raise
+                self._dialer.reject()
+                await asyncio.sleep(HANDSHAKE_RETRY_SECONDS)
+            except BaseException:
+                sock.close()
+                raise

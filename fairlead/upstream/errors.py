@@ -13,6 +13,7 @@ UpstreamError
 ├── ProtocolError           invalid HTTP, or closed in the middle of a response
 │   └── ResponseTooLarge    the body exceeds the caller's limit
 ├── HandshakeRejected       the cluster responded to a WebSocket handshake with something other than 101
+├── TunnelError             the way to a virtual cluster through its cluster is closed (`tunnel.py`)
 └── NotConnected            the object has no usable kubeconfig (`clusters.py`)
 """
 
@@ -73,9 +74,17 @@ class HandshakeRejected(UpstreamError):
         self.body = body
 
 
+class TunnelError(UpstreamError):
+    """The cluster that a virtual cluster runs in does not lead to it. `reason` says why."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 UNAUTHORIZED = 401
 """Means that the cluster rejects the stored credential."""
-CLUSTER_FAILURES = (ProtocolError, TimedOut, Unreachable, TlsError)
+CLUSTER_FAILURES = (ProtocolError, TimedOut, Unreachable, TlsError, TunnelError)
 """Failures of the remote cluster. ClusterLimitExceeded and UserLimitExceeded are our own limits, HandshakeRejected is
 a response."""
 

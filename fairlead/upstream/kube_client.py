@@ -59,6 +59,9 @@ class KubeApi(Protocol):
 
     async def check_apply(self, path: str, body: Object, /) -> Object: ...
 
+    async def patch(self, path: str, body: Object, /) -> Object:
+        """A merge patch."""
+
     async def delete(self, path: str, body: Object | None = None, /) -> Object: ...
 
 

@@ -17,6 +17,7 @@ import structlog
 
 from fairlead.core.files import FileProblem, read_file
 from fairlead.upstream.access import CONTROLLER_AGENT, ClusterEndpoint
+from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.errors import Unreachable
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
@@ -77,11 +78,15 @@ class LocalCluster:
         self._source = source
         self._limits = limits
         self._endpoint = source()
-        self._upstream = Upstream(self._endpoint, resolve_host, self._limits, user_agent=CONTROLLER_AGENT)
+        self._upstream = self._connect(self._endpoint)
         self._draining: list[Upstream] = []
 
     def __call__(self) -> Upstream:
         return self._upstream
+
+    def _connect(self, endpoint: ClusterEndpoint) -> Upstream:
+        dialer = DirectDialer(endpoint, resolve_host)
+        return Upstream(endpoint, dialer, self._limits, user_agent=CONTROLLER_AGENT)
 
     async def run(self) -> None:
         """Reloads the credential periodically, until cancelled."""
@@ -100,8 +105,7 @@ class LocalCluster:
             log.warning("cannot read the cluster's credential; the old one stays in use", reason=str(error))
             return
         if endpoint != self._endpoint:
-            # May fail: then nothing has changed.
-            renewed = Upstream(endpoint, resolve_host, self._limits, user_agent=CONTROLLER_AGENT)
+            renewed = self._connect(endpoint)  # may fail: then nothing has changed
             self._draining.append(self._upstream)
             self._endpoint, self._upstream = endpoint, renewed
         for each in [each for each in self._draining if not each.in_use]:

@@ -104,15 +104,15 @@ class ConnectionPool:
                 return connection
         return await self._connect(seconds)
 
-    async def acquire_new(self, seconds: float) -> Connection:
+    async def acquire_new(self, seconds: float, *, is_exclusive: bool = False) -> Connection:
         """Returns a new connection, after waiting for a slot. Raises UpstreamError."""
         await self._slots.acquire()
-        return await self._connect(seconds)
+        return await self._connect(seconds, is_exclusive)
 
-    async def _connect(self, seconds: float) -> Connection:
+    async def _connect(self, seconds: float, is_exclusive: bool = False) -> Connection:
         try:
             limit = min(seconds, self._limits.connect_seconds)
-            connection = await self._connector(lambda: Connection(self._on_released), limit)
+            connection = await self._connector(lambda: Connection(self._on_released), limit, is_exclusive)
         except BaseException:
             self._slots.release()
             raise

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from fairlead.core.errors import BadRequest
 from fairlead.upstream.access import ClusterEndpoint, Limits, Request
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dial import Connector, Resolve
+from fairlead.upstream.dial import Connector, Dialer
 from fairlead.upstream.errors import CLUSTER_FAILURES, UNAUTHORIZED, HandshakeRejected, Unreachable, ignore_failure
 from fairlead.upstream.fair_share import UserLimits
 from fairlead.upstream.messages import RequestHeadEncoder, Response
@@ -114,7 +114,7 @@ class Upstream:
     def __init__(
         self,
         endpoint: ClusterEndpoint,
-        resolve: Resolve,
+        dialer: Dialer,
         limits: Limits,
         on_failure: Callable[[], None] = ignore_failure,
         user_agent: str = "",
@@ -126,7 +126,8 @@ class Upstream:
         self.user_limits = UserLimits(limits)
         """Limits per user. The gateways acquire a slot before they send a request of a user."""
         self._head_encoder = RequestHeadEncoder(endpoint, user_agent)
-        self._connector = Connector(endpoint, resolve)
+        self._dialer = dialer
+        self._connector = Connector(endpoint, dialer)
         self._pool = ConnectionPool(self._connector, limits)
         self._websocket_slots = BoundedSlots(limits.max_websockets, limits.max_queued, limits.connect_seconds)
         self._websockets: set[UpstreamWebSocket] = set()
@@ -169,7 +170,10 @@ class Upstream:
         remaining = math.inf if seconds is None else seconds
         lines = framing(request.method, request.headers, request.body)
         head = self._head_encoder.encode(request.method, request.target, request.headers, lines)
-        connection = self._pool.try_acquire() or await self._pool.acquire(remaining)
+        if request.is_streaming and self._dialer.is_tunnel:
+            connection = await self._pool.acquire_new(remaining, is_exclusive=True)
+        else:
+            connection = self._pool.try_acquire() or await self._pool.acquire(remaining)
         is_reused = connection.use_count > 0
         try:
             return await self._exchange(connection, request, head, deadline)

@@ -326,7 +326,7 @@ async def connect_websocket(
     handshake = _Handshake(subprotocols)
     headers = [each for each in request.headers if not each[0].lower().startswith("sec-websocket-")]
     head = head_encoder.encode("GET", request.target, headers, handshake.headers())
-    connection = await connector(lambda: Connection(_ignore_release), limits.connect_seconds)
+    connection = await connector(lambda: Connection(_ignore_release), limits.connect_seconds, is_exclusive=True)
     try:
         async with asyncio.timeout(limits.response_header_seconds):
             response = connection.start_exchange(False, 0, 0)

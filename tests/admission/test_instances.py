@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from fairlead.admission.instance_owners import default_instance_owner
-from fairlead.admission.instances import require_template, warn_outside_of_projects
+from fairlead.admission.instances import check_import_source, require_chart, require_template, warn_outside_of_projects
 from fairlead.core.call import Decision, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
@@ -191,3 +191,100 @@ async def test_a_workspace_outside_of_projects_may_name_its_runner(api: Registry
     options = WriteOptions(ADMIN)
     await server.submit(kind, server.build_object(kind, "one", "default", spec={"runnerRef": {"runner": "a"}}), options)
     assert options.warnings == []
+
+
+CHART = {"helmRelease": {"chart": {"name": "vc", "repo": "https://charts.example"}}}
+CONNECTED = {"config": {"secretName": "kubeconfig"}}
+
+
+@asynccontextmanager
+async def open_with_clusters() -> AsyncIterator[RegistryFixture]:
+    async with open_registry(rules=(require_chart(GROUP),)) as api:
+        controller = WriteOptions(CONTROLLER_USER)
+        await api.submit("Project", api.build_object("Project", "web", spec={}), controller)
+        await api.submit("Cluster", api.build_object("Cluster", "c", spec=CONNECTED), controller)
+        await api.submit("Cluster", api.build_object("Cluster", "agent", spec={"networkPeer": True}), controller)
+        versions = [{"version": "1.0.0", "template": CHART}, {"version": "2.0.0", "template": {}}]
+        specs = {"empty": {"template": {}}, "charted": {"template": CHART}, "versioned": {"versions": versions}}
+        for name, spec in specs.items():
+            template = api.build_object("VirtualClusterTemplate", name, spec=spec)
+            await api.submit("VirtualClusterTemplate", template, controller)
+        yield api
+
+
+IN_CLUSTER: Object = {"clusterRef": {"cluster": "c"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, "no template is named, so there is nothing to deploy"),
+        ({"template": {"helmRelease": {"values": "a: b"}}}, "no template is named"),
+        ({"templateRef": {"name": "versioned", "version": "2.x.x"}}, "versioned.*this template names no chart"),
+        ({"templateRef": {"name": "empty"}}, "empty.*this template names no chart in helmRelease.chart.*import"),
+    ],
+)
+async def test_a_virtual_cluster_without_a_chart_is_rejected(spec: Object, message: str) -> None:
+    async with open_with_clusters() as api:
+        with pytest.raises(Invalid, match=f"(?s)spec.templateRef.name.*{message}"):
+            await create_instance(api, "VirtualClusterInstance", **IN_CLUSTER, **spec)
+        # Also if an update would make it so.
+        await create_instance(api, "VirtualClusterInstance", **IN_CLUSTER, templateRef={"name": "charted"})
+        with pytest.raises(Invalid, match="nothing to deploy"):
+            await update_instance(api, "VirtualClusterInstance", **{"templateRef": None, **spec})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {**IN_CLUSTER, "templateRef": {"name": "charted"}},
+        {**IN_CLUSTER, "templateRef": {"name": "versioned", "version": "1.x.x"}},
+        {**IN_CLUSTER, "template": CHART},
+        {**IN_CLUSTER, "config": {"secretName": "s"}},
+        {**IN_CLUSTER, "external": True},
+        {**IN_CLUSTER, "networkPeer": True},
+        {**IN_CLUSTER, "templateRef": {"name": "missing"}},
+        {"clusterRef": {"cluster": "agent"}},
+        {"clusterRef": {"cluster": "missing"}},
+        {"templateRef": {"name": "empty"}},
+    ],
+)
+async def test_a_virtual_cluster_with_a_chart_or_that_is_not_deployed_is_accepted(spec: Object) -> None:
+    async with open_with_clusters() as api:
+        await create_instance(api, "VirtualClusterInstance", **spec)
+
+
+async def test_a_stored_virtual_cluster_without_a_chart_can_be_changed_otherwise() -> None:
+    async with open_with_clusters() as api:
+        stored = api.build_object("VirtualClusterInstance", "one", NAMESPACE, spec=IN_CLUSTER)
+        await api.submit("VirtualClusterInstance", stored, WriteOptions(CONTROLLER_USER))
+        await update_instance(api, "VirtualClusterInstance", **IN_CLUSTER, displayName="Another")
+
+
+@pytest.mark.parametrize(
+    ("user", "source", "spec", "error"),
+    [
+        (ADMIN, "c/ns/vc", {"config": {"secretName": "s"}}, None),
+        (ADA, "c/ns/vc", {"config": {"secretName": "s"}}, Forbidden),
+        (ADMIN, "c/ns/vc", {}, Invalid),
+        (ADMIN, "c/ns", {"config": {"secretName": "s"}}, Invalid),
+        (ADMIN, "c/NS/vc", {"config": {"secretName": "s"}}, Invalid),
+        (ADMIN, "c/ns/vc/../x", {"config": {"secretName": "s"}}, Invalid),
+    ],
+)
+async def test_the_source_of_an_import_needs_its_form_and_the_use_of_the_cluster(
+    user: User, source: str, spec: Object, error: type[Exception] | None
+) -> None:
+    async with open_registry(rules=(check_import_source(authorize, GROUP),)) as api:
+        await api.submit("Project", api.build_object("Project", "web", spec={}), WriteOptions(CONTROLLER_USER))
+        body = api.build_object("VirtualClusterInstance", "one", NAMESPACE, spec=spec)
+        body["metadata"]["annotations"] = {"service.sh/import-source": source}
+        requests.clear()
+        if error is None:
+            await api.submit("VirtualClusterInstance", body, WriteOptions(user))
+            await update_instance(api, "VirtualClusterInstance", ADA, displayName="the source stays")
+        else:
+            with pytest.raises(error):
+                await api.submit("VirtualClusterInstance", body, WriteOptions(user))
+        if error is not Invalid:
+            assert [(each.verb, each.resource, each.name) for each in requests] == [("use", "clusters", "c")]

@@ -116,6 +116,6 @@ async def test_a_dependent_added_before_the_commit_moves_along(
     api.store.before.append(add_before_commit)
     move_request = MoveRequest(api.resource(INSTANCE), "v", NAMESPACE, "default", (), lambda parts: None)
     moved = await move(api.registry, move_request, write_options())
-    assert moved.dependents == 1
+    assert len(moved.others) == 1
     assert api.get("ConfigMap", "late") is None
     assert api.resource("ConfigMap").get_cached("default", "late") is not None

@@ -160,7 +160,7 @@ async def test_a_feature_that_is_switched_off_adds_nothing(tmp_path: Path) -> No
 async def test_the_list_of_public_endpoints_is_complete(tmp_path: Path) -> None:
     """Change this test with care: every path added here is open to the whole network. Besides, there is the endpoint
     for tokens."""
-    login_endpoints = {("post", "/auth/password/login"), ("get", "/auth/methods")}
+    login_endpoints = {("post", "/auth/password/login"), ("post", "/auth/key/login"), ("get", "/auth/methods")}
     login_endpoints |= {("post", f"/auth/{name}") for name in ("device", "revoke")}
     oidc_endpoints = {("get", "/.well-known/openid-configuration"), ("get", "/openid/v1/jwks")}
     sign_on_endpoints = {("get", f"/auth/*/{name}") for name in ("login", "callback", "frontchannel-logout")}

@@ -339,7 +339,9 @@ def test_list_with_watch_prints_changes(cli: CliFixture, fairlead: Fairlead) -> 
 def test_a_virtual_cluster_is_imported_and_migrated(cli: CliFixture) -> None:
     for project in ("from-here", "to-there"):
         expect_success(cli.run("project", "create", project))
-    expect_success(cli.run("vcluster", "import", "theirs", "--project", "from-here", "--display-name", "Theirs"))
+    expect_success(
+        cli.run("vcluster", "import", "theirs", "--project", "from-here", "--external", "--display-name", "Theirs")
+    )
     command = ("vcluster", "migrate", "theirs", "--from", "from-here", "--to", "to-there")
     assert "can be moved" in cli.run(*command, "--dry-run").err
     assert list_projects_with(cli, "theirs") == ["from-here"]

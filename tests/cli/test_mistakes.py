@@ -174,7 +174,10 @@ def test_a_message_names_what_is_wrong(cli: CliFixture, arguments: tuple[str, ..
         (("project", "create", "p2", "--owner", "none"), '--owner: there is no user "none"'),
         (("key", "create", "--project", "none"), '--project: there is no project "none" that you can read'),
         (("space", "create", "w", "--project", "one", "--cluster", "none"), '--cluster: there is no cluster "none"'),
-        (("vcluster", "import", "v", "--project", "one", "--cluster", "none"), '--cluster: there is no cluster "none"'),
+        (
+            ("vcluster", "import", "v", "--external", "--project", "one", "--cluster", "none"),
+            '--cluster: there is no cluster "none"',
+        ),
     ],
 )
 def test_a_warning_names_the_flag_of_a_typo(cli: CliFixture, arguments: tuple[str, ...], warning: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from fairlead.core.crypto.certificates import Certificates
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
+from tests.console.long_logs import LINES, check_long_log, line_of
 from tests.console.servers import ADMIN, GROUP, OUTSIDER, VIEWER, ConsoleServer
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response
 from tests.fake_cluster.pods import POD_PATH, serve_pod
@@ -266,6 +267,33 @@ def test_a_pod_has_logs_and_a_terminal(page: Page, sign_in: SignIn, fleet: Fleet
     page.wait_for_text("Connected", within=".terminal-status")
     page.type("hello")
     page.wait_for_text("hello", within=".terminal-lines")
+
+
+def test_a_log_of_20_000_lines_stands_in_the_page_of_its_pod(page: Page, sign_in: SignIn, fleet: Fleet) -> None:
+    async def send_log(request: RecordedRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n")
+        for first in range(0, LINES, 500):
+            numbers = range(first, first + 500)
+            text = "".join(
+                f"2026-11-17T01:{n // 600:02}:{n % 600 / 10:06.3f}1Z {line_of(n)}\n" for n in numbers
+            ).encode()
+            writer.write(b"%x\r\n%s\r\n" % (len(text), text))
+            await writer.drain()
+        await reader.read(1)  # followed, and silent from now on
+        return False
+
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "talkative", "namespace": "default", "uid": "3"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+        "status": {"phase": "Running"},
+    }
+    fleet.oslo.set_response(f"{PODS}/talkative", build_json_response(pod))
+    fleet.oslo.set_behaviour(f"{PODS}/talkative/log", send_log)
+    sign_in(page, ADMIN)
+    page.goto("clusters/oslo/~browse/pods/default/talkative?view=logs")
+    check_long_log(page)
 
 
 def test_a_space_is_browsed_as_its_one_namespace(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.console.browser import Page, role
 from tests.console.conftest import SignIn
+from tests.console.long_logs import LINES, check_long_log, line_of
 from tests.console.servers import ADMIN, GROUP, VIEWER, ConsoleServer
 from tests.harness.eventually import wait_until
 from tests.live.runner_process import PROCESS_ENGINE, RunnerProcess, running_runner
@@ -22,6 +23,20 @@ ANSWER_PORTS = """(() => {
   const ports = [{ port: 8080, address: "127.0.0.1", process: "<img src=x onerror=alert(1)>" }];
   window.fetch = (path, options) =>
     String(path).endsWith("/ports") ? Promise.resolve(new Response(JSON.stringify({ ports }))) : send(path, options);
+})()"""
+ANSWER_LOG = """(() => {
+  const send = window.fetch;
+  const answer = () => new Response(new ReadableStream({ start(controller) {
+    const encoder = new TextEncoder();
+    for (let first = 0; first < %(lines)d; first += 500) {
+      const numbers = Array.from({ length: 500 }, (_, index) => first + index);
+      const lines = numbers.map((each) => JSON.stringify({ time: "2026-11-17T01:00:00Z", message: `%(line)s${each}` }));
+      const bytes = btoa(`${lines.join("\\n")}\\n`);
+      controller.enqueue(encoder.encode(`${JSON.stringify({ type: 0, offset: first, bytes })}\\n`));
+    }
+  } }));
+  window.fetch = (path, options) =>
+    /\\/log[?]taskID=/.test(String(path)) ? Promise.resolve(answer()) : send(path, options);
 })()"""
 TEMPLATE = {
     "apiVersion": "management.service.sh/v1",
@@ -152,6 +167,16 @@ def test_the_log_has_the_lines_of_the_task(page: Page, workspace_path: str, sign
     page.wait_for_text("step Clone took", ".log-view")
     page.wait_for_text("End of the log")
     assert any(text.startswith("Start: succeeded") for text in page.texts(".tab-panel option"))
+
+
+def test_a_log_of_20_000_lines_stands_in_the_page_of_its_workspace(
+    page: Page, workspace_path: str, sign_in: SignIn
+) -> None:
+    values = {"lines": LINES, "line": line_of(0).removesuffix("0").replace("\x1b", "\\x1b")}
+    page.send("Page.addScriptToEvaluateOnNewDocument", source=ANSWER_LOG % values)
+    sign_in(page, ADMIN)
+    page.goto(f"{workspace_path}?view=log")
+    check_long_log(page)
 
 
 def test_a_failed_task_says_why_and_leads_to_its_log(

@@ -12,7 +12,7 @@ import fairlead
 PACKAGE = Path(fairlead.__file__).parent
 REASON_ARGUMENT: Mapping[str, int] = {
     **{"condition": 2, "_set_unknown": 2, "Readiness": 2, "record_event": 2},
-    **{"InstanceError": 0, "ResolutionError": 0, "NotConnected": 0, "_unscheduled_condition": 0},
+    **{"InstanceError": 0, "ResolutionError": 0, "NotConnected": 0, "TunnelError": 0, "_unscheduled_condition": 0},
     **{"mark_cluster_unknown": 1, "StillDeleting": 0, "run.done": 1},
 }
 """By the name of the called function: the index of the argument that is a reason."""
@@ -21,7 +21,15 @@ MENTION = re.compile(rf"\b(?:{'|'.join(REASON_ARGUMENT)})\s*\(|\breason\s*=")
 CLUSTERS = "controllers.clusters."
 """The package of the controller of Clusters, whose reasons are documented in another table."""
 
-INSTANCES = ("status", "prerequisites", "remote_errors", "remote_namespace", "drift", "virtual_cluster_access")
+INSTANCES = (
+    "status",
+    "prerequisites",
+    "remote_errors",
+    "remote_namespace",
+    "drift",
+    "virtual_cluster_access",
+    "asleep",
+)
 MODULES_WITH_CONSTANTS = (
     *(f"controllers.instances.{module}" for module in INSTANCES),
     *("controllers.apps.status", "controllers.apps.targets", "controllers.helm.helm"),

@@ -27,8 +27,9 @@ NOT_REASONS = frozenset({"True", "False", "Unknown", "UpstreamError"})
 STATES = {
     *(("controllers.workspaces.scheduling", state) for state in ("Busy", "Running", "Stopped")),
     ("controllers.instances.virtual_cluster_release", "Confined"),
+    *((f"controllers.instances.{module}", "Starting") for module in ("asleep", "status")),
 }
-"""States of containers and levels of trust: values that the code compares, not reasons."""
+"""States of containers, stages of a sleep and levels of trust: values that the code compares, not reasons."""
 OTHER_REASONS = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})
 """Reasons of Kubernetes itself, and of Events that no controller writes."""
 RUNNER_REASONS = frozenset({APPLIED, APPLIED_AT_NEXT_UP, AVAILABLE, LOW, FULL, KNOWN, ORPHANED})

@@ -141,3 +141,43 @@ def test_rendered_yaml_over_the_limit_is_an_error() -> None:
 
 def test_raw_values_are_inserted_as_yaml() -> None:
     assert render_template({"objects": "a: {{ parameters.a }}"}, {"a": "[1, 2]"}, raw=True) == {"objects": "a: [1, 2]"}
+
+
+OWN = {"name": "dev", "namespace": "demo-v-dev", "project": "demo", "owner": "ada"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{ name }}.{{project}}.example", "dev.demo.example"),
+        ("{{ namespace }} of {{ owner | quote }}", 'demo-v-dev of "ada"'),
+        ("{{ .name }} {{ Name }} {{ names }} {{ name.x }} {{ name | upper }}",) * 2,
+        ("{{ parameters.name }}", "of the parameter"),
+    ],
+)
+def test_placeholders_for_what_the_instance_has_are_replaced(text: str, expected: str) -> None:
+    assert render_template({"text": text}, {"name": "of the parameter"}, OWN) == {"text": expected}
+
+
+def test_placeholders_for_an_instance_are_kept_where_it_has_none() -> None:
+    assert render_template({"text": "{{ name }}", "values": "a: '{{ owner }}'"}, {}) == {
+        "text": "{{ name }}",
+        "values": "a: '{{ owner }}'",
+    }
+
+
+@pytest.mark.parametrize("value", ["x\nkind: Secret", "{b: c}", "'", "{{ name }}", "{{ parameters.a }}"])
+def test_what_an_instance_has_stays_one_scalar_of_yaml(value: str) -> None:
+    text = "kind: ConfigMap\nplain: {{ owner }}\nlonger: 'of {{ owner | quote }}'\n"
+    rendered = pyyaml.safe_load(render_template({"objects": text}, {"a": "x"}, {"owner": value})["objects"])
+    assert rendered.keys() == {"kind", "plain", "longer"} and rendered["kind"] == "ConfigMap"
+    assert rendered["plain"] == value
+
+
+@pytest.mark.parametrize(
+    ("variable", "advice"),
+    [("namespace", "namespacePattern"), ("project", "in a project"), ("owner", "spec.owner"), ("name", "name the")],
+)
+def test_what_an_instance_does_not_have_is_an_error_with_advice(variable: str, advice: str) -> None:
+    with pytest.raises(RenderingError, match=rf"uses \{{\{{ {variable} \}}\}}, which the instance .*{advice}"):
+        render_template({"values": f"a: {{{{ {variable} }}}}"}, {}, {})

@@ -9,7 +9,9 @@ from fairlead.domain.template_resolution import (
     ResolutionError,
     TemplateDefinition,
     find_definition,
+    find_redirected_passwords,
     fingerprint,
+    instance_values,
     is_auto_synced,
     is_same_reference,
     parameter_problems,
@@ -145,6 +147,26 @@ def test_parameters_cannot_redirect_a_password_of_the_template(changes: Object) 
         render_definition(instance, TemplateDefinition({"spaceTemplate": {"charts": [{**CHART, **changes}]}}, None))
 
 
+@pytest.mark.parametrize("variable", ["name", "namespace", "project", "owner"])
+def test_what_an_instance_has_cannot_redirect_a_password_of_the_template(variable: str) -> None:
+    definition = TemplateDefinition({"charts": [{**CHART, "repo": f"https://{{{{ {variable} }}}}.example"}]}, ())
+    instance: Object = {"metadata": {"name": "one"}, "spec": {"owner": {"team": "red"}}}
+    own = instance_values(instance, project="demo", namespace="demo-one")
+    assert own == {"name": "one", "namespace": "demo-one", "project": "demo", "owner": "red"}
+    with pytest.raises(ResolutionError, match=r"charts\[0\]\.repo comes from placeholders"):
+        render_definition(instance, definition, own)
+
+
+def test_another_owner_cannot_redirect_a_hidden_password() -> None:
+    chart = {**CHART, "repo": "https://{{ owner }}.example", "password": "{{ parameters.pass }}"}
+    definition = TemplateDefinition({"charts": [chart]}, [{"variable": "pass", "type": "password"}])
+    before: Object = {"metadata": {"name": "one"}, "spec": {"owner": {"user": "ada"}, "parameters": "pass: x"}}
+    after = {**before, "spec": {**before["spec"], "owner": {"user": "eve"}}}
+    assert find_redirected_passwords(before, after, definition, {"pass"}) == {"pass": "repo"}
+    assert find_redirected_passwords(before, before, definition, {"pass"}) == {}
+    assert find_redirected_passwords(before, after, None, {"pass"}) == {}
+
+
 def test_a_password_from_a_parameter_can_be_sent_to_an_address_from_a_parameter() -> None:
     chart = {**CHART, "repo": "https://{{ parameters.host }}", "password": "{{ parameters.pass }}"}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: a.example.com\npass: mine"}}
@@ -169,7 +191,7 @@ def test_parameters_cannot_redirect_the_password_of_a_project_secret() -> None:
     chart = {"name": "c", "repoURL": "https://{{ parameters.host }}", "passwordRef": reference}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: evil.example.com"}}
     definition = TemplateDefinition({"charts": [chart]}, [{"variable": "host"}])
-    with pytest.raises(ResolutionError, match=r"charts\[0\]\.repoURL comes from parameters"):
+    with pytest.raises(ResolutionError, match=r"charts\[0\]\.repoURL comes from placeholders"):
         render_definition(instance, definition)
     reference["projectSecretRef"]["name"] = "{{ parameters.host }}"
     assert render_definition(instance, definition)["charts"][0]["repoURL"] == "https://evil.example.com"
@@ -178,7 +200,7 @@ def test_parameters_cannot_redirect_the_password_of_a_project_secret() -> None:
 def test_a_chart_name_that_becomes_an_address_cannot_redirect_a_password() -> None:
     chart = {**CHART, "name": "{{ parameters.name }}"}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "name: oci://evil.example.com/c"}}
-    with pytest.raises(ResolutionError, match=r"charts\[0\]\.name comes from parameters"):
+    with pytest.raises(ResolutionError, match=r"charts\[0\]\.name comes from placeholders"):
         render_definition(instance, TemplateDefinition({"charts": [chart]}, [{"variable": "name"}]))
 
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from fairlead.core.objects import Object, deep_copy
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.kube_client import RemoteApiError
+from fairlead.upstream.kube_client import MERGE_PATCH, RemoteApiError
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, Responder, build_json_response
 from tests.fake_cluster.kube_rbac import build_impersonation_error, find_pod_security_violation, find_rbac_violation
 from tests.fake_cluster.kube_watch import History, is_within, matches_selector
@@ -26,6 +26,7 @@ API_RESOURCES = {
         {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
         {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True},
         {"name": "pods", "kind": "Pod", "namespaced": True},
+        {"name": "services", "kind": "Service", "namespaced": True},
         {"name": "resourcequotas", "kind": "ResourceQuota", "namespaced": True},
         {"name": "persistentvolumeclaims", "kind": "PersistentVolumeClaim", "namespaced": True},
         {"name": "events", "kind": "Event", "namespaced": True},
@@ -33,6 +34,16 @@ API_RESOURCES = {
     ],
     "/apis/apps/v1": [
         {"name": "deployments", "kind": "Deployment", "namespaced": True},
+        {"name": "statefulsets", "kind": "StatefulSet", "namespaced": True},
+        {"name": "replicasets", "kind": "ReplicaSet", "namespaced": True},
+        {"name": "daemonsets", "kind": "DaemonSet", "namespaced": True},
+    ],
+    "/apis/batch/v1": [
+        {"name": "cronjobs", "kind": "CronJob", "namespaced": True},
+        {"name": "jobs", "kind": "Job", "namespaced": True},
+    ],
+    "/apis/discovery.k8s.io/v1": [
+        {"name": "endpointslices", "kind": "EndpointSlice", "namespaced": True},
     ],
     "/apis/networking.k8s.io/v1": [
         {"name": "networkpolicies", "kind": "NetworkPolicy", "namespaced": True},
@@ -71,6 +82,8 @@ class FakeKube:
     impersonated_requests: list[tuple[str, str, str]] = field(default_factory=list)
     """Requests of impersonated users: user, method and path."""
     history: History = field(default_factory=History)
+    after_write: Callable[["FakeKube"], None] | None = None
+    """Called after each write, as the controllers of a cluster act on it."""
 
     def add_object(self, path: str, **fields: Any) -> Object:
         """Adds an object without a request."""
@@ -100,10 +113,24 @@ class FakeKube:
         """Removes everything that is being deleted."""
         removed = [path for path, obj in self.objects.items() if "deletionTimestamp" in obj["metadata"]]
         for path in removed:
-            self._remove(path)
+            self.remove_object(path)
 
     def handle_request(
-        self, method: str, target: str, body: Object | None = None, impersonated_user: str = ""
+        self,
+        method: str,
+        target: str,
+        body: Object | None = None,
+        impersonated_user: str = "",
+        content_type: str = "",
+    ) -> tuple[int, Object]:
+        """Answers a request. A PATCH is a server-side apply, unless `content_type` is that of merge patches."""
+        answer = self._answer(method, target, body, impersonated_user, content_type)
+        if method != "GET" and self.after_write is not None:
+            self.after_write(self)
+        return answer
+
+    def _answer(
+        self, method: str, target: str, body: Object | None, impersonated_user: str, content_type: str
     ) -> tuple[int, Object]:
         parts = urlsplit(target)
         path = unquote(parts.path)
@@ -121,6 +148,8 @@ class FakeKube:
             status, failure = _build_failure(403, "Forbidden", message)
         if status:
             return status, failure
+        if method == "PATCH" and content_type == MERGE_PATCH:
+            return self._merge_patch(path, body or {})
         if method == "GET" and path == "/version":
             return OK, {"gitVersion": "v1.34.1"}
         if method == "GET" and path in API_RESOURCES:
@@ -235,6 +264,28 @@ class FakeKube:
         """Server-side apply of another manager, which is not stored: only sets the fields of the body."""
         return OK, _merge(deep_copy(existing or {}), body)
 
+    def _merge_patch(self, path: str, patch: Object) -> tuple[int, Object]:
+        existing = self.objects.get(path)
+        if existing is None:
+            return _build_failure(404, "NotFound", f"{path} not found")
+        expected = patch.get("metadata", {}).get("resourceVersion")
+        if expected not in (None, existing["metadata"].get("resourceVersion")):
+            message = "the object has been modified; please apply your changes to the latest version"
+            return _build_failure(409, "Conflict", message)
+        before = deep_copy(existing)
+        merged = _merge(existing, {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": expected}})
+        merged["metadata"]["resourceVersion"] = before["metadata"].get("resourceVersion")
+        if merged == before:
+            return OK, deep_copy(existing)
+        if "generation" in merged["metadata"] and merged.get("spec") != before.get("spec"):
+            merged["metadata"]["generation"] += 1
+        entry = {"manager": "fairlead", "operation": "Update", "time": _format_time(self.history.version + 1)}
+        others = [each for each in before["metadata"].get("managedFields", []) if each["operation"] != "Update"]
+        merged["metadata"]["managedFields"] = [*others, entry]
+        self.objects[path] = merged
+        self._record_change(path, before["metadata"])
+        return OK, deep_copy(merged)
+
     def _delete(self, path: str, existing: Object) -> None:
         if self.delays_deletion and _is_namespace(path):
             before = deep_copy(existing["metadata"])
@@ -242,9 +293,9 @@ class FakeKube:
             existing["status"] = {"phase": "Terminating", "conditions": self.deletion_conditions}
             self._record_change(path, before)
         else:
-            self._remove(path)
+            self.remove_object(path)
 
-    def _remove(self, path: str) -> None:
+    def remove_object(self, path: str) -> None:
         """Removes an object, and with a namespace its objects."""
         name = path.rpartition("/")[2]
         contained = (
@@ -258,11 +309,17 @@ class FakeKube:
             self.history.record(object_path, removed["metadata"], None)
 
 
-def _merge(target: Object, changes: Object) -> Object:
-    for key, value in changes.items():
-        is_map = isinstance(value, dict) and isinstance(target.get(key), dict)
-        target[key] = _merge(target[key], value) if is_map else value
-    return target
+def _merge(target: Any, patch: Any) -> Any:
+    """A merge patch (RFC 7396)."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merge(result.get(key), value)
+    return result
 
 
 def _is_namespace(path: str) -> bool:
@@ -304,13 +361,16 @@ class InMemoryClusterApi:
     async def check_apply(self, path: str, body: Object) -> Object:
         return self._send("PATCH", f"{path}?dryRun=All", body)
 
+    async def patch(self, path: str, body: Object) -> Object:
+        return self._send("PATCH", path, body, MERGE_PATCH)
+
     async def delete(self, path: str, body: Object | None = None) -> Object:
         return self._send("DELETE", path, body)
 
-    def _send(self, method: str, path: str, body: Object | None = None) -> Object:
+    def _send(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Object:
         if self._error is not None:
             raise self._error
-        status, response = self._kube.handle_request(method, path, body, self._impersonated_user)
+        status, response = self._kube.handle_request(method, path, body, self._impersonated_user, content_type)
         if status >= 400:
             raise RemoteApiError(status, response["reason"], response["message"])
         return response
@@ -321,8 +381,11 @@ def build_kube_responder(kube: FakeKube) -> Responder:
 
     def respond(request: RecordedRequest) -> CannedResponse:
         body = json.loads(request.body) if request.body else None
-        impersonated_user = dict(request.headers).get("impersonate-user", "")
-        status, response = kube.handle_request(request.method, request.target, body, impersonated_user)
+        headers = dict(request.headers)
+        impersonated_user = headers.get("impersonate-user", "")
+        status, response = kube.handle_request(
+            request.method, request.target, body, impersonated_user, headers.get("content-type", "")
+        )
         return build_json_response(response, status)
 
     return respond

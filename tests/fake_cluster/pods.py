@@ -107,6 +107,10 @@ class PodWebSocket:
             self._protocol.send_binary(message)
             self._flush()
 
+    async def drain(self) -> None:
+        """Waits while the client does not read."""
+        await self._writer.drain()
+
     def end(self, exit_status: bytes) -> None:
         self.send(ERROR + exit_status)
         if self._protocol.state is OPEN:

@@ -17,7 +17,7 @@ import ssl
 import tempfile
 import threading
 from base64 import b64encode
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,6 +67,8 @@ class FakeCluster:
         """The numbers of the connections that are open now."""
         self.port = 0
         self._responder = responder
+        self.other_requests: Behaviour | None = None
+        """What it does with requests for which nothing else is set."""
         self._responses: dict[str, CannedResponse] = {}
         self._behaviours = dict(BEHAVIOURS)
         self._upgrades: dict[str, Behaviour] = {}
@@ -140,6 +142,14 @@ class FakeCluster:
         self.options = options
         if self._tls is not None:
             load_certificate(self._tls, options, self._authority)
+
+    def run_in_thread(self, work: Callable[[], None]) -> None:
+        """Runs `work` where the connections are served, and waits for it."""
+
+        async def call() -> None:
+            work()
+
+        self._run(call())
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -215,7 +225,7 @@ class FakeCluster:
         if request.header("upgrade").lower() == "websocket":
             return await self._upgrades.get(request.path, serve_websocket)(request, reader, writer)
         response = self._responses.get(request.path) or (self._responder(request) if self._responder else None)
-        behaviour = self._behaviours.get(request.path)
+        behaviour = self._behaviours.get(request.path, self.other_requests)
         if response is None and behaviour is not None:
             return await behaviour(request, reader, writer)
         writer.write((response or self._build_default_response(request)).encode(request.method))

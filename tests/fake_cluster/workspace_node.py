@@ -23,12 +23,14 @@ from urllib.parse import parse_qs, urlsplit
 
 from fairlead.core.objects import Object, deep_copy
 from fairlead.runner.engines.kubernetes.settings import Folders
-from fairlead.runner.engines.sessions import MARK, Session, new_mark, start_session
+from fairlead.runner.engines.process_trees import MARK
+from fairlead.runner.engines.sessions import Session, find_session, new_mark, start_session
 from tests.fake_cluster.exchange import CannedResponse, RecordedRequest, build_json_response
 from tests.fake_cluster.kube import FakeKube
 from tests.fake_cluster.pods import CLOSE_STDIN, STDERR, STDIN, STDOUT, PodWebSocket, build_exit_status
 from tests.fake_cluster.port_forward import forward_port
 from tests.fake_cluster.server import FakeCluster
+from tests.runner.harness.processes import list_pids
 
 RECORDINGS = Path(__file__).parents[1] / "runner/engines/kubernetes/recordings/pods.json"
 RESIZE = b"\x04"
@@ -224,7 +226,8 @@ class WorkspaceNode:
     async def _start(self, command: list[str], environment: dict[str, str], tty: bool = False) -> Session:
         mark = new_mark("node")
         environment[MARK] = mark
-        session = await start_session(command, mark, environment, (80, 24) if tty else None)
+        processes = find_session(mark, list_pids)
+        session = await start_session(command, processes, environment, (80, 24) if tty else None)
         self._sessions.append(session)
         return session
 
@@ -248,11 +251,13 @@ class WorkspaceNode:
 
     def _mount(self, path: str, spec: Object, container: Object) -> None:
         volumes = {each["name"]: each for each in spec["volumes"]}
+        self._unmount(Path(self.folders.volume))
         for mount in container.get("volumeMounts") or ():
             target, volume = Path(mount["mountPath"]), volumes[mount["name"]]
             if "persistentVolumeClaim" in volume:
                 source = self._claim_folder(volume["persistentVolumeClaim"]["claimName"]) / mount.get("subPath", "")
                 source.mkdir(parents=True, exist_ok=True)
+                target.parent.mkdir(parents=True, exist_ok=True)
                 target.unlink(missing_ok=True)
                 target.symlink_to(source)
             elif "secret" in volume:
@@ -260,6 +265,13 @@ class WorkspaceNode:
                 target.mkdir(exist_ok=True)
                 for item in volume["secret"]["items"]:
                     (target / item["path"]).write_bytes(b64decode(secret["data"][item["key"]]))
+
+    def _unmount(self, folder: Path) -> None:
+        """What an earlier container had there."""
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(folder)  # it does not follow the links
 
     # --- exec ---------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from fairlead.core.user import User
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.gateway.proxy import forward
 from fairlead.upstream.access import Limits
+from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Upstream
 from tests.fake_cluster.server import FakeCluster
@@ -28,9 +29,8 @@ async def resolve_to_loopback(host: str, port: int) -> str:
 
 @asynccontextmanager
 async def connect_upstream(fake_cluster: FakeCluster, limits: Limits | None = None) -> AsyncIterator[Upstream]:
-    upstream = Upstream(
-        parse_kubeconfig(fake_cluster.build_kubeconfig(token=STORED_TOKEN)), resolve_to_loopback, limits or Limits()
-    )
+    endpoint = parse_kubeconfig(fake_cluster.build_kubeconfig(token=STORED_TOKEN))
+    upstream = Upstream(endpoint, DirectDialer(endpoint, resolve_to_loopback), limits or Limits())
     try:
         yield upstream
     finally:

@@ -17,6 +17,7 @@ from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
 from fairlead.server.api.routing import parse_api_path
 from fairlead.server.pipeline import Pipeline
+from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.local_cluster import LIMITS, resolve_host
 from fairlead.upstream.upstream import Upstream
@@ -92,7 +93,8 @@ class AgentFixture:
             self.control_plane, CacheOptions(CLUSTER, folder / "agent-config.json", 3600), self.clock
         )
         self.reports = ReportQueue(self.clock)
-        self.upstream = Upstream(parse_kubeconfig(cluster.build_kubeconfig()), resolve_host, LIMITS)
+        endpoint = parse_kubeconfig(cluster.build_kubeconfig())
+        self.upstream = Upstream(endpoint, DirectDialer(endpoint, resolve_host), LIMITS)
         dependencies = EndpointDependencies(
             self.config_cache,
             DirectTokenAuthenticator(self.clock),

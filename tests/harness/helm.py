@@ -207,10 +207,10 @@ def _provide_helm(folder: Path) -> None:
 
 
 @contextmanager
-def open_repository(folder: Path) -> Iterator[ChartRepository]:
+def open_repository(folder: Path, charts: tuple[Chart, ...] = ()) -> Iterator[ChartRepository]:
     """A repository with the charts. Servers that are started meanwhile trust it, and have `helm`."""
     folder.mkdir(parents=True, exist_ok=True)
-    with ChartRepository(folder, CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
+    with ChartRepository(folder, charts or CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
         _provide_helm(folder)
         patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         patched.setenv("SSL_CERT_FILE", str(repository.ca_file))
@@ -226,16 +226,28 @@ def prepare_project(admin: httpx.Client, kubeconfig: str) -> None:
     wait_until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
 
 
+def spell_otherwise(kubeconfig: str) -> str:
+    """The kubeconfig of a cluster on this machine as one that is outside of the cluster: a chart's loopback address
+    would be that of a pod, which only the cluster reaches."""
+    content = yaml.safe_load(kubeconfig)
+    for each in content["clusters"]:
+        each["cluster"]["server"] = each["cluster"]["server"].replace("//127.0.0.1", "//127.1")
+        each["cluster"]["tls-server-name"] = "127.0.0.1"
+    return yaml.safe_dump(content)
+
+
 @contextmanager
-def open_helm(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmFixture, Server]]:
+def open_helm(
+    folder: Path, kubeconfig: str, charts: tuple[Chart, ...] = CHARTS
+) -> Iterator[tuple[HelmFixture, Server]]:
     """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
     with (
-        open_repository(folder) as repository,
+        open_repository(folder, charts) as repository,
         running_server(folder / "data", chart_repositories=repository.url) as server,
         server.client() as admin,
     ):
         prepare_project(admin, kubeconfig)
-        yield HelmFixture(admin, repository, kubeconfig), server
+        yield HelmFixture(admin, repository, spell_otherwise(kubeconfig)), server
 
 
 def check_release_lifecycle(helm: HelmFixture) -> None:

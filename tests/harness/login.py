@@ -35,6 +35,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions
 from fairlead.server.flow.attempts import AttemptThrottle
 from fairlead.server.pipeline import Pipeline
+from fairlead.signin.key_login import KeyLoginHandlers
 from fairlead.signin.login import LoginHandlers
 from fairlead.signin.login_sessions import LoginSessions
 from fairlead.signin.passwords import Cost, PasswordHasher, PasswordStore
@@ -83,6 +84,7 @@ class LoginFixture:
         keys = Informer(registry.view, GROUP, ACCESS_KEYS)
         self.keys = AccessKeyAuthenticator(keys, principals, pepper, clock, lambda key: None)
         self.cookies = CookieAuthenticator(self.keys)
+        self.key_login = KeyLoginHandlers(self.keys, self.logins, self.passwords, self.throttle)
 
     def decide(self, user: User, target: RequestInfo) -> Decision:
         """Allows everything to administrators, and impersonation to users with a grant."""
@@ -153,7 +155,8 @@ class LoginFixture:
             if target.path == "/auth/logout":
                 call.user = self.keys(call) or self.cookies(call)
 
-        endpoints = {**self.handlers.endpoints(), **self.handlers.public_endpoints()}
+        public = {**self.handlers.public_endpoints(), **self.key_login.public_endpoints()}
+        endpoints = {**self.handlers.endpoints(), **public}
         handler = endpoints[target.verb, target.path]
         return await Pipeline((authenticate,), handler)(request)
 

@@ -13,6 +13,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import Unreachable, UpstreamError
+from fairlead.upstream.tunnel_pods import PodTarget
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
 from tests.fake_cluster.kube_watch import InMemoryUpstream
 from tests.harness.registry import NAMESPACE, RegistryFixture
@@ -35,6 +36,7 @@ class FakeAccess:
         self.virtual_down: UpstreamError | None = Unreachable("connection refused")
         self.closed: set[tuple[str, str]] = set()
         self.version_requests = 0
+        self.virtual_target: PodTarget | None = None
 
     @property
     def down(self) -> UpstreamError | None:
@@ -63,18 +65,23 @@ class FakeAccess:
     async def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AsyncIterator[InMemoryClusterApi]:
         yield InMemoryClusterApi(self.virtual, self.virtual_down)
 
-    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
+    async def virtual_cluster_version(self, namespace: str, name: str, *, is_new_connection: bool) -> Object:
         self.version_requests += 1
         return await self.virtual_cluster_api(namespace, name).get("/version")
 
     def close_virtual_cluster(self, namespace: str, name: str) -> None:
         self.closed.add((namespace, name))
 
-    async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
-        return ClusterEndpoint("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")
+    def virtual_cluster_target(self, namespace: str, name: str) -> PodTarget | None:
+        return self.virtual_target
 
-    async def virtual_cluster_endpoint(self, namespace: str, name: str) -> ClusterEndpoint:
-        return ClusterEndpoint("192.0.2.3", 6443, "", "virtual.example", "", "virtual-token")
+    @asynccontextmanager
+    async def open_cluster_endpoint(self, cluster: str) -> AsyncIterator[ClusterEndpoint]:
+        yield ClusterEndpoint("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")
+
+    @asynccontextmanager
+    async def open_virtual_cluster_endpoint(self, namespace: str, name: str) -> AsyncIterator[ClusterEndpoint]:
+        yield ClusterEndpoint("192.0.2.3", 6443, "", "virtual.example", "", "virtual-token")
 
 
 async def create_cluster(api: RegistryFixture, **project: Any) -> None:

@@ -100,7 +100,8 @@ READERS = {
     "fairlead/controllers/instances/remote_namespace.py": "*.template.metadata.* *.template.spaceTemplate.metadata.*",
     "fairlead/controllers/instances/role_bindings.py": "*.template.access.* *.spec.extraAccessRules[].*",
     "fairlead/controllers/apps/template_releases.py": """
-        *.charts[].releaseName *.charts[].releaseNamespace *.charts[].values *.charts[].wait *.charts[].timeout *.apps[].*
+        *.charts[].releaseName *.charts[].releaseNamespace *.charts[].values *.charts[].wait *.charts[].timeout
+        *.apps[].*
     """,
     "fairlead/controllers/helm/chart.py": """
         *.charts[].name *.charts[].repoURL *.charts[].version *.charts[].username *.charts[].password
@@ -125,7 +126,7 @@ READERS = {
     "fairlead/admission/presets.py": """
         DevPodWorkspacePreset.*Ref.name DevPodWorkspacePreset.*Ref.version Project.spec.requirePreset.disabled
     """,
-    "fairlead/domain/sleep_mode.py": "DevPodWorkspace*.template.instanceTemplate.metadata.annotations",
+    "fairlead/domain/sleep_mode.py": "*.template.instanceTemplate.metadata.annotations",
     "fairlead/subresources/workspaces/waking.py": "DevPodWorkspace*.preventWakeUpOnConnection",
     # Apps
     "fairlead/domain/app_resolution.py": """

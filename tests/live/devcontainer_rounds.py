@@ -16,13 +16,13 @@ import httpx
 import pytest
 
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
-from fairlead.runner.engines.sessions import list_pids
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import running_server
 from tests.live.runner_process import RunnerProcess, running_runner
 from tests.live.test_runner import SLEEP, SOURCE, UP, WORKSPACES, annotate, create, current_step, get_status, summary
 from tests.live.test_runner_devcontainer import list_leftovers
 from tests.runner.harness.podman import IMAGE, Containers, open_containers
+from tests.runner.harness.processes import list_pids
 from tests.runner.harness.real_engine import ENGINE, describe_containers
 
 ROUNDS = int(os.environ.get("CONTAINER_ROUNDS", "12"))

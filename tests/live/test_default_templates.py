@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import MANAGEMENT, Server, running_server
@@ -15,6 +16,7 @@ INSTANCES = {
     "devpodworkspaceinstances": ("DevPodWorkspaceInstance", "NoRunner"),
 }
 """By plural: the kind, and why an instance of it is pending on a server without clusters and runners."""
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TEMPLATES = ("spacetemplates", "virtualclustertemplates", "devpodworkspacetemplates")
 
 
@@ -78,3 +80,30 @@ def test_an_interrupted_first_start_is_completed(tmp_path: Path) -> None:
         assert client.get(f"{API}/spacetemplates/default").status_code == 200
         recorded = client.get(system_namespace).json()["metadata"]["annotations"]
         assert recorded["service.sh/default-templates"] == "created"
+
+
+def test_the_default_template_of_virtual_clusters_is_the_example(tmp_path: Path) -> None:
+    example = yaml.safe_load((EXAMPLES / "virtualclustertemplate.yaml").read_text())
+    with running_server(tmp_path / "data") as server, server.client() as client:
+        found = client.get(f"{API}/virtualclustertemplates/default").raise_for_status().json()
+        assert found["spec"]["parameters"] == example["spec"]["parameters"]
+        release = found["spec"]["template"]["helmRelease"]
+        expected = example["spec"]["template"]["helmRelease"]
+        assert release["chart"] == expected["chart"]
+        filled = [text.replace("{{ parameters.storage }}", "5Gi") for text in (release["values"], expected["values"])]
+        assert yaml.safe_load(filled[0]) == yaml.safe_load(filled[1])
+        # With a cluster, it is accepted; another template without a chart is rejected at once.
+        create(client, "projects", "Project", "demo", {})
+        create(client, "clusters", "Cluster", "c", {"config": {"secretName": "none"}})
+        create(client, "virtualclustertemplates", "VirtualClusterTemplate", "empty", {"template": {}})
+        path = "namespaces/service-p-demo/virtualclusterinstances"
+        place = {"clusterRef": {"cluster": "c"}}
+        create(client, path, "VirtualClusterInstance", "mine", {**place, "templateRef": {"name": "default"}})
+        wait_until(lambda: get_status(client, path).get("virtualCluster"), what="the rendered template")
+        rendered = get_status(client, path)["virtualCluster"]["helmRelease"]
+        assert rendered["chart"]["version"] == example["spec"]["parameters"][0]["defaultValue"]
+        assert "size: 5Gi" in rendered["values"]
+        body = {"kind": "VirtualClusterInstance", "metadata": {"name": "two"}, "spec": place}
+        body["spec"] = {**place, "templateRef": {"name": "empty"}}
+        rejected = client.post(f"{API}/{path}", json={"apiVersion": "management.service.sh/v1", **body})
+        assert rejected.status_code == 422 and "names no chart in helmRelease.chart" in rejected.text

@@ -69,6 +69,11 @@ def test_the_author_of_a_template_needs_to_be_allowed_to_use_its_apps(cast: Cast
     partial = {"apps": [{"name": "priv{{ parameters.app }}"}]}
     spec = {"template": partial, "parameters": [{"variable": "app", "defaultValue": "ate"}]}
     expect_forbidden(cast.patch("mallory", path, spec=spec), "text around a parameter")
+    for placeholder in ("{{ name }}", "{{ owner }}"):
+        named = {"template": {"apps": [{"name": placeholder}]}}
+        expect_forbidden(cast.patch("mallory", path, spec=named), "another placeholder")
+        place = {"clusterRef": {"cluster": "c"}}
+        expect_forbidden(cast.post("mallory", "SpaceInstance", "private", **named, **place), "another placeholder")
     spec = {"template": PARAMETER, "parameters": [{"variable": "app"}]}
     assert cast.patch("mallory", path, spec=spec).status_code == 200
     chosen = {"templateRef": {"name": "t"}, "clusterRef": {"cluster": "c"}, "parameters": "app: private\n"}

@@ -171,7 +171,7 @@ def import_image(plane: ControlPlane, name: str, layer: bytes) -> None:
 
 def _write_image(path: Path, name: str, *command: str, layer: bytes = b"") -> None:
     """Writes an image of one layer for `ctr images import`, by default busybox with a link for each of its tools."""
-    layer = layer or _busybox_layer()
+    layer = layer or busybox_layer()
     arch = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
     config = {
         **{"architecture": arch, "os": "linux"},
@@ -185,7 +185,7 @@ def _write_image(path: Path, name: str, *command: str, layer: bytes = b"") -> No
         _add(archive, "layer.tar", layer)
 
 
-def _busybox_layer() -> bytes:
+def busybox_layer() -> bytes:
     program = shutil.which("busybox")
     assert program is not None
     tools = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()

@@ -18,7 +18,15 @@ import pytest
 from tests.harness.apps import create_space, install_app, merge_app, read_app, wait_until_deployed
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, create_resource, merge_patch
-from tests.harness.helm import DEPLOYED, NAMESPACE, SECONDS, HelmFixture, open_repository, prepare_project
+from tests.harness.helm import (
+    DEPLOYED,
+    NAMESPACE,
+    SECONDS,
+    HelmFixture,
+    open_repository,
+    prepare_project,
+    spell_otherwise,
+)
 from tests.harness.server_process import Server, running_server
 from tests.reference.control_plane import ControlPlane
 
@@ -84,7 +92,7 @@ def setup(plane: ControlPlane, programs: tuple[str, str], tmp_path: Path) -> Ite
             admin = stack.enter_context(server.client(servers[0].key))
             if len(servers) == 1:
                 prepare_project(admin, plane.kubeconfig())
-            fixture = HelmFixture(admin, repository, plane.kubeconfig())
+            fixture = HelmFixture(admin, repository, spell_otherwise(plane.kubeconfig()))
             return Setup(helm, kubectl, str(kubeconfig), fixture, server)
 
         yield start

@@ -39,18 +39,20 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.measurement import ProcessSample, Scans, WriteScanner, read_process, sample_terminals
-from fairlead.runner.engines.sessions import (
+from fairlead.runner.engines.measurement import ProcessSample, Scans, WriteScanner, sample_terminals
+from fairlead.runner.engines.process_trees import (
     MARK,
-    end_trees,
-    list_pids,
-    new_mark,
+    EndRequests,
+    MarkedProcesses,
+    Members,
+    TimeLimit,
     read_mark,
-    request_end,
-    start_session,
+    read_members,
 )
+from fairlead.runner.engines.sessions import end_trees, find_session, new_mark, request_end, start_session
 from fairlead.runner.engines.specification import clone_options
 from fairlead.runner.registry import EngineSettings
+from tests.runner.harness.processes import list_pids
 
 UID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -111,7 +113,7 @@ class ProcessEngine:
     async def stop(self, uid: str, task: TaskContext) -> None:
         async with task.step("Stop", STOP_SECONDS):
             (self._folder(uid) / "running.json").unlink(missing_ok=True)
-            await request_end(lambda: _find_processes(uid), GRACE_SECONDS)
+            await request_end(uid, EndRequests(list_pids, partial(_select_processes, uid)), GRACE_SECONDS)
             await self._end_processes(uid)
 
     async def delete(self, uid: str, task: TaskContext) -> None:
@@ -197,7 +199,7 @@ class ProcessEngine:
         folder = options.folder or str(running["folder"])
         arguments = ["/usr/bin/env", "--chdir", folder, "--", *(command or [user.pw_shell, "-l"])]
         size = (options.columns, options.rows) if options.tty else None
-        return await start_session(arguments, mark, environment, size)
+        return await start_session(arguments, find_session(mark, list_pids), environment, size)
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         """Ports of the machine cannot be told apart by workspace."""
@@ -246,7 +248,8 @@ class ProcessEngine:
                 _replace_file(secrets / name, value)
 
     async def _end_processes(self, uid: str) -> None:
-        await end_trees(lambda: _find_processes(uid))
+        processes = MarkedProcesses(uid, list_pids, lambda mark: mark.startswith(f"{uid}."), has_detached=True)
+        await end_trees(processes)
 
     def _read_running(self, uid: str) -> dict[str, object] | None:
         try:
@@ -262,12 +265,12 @@ class ProcessEngine:
         return running
 
 
-def _find_processes(uid: str) -> list[int]:
-    return [pid for pid in list_pids() if read_mark(pid).startswith(f"{uid}.")]
+def _select_processes(uid: str, members: Members) -> list[ProcessSample]:
+    return [each for each in members.values() if read_mark(each.pid).startswith(f"{uid}.")]
 
 
 def _list_processes(uid: str) -> list[ProcessSample]:
-    return [found for pid in _find_processes(uid) if (found := read_process(pid)) is not None]
+    return _select_processes(uid, read_members(list_pids, TimeLimit()))
 
 
 async def _run_git(arguments: Sequence[str], task: TaskContext) -> None:

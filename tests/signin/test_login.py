@@ -338,7 +338,7 @@ async def test_login_methods_are_listed_without_authentication(login: LoginFixtu
     login.handlers = replace(login.handlers, is_enabled=lambda: is_enabled)
     reply = await login.handle(call("/auth/methods"), RequestInfo("get", "/auth/methods"))
     cli = {"enabled": False, "url": ""}
-    assert parse_body(reply) == {"methods": {"sso": [], "password": {"enabled": is_enabled}, "cli": cli}}
+    assert parse_body(reply) == {"methods": {"sso": [], "password": {"enabled": is_enabled, "used": True}, "cli": cli}}
 
 
 async def test_the_store_contains_neither_the_password_nor_the_key(login: LoginFixture) -> None:

@@ -13,7 +13,7 @@ from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.principals import PrincipalDirectory
 from fairlead.core.call import Decision, Reply, RequestInfo
 from fairlead.core.clock import SystemClock
-from fairlead.core.errors import NotFound, Unavailable
+from fairlead.core.errors import Conflict, NotFound, Unavailable
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.kinds.clusters.cluster import AGENT, CLUSTER
@@ -125,6 +125,16 @@ async def test_the_config_has_the_keys_of_tokens_and_the_installation() -> None:
         assert (config["issuer"], config["serviceHost"], config["serviceInstanceID"]) == (URL, URL, "instance")
         assert (config["apiGroup"], config["projectNamespacePrefix"]) == (GROUP, "service-p-")
         assert config["clusterIdentityPrefix"] == "fairlead:"
+
+
+@on_virtual_time
+async def test_an_agent_gets_no_config_while_another_installation_uses_the_same_names() -> None:
+    async with open_registry() as api:
+        await api.create("Cluster", "c")
+        status = {"identity": {"prefix": "fairlead:", "otherInstallation": "id-1"}}
+        await api.patch("Cluster", "c", lambda each: each.update(status=status), server_write_options("status"))
+        with pytest.raises(Conflict, match="another Fairlead"):
+            await fetch_config(build_handler(api, "agentconfig"))
 
 
 @on_virtual_time

@@ -98,8 +98,8 @@ async def test_both_projects_get_an_event(migration: MigrationFixture) -> None:
         migration.objects_in("b", "Event").values(),
     )
     assert (source_event["reason"], target_event["reason"]) == ("MigratedAway", "Migrated")
-    assert source_event["message"] == "moved to project b with 1 dependent objects by admin"
-    assert target_event["message"] == "moved here from project a with 1 dependent objects by admin"
+    assert source_event["message"] == "moved to project b with 1 other objects by admin"
+    assert target_event["message"] == "moved here from project a with 1 other objects by admin"
     assert target_event["involvedObject"]["uid"] == metadata(migration.objects_in("b")["v"])["uid"]
 
 

@@ -286,3 +286,19 @@ async def test_connections_of_a_deleted_virtual_cluster_are_closed_at_once(
             await asyncio.sleep(0.01)
     for stream in streams:
         await stream.close()
+
+
+async def test_no_user_reaches_a_cluster_where_another_installation_uses_the_same_names(
+    api: RegistryFixture, upstreams: UpstreamRegistry, fake_cluster: FakeCluster
+) -> None:
+    await create_connected_cluster(api, fake_cluster)
+    first = upstreams.cluster_upstream("berlin")
+    identity = {"prefix": "fairlead:", "otherInstallation": "id-1"}
+    await api.patch(
+        "Cluster", "berlin", lambda obj: obj.update(status={"identity": identity}), write_options(subresource="status")
+    )
+    assert expect_not_connected(upstreams) == "IdentityPrefixTaken"
+    assert upstreams.health_upstream("berlin") is not None
+    annotation = {"annotations": {"service.sh/shared-identity": "id-1"}}
+    await api.patch("Cluster", "berlin", lambda obj: obj["metadata"].update(annotation))
+    assert upstreams.cluster_upstream("berlin") is first

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.errors import ClusterLimitExceeded, FailureNotifier, HandshakeRejected, UpstreamError
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.fake_cluster.certificates import get_authority
@@ -15,7 +16,9 @@ from tests.upstream.upstreams import build_endpoint, fetch_body, resolve_unchang
 class FailureCounter:
     def __init__(self, fake_cluster: FakeCluster, limits: Limits | None = None) -> None:
         self.failures = 0
-        self.upstream = Upstream(build_endpoint(fake_cluster), resolve_unchanged, limits or Limits(), self._count)
+        endpoint = build_endpoint(fake_cluster)
+        dialer = DirectDialer(endpoint, resolve_unchanged)
+        self.upstream = Upstream(endpoint, dialer, limits or Limits(), self._count)
 
     def _count(self) -> None:
         self.failures += 1

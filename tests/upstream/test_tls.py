@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from fairlead.upstream.dial import share_ssl_context
+from fairlead.upstream.dial import DirectDialer, share_ssl_context
 from fairlead.upstream.errors import TlsError
 from fairlead.upstream.upstream import Limits, Upstream
 from tests.fake_cluster.certificates import get_authority
@@ -79,8 +79,8 @@ async def test_a_missing_client_certificate_is_reported_after_the_handshake(fake
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=_serve_handshake, args=(listener, context))
         thread.start()
-        endpoint = build_endpoint(fake_cluster, token="")
-        upstream = Upstream(replace(endpoint, port=listener.getsockname()[1]), resolve_unchanged, Limits())
+        endpoint = build_endpoint(fake_cluster, token="", port=listener.getsockname()[1])
+        upstream = Upstream(endpoint, DirectDialer(endpoint, resolve_unchanged), Limits())
         with pytest.raises(TlsError, match="client certificate"):
             await send_request(upstream, "/version")
         thread.join()

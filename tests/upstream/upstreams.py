@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.upstream import Limits, Request, Response, Upstream
 from tests.fake_cluster.server import FakeCluster
 
@@ -25,7 +26,8 @@ def build_endpoint(fake_cluster: FakeCluster, **fields: Any) -> ClusterEndpoint:
 async def connect_upstream(
     fake_cluster: FakeCluster, limits: Limits | None = None, /, **fields: str
 ) -> AsyncIterator[Upstream]:
-    upstream = Upstream(build_endpoint(fake_cluster, **fields), resolve_unchanged, limits or Limits())
+    endpoint = build_endpoint(fake_cluster, **fields)
+    upstream = Upstream(endpoint, DirectDialer(endpoint, resolve_unchanged), limits or Limits())
     try:
         yield upstream
     finally:

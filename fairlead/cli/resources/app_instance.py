@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.cli.resources.instance import (
+    COMMANDS,
     WaitOptions,
     create_instance,
     decode_values,
@@ -279,6 +280,7 @@ def add_commands(group: typer.Typer) -> None:
         done="the app instance {name} is uninstalled",
         describe_wait=describe_phase,
         describe_leftovers=lambda instance: f"; the release {get_path(instance, 'spec.releaseName')} was left behind",
+        command=COMMANDS[APP_INSTANCES.plural][1],
     )
     add_delete_command(group, APP_INSTANCES, deletion, name="uninstall")
     add_list_command(group, APP_INSTANCES, "List installed apps.", name="instances")

@@ -52,7 +52,11 @@ from fairlead.client import ApiStatusError, Client
 from fairlead.core.deployed_runners import DEPLOYMENT_FINALIZER, deployed_runner_name
 from fairlead.core.objects import Object, get_path, name_of
 
-INSTANCE_RESOURCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
+INSTANCE_RESOURCES = {
+    "spaceinstances": ("space", "spaceInstance"),
+    "virtualclusterinstances": ("virtual cluster", "virtualClusterInstance"),
+}
+"""By plural: the noun, and the field of apps that are deployed into one."""
 APP_INSTANCES = "appinstances"
 RUNNERS = "runners"
 
@@ -145,18 +149,18 @@ class Instance:
 
 
 def _list_instances(client: Client, cluster: str) -> Iterator[Instance]:
-    """The instances, and the apps and runners that are deployed, in the cluster that the user may list."""
+    """The instances, and the apps and runners that are deployed, in the cluster that the user may list. Apps that are
+    deployed into one of the instances are in the cluster, too."""
     fields = f"spec.clusterRef.cluster={cluster}"
-    found = [
-        (word, each, text_of(each, "spec.clusterRef.namespace"))
-        for plural, word in INSTANCE_RESOURCES
-        for each in list_dependents(client, plural, fields)
-    ]
-    found += [
-        ("app", each, text_of(each, "status.release.namespace"))
-        for each in list_dependents(client, APP_INSTANCES, f"spec.target.cluster.name={cluster}")
-        if get_path(each, "status.release.name")
-    ]
+    found: list[tuple[str, Object, str]] = []
+    targets = {("cluster", "", cluster)}
+    for plural, (word, target) in INSTANCE_RESOURCES.items():
+        for each in list_dependents(client, plural, fields):
+            found.append((word, each, text_of(each, "spec.clusterRef.namespace")))
+            targets.add((target, text_of(each, "metadata.namespace"), name_of(each)))
+    for each in list_dependents(client, APP_INSTANCES, ""):
+        if get_path(each, "status.release.name") and _target_of(each) in targets:
+            found.append(("app", each, text_of(each, "status.release.namespace")))
     prefix = project_namespace_prefix(client) if found else ""
     for word, each, namespace in found:
         yield Instance(word, text_of(each, "metadata.namespace").removeprefix(prefix), name_of(each), namespace)
@@ -164,6 +168,15 @@ def _list_instances(client: Client, cluster: str) -> Iterator[Instance]:
         if DEPLOYMENT_FINALIZER in (get_path(each, "metadata.finalizers") or ()):
             namespace = get_path(each, "spec.clusterRef.namespace") or deployed_runner_name(name_of(each))
             yield Instance("runner", "", name_of(each), str(namespace))
+
+
+def _target_of(app: Object) -> tuple[str, str, str]:
+    """The field of its target, and the namespace and name of the object that it names there."""
+    for field, place in (get_path(app, "spec.target") or {}).items():
+        if place:
+            namespace = "" if field == "cluster" else text_of(app, "metadata.namespace")
+            return field, namespace, str(place.get("name") or "")
+    return "", "", ""
 
 
 def _describe_leftovers(instances: Sequence[Instance], keep: bool) -> str:

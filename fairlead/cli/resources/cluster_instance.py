@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlead.cli.resources import vcluster_import
 from fairlead.cli.resources.instance import (
     ClusterNamespaceFlag,
     ParameterFlag,
+    WaitFlag,
     WaitOptions,
     choose_template,
     create_instance,
@@ -18,30 +20,32 @@ from fairlead.cli.resources.instance import (
     encode_parameters,
     instance_resource,
     new_instance,
+    wait_until_final,
 )
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
-from fairlead.cli.ui.describe import build_object, drop_none
+from fairlead.cli.ui.describe import drop_none
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
+from fairlead.cli.ui.field_flags import name_project
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DescriptionFlag,
     DisplayNameFlag,
-    ObjectOutputFlag,
     RequiredProjectFlag,
+    TimeoutFlag,
     flag,
     options_from,
 )
 from fairlead.cli.ui.groups import create_group
-from fairlead.cli.ui.output import TABLE, print_note
+from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.resource_commands import (
-    NewObject,
     Resource,
     add_delete_command,
     add_list_command,
     add_show_command,
-    create_command,
 )
-from fairlead.cli.ui.session import Session, open_session, project_namespace
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.core.objects import Object, get_path, name_of
 
 SPACES = instance_resource(
     "spaceinstances",
@@ -50,20 +54,14 @@ SPACES = instance_resource(
     "no spaces; create one with `fairlead space create`",
     ("CLUSTER", "spec.clusterRef.cluster"),
 )
-VIRTUAL_CLUSTERS = instance_resource(
-    "virtualclusterinstances",
-    "VirtualClusterInstance",
-    "virtual cluster",
-    "no virtual clusters; create one with `fairlead vcluster create`",
-    ("CLUSTER", "spec.clusterRef.cluster"),
-)
+VIRTUAL_CLUSTERS = vcluster_import.VIRTUAL_CLUSTERS
 
 space_group = create_group("List, show, create and delete spaces, and write kubectl contexts for them.")
 vcluster_group = create_group("Create, import, list, show, migrate and delete virtual clusters, and connect to them.")
 
 
-def _cluster_flag(help: str) -> Any:
-    return flag("--cluster", help=help, metavar="C", complete="clusters")
+def _cluster_flag(help: str, default: str | bool = False) -> Any:
+    return flag("--cluster", help=help, metavar="C", default=default, complete="clusters")
 
 
 def _template_flag(noun: str, plural: str) -> Any:
@@ -103,11 +101,33 @@ class SpaceCreateOptions:
 class VirtualClusterCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the virtual cluster.")]
     project: RequiredProjectFlag
-    cluster: Annotated[str, _cluster_flag("Connected cluster to run it in.")]
+    cluster: Annotated[
+        str | None, _cluster_flag("Connected cluster to run it in.", default="the only one of the project")
+    ] = None
     namespace: ClusterNamespaceFlag = None
     template: Annotated[str | None, _template_flag("virtual cluster", "virtualclustertemplates")] = None
     parameter: ParameterFlag = None
     common: CommonOptions = field(default_factory=CommonOptions)
+
+
+def choose_cluster(session: Session, project: str) -> str:
+    """The only cluster of a project that accepts instances. Raises UsageError if there are several, or none."""
+    with name_project(session.client, project):
+        listed = session.client.get("projects", project, "clusters").get("clusters") or ()
+    names = sorted(name_of(each) for each in listed if _accepts_instances(each))
+    if len(names) == 1:
+        print_note(f"in the cluster {names[0]}, the only one of the project {project}")
+        return names[0]
+    if names:
+        raise UsageError(f"the project {project} has several clusters; choose one with --cluster: {', '.join(names)}")
+    unusable = f" of its {len(listed)} clusters, none is connected and accepts instances;" if listed else ""
+    advice = "an administrator connects one with `fairlead cluster add` and allows it in the project"
+    raise UsageError(f"the project {project} has no cluster to run it in:{unusable} {advice}")
+
+
+def _accepts_instances(cluster: Object) -> bool:
+    is_connected = any(get_path(cluster, f"spec.{each}") for each in ("config.secretName", "networkPeer", "local"))
+    return is_connected and not get_path(cluster, "spec.unusable")
 
 
 def _create(
@@ -115,10 +135,11 @@ def _create(
 ) -> None:
     users = options.user if isinstance(options, SpaceCreateOptions) else None
     with open_session(options.common.waiting.context) as session:
+        cluster = options.cluster or choose_cluster(session, options.project)
         spec = {
             "displayName": options.common.display_name,
             "description": options.common.description,
-            "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
+            "clusterRef": drop_none({"cluster": cluster, "namespace": options.namespace}),
             "templateRef": choose_template(session, options.project, options.template, template_kind),
             "parameters": encode_parameters(options.parameter or ()),
             "access": [{"users": users, "verbs": ["get", "use"]}] if users else None,
@@ -182,59 +203,24 @@ class VirtualClusterConnectOptions:
         ),
     ]
     project: RequiredProjectFlag
+    wait: WaitFlag = False
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT_SECONDS
     kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
 
 
 @vcluster_group.command("connect")
 @options_from(VirtualClusterConnectOptions)
 def connect(options: VirtualClusterConnectOptions) -> None:
-    """Write a kubectl context for a virtual cluster, like `fairlead kubeconfig --virtual-cluster`."""
+    """Write a kubectl context for a virtual cluster that is ready, like `fairlead kubeconfig --virtual-cluster`."""
     with open_session(options.kubeconfig.context) as session:
+        if options.wait:
+            namespace = project_namespace(session, options.project)
+            instance = session.client.get(VIRTUAL_CLUSTERS.plural, options.name, namespace=namespace)
+            wait_until_final(session.client, VIRTUAL_CLUSTERS, instance, options.timeout)
         write_context(session, virtual_cluster_target(session, options.project, options.name), options.kubeconfig)
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualClusterImportOptions:
-    name: Annotated[str, typer.Argument(help="Name of the new instance.")]
-    project: RequiredProjectFlag
-    cluster: Annotated[
-        str | None, flag("--cluster", help="Connected cluster that it runs in.", metavar="C", complete="clusters")
-    ] = None
-    namespace: Annotated[str | None, flag("--namespace", "-n", help="Its namespace in that cluster.", metavar="NS")] = (
-        None
-    )
-    virtual_cluster: Annotated[
-        str | None, flag("--virtual-cluster", help="Its name in that namespace.", metavar="V")
-    ] = None
-    display_name: DisplayNameFlag = None
-    description: DescriptionFlag = None
-    context: ContextFlag = None
-    output: ObjectOutputFlag = TABLE
-
-
-@create_command(vcluster_group, VIRTUAL_CLUSTERS, VirtualClusterImportOptions, name="import")
-def build_external(session: Session, options: VirtualClusterImportOptions) -> NewObject:
-    """Import an externally deployed virtual cluster into a project.
-
-    The server provides access to it, but never deploys, changes or deletes it.
-    """
-    cluster_ref = {
-        "cluster": options.cluster,
-        "namespace": options.namespace,
-        "virtualCluster": options.virtual_cluster,
-    }
-    spec = {
-        "displayName": options.display_name,
-        "description": options.description,
-        "external": True,
-        "clusterRef": drop_none(cluster_ref) or None,
-    }
-    message = (
-        f"imported the external virtual cluster {options.name} into the project {options.project}; "
-        f"`fairlead vcluster show {options.name} --project {options.project}` shows whether it can be reached"
-    )
-    return NewObject(build_object(VIRTUAL_CLUSTERS.kind, options.name, spec), message, options.project)
-
+vcluster_group.command("import")(vcluster_import.command)
 
 DELETE_HELP = """Delete a virtual cluster.
 
@@ -264,13 +250,22 @@ def migrate(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check whether the migration is possible.")] = False,
     context: ContextFlag = None,
 ) -> None:
-    """Move a virtual cluster to another project, with all dependent objects.
+    """Move a virtual cluster to another project, with its apps and all that belongs to it.
 
-    The move is atomic.
+    The move is atomic. With --dry-run, lists what would move and what would change, or everything that prevents it.
     """
     with open_session(context) as session:
         instance_ref = {"name": name, "namespace": project_namespace(session, source)}
         request = {"kind": "ProjectMigrateVirtualClusterInstance", "sourceVirtualClusterInstance": instance_ref}
-        session.client.invoke_action("projects", target, "migratevirtualclusterinstance", request, dry_run=dry_run)
+        action = "migratevirtualclusterinstance"
+        response = session.client.invoke_action("projects", target, action, request, dry_run=dry_run)
         result = "can be moved" if dry_run else "was moved"
         print_note(f"the virtual cluster {name} {result} from the project {source} to {target}")
+        details = response.get("result") or {}
+        moves = details.get("moves") or ()
+        for each in moves[1:]:
+            print_note(f"  with it: {each.get('kind')} {each.get('name')}")
+        if (details.get("count") or 0) > len(moves):
+            print_note(f"  and {details['count'] - len(moves)} more objects")
+        for change in details.get("changes") or ():
+            print_note(f"  {change}")

@@ -15,6 +15,8 @@ from fairlead.core.objects import Object
 from fairlead.core.user import IMPERSONATOR_EXTRA_KEY
 
 ACCOUNT, ACCOUNT_NAMESPACE = "fairlead", "kube-system"
+IDENTITIES, IDENTITIES_NAMESPACE = "fairlead-identities", "kube-system"
+"""The ConfigMap in which each installation records itself."""
 DEFAULT_CLUSTER_ROLES = ("admin", "edit", "view")
 """The cluster roles that spaces grant to users, unless templates name others."""
 RBAC, AUTHENTICATION, AUTHORIZATION = "rbac.authorization.k8s.io", "authentication.k8s.io", "authorization.k8s.io"
@@ -32,6 +34,7 @@ class RolePart(StrEnum):
     SPACES = "spaces"
     VIRTUAL_CLUSTERS = "virtual-clusters"
     RUNNERS = "runners"
+    SLEEP = "sleep"
 
 
 def command(
@@ -73,17 +76,37 @@ def print_roles(parts: Sequence[RolePart], cluster_roles: Sequence[str], account
 def build_objects(
     parts: Sequence[RolePart], cluster_roles: Sequence[str], account: str, namespace: str
 ) -> list[Object]:
-    """The service account, a Secret with its token, and a ClusterRole with its binding for each part."""
+    """The service account, a Secret with its token, a Role to record the installation, and a ClusterRole with its
+    binding for each part."""
     metadata = {"name": account, "namespace": namespace}
     token = {**metadata, "annotations": {"kubernetes.io/service-account.name": account}}
     objects: list[Object] = [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
         {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": token},
     ]
+    objects += _identity_role(f"{account}:installation", metadata)
     for part in RolePart:
         if part is RolePart.GATEWAYS or part in parts:
             objects += _role_with_binding(f"{account}:{part.value}", list(_rules(part, cluster_roles)), metadata)
     return objects
+
+
+def _identity_role(name: str, subject: Object) -> Iterator[Object]:
+    """The Role to record in the cluster which installation uses it. It has to create the ConfigMap, which RBAC cannot
+    restrict to a name."""
+    meta = {"name": name, "namespace": IDENTITIES_NAMESPACE}
+    rules = [
+        _rule("", ("configmaps",), ("create",)),
+        _rule("", ("configmaps",), ("get", "update"), (IDENTITIES,)),
+    ]
+    yield {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": meta, "rules": rules}
+    yield {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", **subject}],
+    }
 
 
 def _role_with_binding(name: str, rules: list[Object], subject: Object) -> Iterator[Object]:
@@ -105,6 +128,9 @@ def _rules(part: RolePart, cluster_roles: Sequence[str]) -> Iterator[Object]:
         yield _rule("", ("namespaces",), ("get",), ("kube-system",))
         yield _rule("", ("nodes",), ("list",))
         yield {"nonResourceURLs": ["/version", "/readyz"], "verbs": ["get"]}
+        return
+    if part is RolePart.SLEEP:
+        yield from _sleep_rules()
         return
     yield _rule("", ("namespaces",), MANAGE_VERBS)
     yield _rule(RBAC, ("rolebindings",), MANAGE_VERBS)
@@ -142,6 +168,15 @@ def _runner_rules() -> Iterator[Object]:
     yield _rule("", ("pods/exec", "pods/portforward"), ("get", "create"))
     yield _rule("", ("events",), ("list",))
     yield _rule("networking.k8s.io", ("networkpolicies",), ("get", "list", "create", "delete"))
+
+
+def _sleep_rules() -> Iterator[Object]:
+    """Rules to stop and start what runs in spaces and virtual clusters."""
+    yield _rule("", ("namespaces",), ("get",))
+    yield _rule("", ("resourcequotas",), ("get", "create", "patch", "delete"))
+    yield _rule("", ("pods",), ("list", "delete"))
+    yield _rule("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), ("get", "list", "patch"))
+    yield _rule("batch", ("cronjobs", "jobs"), ("get", "list", "patch"))
 
 
 def _rule(group: str, resources: Sequence[str], verbs: Sequence[str], names: Sequence[str] = ()) -> Object:

@@ -25,7 +25,7 @@ from fairlead.cli.ui.flags import ContextFlag, DryRunFlag, NoWaitFlag, SelectorF
 from fairlead.cli.ui.output import escape_control
 from fairlead.cli.ui.resource_commands import join_names
 from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session
-from fairlead.cli.ui.wait import ObjectRef, VerboseFlag, failed_conditions, wait_deleted
+from fairlead.cli.ui.wait import ObjectRef, VerboseFlag, abandoned_messages, failed_conditions, wait_deleted
 from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.discovery import find_kind
 from fairlead.core.objects import Object, name_of
@@ -101,7 +101,10 @@ def _delete(client: Client, target: Target, options: DeleteOptions) -> bool:
         found = client.send("GET", target.path)
         client.send("DELETE", target.path, query={"dryRun": "All"} if options.dry_run else None)
         if not options.dry_run and not options.no_wait:
-            _wait(client, target, found, options.timeout)
+            last = _wait(client, target, found, options.timeout)
+            if left := abandoned_messages(last):
+                exit_with_error(f"{target.label} is deleted, but not what it has deployed: {'; '.join(left)}")
+                return False
     except ApiStatusError as problem:
         if problem.code != 404 or not options.ignore_not_found:
             exit_with_error(f"{target.label}: {problem}")
@@ -115,9 +118,10 @@ def _delete(client: Client, target: Target, options: DeleteOptions) -> bool:
     return True
 
 
-def _wait(client: Client, target: Target, found: Object, timeout: int) -> None:
+def _wait(client: Client, target: Target, found: Object, timeout: int) -> Object:
+    """Returns the last state that was seen; empty if there was none."""
     if not {"list", "watch"} <= target.resource.verbs:
-        return
+        return {}
     uid = text_of(found, "metadata.uid")
     ref = ObjectRef(target.resource.path("", target.namespace), target.name, uid)
-    wait_deleted(client, ref, lambda obj: "".join(failed_conditions(obj)[:1]), timeout)
+    return wait_deleted(client, ref, lambda obj: "".join(failed_conditions(obj)[:1]), timeout)

@@ -380,6 +380,7 @@ def delete_with_namespace(resource: Resource, help: str) -> Deletion:
         question=f"Delete the {resource.noun} {{name}} with everything in it?",
         describe_wait=describe_phase,
         describe_leftovers=_describe_leftovers,
+        command=COMMANDS[resource.plural][1],
     )
 
 

@@ -18,12 +18,14 @@ from typing import Annotated
 
 import typer
 
+from fairlead.cli.resources.instance import describe_phase, phase_of
 from fairlead.cli.ui.completion import SCOPE_COMPLETERS
 from fairlead.cli.ui.field_flags import require_project
 from fairlead.cli.ui.flags import ContextFlag, flag, options_from
 from fairlead.cli.ui.output import print_note
 from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
 from fairlead.client import ApiStatusError, ClientError
+from fairlead.client.admin_kubeconfig import is_server_file
 from fairlead.client.client import MANAGEMENT, quote_segment
 from fairlead.client.contexts import replace_separators
 from fairlead.client.kubeconfig import KubeconfigEntry, cluster_entry, merge_entry, merge_into_file
@@ -31,6 +33,8 @@ from fairlead.client.kubeconfig_export import kubeconfig_paths
 from fairlead.core.objects import Object, get_path
 
 GATEWAY_ROOT = "/kubernetes"
+USABLE_PHASES = ("Ready", "Sleeping")
+"""Phases of a virtual cluster that can be connected to: one that sleeps wakes up when it is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ def management_target(session: Session, project: str) -> ApiTarget:
 
 
 def cluster_target(session: Session, cluster: str) -> ApiTarget:
-    _check_exists(session, "clusters", cluster)
+    _find(session, "clusters", cluster)
     return ApiTarget(f"{GATEWAY_ROOT}/cluster/{quote_segment(cluster)}", label=f"cluster-{cluster}")
 
 
@@ -63,7 +67,13 @@ def space_target(session: Session, project: str, space: str) -> ApiTarget:
 
 
 def virtual_cluster_target(session: Session, project: str, name: str) -> ApiTarget:
-    _check_exists(session, "virtualclusterinstances", name, project_namespace(session, project))
+    """The gateway of a virtual cluster. Raises ClientError unless it can be used, or wakes up when it is."""
+    instance = _find(session, "virtualclusterinstances", name, project_namespace(session, project))
+    if instance is not None and phase_of(instance) not in USABLE_PHASES:
+        raise ClientError(
+            f"the virtual cluster {name} is {describe_phase(instance)}; `fairlead vcluster connect {name} --project "
+            f"{project} --wait` waits until it is ready"
+        )
     return ApiTarget(_instance_path(project, "virtualcluster", name), label=f"virtualcluster-{project}-{name}")
 
 
@@ -71,12 +81,14 @@ def _instance_path(project: str, kind: str, name: str) -> str:
     return f"{GATEWAY_ROOT}/project/{quote_segment(project)}/{kind}/{quote_segment(name)}"
 
 
-def _check_exists(session: Session, plural: str, name: str, namespace: str = "") -> None:
+def _find(session: Session, plural: str, name: str, namespace: str = "") -> Object | None:
+    """The object; None if the user may not read it. Raises ApiStatusError if it does not exist."""
     try:
-        session.client.get(plural, name, namespace=namespace)
+        return session.client.get(plural, name, namespace=namespace)
     except ApiStatusError as problem:
         if problem.code != 403:
             raise
+        return None
 
 
 EXEC_VERSION = "client.authentication.k8s.io/v1"
@@ -175,10 +187,13 @@ def write_context(session: Session, target: ApiTarget, options: KubeconfigOption
         sys.stdout.write(yaml.encode(merge_entry({}, entry, make_current=True)).decode())
         return
     path = options.file.expanduser() if options.file else default_kubeconfig()
-    backup = merge_into_file(path, entry, make_current=not options.keep_current)
+    keeps_current = options.keep_current or is_server_file(path)
+    backup = merge_into_file(path, entry, make_current=not keeps_current)
     saved = f"; the previous version is {backup}" if backup else ""
     print_note(f"wrote the context {entry.name!r} to {path}{saved}")
-    _print_usage_hint(options, path, entry.name)
+    if keeps_current and not options.keep_current:
+        print_note("its current context is unchanged: the file is that of a server, for its administrator")
+    _print_usage_hint(options.file, path, entry.name, keeps_current=keeps_current)
 
 
 def _build_entry(session: Session, target: ApiTarget, options: KubeconfigOptions) -> KubeconfigEntry:
@@ -212,8 +227,8 @@ def default_kubeconfig() -> Path:
     return next((each for each in paths if os.path.exists(each)), paths[-1])
 
 
-def _print_usage_hint(options: KubeconfigOptions, path: Path, name: str) -> None:
-    if options.file is not None:
+def _print_usage_hint(file: Path | None, path: Path, name: str, *, keeps_current: bool) -> None:
+    if file is not None:
         print_note(f"use it with `kubectl --kubeconfig {path} --context {name}`")
-    elif options.keep_current:
+    elif keeps_current:
         print_note(f"use it with `kubectl --context {name}`")

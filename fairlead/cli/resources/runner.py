@@ -45,8 +45,8 @@ from fairlead.cli.ui.resource_commands import (
     print_dependents,
     refuse_deletion,
 )
-from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace_prefix
-from fairlead.cli.ui.wait import VerboseFlag, object_ref, wait_deleted
+from fairlead.cli.ui.session import Session, UsageError, exit_with_error, open_session, project_namespace_prefix
+from fairlead.cli.ui.wait import VerboseFlag, abandoned_messages, object_ref, wait_deleted
 from fairlead.client import Client, ClientError
 from fairlead.core.objects import Object, get_path, name_of
 
@@ -191,8 +191,12 @@ def delete(options: RunnerDeleteOptions) -> None:
         if options.abandon:
             abandon(client, RUNNERS.plural, name)
         client.delete(RUNNERS.plural, name)
+        last: Object = {}
         if not options.no_wait:
-            wait_deleted(client, object_ref(client, RUNNERS.plural, runner), describe_nothing, options.timeout)
+            ref = object_ref(client, RUNNERS.plural, runner)
+            last = wait_deleted(client, ref, describe_nothing, options.timeout)
+        if not options.abandon and (left := abandoned_messages(last)):
+            raise exit_with_error(f"the runner {name} is deleted, but not what it has deployed: {'; '.join(left)}")
         print_note(f"the runner {name} is {'being ' if options.no_wait else ''}deleted")
         if workspaces:
             print_note(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fairlead.cli.server.event_loop import report_start_errors
 from fairlead.cli.ui.durations import parse_duration
 from fairlead.cli.ui.flags import ContextFlag, flag
 from fairlead.cli.ui.session import Session, open_session
@@ -21,6 +22,7 @@ from fairlead.core.files import ensure_private_folder, write_file
 from fairlead.core.validators import parse_size
 
 if TYPE_CHECKING:
+    from fairlead.runner.machine_settings import MachineSettings
     from fairlead.runner.settings import ClusterAccess, DiskSettings, RunnerSettings
 
 RUNNERS = "runners"
@@ -133,6 +135,16 @@ class RunnerOptions:
             default="/var/lib/fairlead-runner; not as root, ~/.local/state/fairlead-runner",
         ),
     ] = None
+    config: Annotated[
+        Path | None,
+        flag(
+            "--config",
+            help="YAML file with what this machine gives to workspaces of the engine devcontainer.",
+            metavar="FILE",
+            envvar="FAIRLEAD_RUNNER_CONFIG",
+            default="none",
+        ),
+    ] = None
     engine: Annotated[
         list[str] | None,
         flag(
@@ -242,6 +254,7 @@ def build_settings(options: RunnerOptions) -> "RunnerSettings":
     from fairlead.runner.settings import RunnerSettings
 
     state = (options.state or default_state_folder()).absolute()
+    machine = find_machine_settings(options)
     connection = find_connection(options, state)
     return RunnerSettings(
         name=options.name,
@@ -255,6 +268,7 @@ def build_settings(options: RunnerOptions) -> "RunnerSettings":
         allowed_permissions=check_permissions(options),
         clusters=find_clusters(options),
         disk=find_disk_settings(options),
+        machine=machine,
         orphan_retention=None if options.orphan_retention is None else timedelta(seconds=options.orphan_retention),
     )
 
@@ -271,6 +285,16 @@ def find_disk_settings(options: RunnerOptions) -> "DiskSettings":
         "image_bytes": options.image_disk,
     }
     return DiskSettings(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def find_machine_settings(options: RunnerOptions) -> "MachineSettings":
+    """Prints what is wrong with the file, and exits."""
+    from fairlead.runner.machine_settings import DEFAULT_MACHINE, read_machine_settings
+
+    if options.config is None:
+        return DEFAULT_MACHINE
+    with report_start_errors():
+        return read_machine_settings(options.config)
 
 
 def check_permissions(options: RunnerOptions) -> tuple[str, ...]:

@@ -186,6 +186,7 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
     group = ("--api-group", settings.api_group) if settings.api_group != DEFAULT_GROUP else ()
     clusters = list(_cluster_flags(settings))
     disk = _disk_flags(options)
+    config = ("--config", str(options.config.absolute())) if options.config else ()
     retention = ("--orphan-retention", f"{options.orphan_retention}s") if options.orphan_retention is not None else ()
     engines = [part for each in options.engine or () for part in ("--engine", each)]
     folders = [part for each in settings.allowed_folders for part in ("--allow-folder", str(each))]
@@ -193,7 +194,7 @@ def _command(settings: "RunnerSettings", options: RunnerOptions) -> Sequence[str
     return (
         *(sys.executable, "-m", "fairlead", "runner", "start", settings.name, "--server", settings.server),
         *("--key-file", str(settings.key_file.absolute()), *authority, *group),
-        *("--state", str(settings.state_folder), *engines, *folders, *allowed),
+        *("--state", str(settings.state_folder), *config, *engines, *folders, *allowed),
         *(*clusters, *disk, *retention),
     )
 

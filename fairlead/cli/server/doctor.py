@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 
 def describe_finding(finding: "Finding") -> list[str]:
-    lines = [f"{_state(finding):8} {finding.subject}" + (f": {finding.problem}" if finding.problem else "")]
+    text = finding.problem or finding.detail
+    lines = [f"{_state(finding):8} {finding.subject}" + (f": {text}" if text else "")]
     return [*lines, f"         fix: {finding.remedy}"] if finding.problem and finding.remedy else lines
 
 
 def encode_finding(finding: "Finding") -> dict[str, Any]:
-    detail = {"problem": finding.problem, "remedy": finding.remedy} if finding.problem else {}
-    return {"subject": finding.subject, "state": _state(finding).lower(), **detail}
+    found = {"problem": finding.problem, "remedy": finding.remedy} if finding.problem else {}
+    detail = {"detail": finding.detail} if finding.detail and not finding.problem else {}
+    return {"subject": finding.subject, "state": _state(finding).lower(), **found, **detail}
 
 
 def _state(finding: "Finding") -> str:

@@ -59,7 +59,7 @@ from fairlead.cli.ui.session import (
     project_namespace,
     project_namespace_prefix,
 )
-from fairlead.cli.ui.wait import VerboseFlag, object_ref, wait_deleted
+from fairlead.cli.ui.wait import VerboseFlag, abandoned_messages, object_ref, wait_deleted
 from fairlead.client import ApiStatusError, Client, Event
 from fairlead.client.watch import MODIFIED, SYNCED
 from fairlead.core.objects import Object, get_path, name_of
@@ -431,7 +431,7 @@ class Deletion:
     """How objects are deleted. The messages contain `{name}`.
 
     `describe_wait` returns what a deletion is waiting for. `describe_leftovers`, for objects that can be deleted with
-    `--abandon`, returns what that leaves behind.
+    `--abandon`, returns what that leaves behind. `command` is the command without `fairlead`, for the advice to do so.
     """
 
     help: str
@@ -440,6 +440,14 @@ class Deletion:
     done: str = ""
     describe_wait: Callable[[Object], str] = describe_nothing
     describe_leftovers: Callable[[Object], str] | None = None
+    command: str = ""
+
+    def advise(self, name: str, project: str) -> str:
+        """How to delete an object whose deletion waits for its cluster."""
+        if not self.command:
+            return ""
+        place = f" --project {project}" if project else ""
+        return f"`fairlead {self.command} {name}{place} --abandon` deletes it now and leaves that behind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,6 +494,13 @@ def delete_object(resource: Resource, deletion: Deletion, options: DeleteOptions
         if options.no_wait:
             print_note(deletion.pending.format(name=name) or f"{label} is being deleted")
             return
-        wait_deleted(client, object_ref(client, plural, found), deletion.describe_wait, options.timeout)
+        ref = object_ref(client, plural, found)
+        advice = "" if options.abandon else deletion.advise(name, options.project)
+        last = wait_deleted(client, ref, deletion.describe_wait, options.timeout, advice)
         leftovers = deletion.describe_leftovers(found) if deletion.describe_leftovers and options.abandon else ""
-        print_note((deletion.done.format(name=name) or f"{label} is deleted") + leftovers)
+        if not options.abandon and (left := abandoned_messages(last)):
+            raise exit_with_error(f"{label} is deleted, but not what it has deployed: {'; '.join(left)}")
+        if leftovers:
+            print_note(f"{label} is deleted{leftovers}")
+        else:
+            print_note(deletion.done.format(name=name) or f"{label} is deleted")

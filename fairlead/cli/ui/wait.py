@@ -17,7 +17,7 @@ import typer
 from fairlead.cli.ui.describe import describe_condition
 from fairlead.cli.ui.durations import format_duration
 from fairlead.cli.ui.output import escape_control, print_note
-from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded
+from fairlead.client import ApiStatusError, Client, ClientError, DeadlineExceeded, Event
 from fairlead.client.client import quote_segment
 from fairlead.client.watch import DELETED, SYNCED
 from fairlead.core.objects import Object, get_path, name_of
@@ -110,15 +110,24 @@ def object_ref(client: Client, plural: str, obj: Object) -> ObjectRef:
 
 def watch_object(client: Client, ref: ObjectRef, seconds: float = math.inf) -> Iterator[Object]:
     """Yields the object, then each new version, until it is deleted. Raises DeadlineExceeded after `seconds`."""
+    for event in _watch_events(client, ref, seconds):
+        if event.type != DELETED:
+            yield event.object
+
+
+def _watch_events(client: Client, ref: ObjectRef, seconds: float) -> Iterator[Event]:
+    """Yields the events of the object. The last one is its deletion, with its last state, if that was not missed."""
     exists = False
     fields = f"metadata.name={ref.name}"
     for event in client.watch_path(ref.path, fields=fields, seconds=seconds):
         if event.type == SYNCED and exists:
             continue
-        if event.type in (SYNCED, DELETED) or get_path(event.object, "metadata.uid") != ref.uid:
+        if event.type == SYNCED or get_path(event.object, "metadata.uid") != ref.uid:
+            return
+        yield event
+        if event.type == DELETED:
             return
         exists = True
-        yield event.object
 
 
 def changed_conditions(before: Object, after: Object) -> list[str]:
@@ -154,13 +163,18 @@ def _list_conditions(obj: Object) -> list[Object]:
     return [each for each in get_path(obj, "status.conditions") or () if isinstance(each, dict)]
 
 
-def wait_deleted(client: Client, ref: ObjectRef, describe: Callable[[Object], str], seconds: int) -> None:
-    """Waits until the object is deleted. `describe` returns what the deletion is waiting for."""
+def wait_deleted(
+    client: Client, ref: ObjectRef, describe: Callable[[Object], str], seconds: int, advice: str = ""
+) -> Object:
+    """Waits until the object is deleted. Returns the last state of it that was seen; empty if there was none.
+    `describe` returns what the deletion is waiting for, and `advice` says how not to wait for that."""
     last = ""
+    state: Object = {}
     try:
         with show_progress(f"waiting for {ref.name} to be deleted") as update:
-            for state in watch_object(client, ref, seconds):
-                if message := describe(state) or describe_finalizers(state):
+            for event in _watch_events(client, ref, seconds):
+                state = event.object
+                if event.type != DELETED and (message := describe(state) or describe_finalizers(state)):
                     last = message
                     update(message)
     except ApiStatusError as problem:
@@ -172,7 +186,9 @@ def wait_deleted(client: Client, ref: ObjectRef, describe: Callable[[Object], st
             f"{ref.name} is not deleted after {format_duration(seconds)}"
             + (f": {last}" if last else "")
             + "; the server continues; use a longer --timeout to wait longer"
+            + (f"; {advice}" if advice else "")
         ) from None
+    return state
 
 
 def _can_read(client: Client, ref: ObjectRef) -> bool:
@@ -181,6 +197,11 @@ def _can_read(client: Client, ref: ObjectRef) -> bool:
     except ApiStatusError:
         return False
     return True
+
+
+def abandoned_messages(obj: Object) -> list[str]:
+    """What the deletion of an object has left behind in a cluster, by the conditions of its last state."""
+    return [str(each.get("message") or "") for each in _list_conditions(obj) if each.get("reason") == "Abandoned"]
 
 
 def describe_finalizers(obj: Object) -> str:

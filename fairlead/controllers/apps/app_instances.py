@@ -3,12 +3,14 @@
 An instance is deployed again when its spec or its App changes, and when its release in the cluster differs from what
 was deployed, which is checked every minute. Rolling back is a change of the spec to a former version and parameters,
 which `status.history` has. A finalizer delays its deletion until the release is uninstalled. What is deployed in a
-space or a virtual cluster is deleted with it. In a cluster that was disconnected, it stays; an Event reports that.
+space or a virtual cluster is deleted with it; the deletion waits for that. What stays behind, as in a cluster that was
+disconnected, is reported by the condition `Deployed` of its last state, and by an Event.
 """
 
 from collections.abc import Iterable, Sequence
 
 from fairlead.controllers.apps.charts import build_chart, check_repository
+from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_behind
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
     DEPLOYED,
@@ -18,6 +20,7 @@ from fairlead.controllers.apps.status import (
     derive_status,
 )
 from fairlead.controllers.apps.targets import (
+    TARGET_DELETING,
     AppTarget,
     AppTargets,
     deploying_user,
@@ -37,7 +40,14 @@ from fairlead.controllers.instances.prerequisites import (
     InstanceContext,
     ObservedStates,
 )
-from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_errors import (
+    ERROR,
+    INFO,
+    WARNING,
+    InstanceError,
+    StillDeleting,
+    translate_errors,
+)
 from fairlead.controllers.instances.remote_namespace import get_or_none
 from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
@@ -181,8 +191,9 @@ class AppInstanceController:
             raise InstanceError("ReleaseConflict", message, ERROR)
         claimed = await self._instances.claim(instance)
         is_confined = claimed.was_confined or bool(release.impersonate_user)
-        if (claimed.target_uid, claimed.was_confined) != (target.uid, is_confined):
-            await self._instances.write_status(claimed, (), targetUID=target.uid, deployedConfined=is_confined)
+        recorded = {"targetUID": target.uid, "deployedConfined": is_confined, "host": target.host}
+        if (claimed.target_uid, claimed.was_confined, claimed.host) != tuple(recorded.values()):
+            await self._instances.write_status(claimed, (), **recorded)
         return claimed
 
     def _find_other_owner(self, instance: AppInstance) -> str | None:
@@ -264,19 +275,25 @@ class AppInstanceController:
         await record_event(self._registry, instance.raw, why.reason, why.message, type="Warning")
 
     async def _remove(self, instance: AppInstance) -> float | None:
-        found = self._targets.find_object(instance)
-        is_in_cluster = instance.target_field == "cluster"
-        is_usable = found is not None and is_same_target(instance, found) and (is_in_cluster or not found.is_deleting)
-        left_behind = ""
+        target = self._targets.find_object(instance)
+        if target is not None and not is_same_target(instance, target):
+            target = None
         if not instance.release.get("name"):
-            pass  # nothing was deployed
-        elif found is not None and is_usable and not instance.is_abandoned:
-            target = self._targets.locate(instance, found)
-            return await self._instances.clean_up(instance, self._removal(instance, target))
-        elif is_usable or is_in_cluster:  # what was deployed in a space or virtual cluster is deleted with it
-            left_behind = _describe_left_behind(instance)
+            left_behind = ""  # nothing was deployed
+        elif instance.is_abandoned:
+            left_behind = describe_abandoned(instance)
+        elif target is not None and (instance.target_field == "cluster" or not target.is_deleting):
+            place = self._targets.locate(instance, target)
+            return await self._instances.clean_up(instance, self._removal(instance, place))
+        elif target is not None and instance.host:
+            return await self._instances.clean_up(instance, _wait_for_target(instance))
+        else:
+            left_behind = await find_left_behind(self._targets, instance)
         self._deployments.forget(instance.uid)
-        await self._instances.release(instance, left_behind)
+        if left_behind:
+            await self._instances.abandon(instance, DEPLOYED, left_behind)
+        else:
+            await self._instances.release(instance)
         return None
 
     def _removal(self, instance: AppInstance, target: AppTarget) -> Removal:
@@ -326,10 +343,21 @@ class AppInstanceController:
         return True
 
 
-def _describe_left_behind(instance: AppInstance) -> str:
-    title = f'release "{instance.release_name}" in namespace "{instance.release.get("namespace")}"'
-    place = f'{TARGETS[instance.target_field][1]} "{instance.target_name}"'
-    return f"{title} of {place} was not uninstalled; if it still exists, uninstall it yourself with helm"
+def _wait_for_target(instance: AppInstance) -> Removal:
+    """The removal of what is deleted with its space or virtual cluster, while that is being deleted."""
+
+    async def wait() -> None:
+        noun = TARGETS[instance.target_field][1]
+        message = (
+            f'the {noun} "{instance.target_name}" is being deleted, and the release with it; to delete this at once, '
+            f"annotate it with {ABANDON_ANNOTATION}=true"
+        )
+        raise StillDeleting(TARGET_DELETING, message, INFO)
+
+    def describe(remaining: InstanceError) -> Sequence[Object]:
+        return (remaining.as_condition(DEPLOYED),)
+
+    return Removal(tear_down=wait, blocked=describe, waiting=describe)
 
 
 def _age(instance: AppInstance) -> tuple[str, str]:

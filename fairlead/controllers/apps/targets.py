@@ -16,7 +16,12 @@ from fairlead.controllers.apps.charts import is_trusted
 from fairlead.controllers.helm.deploy import ReleaseTarget, cluster_target, virtual_cluster_target
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import app_deployer_user
-from fairlead.controllers.instances.prerequisites import CLUSTER_NOT_CONNECTED, CLUSTER_NOT_FOUND, CLUSTER_OFFLINE
+from fairlead.controllers.instances.prerequisites import (
+    CLUSTER_FAILED,
+    CLUSTER_NOT_CONNECTED,
+    CLUSTER_NOT_FOUND,
+    CLUSTER_OFFLINE,
+)
 from fairlead.controllers.instances.remote_errors import (
     ERROR,
     INFO,
@@ -35,7 +40,17 @@ from fairlead.controllers.instances.remote_namespace import (
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.domain.typed_objects import App, AppInstance, Cluster, PlacedObject, TypedObject
+from fairlead.domain.cluster_identity import find_identity_conflict
+from fairlead.domain.typed_objects import (
+    App,
+    AppInstance,
+    Cluster,
+    PlacedObject,
+    RemoteInstance,
+    SpaceInstance,
+    TypedObject,
+    VirtualClusterInstance,
+)
 from fairlead.kinds.instances.app_instance import TARGETS
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -56,6 +71,8 @@ class AppTarget:
     namespace: str
     uid: str
     """Of the Cluster, space or virtual cluster."""
+    host: Object
+    """As `status.host` of the instance."""
 
     @property
     def namespace_path(self) -> str:
@@ -127,6 +144,7 @@ class AppTargets:
                 cluster=place.cluster,
                 namespace=instance.target_namespace or "default",
                 uid=found.uid,
+                host=_describe_host(VirtualClusterInstance(found.raw)),
             )
         cluster = found.name if field == "cluster" else place.cluster
         return AppTarget(
@@ -135,7 +153,14 @@ class AppTargets:
             cluster=cluster,
             namespace=instance.target_namespace if field == "cluster" else place.remote_namespace,
             uid=found.uid,
+            host={} if field == "cluster" else _describe_host(SpaceInstance(found.raw)),
         )
+
+
+def _describe_host(target: RemoteInstance) -> Object:
+    if target.is_deployed_elsewhere or not target.remote_namespace:
+        return {}
+    return {"cluster": target.cluster, "namespace": target.remote_namespace, "uid": target.owner_uid}
 
 
 def _advise_after_replacement(instance: AppInstance) -> str:
@@ -152,6 +177,8 @@ def _check_cluster(cluster: Cluster) -> None:
     if not cluster.has_kubeconfig:
         message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
         raise InstanceError(CLUSTER_NOT_CONNECTED, message, WARNING)
+    if find_identity_conflict(cluster.raw):
+        raise InstanceError(CLUSTER_FAILED, f'cluster "{name}" has failed; see its status', WARNING)
     if cluster.is_online is False:
         raise InstanceError(CLUSTER_OFFLINE, f'cluster "{name}" is offline; this is deployed when it is back', WARNING)
 

@@ -57,6 +57,9 @@ class ReleaseSet:
     condition: str
     place: Callable[[], ReleasePlace]
     """Raises InstanceError if they may not be deployed there."""
+    object_count: int = 0
+    object_error: InstanceError | None = None
+    """How many objects of the template were applied there, which the same condition reports, and why one was not."""
 
     def recorded(self, instance: RemoteInstance) -> Object:
         """What is deployed already."""
@@ -116,12 +119,14 @@ class ReleaseStates:
 
     states: Mapping[str, Sequence[Object]]
     errors: Mapping[str, InstanceError]
+    object_count: int = 0
 
     def as_condition(self, type: str) -> Object:
         """The condition; its message names each entry that has failed."""
         count = sum(map(len, self.states.values()))
         if not self.errors:
-            return condition(type, TRUE, "Synced", f"{count} releases of the template are deployed")
+            objects = f" and {self.object_count} objects" if self.object_count else ""
+            return condition(type, TRUE, "Synced", f"{count} releases{objects} of the template are deployed")
         worst = next(
             (each for each in self.errors.values() if each.severity == ERROR), next(iter(self.errors.values()))
         )
@@ -148,7 +153,11 @@ class TemplateReleases:
         False already stays until the result is known: it would be written twice in each pass, and trigger the next."""
         recorded = wanted.recorded(instance)
         has_failed = instance.condition(wanted.condition).get("status") == FALSE
-        if not has_releases(wanted.template, recorded) or has_failed or template_trust(instance) == UNMARKED:
+        if has_failed or template_trust(instance) == UNMARKED:
+            return ()
+        if wanted.object_error is not None:
+            return (wanted.object_error.as_condition(wanted.condition),)
+        if not has_releases(wanted.template, recorded):
             return ()
         try:
             if self._is_synced(instance, wanted.template, recorded, wanted.place()):
@@ -165,7 +174,8 @@ class TemplateReleases:
         not affect other releases."""
         recorded = wanted.recorded(instance)
         is_known = bool(instance.condition(wanted.condition))
-        has_any = has_releases(wanted.template, recorded) or is_known
+        has_objects = wanted.object_count > 0 or wanted.object_error is not None
+        has_any = has_releases(wanted.template, recorded) or is_known or has_objects
         if not has_any or template_trust(instance) == UNMARKED or instance.is_ignored:
             return ()
         try:
@@ -175,9 +185,10 @@ class TemplateReleases:
             return (error,)
         progress = _Progress(reconciler, instance, wanted, place, recorded)
         await self._sync(progress)
-        condition = ReleaseStates(progress.states, progress.errors).as_condition(wanted.condition)
-        await reconciler.write_status(instance, (condition,), **progress.fields())
-        return tuple(progress.errors.values())
+        failed = {"objects": wanted.object_error} if wanted.object_error is not None else {}
+        result = ReleaseStates(progress.states, {**failed, **progress.errors}, wanted.object_count)
+        await reconciler.write_status(instance, (result.as_condition(wanted.condition),), **progress.fields())
+        return tuple(result.errors.values())
 
     def _is_synced(self, instance: RemoteInstance, template: Object, recorded: Object, place: ReleasePlace) -> bool:
         """Whether everything is deployed as the template says."""

@@ -4,6 +4,7 @@
 - `probe.py`: one probe of a cluster, and a check of the permissions of the stored credential
 - `probe_schedule.py`: when and how a cluster is probed next
 - `status.py`: phase and conditions from the result of a probe
+- `identity.py`: records in the cluster which installation uses which prefix of user names
 - `admin_binding.py`: the ClusterRoleBinding of Fairlead's administrators in the cluster
 - `removal.py`: the finalizer: cleanup in the cluster when a Cluster is deleted
 - `local_cluster.py`: connects the cluster that the server runs in

@@ -11,6 +11,7 @@ Not probed are clusters without a secret, those whose agent dials in (`spec.netw
 import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from fairlead.controllers.clusters.admin_binding import (
@@ -19,6 +20,7 @@ from fairlead.controllers.clusters.admin_binding import (
     is_binding_done,
     rename_administrators,
 )
+from fairlead.controllers.clusters.identity import Installation, claim_identity
 from fairlead.controllers.clusters.probe import OwnServer, probe_cluster, unreachable_result
 from fairlead.controllers.clusters.probe_schedule import RETRY_SECONDS, ProbeSchedule, probe_interval
 from fairlead.controllers.clusters.removal import ClusterRemoval
@@ -37,7 +39,7 @@ from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.domain.cluster_identity import ClusterIdentityMapper
+from fairlead.domain.cluster_identity import ClusterIdentityMapper, find_identity_conflict
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import is_true, record_event
 from fairlead.registry.registry import Registry
@@ -97,8 +99,10 @@ class ClusterController:
         system_namespace: str,
         upstreams: UpstreamRegistry,
         names: ClusterIdentityMapper,
+        url: str = "",
     ) -> None:
-        """`names` maps identities to the names that they have in remote clusters."""
+        """`names` maps identities to the names that they have in remote clusters. `url` is that of this server, for the
+        administrators of another one that uses the same names."""
         self.watches = ((api_group, CLUSTERS), ("", "secrets"))
         self._registry = registry
         self._clusters = registry.resource(api_group, CLUSTERS)
@@ -107,9 +111,10 @@ class ClusterController:
         self._system_namespace = system_namespace
         self._upstreams = upstreams
         self._names = names
+        self._url = url
         self._schedules: dict[Key, ProbeSchedule] = {}
         self._index = ClusterIndex()
-        self._removal = ClusterRemoval(registry, api_group, upstreams, self._find_duplicate)
+        self._removal = ClusterRemoval(registry, api_group, upstreams, self._find_duplicate, self._installation)
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """The cluster itself; for a secret, the clusters that name it."""
@@ -195,16 +200,36 @@ class ClusterController:
         must_dial = schedule.begin_probe(now)
         if must_dial:
             upstream.close_idle()
-        # Missing rights are checked in every probe, so that a fix is noticed soon.
+        # Missing rights and another installation are checked in every probe, so that a fix is noticed soon.
         is_fresh = now - schedule.details_at < DETAILS_TTL_SECONDS and not (
-            schedule.details and schedule.details.missing_rights
+            schedule.details and (schedule.details.missing_rights or schedule.details.identity)
         )
         result = await probe_cluster(upstream, schedule.details if is_fresh else None, self._own_server())
+        if not is_fresh:
+            result = await self._with_identity(upstream, result)
         if result.failure is None and not result.is_incomplete and not is_fresh:
             schedule.details, schedule.details_at = result.details, now
         schedule.record_result(result, must_dial)
         schedule.samples.append(result.sample(self._registry.clock.now()))
         return upstream, result
+
+    async def _with_identity(self, upstream: Upstream, result: ProbeResult) -> ProbeResult:
+        """The result of a probe with that of recording this installation in the cluster."""
+        installation = self._installation()
+        if installation is None or result.failure is not None or result.is_incomplete:
+            return result
+        claim = await claim_identity(upstream, installation, timestamp(self._registry.clock.now()))
+        if claim is None:
+            return replace(result, is_incomplete=True)
+        identity: Object = {}
+        if claim.other:
+            identity = {"prefix": installation.prefix, "otherInstallation": claim.other, "otherURL": claim.other_url}
+        details = replace(result.details, probes=(*result.details.probes, *claim.probes), identity=identity)
+        return replace(result, details=details)
+
+    def _installation(self) -> Installation | None:
+        own = self._own_server()
+        return Installation(own.uid, self._url, self._names.prefix) if own is not None else None
 
     def _own_server(self) -> OwnServer | None:
         entry = self._namespaces.get_cached("", self._system_namespace)
@@ -218,7 +243,8 @@ class ClusterController:
         is_healthy = upstream is not None and result.failure is None and not result.is_incomplete
         if is_healthy and not await self._removal.ensure_finalizer(cluster):
             return
-        if upstream is not None and is_healthy and not duplicate_of:
+        identity = {**cluster, "status": {"identity": result.details.identity}}
+        if upstream is not None and is_healthy and not duplicate_of and not find_identity_conflict(identity):
             bound = await self._bind_administrators(cluster, schedule, upstream, result.details.uid)
         now = timestamp(self._registry.clock.now())
         before = cluster.get("status") or {}

@@ -1,9 +1,10 @@
 """Finalizes a deleted Cluster: cleans up the remote cluster, then removes the finalizer. Used by `clusters.py`.
 
-A Cluster gets its finalizer before anything is created in the remote cluster; one that was never reached has none. The
-only object to clean up is the ClusterRoleBinding of the administrators. Spaces, virtual clusters, deployed apps and
-deployed runners have finalizers of their own; if some are left, an Event names them. An unreachable cluster is
-retried: the condition `Ready` and an Event report that, and name the annotation that skips the cleanup.
+A Cluster gets its finalizer before anything is created in the remote cluster; one that was never reached has none. To
+clean up are the ClusterRoleBinding of the administrators, and the record of this installation. Spaces, virtual
+clusters, deployed apps and deployed runners have finalizers of their own; if some are left, an Event names them. An
+unreachable cluster is retried: the condition `Ready` and an Event report that, and name the annotation that skips the
+cleanup.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from fairlead.controllers.clusters.admin_binding import BINDING_NAME, bound_group, unbind_administrators
+from fairlead.controllers.clusters.identity import IDENTITY_PROBE, Installation, release_identity
 from fairlead.controllers.clusters.probe import PROBE_TIMEOUT
 from fairlead.controllers.clusters.status import ADMINISTRATORS_BOUND, READY, STALLED
 from fairlead.core.clock import timestamp
@@ -21,7 +23,7 @@ from fairlead.core.objects import Object, add_finalizer, get_path, has_finalizer
 from fairlead.domain.typed_objects import ABANDON_ANNOTATION, AppInstance, PlacedObject, TypedObject
 from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.kinds.clusters.runner import RUNNERS
-from fairlead.kinds.instances.app_instance import APP_INSTANCE
+from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, condition, is_true, record_event, with_conditions, without_conditions
 from fairlead.registry.registry import Registry
@@ -35,7 +37,6 @@ DELETING: Final = "Deleting"
 BINDING_TITLE: Final = f'the ClusterRoleBinding "{BINDING_NAME}"'
 RETRY_SECONDS = 5.0
 CLUSTER_FIELD: Final = "spec.clusterRef.cluster"
-APP_CLUSTER_FIELD: Final = "spec.target.cluster.name"
 MAX_LISTED_INSTANCES = 8
 """How many instances an Event lists."""
 
@@ -51,7 +52,12 @@ class _BindingDeletionError(Exception):
 
 class ClusterRemoval:
     def __init__(
-        self, registry: Registry, api_group: str, upstreams: UpstreamRegistry, find_duplicate: Callable[[Object], str]
+        self,
+        registry: Registry,
+        api_group: str,
+        upstreams: UpstreamRegistry,
+        find_duplicate: Callable[[Object], str],
+        installation: Callable[[], Installation | None],
     ) -> None:
         """`find_duplicate` returns the name of another Cluster for the same remote cluster, or an empty string."""
         self._registry = registry
@@ -59,6 +65,7 @@ class ClusterRemoval:
         self._clusters = registry.resource(api_group, CLUSTERS)
         self._upstreams = upstreams
         self._find_duplicate = find_duplicate
+        self._installation = installation
 
     async def ensure_finalizer(self, cluster: Object) -> bool:
         """Adds the finalizer. False if the Cluster is deleted or being deleted: then nothing may be created there."""
@@ -80,6 +87,7 @@ class ClusterRemoval:
         """Continues a deletion. Returns the seconds until the next try; None when the finalizer is removed."""
         if not has_finalizer(cluster, FINALIZER):
             return None
+        await self._release_identity(cluster)
         try:
             left_behind = await self._clean_up(cluster)
         except (UpstreamError, _BindingDeletionError) as error:
@@ -115,6 +123,24 @@ class ClusterRemoval:
             await upstream.close()
         return [message] if message else []
 
+    async def _release_identity(self, cluster: Object) -> None:
+        """Removes the record of this installation. It does not delay the deletion: the record harms only another
+        installation with the same prefix, which names it."""
+        installation = self._installation()
+        probes = get_path(cluster, "status.probes") or ()
+        is_recorded = any((each["name"], each["ok"]) == (IDENTITY_PROBE, True) for each in probes)
+        if installation is None or not is_recorded:
+            return
+        if TypedObject(cluster).is_abandoned or self._find_duplicate(cluster):
+            return
+        with suppress(NotConnected, UpstreamError, TimeoutError):
+            upstream = self._upstreams.open_cleanup_upstream(name_of(cluster))
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT):
+                    await release_identity(upstream, installation)
+            finally:
+                await upstream.close()
+
     async def _report_blocked(self, cluster: Object, reason: str, detail: str) -> None:
         """Reports what the deletion waits for, and how to skip that."""
         now = timestamp(self._registry.clock.now())
@@ -144,18 +170,23 @@ class ClusterRemoval:
             )
 
     def _list_instances(self, cluster: str) -> list[str]:
-        """The instances, and the apps and runners that are deployed, in the cluster, each with its remote namespace."""
+        """The instances, and the apps and runners that are deployed, in the cluster, each with its remote namespace.
+        Apps that are deployed into one of the instances are in the cluster, too."""
         found = []
+        targets = {(CLUSTERS, "", cluster)}
         for plural, instance in CLUSTER_INSTANCES.items():
             for entry in self._registry.view.entries(self._group, plural):
                 if entry.fields.get(CLUSTER_FIELD) == cluster:
                     namespace = PlacedObject(decode(entry)).remote_namespace or "none yet"
                     found.append(f"{instance.noun} {entry.key[2]}/{entry.key[3]} (namespace {namespace})")
+                    targets.add((plural, entry.key[2], entry.key[3]))
         for entry in self._registry.view.entries(self._group, APP_INSTANCE.plural):
-            if entry.fields.get(APP_CLUSTER_FIELD) == cluster:
-                release = AppInstance(decode(entry)).release
-                if release.get("name"):
-                    found.append(f"app {entry.key[2]}/{entry.key[3]} (namespace {release.get('namespace')})")
+            for field, (plural, _) in TARGETS.items():
+                namespace = "" if plural == CLUSTERS else entry.key[2]
+                if (plural, namespace, entry.fields.get(f"spec.target.{field}.name")) in targets:
+                    release = AppInstance(decode(entry)).release
+                    if release.get("name"):
+                        found.append(f"app {entry.key[2]}/{entry.key[3]} (namespace {release.get('namespace')})")
         for entry in self._registry.view.entries(self._group, RUNNERS):
             runner = PlacedObject(decode(entry))
             if runner.cluster == cluster and has_finalizer(runner.raw, DEPLOYMENT_FINALIZER):

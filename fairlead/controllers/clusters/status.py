@@ -6,10 +6,11 @@ follow kstatus, for generic tools: `Connected` and `Ready`; `Reconciling` while 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from fairlead.core.objects import Object, metadata
+from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
 from fairlead.domain.probe_history import ProbeSample, decode_samples, encode_samples
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, with_conditions, without_conditions
 
@@ -56,6 +57,8 @@ class ClusterDetails:
     nodes: int | None = None
     missing_rights: str = ""
     """Message about missing permissions without which the cluster cannot be used."""
+    identity: Object = field(default_factory=dict)
+    """As `status.identity`: another installation with the same prefix, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,8 @@ def next_status(
     """
     generation = metadata(cluster).get("generation")
     before = cluster.get("status") or {}
-    derived = _derive_status(before, result, duplicate_of)
+    with_facts = {**cluster, "status": _with_facts(before, result)}
+    derived = _derive_status(before, result, duplicate_of, find_identity_conflict(with_facts))
     conditions = (*derived.conditions, *((bound.condition,) if bound else ()))
     obsolete = {RECONCILING, STALLED} - {each["type"] for each in conditions}
     status = with_conditions(without_conditions(before, *obsolete), conditions, now, generation)
@@ -132,15 +136,21 @@ def _with_group(status: Object, bound: AdministratorsBinding | None) -> Object:
 
 
 def _with_facts(status: Object, result: ProbeResult) -> Object:
-    """Version, uid and node count. The last known values are kept while the cluster does not report them."""
+    """Version, uid, node count and another installation. The last known values are kept while the cluster does not
+    report them."""
     if result.failure is not None or result.is_incomplete:
         return status
-    facts = {"version": result.version, "clusterUID": result.details.uid, "nodes": result.details.nodes}
-    known = {name: value for name, value in facts.items() if value not in ("", None)}
+    facts = {
+        "version": result.version,
+        "clusterUID": result.details.uid,
+        "nodes": result.details.nodes,
+        "identity": result.details.identity,
+    }
+    known = {name: value for name, value in facts.items() if value not in ("", None, {})}
     return {**{name: value for name, value in status.items() if name not in facts}, **known}
 
 
-def _derive_status(before: Object, result: ProbeResult, duplicate_of: str) -> DerivedStatus:
+def _derive_status(before: Object, result: ProbeResult, duplicate_of: str, identity_conflict: str) -> DerivedStatus:
     failure = result.failure
     if failure is not None and failure.is_permanent:
         reason = HEALTH_CHECK_FAILED if before.get("version") else INITIALIZE_FAILED
@@ -153,6 +163,9 @@ def _derive_status(before: Object, result: ProbeResult, duplicate_of: str) -> De
         return DerivedStatus(
             FAILED, DUPLICATE_CLUSTER, message, (connected, *_not_ready_conditions(DUPLICATE_CLUSTER, message, STALLED))
         )
+    if identity_conflict:
+        unready = _not_ready_conditions(IDENTITY_PREFIX_TAKEN, identity_conflict, STALLED, "Error")
+        return DerivedStatus(FAILED, IDENTITY_PREFIX_TAKEN, identity_conflict, (connected, *unready))
     if result.not_ready:
         unready = _not_ready_conditions(NOT_READY, result.not_ready, RECONCILING)
         return DerivedStatus(INITIALIZED, NOT_READY, result.not_ready, (connected, *unready))

@@ -4,6 +4,7 @@ That takes minutes, and any change of an instance triggers a reconcile, so a fai
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,11 +36,11 @@ class ChartDeployer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTarget:
-    """The cluster that a release is in. `name` is for messages; `endpoint` and `api` raise UpstreamError. `api` is for
-    an impersonated user; empty: for the stored credential."""
+    """The cluster that a release is in. `name` is for messages; `open_endpoint` and `api` raise UpstreamError. `api` is
+    for an impersonated user; empty: for the stored credential."""
 
     name: str
-    endpoint: Callable[[], Awaitable[ClusterEndpoint]]
+    open_endpoint: Callable[[], AbstractAsyncContextManager[ClusterEndpoint]]
     api: Callable[[str], KubeApi]
 
 
@@ -104,20 +105,21 @@ class ReleaseRunner:
 
     async def _install(self, run: HelmRun) -> None:
         with translate_errors(run.target.name, "deploy a chart"):
-            access = await run.target.endpoint()
-            try:
-                await self._helm.install(run.release, access, forces_conflicts=run.forces_conflicts)
-            except InstanceError as error:
-                if error.reason != RELEASE_PENDING:
-                    raise
-                if not await clear_pending_release(run.target.api(""), run.release, self.clock.now(), run.former):
-                    raise
-                await self._helm.install(run.release, access, forces_conflicts=run.forces_conflicts)
+            async with run.target.open_endpoint() as access:
+                try:
+                    await self._helm.install(run.release, access, forces_conflicts=run.forces_conflicts)
+                except InstanceError as error:
+                    if error.reason != RELEASE_PENDING:
+                        raise
+                    if not await clear_pending_release(run.target.api(""), run.release, self.clock.now(), run.former):
+                        raise
+                    await self._helm.install(run.release, access, forces_conflicts=run.forces_conflicts)
 
     async def uninstall(self, project: str, target: ReleaseTarget, release: Release) -> None:
         """Uninstalls a release, if it exists. Raises InstanceError and UpstreamError."""
         with self._slots.acquire(project):
-            await self._helm.uninstall(release, await target.endpoint())
+            async with target.open_endpoint() as access:
+                await self._helm.uninstall(release, access)
 
     def forget(self, instance_uid: str) -> None:
         """Drops what is remembered about all releases of an instance that is gone."""
@@ -127,12 +129,12 @@ class ReleaseRunner:
 def cluster_target(clusters: ClusterAccess, cluster: str) -> ReleaseTarget:
     """A connected cluster, with its stored credential."""
     return ReleaseTarget(
-        cluster, lambda: clusters.cluster_endpoint(cluster), lambda user: clusters.cluster_api(cluster, user)
+        cluster, lambda: clusters.open_cluster_endpoint(cluster), lambda user: clusters.cluster_api(cluster, user)
     )
 
 
 def virtual_cluster_target(clusters: ClusterAccess, key: tuple[str, str]) -> ReleaseTarget:
     """A virtual cluster, by namespace and name of its instance, with its kubeconfig."""
     return ReleaseTarget(
-        key[1], lambda: clusters.virtual_cluster_endpoint(*key), lambda user: clusters.virtual_cluster_api(*key)
+        key[1], lambda: clusters.open_virtual_cluster_endpoint(*key), lambda user: clusters.virtual_cluster_api(*key)
     )

@@ -31,6 +31,7 @@ CONCURRENT_COMPARISONS = 4
 MAX_LISTED_OBJECTS = 5
 RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
 """Annotations by which Helm marks the objects of a release."""
+_SLEEP_PREFIX = "sleepmode.service.sh/"
 _KEEP_POLICY = "helm.sh/resource-policy"
 _SET_BY_CLUSTER = frozenset({"managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink"})
 _NOT_FOUND = 404
@@ -98,6 +99,8 @@ async def _compare_object(api: KubeApi, discovery: Discovery, release: Release, 
     except RemoteApiError as error:
         # Deleted meanwhile; or the cluster does not permit it, or refuses the object with a dry run.
         return _MISSING if error.status == _NOT_FOUND else _UNCHECKED
+    if _is_asleep(live):
+        return _SAME
     ignored = _scaled_fields(live)
     return _SAME if _comparable(live, ignored) == _comparable(applied, ignored) else _CHANGED
 
@@ -109,6 +112,12 @@ def _comparable(obj: Object, ignored: Iterable[str]) -> Object:
     if isinstance(rest.get("spec"), dict):
         rest["spec"] = {name: value for name, value in rest["spec"].items() if name not in ignored}
     return {**rest, "metadata": meta}
+
+
+def _is_asleep(live: Object) -> bool:
+    """Whether it is scaled down while its space or virtual cluster sleeps, which its annotations say."""
+    annotations = get_path(live, "metadata.annotations")
+    return isinstance(annotations, dict) and any(str(each).startswith(_SLEEP_PREFIX) for each in annotations)
 
 
 def _scaled_fields(live: Object) -> Sequence[str]:

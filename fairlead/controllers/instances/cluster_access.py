@@ -20,6 +20,8 @@ from fairlead.upstream.clusters import (
 )
 from fairlead.upstream.kube_client import KubeApi, KubeClient, RequestSender
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
+from fairlead.upstream.local_forward import local_forward
+from fairlead.upstream.tunnel_pods import PodTarget
 
 VIRTUAL_CLUSTER_TIMEOUT = 4.0
 """Timeout of each request to a virtual cluster. Its owner controls how slowly it answers."""
@@ -41,17 +43,22 @@ class ClusterAccess(Protocol):
     def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AbstractAsyncContextManager[KubeApi]:
         """The API of a virtual cluster whose instance is being deleted, for the cleanup inside. Closed on exit."""
 
-    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
-        """The `/version` response of a virtual cluster. Raises RemoteApiError, too."""
+    async def virtual_cluster_version(self, namespace: str, name: str, *, is_new_connection: bool) -> Object:
+        """The `/version` response of a virtual cluster. On a new connection, its certificate is verified again. Raises
+        RemoteApiError, too."""
 
     def close_virtual_cluster(self, namespace: str, name: str) -> None:
         """Closes all connections to a virtual cluster that is deleted or being deleted."""
 
-    async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
+    def virtual_cluster_target(self, namespace: str, name: str) -> PodTarget | None:
+        """The pod that a tunnel to a virtual cluster leads to; None if it is reached directly, or not at all."""
+
+    def open_cluster_endpoint(self, cluster: str) -> AbstractAsyncContextManager[ClusterEndpoint]:
         """How another program connects to the cluster, with an address that the address policy has allowed."""
 
-    async def virtual_cluster_endpoint(self, namespace: str, name: str) -> ClusterEndpoint:
-        """The same for a virtual cluster. `namespace` is that of the project."""
+    def open_virtual_cluster_endpoint(self, namespace: str, name: str) -> AbstractAsyncContextManager[ClusterEndpoint]:
+        """The same for a virtual cluster. `namespace` is that of the project. One that is reached through its cluster
+        has a local address until the exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,41 +81,56 @@ class RegistryClusterAccess:
 
     @asynccontextmanager
     async def virtual_cluster_cleanup_api(self, namespace: str, name: str) -> AsyncIterator[KubeApi]:
-        upstream = self.upstreams.open_virtual_cluster_cleanup_upstream(namespace, name)
-        try:
+        async with self.upstreams.open_virtual_cluster_cleanup(namespace, name) as upstream:
             yield KubeClient(upstream, VIRTUAL_CLUSTER_TIMEOUT)
-        finally:
-            await upstream.close()
 
-    async def virtual_cluster_version(self, namespace: str, name: str) -> Object:
+    async def virtual_cluster_version(self, namespace: str, name: str, *, is_new_connection: bool) -> Object:
         upstream = self.upstreams.virtual_cluster_system_upstream(namespace, name)
-        upstream.close_idle()  # a pooled connection would not check the current certificate
+        if is_new_connection:
+            upstream.close_idle()  # a pooled connection would not check the current certificate
         return await KubeClient(upstream, VIRTUAL_CLUSTER_TIMEOUT, MAX_VERSION_BYTES).get("/version")
 
     def close_virtual_cluster(self, namespace: str, name: str) -> None:
         self.upstreams.close_deleted_virtual_cluster(namespace, name)
 
-    async def cluster_endpoint(self, cluster: str) -> ClusterEndpoint:
+    def virtual_cluster_target(self, namespace: str, name: str) -> PodTarget | None:
+        try:
+            tunnel = self.upstreams.virtual_cluster_tunnel(namespace, name)
+        except NotConnected:
+            return None
+        return tunnel.target if tunnel is not None else None
+
+    @asynccontextmanager
+    async def open_cluster_endpoint(self, cluster: str) -> AsyncIterator[ClusterEndpoint]:
         entry = self.registry.resource(self.api_group, CLUSTERS).get_cached("", cluster)
         reference = cluster_kubeconfig_ref(decode(entry), self.system_namespace) if entry is not None else None
         if reference is None:
             raise NotConnected(
                 "KubeconfigNotSet", f'cluster "{cluster}" is not connected; name a secret in its spec.config'
             )
-        return await self._load_endpoint(reference)
+        yield await self._pin_address(self._load_endpoint(reference))
 
-    async def virtual_cluster_endpoint(self, namespace: str, name: str) -> ClusterEndpoint:
+    @asynccontextmanager
+    async def open_virtual_cluster_endpoint(self, namespace: str, name: str) -> AsyncIterator[ClusterEndpoint]:
         entry = self.registry.resource(self.api_group, VIRTUAL_CLUSTERS).get_cached(namespace, name)
         if entry is None:
             raise NotConnected("NotFound", f'virtual cluster "{name}" no longer exists')
-        return await self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry)))
+        endpoint = self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry)))
+        tunnel = self.upstreams.virtual_cluster_tunnel(namespace, name)
+        if tunnel is None:
+            yield await self._pin_address(endpoint)
+        else:
+            async with local_forward(tunnel, endpoint) as local_endpoint:
+                yield local_endpoint
 
-    async def _load_endpoint(self, reference: KubeconfigRef) -> ClusterEndpoint:
+    def _load_endpoint(self, reference: KubeconfigRef) -> ClusterEndpoint:
         try:
-            endpoint = parse_kubeconfig(self.upstreams.read_kubeconfig(reference))
+            return parse_kubeconfig(self.upstreams.read_kubeconfig(reference))
         except InvalidKubeconfig as error:
             raise NotConnected(
                 "InvalidKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
             ) from error
-        # Pin the checked address: the program would resolve the name again, and might get a different one.
+
+    async def _pin_address(self, endpoint: ClusterEndpoint) -> ClusterEndpoint:
+        """The program would resolve the name again, and might get a different address."""
         return replace(endpoint, host=await self.resolve_address(endpoint.host, endpoint.port))

@@ -7,27 +7,29 @@ runners, which are all called instances here.
 - `write_status` is the one writer of conditions. It writes them together with everything that is derived from them.
 - Before anything is created in a cluster, the instance gets a finalizer. `clean_up` delays the deletion of the instance
   until that is removed again. What cannot be removed is reported in the conditions; an annotation skips the cleanup.
+  `abandon` reports what is left behind then.
 - A failed try is repeated after a while, which grows: every write to an instance triggers a reconcile, including the
   status write that reports the failure. A change of its inputs ends the wait.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
-from fairlead.controllers.instances.remote_errors import INFO, InstanceError, StillDeleting
+from fairlead.controllers.instances.remote_errors import ABANDONED, INFO, WARNING, InstanceError, StillDeleting
 from fairlead.controllers.instances.status import record_transition
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import BackoffPolicy, add_jitter
 from fairlead.core.clock import Clock, timestamp
-from fairlead.core.errors import NotFound
+from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, add_finalizer, has_finalizer, remove_finalizer
 from fairlead.domain.password_parameters import redact_conditions
 from fairlead.domain.typed_objects import PlacedObject, TypedObject
 from fairlead.kinds.instances.fields import READY
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import TRUE, condition, record_event, with_conditions
+from fairlead.registry.conditions import FALSE, TRUE, condition, record_event, with_conditions
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
@@ -248,10 +250,23 @@ class InstanceReconciler(Generic[V]):
             raise ChangedMeanwhile
         return result
 
-    async def release(self, instance: V, left_behind: str = "") -> None:
-        """Removes the finalizer. `left_behind` is recorded in an Event."""
-        if left_behind:
-            await record_event(self.registry, instance.raw, "Abandoned", left_behind, type="Warning")
+    async def abandon(self, instance: V, type: str, left_behind: str) -> None:
+        """Removes the finalizer although something is left in a cluster. The last state of the instance says so in its
+        condition of that type, for clients that wait for the deletion; and so does an Event."""
+        now = timestamp(self.registry.clock.now())
+        abandoned = condition(type, FALSE, ABANDONED, left_behind, WARNING)
+
+        def edit(current: Object) -> Object:
+            return {**current, "status": self._build_status(self._typed(current), instance, (abandoned,), {}, now)}
+
+        with suppress(NotFound):  # not `write_status`, which would record an Event of the same reason
+            await self._resource.modify(*instance.key, edit, server_write_options("status"))
+        with suppress(ApiError):  # no Event can be created in a terminating namespace
+            await record_event(self.registry, instance.raw, ABANDONED, left_behind, type="Warning")
+        await self.release(instance)
+
+    async def release(self, instance: V) -> None:
+        """Removes the finalizer."""
         try:
             await self._resource.modify(
                 *instance.key, lambda current: remove_finalizer(current, self._finalizer), server_write_options()

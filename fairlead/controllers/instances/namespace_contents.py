@@ -23,6 +23,7 @@ from fairlead.controllers.instances.remote_namespace import (
     DELETING,
     RemoteNamespace,
     choose_namespace,
+    distinguish_namespace,
     ensure_namespace,
     ownership_labels,
 )
@@ -75,8 +76,7 @@ class NamespaceContents(Generic[R]):
             advice = "use another cluster, or set its spec.unusable to false"
             message = f'cluster "{cluster.name}" accepts no new instances; {advice}'
             raise InstanceError("ClusterUnusable", message, ERROR)
-        pattern = project.namespace_patterns.get(self.pattern) or ""
-        namespace = instance.remote_namespace or choose_namespace(self.label, project.name, instance.name, pattern)
+        namespace = instance.remote_namespace or self._choose_namespace(instance, project)
         for fault in dns_label_errors(namespace):
             advice = "delete this instance and create one with another namespace"
             raise InstanceError("InvalidNamespace", f"spec.clusterRef.namespace {fault}; {advice}", ERROR)
@@ -85,6 +85,14 @@ class NamespaceContents(Generic[R]):
         if not claimed.is_resolved:  # the rendered template is outdated
             raise ChangedMeanwhile
         return claimed
+
+    def _choose_namespace(self, instance: R, project: Project) -> str:
+        """One that moved to another project keeps its namespace: another of the same name, here, gets another one."""
+        pattern = project.namespace_patterns.get(self.pattern) or ""
+        namespace = choose_namespace(self.label, project.name, instance.name, pattern)
+        if pattern or not self.context.has_namespace(instance.cluster, namespace):
+            return namespace
+        return distinguish_namespace(namespace, instance.uid)
 
     def target(self, instance: R) -> RemoteNamespace:
         project = self.context.project_name(instance)
@@ -149,7 +157,7 @@ class NamespaceContents(Generic[R]):
         location = target.location
         if instance.is_abandoned or self.context.cluster(instance) is None:
             message = f"{location} was not deleted; if it still exists, delete it yourself"
-            await self.reconciler.release(instance, message)
+            await self.reconciler.abandon(instance, SPACE_READY, message)
             return None
 
         async def delete_all() -> None:
@@ -157,13 +165,14 @@ class NamespaceContents(Generic[R]):
             with translate_errors(target.cluster, f"delete {location}"):
                 await tear_down(target)
 
+        advice = f"to delete this and leave {location} behind, annotate it with {ABANDON_ANNOTATION}=true"
+
         def waiting(remaining: InstanceError) -> Sequence[Object]:
-            detail = f": {remaining.message}" if remaining.message else ""
+            detail = f": {remaining.message}; {advice}" if remaining.message else ""
             message = f"waiting for the deletion of {location}{detail}"
             return (condition(SPACE_READY, FALSE, remaining.reason, message, remaining.severity),)
 
         def blocked(error: InstanceError) -> Sequence[Object]:
-            advice = f"to delete this and leave {location} behind, annotate it with {ABANDON_ANNOTATION}=true"
             message = f"{location} cannot be deleted: {error.message}; {advice}"
             synced = condition(SPACE_SYNCED, FALSE, error.reason, message, error.severity)
             return synced, condition(SPACE_READY, FALSE, DELETING, f"waiting until {location} can be deleted", INFO)

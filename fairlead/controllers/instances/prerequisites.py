@@ -14,6 +14,7 @@ from fairlead.core.clock import parse_rfc3339
 from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.domain.typed_objects import Cluster, PlacedObject, Project, RemoteInstance, SpaceInstance, TypedObject
+from fairlead.kinds import CLUSTER_INSTANCES
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import TRUE
 from fairlead.registry.registry import Registry
@@ -79,6 +80,15 @@ class InstanceContext:
         found = self._cached_object(CLUSTERS, instance.cluster) if instance.cluster else None
         return Cluster(found) if found is not None else None
 
+    def has_namespace(self, cluster: str, namespace: str) -> bool:
+        """Whether some space or virtual cluster has this namespace in the cluster. Seldom needed: there is no index."""
+        return any(
+            PlacedObject(decode(entry)).remote_namespace == namespace
+            for plural in CLUSTER_INSTANCES
+            for entry in self.registry.view.entries(self.config.api_group, plural)
+            if entry.fields.get("spec.clusterRef.cluster") == cluster
+        )
+
     def has_kubeconfig(self, instance: PlacedObject) -> bool:
         """Whether this server connects to the cluster of the instance with a kubeconfig."""
         cluster = self.cluster(instance)
@@ -105,6 +115,7 @@ class InstanceContext:
             instance.uid,
             instance.generation,
             instance.rendered,
+            instance.sleep_type,
             project and project.relevant_state,
             cluster and cluster.relevant_state,
         )

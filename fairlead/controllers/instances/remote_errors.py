@@ -5,9 +5,10 @@ condition. What a cluster says about a rejected object is quoted, since it is ne
 says about the stored credential is not.
 """
 
+import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
@@ -19,6 +20,7 @@ ERROR, WARNING, INFO = "Error", "Warning", "Info"
 """Needs intervention; may recover by itself; in progress."""
 
 NAMESPACE_TERMINATING = "NamespaceTerminating"
+ABANDONED = "Abandoned"
 ADMISSION_DENIED, INVALID = "AdmissionDenied", "Invalid"
 QUOTA_EXCEEDED, QUOTA_UNKNOWN = "QuotaExceeded", "QuotaUnknown"
 OWNER_FORBIDDEN, IMPERSONATION_FORBIDDEN = "OwnerForbidden", "ImpersonationForbidden"
@@ -74,6 +76,19 @@ def translate_errors(cluster: str, action: str, impersonate_user: str = "") -> I
     except BadRequest as error:  # raised locally: the values do not fit into a request
         message = f'cluster "{cluster}" cannot {action}: {error.message}; correct the template or app, or the instance'
         raise InstanceError(BAD_REQUEST, message, ERROR) from error
+
+
+@asynccontextmanager
+async def limit_seconds(virtual_cluster: str, action: str, seconds: float) -> AsyncIterator[None]:
+    """`translate_errors` for several requests to a virtual cluster, whose owner controls how slowly it answers: more
+    than `seconds` for all of them is an error, too."""
+    try:
+        with translate_errors(virtual_cluster, action):
+            async with asyncio.timeout(seconds):
+                yield
+    except TimeoutError:
+        message = f'virtual cluster "{virtual_cluster}" takes too long to {action}; check its API server'
+        raise InstanceError("TimedOut", message, WARNING) from None
 
 
 def unexpected_response(detail: str) -> InstanceError:

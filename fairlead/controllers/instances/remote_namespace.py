@@ -79,6 +79,12 @@ def default_namespace(kind_label: str, project: str, name: str) -> str:
     return f"{text.replace('.', '-')[: MAX_LABEL_LENGTH - _PAIR_HASH_LENGTH - 2].rstrip('-')}--{digest}"
 
 
+def distinguish_namespace(name: str, uid: str) -> str:
+    """A name like that of a namespace which another instance has, with a hash of the uid."""
+    digest = hashlib.sha256(uid.encode()).hexdigest()[:_PAIR_HASH_LENGTH]
+    return f"{name[: MAX_LABEL_LENGTH - _PAIR_HASH_LENGTH - 2].rstrip('-')}--{digest}"
+
+
 def namespace_from_pattern(pattern: str, values: Mapping[str, str]) -> str:
     """Expands a project's pattern, such as `team-{{ project }}-{{ name }}`. Raises InstanceError."""
     unknown = [name for name in _placeholder_pattern.findall(pattern) if name not in values]
@@ -174,6 +180,9 @@ class RecordingApi:
 
     async def check_apply(self, path: str, body: Object, /) -> Object:
         return await self.api.check_apply(path, body)
+
+    async def patch(self, path: str, body: Object, /) -> Object:
+        return await self.api.patch(path, body)
 
     async def delete(self, path: str, body: Object | None = None, /) -> Object:
         self.removed.add(path)

@@ -1,8 +1,8 @@
-"""The objects of a template in the namespace of a space: applied, and deleted when the template drops them.
+"""The objects of a template in a cluster: applied, and deleted when the template drops them.
 
-They must be in the namespace of the space; anything else is rejected. Objects of an administrator's template are
-applied with the stored credential of the cluster, all others as the deployer of the namespace, which has the
-permissions of the owner there (`confinement.py`).
+Those of a space must be in its namespace; anything else is rejected. Objects of an administrator's template are applied
+with the stored credential of the cluster, all others as the deployer of the namespace, which has the permissions of the
+owner there (`confinement.py`). Those inside a virtual cluster may be anywhere in it (`inner_objects.py`).
 """
 
 import asyncio
@@ -10,7 +10,13 @@ import re
 from collections.abc import Sequence
 
 from fairlead.controllers.instances.discovery import Discovery
-from fairlead.controllers.instances.remote_errors import ERROR, OWNER_FORBIDDEN, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_errors import (
+    ERROR,
+    OWNER_FORBIDDEN,
+    WARNING,
+    InstanceError,
+    translate_errors,
+)
 from fairlead.controllers.instances.remote_namespace import (
     RemoteNamespace,
     delete_if_exists,
@@ -23,8 +29,9 @@ from fairlead.core.objects import Object, deep_copy, get_path, metadata, name_of
 from fairlead.domain.typed_objects import SPACE_OBJECTS, RemoteInstance
 from fairlead.upstream.kube_client import KubeApi
 
-INVALID_TEMPLATE_OBJECTS = "InvalidTemplateObjects"
-"""The reason if the template itself is invalid, independent of the cluster."""
+INVALID_TEMPLATE_OBJECTS, KIND_NOT_SERVED = "InvalidTemplateObjects", "KindNotServed"
+"""The reasons if the template itself is invalid, independent of the cluster; and if a virtual cluster does not serve a
+kind, which a definition in the same template may change."""
 MAX_OBJECTS = 200
 """How many objects a template may have: each is applied in every reconcile."""
 MAX_TRACKED_OBJECTS = 3 * MAX_OBJECTS
@@ -78,14 +85,22 @@ def _template_error(reason: str) -> InstanceError:
 
 
 class RemoteObjects:
-    """The objects of one space in one reconcile, with a discovery cache. `writer` is the API as the impersonated user
-    `impersonate_user`; without it everything is done with the stored credential."""
+    """The objects of one instance in one reconcile, with a discovery cache. `writer` is the API as the impersonated
+    user `impersonate_user`; without it everything is done with the stored credential. With `is_whole_cluster`, objects
+    may be in any namespace, with that of `target` as the default, or in none."""
 
     def __init__(
-        self, api: KubeApi, target: RemoteNamespace, writer: KubeApi | None = None, impersonate_user: str = ""
+        self,
+        api: KubeApi,
+        target: RemoteNamespace,
+        writer: KubeApi | None = None,
+        impersonate_user: str = "",
+        *,
+        is_whole_cluster: bool = False,
     ) -> None:
         self._api = api
         self._target = target
+        self._is_whole_cluster = is_whole_cluster
         self._writer = writer or api
         self._impersonate_user = impersonate_user
         self._retry_delays = list(RBAC_RETRY_SECONDS) if impersonate_user else []
@@ -95,14 +110,18 @@ class RemoteObjects:
         """Applies all objects, and deletes those of `previous` that are not among them. If the cluster rejects one,
         such as a change of an immutable field, the others are applied anyway, and the first error is raised at the end.
         Returns those of `previous` that the owner is not permitted to delete."""
-        paths = [await self._find_path(each) for each in objects]
-        placed = [self._prepare(each) for each in objects]
+        if not self._is_whole_cluster:  # nothing is applied if a part of the template cannot be
+            for each in objects:
+                await self._find_path(each)
+        paths: list[str] = []
         refusals: list[InstanceError] = []
-        for path, each in zip(paths, placed, strict=True):
+        for each in objects:
             try:
-                await self._apply_object(path, each)
+                path = await self._find_path(each)
+                paths.append(path)
+                await self._apply_object(path, await self._prepare(each))
             except InstanceError as error:
-                if error.severity != ERROR:
+                if error.severity != ERROR and error.reason != KIND_NOT_SERVED:
                     raise
                 refusals.append(error)
         retained = await self._delete_obsolete(previous, paths)
@@ -187,10 +206,13 @@ class RemoteObjects:
         if existing is not None and self._target.owns(existing):
             await delete_if_exists(self._writer, path, uid_precondition(existing))
 
-    def _prepare(self, obj: Object) -> Object:
+    async def _prepare(self, obj: Object) -> Object:
         placed = deep_copy(obj)
         meta = metadata(placed)
-        meta["namespace"] = self._target.namespace
+        served = await self._discovery.find(obj["apiVersion"], obj["kind"])
+        meta.pop("namespace", None)
+        if served is not None and served.is_namespaced:
+            meta["namespace"] = self._namespace_of(obj)
         labels = meta.get("labels") or {}
         if not isinstance(labels, dict):
             raise _template_error(f'the labels of {obj["kind"]} "{name_of(obj)}" are not a map')
@@ -203,11 +225,9 @@ class RemoteObjects:
     async def _find_path(self, obj: Object, *, missing_ok: bool = False) -> str:
         """The API path of the object. Empty with `missing_ok`, if the cluster does not serve the kind."""
         version, kind, name = obj["apiVersion"], obj["kind"], name_of(obj)
-        if kind == "RoleBinding" and name.startswith(BINDING_PREFIX):
-            raise _template_error(
-                f'names of RoleBindings that begin with "{BINDING_PREFIX}" are reserved for the server'
-            )
-        if (get_path(obj, "metadata.namespace") or self._target.namespace) != self._target.namespace:
+        if kind in ("RoleBinding", "ClusterRoleBinding") and name.startswith(BINDING_PREFIX):
+            raise _template_error(f'names of {kind}s that begin with "{BINDING_PREFIX}" are reserved for the server')
+        if self._namespace_of(obj) != self._target.namespace and not self._is_whole_cluster:
             raise _template_error(
                 f'{kind} "{name}" is not in the namespace of the space; remove its metadata.namespace'
             )
@@ -216,29 +236,38 @@ class RemoteObjects:
         if served is None:
             if missing_ok:
                 return ""
-            raise _template_error(f'cluster "{self._target.cluster}" does not serve {kind} of {version}')
-        if not served.is_namespaced:
+            message = f'cluster "{self._target.cluster}" does not serve {kind} of {version}'
+            if self._is_whole_cluster:
+                raise InstanceError(KIND_NOT_SERVED, f"{message}; define it in there, or fix the template", WARNING)
+            raise _template_error(message)
+        if not served.is_namespaced and not self._is_whole_cluster:
             raise _template_error(
                 f'{kind} "{name}" is cluster-scoped, but a space can only have objects in its own namespace'
             )
-        return served.path(name, self._target.namespace)
+        return served.path(name, self._namespace_of(obj))
+
+    def _namespace_of(self, obj: Object) -> str:
+        return str(get_path(obj, "metadata.namespace") or self._target.namespace)
 
 
-def parse_recorded_objects(instance: RemoteInstance) -> list[Object]:
-    """The objects that may exist, as `record_objects` has recorded them."""
-    return parse_objects(instance.space_objects.get("lastAppliedObjects") or "", MAX_TRACKED_OBJECTS)
+def parse_recorded_objects(instance: RemoteInstance, field: str = SPACE_OBJECTS) -> list[Object]:
+    """The objects that may exist, as `record_objects` has recorded them in a field of the status."""
+    recorded = get_path(instance.status, f"{field}.lastAppliedObjects")
+    return parse_objects(recorded or "", MAX_TRACKED_OBJECTS)
 
 
-def record_objects(instance: RemoteInstance, *lists: Sequence[Object]) -> Object:
+def record_objects(instance: RemoteInstance, *lists: Sequence[Object], field: str = SPACE_OBJECTS) -> Object:
     """The status fields with the objects that may exist, so that a later reconcile can delete them: references as YAML,
-    with apiVersion, kind and name only, since the rest may be secret."""
-    by_name = {(each["apiVersion"], each["kind"], name_of(each)): each for objects in lists for each in objects}
-    texts = (
-        yaml.encode({"apiVersion": version, "kind": kind, "metadata": {"name": name}})
-        for version, kind, name in list(by_name)[:MAX_TRACKED_OBJECTS]
-    )
-    applied = "---\n".join(text.decode() for text in texts)
-    known = instance.space_objects
+    with apiVersion, kind, name and namespace only, since the rest may be secret."""
+    references: dict[tuple[str, str, str, str], Object] = {}
+    for each in (each for objects in lists for each in objects):
+        namespace = get_path(each, "metadata.namespace")
+        named = {"name": name_of(each), "namespace": str(namespace)} if namespace else {"name": name_of(each)}
+        key = (each["apiVersion"], each["kind"], name_of(each), str(namespace or ""))
+        references[key] = {"apiVersion": each["apiVersion"], "kind": each["kind"], "metadata": named}
+    texts = [yaml.encode(each).decode() for each in list(references.values())[:MAX_TRACKED_OBJECTS]]
+    applied = "---\n".join(texts)
+    known = instance.status.get(field) or {}
     if not applied and not known.get("lastAppliedObjects"):
         return {}
-    return {SPACE_OBJECTS: {**known, "lastAppliedObjects": applied}}
+    return {field: {**known, "lastAppliedObjects": applied}}

@@ -12,6 +12,7 @@ from functools import partial
 from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases, has_releases
 from fairlead.controllers.helm.deploy import cluster_target
 from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.instances.asleep import SleepStep
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import (
     TemplatePlan,
@@ -70,6 +71,7 @@ class SpaceController:
         self._spaces = InstanceReconciler(registry, resource, SpaceInstance, SPACE_FINALIZER, derive)
         self._drift = DriftTracker(registry, clusters.watch_sender, SPACE_LABEL, resource)
         self._contents = NamespaceContents(self._spaces, self._context, clusters, self._drift, SPACE_LABEL, "space")
+        self._sleep = SleepStep(self._contents)
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
         """Changes in remote clusters trigger a reconcile, too."""
@@ -106,6 +108,9 @@ class SpaceController:
 
     async def _ensure(self, run: ReconcileAttempt[SpaceInstance], project: Project) -> float:
         """The steps to Ready, in order."""
+        asleep = await self._sleep.run(run)
+        if asleep is not None:
+            return asleep
         run.stage = SPACE_SYNCED
         run.describe_failure = _failed_conditions
         run.fields = {"online": False}

@@ -17,7 +17,19 @@ from fairlead.controllers.instances.prerequisites import (
 )
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError
 from fairlead.core.objects import Object, get_path, has_finalizer
+from fairlead.domain.instance_sleep import wakes_on_request
 from fairlead.domain.password_parameters import redact_instance
+from fairlead.domain.sleep_decisions import format_time
+from fairlead.domain.sleep_mode import (
+    FORCED_DURATION_SLEEP,
+    FORCED_SLEEP,
+    INACTIVITY_SLEEP,
+    SCHEDULED_TYPE,
+    SLEEPING_SINCE,
+    annotations_of,
+    decode_info,
+    parse_seconds,
+)
 from fairlead.domain.template_resolution import (
     ResolutionError,
     TemplateDefinition,
@@ -26,9 +38,14 @@ from fairlead.domain.template_resolution import (
     render_definition,
 )
 from fairlead.domain.typed_objects import (
+    ASLEEP,
+    ASLEEP_STAGE,
+    FALLING_ASLEEP,
     SPACE_READY,
     SPACE_SYNCED,
+    STARTING,
     TEMPLATE_RESOLVED,
+    WAKING_UP,
     RemoteInstance,
     TypedObject,
     VirtualClusterInstance,
@@ -58,6 +75,13 @@ CLUSTER_CONDITIONS = (*VC_CONDITIONS, "ProjectSecretsSynced", APPS_SYNCED, VC_AP
 """Conditions about the cluster. An instance is not ready while one of them is False."""
 
 FAILED, SLEEPING = "Failed", "Sleeping"
+WAKE_FAILED = "WakeFailed"
+_SLEEP_CAUSES = {
+    INACTIVITY_SLEEP: "no requests",
+    SCHEDULED_TYPE: "by its schedule",
+    FORCED_SLEEP: "by request",
+    FORCED_DURATION_SLEEP: "by request, for a time",
+}
 USABLE, NOT_REPORTED = "Usable", "NotReported"
 SPACE_FINALIZER, VIRTUAL_CLUSTER_FINALIZER = "service.sh/space", "service.sh/virtual-cluster"
 
@@ -88,9 +112,14 @@ class TemplateResolution:
 
 
 def resolve_template(
-    instance: Object, definition: TemplateDefinition | ResolutionError, visible: str, blocker: InstanceError | None
+    instance: Object,
+    definition: TemplateDefinition | ResolutionError,
+    visible: str,
+    blocker: InstanceError | None,
+    own: Mapping[str, str] | None = None,
 ) -> TemplateResolution:
-    """Resolves the template, or reports why that failed. `visible` is the fingerprint of its current version."""
+    """Resolves the template, or reports why that failed. `visible` is the fingerprint of its current version, and `own`
+    are the `instance_values` of a space or virtual cluster."""
     if isinstance(definition, ResolutionError):
         return failed_resolution(definition)
     known = get_path(instance, "status.templateHash") or ""
@@ -102,7 +131,7 @@ def resolve_template(
             (_resolved_condition(), condition(TEMPLATE_SYNCED, FALSE, "TemplateChangesAvailable", message, "Info"))
         )
     try:
-        rendered = render_definition(instance, definition)
+        rendered = render_definition(instance, definition, own)
     except ResolutionError as error:
         return failed_resolution(error)
     return TemplateResolution((_resolved_condition(), _synced_condition(definition, blocker)), True, rendered, visible)
@@ -196,18 +225,60 @@ def derive_status(instance: RemoteInstance, status: Object, blocker: InstanceErr
     if instance.is_deleting:
         blocker = None  # report what the deletion waits for instead
     status = _with_reachability(instance, status, blocker, now)
+    status = _without_past_sleep(instance, status)
     readiness = (
-        find_obstacle(_obstacle_candidates(status, blocker))
+        _find_sleep(instance, status)
+        or find_obstacle(_obstacle_candidates(status, blocker))
         or _find_missing_report(instance, status)
         or find_missing(status, _required_conditions(instance), generation)
         or Readiness(TRUE, READY, USABLE, "it is in sync and can be used")
     )
-    if status.get("phase") == SLEEPING and readiness.phase == READY:
-        message = "it is sleeping, and wakes up when it is used"
-        readiness = Readiness(FALSE, SLEEPING, SLEEPING, message, severity=INFO)
-    elif status.get("phase") == SLEEPING and readiness.phase == PENDING:
-        readiness = replace(readiness, phase=SLEEPING)
+    if instance.is_deployed_elsewhere and status.get("phase") == SLEEPING:  # as its agent has reported
+        readiness = _with_reported_sleep(readiness)
     return with_readiness(status, readiness, generation, now)
+
+
+def _with_reported_sleep(readiness: Readiness) -> Readiness:
+    if readiness.phase == READY:
+        message = "it is sleeping, and wakes up when it is used"
+        return Readiness(FALSE, SLEEPING, SLEEPING, message, severity=INFO)
+    return replace(readiness, phase=SLEEPING) if readiness.phase == PENDING else readiness
+
+
+def _find_sleep(instance: RemoteInstance, status: Object) -> Readiness | None:
+    """The readiness of an instance that sleeps, falls asleep or wakes up. It comes before all obstacles: what is
+    asleep is not reached, and need not be."""
+    stage = get_path(status, "sleep.stage") or ""
+    if not stage or instance.is_deleting:
+        return None
+    known = find_condition(status, ASLEEP) or {}
+    if not instance.sleep_type:
+        has_failed = known.get("reason") == WAKE_FAILED
+        waiting = "waiting until it answers" if stage == STARTING else "its workloads are being started"
+        message = str(known.get("message") or "") if has_failed else f"{_describe_wake(instance)}{waiting}"
+        return Readiness(UNKNOWN, PENDING, WAKE_FAILED if has_failed else WAKING_UP, message, RECONCILING)
+    if stage != ASLEEP_STAGE:
+        message = str(known.get("message") or "its workloads are being stopped")
+        return Readiness(FALSE, PENDING, FALLING_ASLEEP, message, RECONCILING, INFO)
+    since = parse_seconds(annotations_of(instance.raw).get(SLEEPING_SINCE))
+    cause = decode_info(instance.raw).get("message") or _SLEEP_CAUSES[instance.sleep_type]
+    if instance.sleep_type.startswith("forced"):
+        cause = _SLEEP_CAUSES[instance.sleep_type]
+    command = "vcluster" if isinstance(instance, VirtualClusterInstance) else "space"
+    wakes = "a request wakes it" if wakes_on_request(instance) else f"only `fairlead {command} wake` wakes it"
+    return Readiness(FALSE, SLEEPING, SLEEPING, f"since {format_time(since)} ({cause}); {wakes}", severity=INFO)
+
+
+def _describe_wake(instance: RemoteInstance) -> str:
+    info = decode_info(instance.raw)
+    return f"woken up by {info['user']}; " if info.get("user") else ""
+
+
+def _without_past_sleep(instance: RemoteInstance, status: Object) -> Object:
+    """The condition about a sleep that is over says nothing any more. Why it was refused stays."""
+    sleep = status.get("sleep") or {}
+    is_past = not instance.sleep_type and not sleep
+    return without_conditions(status, ASLEEP) if is_past and find_condition(status, ASLEEP) is not None else status
 
 
 def _scheduled_condition(instance: RemoteInstance, blocker: InstanceError | None) -> Object:

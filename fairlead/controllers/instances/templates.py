@@ -19,6 +19,7 @@ from fairlead.controllers.instances.prerequisites import (
     remaining_grace,
 )
 from fairlead.controllers.instances.remote_errors import InstanceError
+from fairlead.controllers.instances.remote_namespace import SPACE_LABEL, VIRTUAL_CLUSTER_LABEL, choose_namespace
 from fairlead.controllers.instances.status import (
     TemplateResolution,
     derive_status,
@@ -42,6 +43,7 @@ from fairlead.domain.template_resolution import (
     TemplateDefinition,
     find_definition,
     fingerprint,
+    instance_values,
 )
 from fairlead.domain.typed_objects import (
     TEMPLATE_RESOLVED,
@@ -52,7 +54,7 @@ from fairlead.domain.typed_objects import (
 )
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.fields import PROGRESSING
-from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
+from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
 from fairlead.kinds.instances.templates import ENVIRONMENT_TEMPLATE, UNMARKED, trust_level
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.codec import decode
@@ -63,10 +65,15 @@ from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
 _REMOTE_VIEWS: Mapping[str, type[RemoteInstance]] = {
-    "spaceinstances": SpaceInstance,
+    SPACE.plural: SpaceInstance,
     VIRTUAL_CLUSTER.plural: VirtualClusterInstance,
 }
 """The views of instances that exist in clusters, by plural."""
+_NAMESPACE_NAMES: Mapping[str, tuple[str, str]] = {
+    SPACE.plural: (SPACE_LABEL, "space"),
+    VIRTUAL_CLUSTER.plural: (VIRTUAL_CLUSTER_LABEL, "virtualCluster"),
+}
+"""The label of their namespaces, and the field of a project's `namespacePattern`, by plural."""
 
 
 class InstanceTemplateController:
@@ -173,7 +180,7 @@ class InstanceTemplateController:
         generation = metadata(instance).get("generation", 1)
         definition, visible = self._find_definition(key[1], instance)
         blocker = self._find_blocker(key, instance)
-        result = resolve_template(instance, definition, visible, blocker)
+        result = resolve_template(instance, definition, visible, blocker, self._find_own_values(key[1], instance))
         # If the template was applied before trust was recorded, and has changed since, its trust is unknown.
         trust = self._find_trust(key[1], instance) if result.is_adopted else status.get("templateTrust") or UNMARKED
         if (
@@ -192,6 +199,23 @@ class InstanceTemplateController:
         if key[1] == VIRTUAL_CLUSTER.plural:
             status.setdefault("serviceUID", metadata(instance)["uid"])
         return derive_status(_REMOTE_VIEWS[key[1]](instance), status, blocker, now)
+
+    def _find_own_values(self, plural: str, instance: Object) -> Mapping[str, str] | None:
+        """The values of the placeholders for what the instance has. None for workspaces, which have none of them."""
+        view = _REMOTE_VIEWS.get(plural)
+        if view is None:
+            return None
+        typed = view(instance)
+        project = self._context.project(typed)
+        if project is None:
+            return instance_values(instance, project="", namespace=typed.remote_namespace)
+        label, pattern_field = _NAMESPACE_NAMES[plural]
+        pattern = project.namespace_patterns.get(pattern_field) or ""
+        try:
+            chosen = choose_namespace(label, project.name, typed.name, pattern)
+        except InstanceError:  # reported when the namespace is claimed
+            chosen = ""
+        return instance_values(instance, project.name, typed.remote_namespace or chosen)
 
     def _find_blocker(self, key: Key, instance: Object) -> InstanceError | None:
         """None for workspaces: they run on runners, which another controller checks."""

@@ -4,14 +4,13 @@ In a virtual cluster that this server deployed, they are deleted with it. An imp
 finalizer delays the deletion of the instance until they are deleted. It is set before the first binding is created.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, Removal
 from fairlead.controllers.instances.prerequisites import InstanceContext
-from fairlead.controllers.instances.remote_errors import INFO, WARNING, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_errors import INFO, InstanceError, limit_seconds
 from fairlead.controllers.instances.remote_namespace import UID_LABEL, VIRTUAL_CLUSTER_LABEL, ownership_labels
 from fairlead.controllers.instances.role_bindings import bind_cluster_roles, build_role_bindings, unbind_cluster_roles
 from fairlead.controllers.instances.status import VC_READY
@@ -53,7 +52,7 @@ class VirtualClusterAccess:
         try:
             if instance.is_imported:
                 await self._instances.claim(instance)
-            async with _with_timeout(instance.name, "bind the roles of its users"):
+            async with limit_seconds(instance.name, "bind the roles of its users", BINDING_TIMEOUT):
                 api = self._clusters.virtual_cluster_api(*instance.key)
                 await bind_cluster_roles(api, bindings, self._labels(instance), self._instance_exists)
         except InstanceError as error:
@@ -70,12 +69,12 @@ class VirtualClusterAccess:
                 f'the ClusterRoleBindings in virtual cluster "{instance.name}" were not deleted; if they still exist, '
                 f"delete them yourself: kubectl delete clusterrolebindings -l {UID_LABEL}={uid}"
             )
-            await self._instances.release(instance, message)
+            await self._instances.abandon(instance, ACCESS_SYNCED, message)
             return None
 
         async def delete_all() -> None:
             async with (
-                _with_timeout(instance.name, "delete the ClusterRoleBindings of its users"),
+                limit_seconds(instance.name, "delete the ClusterRoleBindings of its users", BINDING_TIMEOUT),
                 self._clusters.virtual_cluster_cleanup_api(*instance.key) as api,
             ):
                 removed, others = await unbind_cluster_roles(api, self._labels(instance))
@@ -96,18 +95,6 @@ class VirtualClusterAccess:
     def _labels(self, instance: VirtualClusterInstance) -> Mapping[str, str]:
         project = self._context.project_name(instance)
         return ownership_labels(VIRTUAL_CLUSTER_LABEL, project, instance.name, instance.owner_uid)
-
-
-@asynccontextmanager
-async def _with_timeout(cluster: str, action: str) -> AsyncIterator[None]:
-    """Raises errors of the block, and a timeout, as InstanceError."""
-    try:
-        with translate_errors(cluster, action):
-            async with asyncio.timeout(BINDING_TIMEOUT):
-                yield
-    except TimeoutError:
-        message = f'virtual cluster "{cluster}" takes too long to {action}; check its API server'
-        raise InstanceError("TimedOut", message, WARNING) from None
 
 
 def _blocked_conditions(error: InstanceError) -> Sequence[Object]:

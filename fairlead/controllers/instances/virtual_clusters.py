@@ -7,19 +7,23 @@ credential of the cluster. Any other is not trusted, so it is deployed as a user
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_target
+from fairlead.controllers.instances.asleep import SleepStep
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.full_passes import FullPasses
+from fairlead.controllers.instances.import_sources import ImportSources
+from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObjectsResult
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
 from fairlead.controllers.instances.prerequisites import InstanceConfig, InstanceContext, InstanceTriggers
-from fairlead.controllers.instances.remote_errors import WARNING
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.controllers.instances.remote_namespace import (
     VIRTUAL_CLUSTER_LABEL,
     RemoteNamespace,
@@ -54,6 +58,7 @@ from fairlead.domain.typed_objects import (
     SPACE_OBJECTS,
     SPACE_READY,
     SPACE_SYNCED,
+    STARTING,
     VIRTUAL_CLUSTER_OBJECTS,
     Project,
     TypedObject,
@@ -63,12 +68,18 @@ from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
 from fairlead.upstream.errors import ProtocolError, UpstreamError
 from fairlead.upstream.kube_client import RemoteApiError
+from fairlead.upstream.tunnel_pods import PERMANENT_REASONS, WAITING_FOR_POD, PodTarget
 
 PROBE_SECONDS = 15.0
 PROBE_RETRY = BackoffPolicy(first_seconds=PROBE_SECONDS, max_seconds=120.0)
 """Probe interval of a reachable virtual cluster, and the maximum for an unreachable one."""
+START_RETRY = BackoffPolicy(first_seconds=2.0, max_seconds=30.0)
+"""The same while its pod starts."""
+STARTING_PROBE_SECONDS, MAX_STARTING_PROBES = 1.0, 120
+"""Probe interval of one that wakes up, while requests wait for it, and how often that happens at most."""
 _version_pattern = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
 
 
@@ -89,9 +100,9 @@ class VirtualClusterController:
         self._releases = releases
         self._template_releases = template_releases
         self._context = InstanceContext(registry, config)
-        triggers = InstanceTriggers(self._context, VIRTUAL_CLUSTER.plural)
-        self.watches = triggers.watches
-        self.keys_for = triggers.keys_for
+        self._triggers = InstanceTriggers(self._context, VIRTUAL_CLUSTER.plural)
+        self.watches = self._triggers.watches
+        self._full_passes = FullPasses(registry.clock)
         derive = partial(derive_current_status, self._context)
         resource = (config.api_group, VIRTUAL_CLUSTER.plural)
         self._instances = InstanceReconciler(
@@ -102,12 +113,27 @@ class VirtualClusterController:
         self._contents = NamespaceContents(
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
+        self._import_sources = ImportSources(registry, clusters)
+        self._sleep = SleepStep(self._contents)
+        self._inner_objects = InnerObjects(self._instances, self._context, clusters)
         self._probe_failures: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: consecutive failed probes."""
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
         """Changes in remote clusters trigger a reconcile, too."""
-        return self._drift.informers.subscribe(self._instances.retry_on_change(requeue))
+        retry = self._instances.retry_on_change(requeue)
+
+        def requeue_changed(key: Key, seconds: float) -> None:
+            self._full_passes.mark_changed((key[2], key[3]))
+            retry(key, seconds)
+
+        return self._drift.informers.subscribe(requeue_changed)
+
+    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        keys = self._triggers.keys_for(key, entry)
+        for each in keys:
+            self._full_passes.mark_changed((each[2], each[3]))
+        return keys
 
     async def reconcile(self, key: Key) -> float | None:
         instance = self._instances.find(key)
@@ -116,6 +142,9 @@ class VirtualClusterController:
         if instance is None or instance.is_deleting:
             self._clusters.close_virtual_cluster(key[2], key[3])
             self._probe_failures.pop((key[2], key[3]), None)
+            self._inner_objects.forget((key[2], key[3]))
+            self._full_passes.forget((key[2], key[3]))
+            self._import_sources.forget((key[2], key[3]))
         if instance is None:
             self._drift.forget(key)
             return None
@@ -123,6 +152,9 @@ class VirtualClusterController:
             return await self._remove(key, instance)
         if instance.has_agent:
             return None
+        if not self._full_passes.is_due(instance.key) and await self._is_still_ready(instance):
+            return add_jitter(PROBE_SECONDS)
+        self._full_passes.begin(instance.key)
         if instance.is_imported:
             return await self._instances.run(instance, self._context.attempt_inputs, self._ensure_imported)
         project = self._context.project(instance)
@@ -153,6 +185,10 @@ class VirtualClusterController:
 
     async def _ensure(self, run: ReconcileAttempt[VirtualClusterInstance], project: Project) -> float:
         """The steps to Ready, in order."""
+        asleep = await self._sleep.run(run)
+        if asleep is not None:
+            self._clusters.close_virtual_cluster(*run.instance.key)
+            return asleep
         run.stage = VC_DEPLOYED
         self._releases.check(run.instance)
         name = run.instance.release_name or release_name(run.instance.name)
@@ -175,6 +211,21 @@ class VirtualClusterController:
 
     async def _ensure_imported(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
         run.done(VC_DEPLOYED, "Imported", "it is imported: spec.config names its kubeconfig")
+        run.stage = VC_SYNCED
+        try:
+            source = await self._import_sources.check(run.instance)
+        except InstanceError as error:
+            if error.severity == ERROR:  # otherwise it may recover by itself
+                run.fields["importedFrom"] = None
+            raise
+        if source != run.instance.status.get("importedFrom"):
+            # Written before the probe, which depends on it.
+            run.instance = await self._instances.write_status(run.instance, (), importedFrom=source)
+        if source is not None:
+            message = f'its kubeconfig is that of release "{source["name"]}" in cluster "{source["cluster"]}"'
+            run.done(VC_SYNCED, "Synced", message)
+        elif run.instance.condition(VC_SYNCED):
+            run.done(VC_SYNCED, "Synced", "it has no import source")
         return await self._probe(run)
 
     async def _apply_namespace(
@@ -193,34 +244,61 @@ class VirtualClusterController:
         run.conditions.append(condition(SPACE_READY, status, reason, result.message))
         return result.instance
 
+    async def _request_version(
+        self, instance: VirtualClusterInstance, *, is_new_connection: bool
+    ) -> Object | UpstreamError | RemoteApiError:
+        try:
+            return await self._clusters.virtual_cluster_version(*instance.key, is_new_connection=is_new_connection)
+        except (UpstreamError, RemoteApiError) as error:
+            return error
+        except BadRequest as error:
+            return ProtocolError(error.message)
+
+    async def _is_still_ready(self, instance: VirtualClusterInstance) -> bool:
+        """Probes a virtual cluster that was Ready, on a connection that is open already. If the status would change,
+        the steps run again."""
+        response = await self._request_version(instance, is_new_connection=False)
+        target = self._clusters.virtual_cluster_target(*instance.key)
+        is_same_place = describe_connection(target) == instance.connection
+        same = [_is_same(each, instance.condition(each["type"])) for each in conditions_from_probe(response, target)]
+        return all(same) and is_same_place
+
     async def _probe(self, run: ReconcileAttempt[VirtualClusterInstance]) -> float:
         """Probes the virtual cluster, binds the roles of its users, deploys what its template has inside, and writes
         the status."""
         instance = run.instance
-        response: Object | UpstreamError | RemoteApiError
-        try:
-            response = await self._clusters.virtual_cluster_version(*instance.key)
-        except (UpstreamError, RemoteApiError) as error:
-            response = error
-        except BadRequest as error:
-            response = ProtocolError(error.message)
-        online, ready = conditions_from_probe(response)
+        response = await self._request_version(instance, is_new_connection=True)
+        target = self._clusters.virtual_cluster_target(*instance.key)
+        online, ready = conditions_from_probe(response, target)
         is_online = online["status"] == TRUE
         is_ready = ready["status"] == TRUE
         run.conditions += (online, ready)
         if is_ready:
             run.conditions += await self._access.sync_bindings(instance)
-        releases = self._inner_releases(instance) if is_ready and instance.is_resolved else None
-        if releases is not None:
+            if instance.sleep_stage == STARTING:
+                run.fields["sleep"] = None
+        releases = None
+        if is_ready and instance.is_resolved:
+            objects = await self._inner_objects.sync(instance)
+            instance = run.instance = objects.instance
+            releases = self._inner_releases(instance, objects)
             run.conditions += self._template_releases.find_pending(instance, releases)
-        await self._instances.write_status(instance, run.conditions, online=is_online, **run.fields)
+        if is_online:
+            run.fields["connection"] = describe_connection(target)
+        instance = await self._instances.write_status(instance, run.conditions, online=is_online, **run.fields)
         if releases is not None:
             await self._template_releases.deploy(self._instances, instance, releases)
-        if is_online:
+        if is_ready and not any(each["status"] == FALSE for each in instance.status["conditions"]):
+            self._full_passes.finish(instance.key)
+        is_starting = instance.sleep_stage == STARTING and not is_ready
+        if is_online and not is_starting:
             self._probe_failures.pop(instance.key, None)
             return add_jitter(PROBE_SECONDS)
         failures = self._probe_failures[instance.key] = self._probe_failures.get(instance.key, 0) + 1
-        return add_jitter(PROBE_RETRY.delay(failures))
+        if is_starting and failures <= MAX_STARTING_PROBES:
+            return STARTING_PROBE_SECONDS
+        policy = START_RETRY if online["reason"] == WAITING_FOR_POD else PROBE_RETRY
+        return add_jitter(policy.delay(failures))
 
     def _host_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
         """The charts and apps of its template for the namespace that it runs in."""
@@ -232,15 +310,22 @@ class VirtualClusterController:
         target = cluster_target(self._clusters, instance.cluster)
         return ReleasePlace(target, release.namespace, release.impersonate_user, is_confined=is_confined(instance))
 
-    def _inner_releases(self, instance: VirtualClusterInstance) -> ReleaseSet:
-        """The charts and apps of its template for the virtual cluster itself."""
+    def _inner_releases(self, instance: VirtualClusterInstance, objects: InnerObjectsResult) -> ReleaseSet:
+        """The charts and apps of its template for the virtual cluster itself, where its objects were applied."""
 
         def place() -> ReleasePlace:
             target = virtual_cluster_target(self._clusters, instance.key)
             confined = is_confined(instance)
             return ReleasePlace(target, "default", allows_other_namespaces=True, is_confined=confined)
 
-        return ReleaseSet(instance.rendered, VIRTUAL_CLUSTER_OBJECTS, VC_APPS_SYNCED, place)
+        return ReleaseSet(
+            template=instance.rendered,
+            field=VIRTUAL_CLUSTER_OBJECTS,
+            condition=VC_APPS_SYNCED,
+            place=place,
+            object_count=objects.count,
+            object_error=objects.error,
+        )
 
     async def _tear_down(self, instance: VirtualClusterInstance, target: RemoteNamespace) -> None:
         """Uninstalls the release, then deletes the namespace. Raises StillDeleting until that is done."""
@@ -253,12 +338,37 @@ class VirtualClusterController:
         await delete_namespace(api, target)
 
 
-def conditions_from_probe(response: Object | UpstreamError | RemoteApiError) -> tuple[Object, Object]:
-    """The conditions Online and Ready, from the response to the version request."""
+def _is_same(found: Object, known: Object) -> bool:
+    """Whether a condition says the same as the one in the status."""
+    return all(found[name] == known.get(name) for name in ("status", "reason", "message"))
+
+
+def describe_connection(target: PodTarget | None) -> Object:
+    """The field `connection` of the status."""
+    if target is None:
+        return {"mode": "Direct"}
+    return {
+        "mode": "Tunnel",
+        "service": target.service,
+        "port": target.port,
+        "pod": target.pod,
+        "podUID": target.uid,
+    }
+
+
+def conditions_from_probe(
+    response: Object | UpstreamError | RemoteApiError, target: PodTarget | None = None
+) -> tuple[Object, Object]:
+    """The conditions Online and Ready, from the response to the version request. `target` is the pod that a tunnel
+    leads to."""
     if isinstance(response, UpstreamError):
-        offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", WARNING)
+        severity = ERROR if response.reason in PERMANENT_REASONS else WARNING
+        offline = condition(VC_ONLINE, FALSE, response.reason, f"it cannot be reached: {response.message}", severity)
         return offline, condition(VC_READY, UNKNOWN, response.reason, "unknown while it cannot be reached")
     online = condition(VC_ONLINE, TRUE, "Reachable", "it can be reached")
+    if target is not None:
+        message = f'it is reached by port-forward to pod "{target.pod}"'
+        online = condition(VC_ONLINE, TRUE, "Tunnelled", message)
     if isinstance(response, RemoteApiError):
         message = f"it returns HTTP status {response.status} for /version; check that its kubeconfig is still valid"
         return online, condition(VC_READY, FALSE, "NotReady", message, WARNING)

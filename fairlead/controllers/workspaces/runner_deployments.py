@@ -282,8 +282,10 @@ class RunnerDeploymentController:
         target = self._find_target(runner)
         location = target.location
         if runner.is_abandoned or self._find_cluster(runner) is None:
-            message = f"the objects of the runner in {location} were not deleted"
-            await self._runners.release(runner, f"{message}; if they still exist, delete them yourself")
+            message = (
+                f"the objects of the runner in {location} were not deleted; if they still exist, delete them yourself"
+            )
+            await self._runners.abandon(runner, DEPLOYED, message)
             return None
 
         def waiting(remaining: StillDeleting) -> Sequence[Object]:

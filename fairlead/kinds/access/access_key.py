@@ -103,8 +103,9 @@ SPEC = obj(
         scopes=without_effect(string("Scopes that the client requested.", max_length=limits.EXPRESSION)),
     ),
     parent=string(
-        "The login or access key with which a login of the command line was allowed; the login ends with it. Set by "
-        "the server. In other keys DEPRECATED, stored as sent."
+        "The login or access key with which a login of the command line was allowed, or the access key with which a "
+        "user signed in to the console; the login ends with it. Set by the server. In other keys DEPRECATED, stored as "
+        "sent."
     ),
     oidcLogin=without_effect(
         obj(

@@ -198,6 +198,12 @@ STATUS = obj(
     administratorsGroup=string(
         "Group that the server bound to `cluster-admin` in the cluster. Absent while AdministratorsBound is not True."
     ),
+    identity=obj(
+        "Another installation of Fairlead that uses the same prefix of user names in the cluster, if there is one.",
+        prefix=string("The prefix that both use."),
+        otherInstallation=string("Id of the other installation: the uid of its system namespace."),
+        otherURL=string("URL of the other installation, if it has one."),
+    ),
     nodes=integer("Number of nodes, if the credential may list them."),
     lastProbeTime=timestamp("Time of the last probe. Without other changes, updated only every 30 seconds."),
     latencyMilliseconds=integer("Time until the response to the last probe. Absent if there was none."),

@@ -134,6 +134,13 @@ STATUS = obj(
     targetUID=string(
         "The metadata.uid of the target that it was deployed to. Another one of the same name is not used."
     ),
+    host=obj(
+        "The namespace of the space or virtual cluster that it was deployed to, in a connected cluster. Empty for a "
+        "target that is a cluster, and for a virtual cluster that is deployed by another tool.",
+        cluster=string("Connected cluster of the namespace."),
+        namespace=string("Name of the namespace."),
+        uid=string("The uid in the labels of the namespace, which tells it from another one of that name."),
+    ),
     deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),
     lastAttempt=LAST_ATTEMPT,
     deployedConfined=boolean("Whether it was ever deployed with permissions in its namespace only."),

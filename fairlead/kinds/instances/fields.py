@@ -8,6 +8,7 @@ from typing import Any
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.release_names import release_name_problems
+from fairlead.domain.typed_objects import ASLEEP_STAGE, FALLING_ASLEEP, STARTING, WAKING_UP
 from fairlead.kinds.fields import (
     ACCESS,
     CLUSTER_REF,
@@ -113,6 +114,11 @@ STATUS_FIELDS: Mapping[str, Any] = {
     "templateApplied": enum("Trust level that the namespace was created with.", *TRUST_LEVELS),
     "spaceObjects": deployed_objects("space"),
     "sleepModeConfig": SLEEP_MODE,
+    "sleep": obj(
+        "What is asleep in the cluster.",
+        stage=enum("How far the sleep or the wake-up is.", "", FALLING_ASLEEP, ASLEEP_STAGE, WAKING_UP, STARTING),
+        refusedAt=integer("When it was found that it cannot sleep, in Unix seconds. See the condition Asleep."),
+    ),
     "online": boolean("Whether the instance is reachable."),
     "canUse": boolean("Whether the requester may use it. Only in responses to requests with `extended=true`."),
     "canUpdate": boolean("Whether the requester may update it. Only in responses to requests with `extended=true`."),

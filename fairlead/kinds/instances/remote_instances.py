@@ -18,7 +18,7 @@ from fairlead.kinds.instances.fields import (
 )
 from fairlead.kinds.instances.templates import SPACE_TEMPLATE_SPEC, VIRTUAL_CLUSTER_TEMPLATE_SPEC
 from fairlead.registry.kind import AllowListField, Change, Instance, Kind, Problem, Sensitivity
-from fairlead.registry.schema import Schema, boolean, obj, string, with_description
+from fairlead.registry.schema import Schema, boolean, integer, obj, string, with_description
 
 SPACE_FIELDS = {
     "spec": obj(
@@ -58,10 +58,27 @@ VIRTUAL_CLUSTER_FIELDS = {
             VIRTUAL_CLUSTER_TEMPLATE_SPEC, "The rendered template of this virtual cluster."
         ),
         virtualClusterObjects=deployed_objects("virtual cluster"),
+        importedFrom=obj(
+            "Where the virtual cluster runs, if it was imported by the Secret that a chart wrote. The server reaches "
+            "it through that cluster.",
+            cluster=string("Connected cluster."),
+            namespace=string("Namespace in that cluster."),
+            name=string("Name of the chart's release."),
+            secretUID=string("Uid of the Secret with the kubeconfig."),
+            kubeconfigDigest=string("SHA-256 of the kubeconfig in spec.config that was compared with it."),
+        ),
         serviceUID=string("Permanent ID of the virtual cluster; a migration to another project keeps it."),
         deployedConfined=boolean("Whether any of its objects were ever created with only the owner's permissions."),
         deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),
         lastAttempt=LAST_ATTEMPT,
+        connection=obj(
+            "How the server reached it last.",
+            mode=string("`Direct`, or `Tunnel`: by port-forward through the cluster in which it runs."),
+            service=string("The Service that the tunnel leads to."),
+            port=integer("The port of the pod."),
+            pod=string("The pod behind the Service."),
+            podUID=string("The uid of the pod."),
+        ),
     ),
 }
 

@@ -53,16 +53,12 @@ _METADATA = obj(
     annotations=with_description(STRING_MAP, "Annotations to set."),
 )
 
-_INSTANCE_TEMPLATE = without_effect(
-    obj("Metadata for the instance object.", metadata=_METADATA),
-    "has no effect; set labels and annotations of the instance itself",
-)
-_WORKSPACE_INSTANCE_TEMPLATE = obj(
+_INSTANCE_TEMPLATE = obj(
     "Metadata for the instance object.",
     metadata=obj(
         "Labels and annotations.",
-        labels=without_effect(with_description(STRING_MAP, "Labels to set."), "has no effect; set those of workspaces"),
-        annotations=with_description(STRING_MAP, "Annotations. Those of sleep mode apply to each workspace."),
+        labels=without_effect(with_description(STRING_MAP, "Labels to set."), "has no effect; set those of instances"),
+        annotations=with_description(STRING_MAP, "Annotations. Those of sleep mode apply to each instance."),
     ),
 )
 
@@ -209,7 +205,7 @@ WORKSPACE_TEMPLATE_SPEC = obj(
         with_description(_VALUES, "Environment variables during the setup of the workspace."),
         "has no effect; use workspaceEnv",
     ),
-    instanceTemplate=_WORKSPACE_INSTANCE_TEMPLATE,
+    instanceTemplate=_INSTANCE_TEMPLATE,
     useProjectGitCredentials=without_effect(
         boolean("Offer the project's Git credentials in the workspace. Defaults to false."), _GIT_CREDENTIALS
     ),

@@ -61,6 +61,9 @@ def _check(change: Change) -> Iterable[Problem]:
             yield Problem.required(f"{SOURCE_FIELD}.{field}", reason)
 
 
+MAX_LISTED_MOVES = 100
+"""How many of the objects that move are listed in the response."""
+
 MIGRATION = Kind(
     name="ProjectMigrateVirtualClusterInstance",
     plural="projectmigratevirtualclusterinstances",
@@ -70,7 +73,17 @@ MIGRATION = Kind(
             "The virtual cluster to move.",
             name=string("Name of the virtual cluster instance."),
             namespace=string("Its current namespace: that of the source project."),
-        )
+        ),
+        "result": obj(
+            "In responses only: what moves, or would move.",
+            moves=array(
+                obj(kind=string("Kind of the object."), name=string("Name of the object.")),
+                f"The objects, the virtual cluster first, at most {MAX_LISTED_MOVES}.",
+                max_items=MAX_LISTED_MOVES,
+            ),
+            count=integer("How many objects these are."),
+            changes=array(string("One sentence."), "What is different after the move."),
+        ),
     },
     description="Moves a virtual cluster instance into this project. Not persisted.",
     verbs=("create",),

@@ -5,6 +5,7 @@ devcontainer/   dev containers, with podman
 kubernetes/     Pods in a cluster
 specification.py what all engines read alike: environments, and how much of the history of a repository is cloned
 sessions.py     processes with pipes or a terminal, which end as a whole
+process_trees.py finds the processes of sessions among those of a workspace, and signals them
 descriptors.py  ends of pipes, terminals and sockets
 measurement.py  what processes of a workspace do, in threads for scans whose cost a workspace controls
 masking.py      secrets in the output of programs, and logs of that output

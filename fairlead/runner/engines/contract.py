@@ -413,6 +413,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class MaintainedEngine(Protocol):
+    """An engine that looks after something as long as the runner runs."""
+
+    async def maintain(self) -> None:
+        """Never returns. It handles its own errors: one that it raises ends the runner."""
+        ...
+
+
+@runtime_checkable
 class MeasuringEngine(Protocol):
     """An engine that knows what its workspaces do. Those of other engines do not fall asleep for lack of activity."""
 

@@ -22,6 +22,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PTY_MAJOR = 136
 MAX_PROCESSES = 4096
 MAX_CGROUPS = 64
+MAX_STATUS_BYTES = 1 << 20
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "tcsh", "csh"})
 SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
 """Editors refresh the first in the background; the second has most of the files, and changes with much CPU time."""
@@ -30,9 +31,9 @@ CLOCK_SECONDS = 1.0
 """The times of files come from a clock that is a little behind."""
 MAX_ENTRIES = 200_000
 MAX_DEPTH = 40
-MAX_THREADS = 2
-"""For scans whose cost a workspace controls. They are few, and not those of the event loop, in which other parts of the
-runner would wait for them."""
+MAX_THREADS = 4
+"""For scans of one kind, whose cost a workspace controls. They are few, and not those of the event loop, in which other
+parts of the runner would wait for them."""
 
 Result = TypeVar("Result")
 
@@ -57,12 +58,21 @@ class Scans(Generic[Result]):
             pending.add_done_callback(lambda _: self._pending.pop(uid, None))
         return await asyncio.shield(pending)
 
+    async def run_after(self, uid: str, scan: Callable[[], Result]) -> Result:
+        """The result of a scan that begins when those of the workspace before it have ended."""
+        while (pending := self._pending.get(uid)) is not None:
+            await asyncio.wait([pending])
+        return await self.run(uid, scan)
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessSample:
     """Fields of /proc/PID/stat. IDs are those of the host."""
 
     pid: int
+    start_ticks: int
+    """When it started: another process with the same pid has another value."""
+    parent: int
     name: str
     group: int
     session: int
@@ -88,6 +98,8 @@ def read_process(pid: int) -> ProcessSample | None:
     cpu_seconds = sum(int(each) for each in fields[11:15]) / CLOCK_TICKS
     return ProcessSample(
         pid=pid,
+        start_ticks=int(fields[19]),
+        parent=int(fields[1]),
         name=name,
         group=group,
         session=session,
@@ -120,13 +132,15 @@ def _read_stat(pid: int) -> tuple[str, list[str]]:
 
 
 def read_nested_pids(pid: int) -> list[int]:
-    """The pids of a process, from that of the machine to that of its innermost namespace."""
+    """The pids of a process, from that of the machine to that of its innermost namespace. Up to 65,536 groups of the
+    process are listed before them: call this in a thread."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        with open(f"/proc/{pid}/status", "rb", buffering=0) as file:
+            status = file.read(MAX_STATUS_BYTES)
     except OSError:
         return []
-    named = next((line for line in lines if line.startswith("NSpid:")), "")
-    return [int(each) for each in named.split()[1:]]
+    _, _, after = status.partition(b"\nNSpid:")
+    return [int(each) for each in after.partition(b"\n")[0].split()]
 
 
 def sample_terminals(processes: Iterable[ProcessSample]) -> dict[str, TerminalSample]:
@@ -179,8 +193,20 @@ def read_cgroup_cpu(folder: Path) -> float | None:
 
 
 def list_cgroups(folder: Path) -> list[Path]:
-    """The cgroup and those below it, up to a limit."""
-    return [Path(path) for path, _, _ in islice(os.walk(folder), MAX_CGROUPS)]
+    """The cgroup and those below it, up to a limit: in version 1, a workspace can have any number of them in one
+    folder."""
+    found: list[Path] = []
+    pending = [str(folder)]
+    while pending and len(found) < MAX_CGROUPS:
+        path = pending.pop(0)
+        found.append(Path(path))
+        try:
+            with os.scandir(path) as entries:
+                folders = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+                pending += islice(folders, MAX_CGROUPS - len(found) - len(pending))
+        except OSError:
+            continue
+    return found
 
 
 def list_cgroup_pids(folder: Path) -> list[int]:
@@ -190,10 +216,11 @@ def list_cgroup_pids(folder: Path) -> list[int]:
         if len(found) >= MAX_PROCESSES:
             break
         try:
-            found += (int(line) for line in (path / "cgroup.procs").read_text().split())
+            with (path / "cgroup.procs").open() as lines:
+                found += (int(line) for line in islice(lines, MAX_PROCESSES - len(found)))
         except OSError:
             continue
-    return found[:MAX_PROCESSES]
+    return found
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -15,21 +15,23 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.runner.engines.descriptors import Pipe, Terminal
-from fairlead.runner.engines.measurement import Scans, read_nested_pids, read_parent, read_process
+from fairlead.runner.engines.measurement import Scans
+from fairlead.runner.engines.process_trees import EndRequests, ListPids, MarkedProcesses
 
-MARK = "FAIRLEAD_SESSION"
 BOOT_ID = uuid.uuid4().hex
 """That of this runner: sessions with another one were left by an earlier runner."""
-MAX_ENVIRONMENT_BYTES = 256 << 10
-"""What is read of the environment of a process. A process can declare all of its address space to be that."""
 START_SECONDS = 10.0
 """Within this time, podman has started a process, also on a busy machine. Before that, there is nothing to kill."""
 NOTICE_SECONDS = 2.0
 """Within this time, podman notices that its process has ended, and cleans up."""
 KILL_SECONDS = 10.0
 """How long processes are waited for that were killed. One that is frozen in a control group ends when it is thawed."""
-_scans: Scans[list[int]] = Scans()
-"""How many processes there are, and what their environments look like, is the choice of workspaces."""
+REST_SHARE = 4.0
+"""How long a workspace waits after each search for its processes, in times of what that took: searches of one that has
+very many, or starts them faster than they end, leave threads and interpreter to the others."""
+MIN_REST_SECONDS = 0.02
+POLL_SECONDS = 0.1
+_searches: "Scans[_Search]" = Scans()
 
 
 @dataclass(slots=True)
@@ -37,7 +39,7 @@ class Session:
     """One process inside, and the podman that connects to it."""
 
     podman: asyncio.subprocess.Process
-    mark: str
+    processes: MarkedProcesses
     stdin: Pipe
     stdout: Pipe
     stderr: Pipe
@@ -50,8 +52,8 @@ class Session:
     async def send_signal(self, name: str) -> None:
         number = getattr(signal, f"SIG{name.removeprefix('SIG')}", None)
         if isinstance(number, signal.Signals):
-            for pid in await _scans.run(self.mark, lambda: find_marked(self.mark)):
-                send(pid, number)
+            deadline = time.monotonic() + NOTICE_SECONDS
+            await _search(self.processes.uid, lambda: self.processes.signal(number), deadline)
 
     async def wait(self) -> int:
         code = await self.podman.wait()
@@ -67,17 +69,16 @@ class Session:
             raise
 
     async def _end(self) -> None:
-        seconds, began = START_SECONDS, time.monotonic()
-        while self.podman.returncode is None and time.monotonic() - began < seconds:
-            if await _scans.run(self.mark, lambda: find_marked(self.mark)):
-                seconds = time.monotonic() - began + NOTICE_SECONDS
-                await end_trees(lambda: find_marked(self.mark))
+        deadline = time.monotonic() + START_SECONDS
+        while self.podman.returncode is None and time.monotonic() < deadline:
+            if await end_trees(self.processes):
+                deadline = min(deadline, time.monotonic() + NOTICE_SECONDS)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.podman.wait(), 0.1)
         if self.podman.returncode is None:
             self.podman.kill()
             await self.podman.wait()
-        await end_trees(lambda: find_marked(self.mark))
+        await end_trees(self.processes)
         for each in (self.stdin, self.stdout, self.stderr):
             await each.release()
 
@@ -89,7 +90,7 @@ class Session:
 
 async def start_session(
     command: Sequence[str],
-    mark: str,
+    processes: MarkedProcesses,
     environment: Mapping[str, str],
     size: tuple[int, int] | None = None,
     descriptors: Sequence[int] = (),
@@ -98,8 +99,8 @@ async def start_session(
     """With a size, columns and rows, the process gets a terminal of its own. `is_passed_on`: it is podman, which has
     another terminal inside, and passes on size and bytes. The process inherits the descriptors."""
     if size is None:
-        return await _start_whole(_start(command, mark, environment, descriptors))
-    return await _start_whole(_start_terminal(command, mark, environment, size, descriptors, is_passed_on))
+        return await _start_whole(_start(command, processes, environment, descriptors))
+    return await _start_whole(_start_terminal(command, processes, environment, size, descriptors, is_passed_on))
 
 
 async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
@@ -113,7 +114,7 @@ async def _start_whole(starting: Coroutine[None, None, Session]) -> Session:
 
 
 async def _start(
-    command: Sequence[str], mark: str, environment: Mapping[str, str], descriptors: Sequence[int]
+    command: Sequence[str], processes: MarkedProcesses, environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> Session:
     """The ends of the process block, those of the runner do not."""
     with contextlib.ExitStack() as given:
@@ -135,7 +136,7 @@ async def _start(
             for each in own:
                 await each.release()
             raise
-    return Session(process, mark, *own)
+    return Session(process, processes, *own)
 
 
 def _open_pipe(given: contextlib.ExitStack, is_input: bool = False) -> tuple[int, int]:
@@ -149,7 +150,7 @@ def _open_pipe(given: contextlib.ExitStack, is_input: bool = False) -> tuple[int
 
 async def _start_terminal(
     command: Sequence[str],
-    mark: str,
+    processes: MarkedProcesses,
     environment: Mapping[str, str],
     size: tuple[int, int],
     descriptors: Sequence[int],
@@ -178,7 +179,9 @@ async def _start_terminal(
         raise
     finally:
         os.close(guest)
-    return Session(podman=process, mark=mark, stdin=terminal, stdout=terminal, stderr=Pipe(-1), terminal=terminal)
+    return Session(
+        podman=process, processes=processes, stdin=terminal, stdout=terminal, stderr=Pipe(-1), terminal=terminal
+    )
 
 
 def pass_input_on(terminal: int) -> None:
@@ -194,98 +197,56 @@ def new_mark(uid: str) -> str:
     return f"{uid}.{BOOT_ID}.{uuid.uuid4().hex[:12]}"
 
 
-async def end_trees(find_roots: Callable[[], list[int]]) -> None:
-    """Kills the processes and all that descend from them. They are stopped first, so that none starts another one that
-    would be missed."""
-    deadline = time.monotonic() + KILL_SECONDS
-    key = uuid.uuid4().hex
-    while await _scans.run(key, lambda: _kill_trees(find_roots)):
-        if time.monotonic() > deadline:
-            return
-        await asyncio.sleep(0.02)
+def find_session(mark: str, list_pids: ListPids) -> MarkedProcesses:
+    """The first processes of the session with this mark."""
+    uid, _, _ = mark.partition(".")
+    return MarkedProcesses(uid, list_pids, lambda found: found == mark)
 
 
-def _kill_trees(find_roots: Callable[[], list[int]]) -> list[int]:
-    """Returns what was there. A caller that is cancelled leaves none that is stopped only."""
-    stopped: set[int] = set()
-    while new := set(find_trees(find_roots())) - stopped:
-        for pid in new:
-            send(pid, signal.SIGSTOP)
-        stopped |= new
-    for pid in stopped:
-        send(pid, signal.SIGKILL)
-    return list(stopped)
-
-
-async def request_end(find: Callable[[], list[int]], seconds: float) -> None:
-    """Signals processes to end, and waits until they have, at most so long. Those that start meanwhile end as well."""
-    sent: set[tuple[int, signal.Signals]] = set()
-    deadline = time.monotonic() + seconds
-    while (pids := find()) and time.monotonic() < deadline:
-        for request in {(pid, _choose_signal(pid)) for pid in pids} - sent:
-            send(*request)
-            sent.add(request)
-        await asyncio.sleep(0.1)
-
-
-def _choose_signal(pid: int) -> signal.Signals:
-    """Shells at a terminal ignore TERM, not HUP."""
-    found = read_process(pid)
-    is_shell = found is not None and found.is_shell and bool(found.terminal)
-    return signal.SIGHUP if is_shell else signal.SIGTERM
-
-
-def find_marked(mark: str) -> list[int]:
-    """The first processes of the sessions with this mark."""
-    return _find_first({pid for pid in list_pids() if read_mark(pid) == mark})
-
-
-def find_stale_sessions(uid: str) -> list[int]:
+def find_stale_sessions(uid: str, list_pids: ListPids) -> MarkedProcesses:
     """First processes of sessions that an earlier runner left in a container."""
-    marks = {pid: read_mark(pid) for pid in list_pids()}
-    return _find_first(
-        {pid for pid, mark in marks.items() if mark.startswith(f"{uid}.") and f".{BOOT_ID}." not in mark}
-    )
+    return MarkedProcesses(uid, list_pids, lambda found: found.startswith(f"{uid}.") and f".{BOOT_ID}." not in found)
 
 
-def _find_first(marked: set[int]) -> list[int]:
-    """Those that no other one started. One that lost its parent detached itself, as tmux does, and is left alone: the
-    first process of its container, or of the machine, is its parent then."""
-    parents = {pid: read_parent(pid) for pid in marked}
-    return [pid for pid, parent in parents.items() if parent not in marked and read_nested_pids(parent)[-1:] != [1]]
+async def end_trees(processes: MarkedProcesses) -> bool:
+    """Kills the processes and all that descend from them. Says whether there were any. What the workspace starts
+    faster than it can be found is left alone after a while: it ends with the container."""
+    deadline = time.monotonic() + KILL_SECONDS
+    had_any = False
+    while (search := await _search(processes.uid, processes.kill, deadline)).has_found:
+        had_any = True
+        await search.rest(MIN_REST_SECONDS)
+    return had_any
 
 
-def find_trees(roots: list[int]) -> list[int]:
-    """The processes and all that descend from them."""
-    if not roots:
-        return []
-    children: dict[int, list[int]] = {}
-    for pid in list_pids():
-        children.setdefault(read_parent(pid), []).append(pid)
-    found, pending = [], list(roots)
-    while pending:
-        pid = pending.pop()
-        found.append(pid)
-        pending += children.get(pid, [])
-    return found
+async def request_end(uid: str, requests: EndRequests, seconds: float) -> None:
+    """Signals processes to end, and waits until they have, at most so long. Those that start meanwhile end as well."""
+    deadline = time.monotonic() + seconds
+    while (search := await _search(uid, requests.send, deadline)).has_found:
+        await search.rest(POLL_SECONDS)
 
 
-def list_pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+@dataclass(frozen=True, slots=True)
+class _Search:
+    has_found: bool
+    seconds: float
+    """What it took."""
+
+    async def rest(self, at_least: float) -> None:
+        await asyncio.sleep(max(REST_SHARE * self.seconds, at_least))
 
 
-def read_mark(pid: int, variable: str = MARK) -> str:
-    """Empty for processes without a mark, those outside of containers included: podman itself carries none."""
+async def _search(uid: str, search: Callable[[], bool], deadline: float) -> _Search:
+    """Runs a search in a thread, when those before it of the same workspace are done. After the deadline, it has found
+    nothing."""
+
+    def run() -> _Search:
+        began = time.monotonic()
+        has_found = search()
+        return _Search(has_found, time.monotonic() - began)
+
     try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            environment = file.read(MAX_ENVIRONMENT_BYTES)
-    except OSError:
-        return ""
-    # It may have very many parts: it is not divided into them.
-    _, _, after = (b"\0" + environment).partition(b"\0" + variable.encode() + b"=")
-    return after.partition(b"\0")[0].decode(errors="replace")
-
-
-def send(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+        async with asyncio.timeout(deadline - time.monotonic()):
+            return await _searches.run_after(uid, run)
+    except TimeoutError:
+        return _Search(False, 0.0)

@@ -94,9 +94,32 @@ def test_remove_is_rejected_while_an_app_is_deployed_in_the_cluster(ops: CliFixt
         "delete them first; or leave their namespaces in the cluster with --abandon;",
         "or leave everything that the server created there, including its ClusterRoleBinding, with --keep",
     ]
-    query = ops.fake.requests_to("GET", f"{M}/appinstances")[0].query
-    assert query["fieldSelector"] == "spec.target.cluster.name=berlin"
     assert ops.fake.requests_to("DELETE", f"{CLUSTERS}/berlin") == []
+
+
+def test_apps_in_the_instances_of_the_cluster_count(ops: CliFixture) -> None:
+    serve_instances(ops, build_instance("a", "demo-a"))
+    release = {"name": "web", "namespace": "demo-a"}
+    apps = []
+    for name, target in (
+        ("web", {"spaceInstance": {"name": "a"}}),
+        ("other", {"spaceInstance": {"name": "b"}}),
+        ("far", {"cluster": {"name": "paris", "namespace": "shop"}}),
+        ("deep", {"virtualClusterInstance": {"name": "a"}}),
+    ):
+        app = build_object(name, spec={"target": target}, status={"release": release})
+        app["metadata"]["namespace"] = "p-demo"
+        apps.append(app)
+    elsewhere = build_object("web", spec={"target": {"spaceInstance": {"name": "a"}}}, status={"release": release})
+    elsewhere["metadata"]["namespace"] = "p-other"
+    ops.fake.on("GET", f"{M}/appinstances", list_response(*apps, elsewhere))
+    result = ops.run("cluster", "remove", "berlin", "--yes")
+    assert result.code == 1
+    assert result.err.splitlines()[:3] == [
+        "fairlead: there are 2 instances in the cluster berlin:",
+        "  space a of the project demo: namespace demo-a",
+        "  app web of the project demo: namespace demo-a",
+    ]
 
 
 def test_remove_is_rejected_while_the_cluster_has_instances(ops: CliFixture) -> None:

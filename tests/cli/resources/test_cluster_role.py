@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from fairlead.cli import make_app
 from fairlead.cli.resources.cluster_role import RolePart, build_objects
+from fairlead.controllers.clusters.identity import CONFIG_MAP
 from fairlead.controllers.clusters.probe import EXTRA_RIGHT, REQUIRED_RIGHTS
 from fairlead.controllers.workspaces.runner_manifests import ROLE_RULES
 
@@ -38,13 +39,20 @@ def get_cluster_role_rules(objects: list[dict[str, Any]]) -> list[dict[str, Any]
 )
 def test_each_part_is_a_role_bound_to_one_service_account_with_a_token(parts: list[str], roles: list[str]) -> None:
     objects = print_roles(*parts)
-    account, token, *others = objects
+    account, token, role, role_binding, *others = objects
     assert (account["kind"], account["metadata"]) == (
         "ServiceAccount",
         {"name": "fairlead", "namespace": "kube-system"},
     )
     assert token["type"] == "kubernetes.io/service-account-token"
     assert token["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "fairlead"}
+    place = {"name": "fairlead:installation", "namespace": "kube-system"}
+    assert [(each["kind"], each["metadata"]) for each in (role, role_binding)] == [
+        ("Role", place),
+        ("RoleBinding", place),
+    ]
+    assert (role_binding["roleRef"]["kind"], role_binding["roleRef"]["name"]) == ("Role", "fairlead:installation")
+    assert role["rules"][1]["resourceNames"] == [CONFIG_MAP]
     names = [(each["kind"], each["metadata"]["name"]) for each in others]
     assert names == [(kind, f"fairlead:{role}") for role in roles for kind in ("ClusterRole", "ClusterRoleBinding")]
     for binding in others[1::2]:

@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fairlead.client.admin_kubeconfig import read_current_context, read_key, write_admin_kubeconfig
 from tests.harness.cli import CliFixture
-from tests.harness.fake_server import KEY, M, failure_status
+from tests.harness.fake_server import KEY, M, build_object, failure_status
+from tests.harness.watch_responses import build_watch_response
+
+CONNECT = ("vcluster", "connect", "vc", "--project", "demo")
 
 
 def test_a_context_is_written_to_the_default_kubeconfig(user: CliFixture) -> None:
@@ -52,7 +56,7 @@ def test_a_project_sets_the_namespace_as_the_server_names_it(user: CliFixture, t
 def test_a_context_can_point_to_a_gateway(
     user: CliFixture, flags: tuple[str, str], object: str, path: str, name: str
 ) -> None:
-    user.fake.on("GET", f"{M}/{object}", (200, {}))
+    user.fake.on("GET", f"{M}/{object}", (200, {"status": {"phase": "Ready"}}))
     config = yaml.safe_load(user.run("kubeconfig", *flags, "-o", "-").out)
     cluster = config["clusters"][0]["cluster"]
     assert cluster["server"] == f"{user.fake.url}/kubernetes/{path}"
@@ -106,6 +110,58 @@ def test_other_contexts_and_the_current_one_can_stay(user: CliFixture) -> None:
     assert [each["name"] for each in config["contexts"]] == ["other", "mine"]
     assert config["current-context"] == "other"
     assert path.with_name("config.bak").read_text() == before
+
+
+VIRTUAL_CLUSTER = f"{M}/namespaces/service-p-demo/virtualclusterinstances/vc"
+
+
+@pytest.mark.parametrize("command", [("kubeconfig", "--virtual-cluster", "demo/vc"), CONNECT])
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        ({"phase": "Ready"}, ""),
+        ({"phase": "Sleeping"}, ""),
+        ({}, "the virtual cluster vc is Pending; `fairlead vcluster connect vc --project demo --wait` waits"),
+        ({"phase": "Failed", "reason": "HelmNotFound", "message": "no helm"}, "is Failed (HelmNotFound: no helm)"),
+    ],
+)
+def test_only_a_virtual_cluster_that_can_be_used_gets_a_context(
+    user: CliFixture, command: tuple[str, ...], status: dict[str, str], message: str
+) -> None:
+    user.fake.on("GET", VIRTUAL_CLUSTER, (200, build_object("vc", status=status)))
+    result = user.run(*command)
+    assert (result.code, message in result.err) == (1 if message else 0, True)
+    assert (user.home / ".kube" / "config").exists() is not bool(message)
+
+
+def test_connect_waits_until_the_virtual_cluster_is_ready(user: CliFixture) -> None:
+    pending = build_object("vc", status={"phase": "Pending"})
+    pending["metadata"] |= {"uid": "1", "namespace": "service-p-demo", "resourceVersion": "1"}
+    ready = {**pending, "status": {"phase": "Ready"}}
+    user.fake.on("GET", VIRTUAL_CLUSTER, (200, pending), (200, ready))
+    user.fake.on(
+        "GET", VIRTUAL_CLUSTER.removesuffix("/vc"), build_watch_response({"type": "MODIFIED", "object": ready})
+    )
+    result = user.run(*CONNECT, "--wait")
+    assert result.code == 0, result.err
+    assert "wrote the context" in result.err
+
+
+@pytest.mark.parametrize("name", ["admin.kubeconfig", "link", "other"])
+def test_the_current_context_of_the_servers_own_file_never_changes(user: CliFixture, tmp_path: Path, name: str) -> None:
+    file = tmp_path / ("other" if name == "other" else "admin.kubeconfig")
+    write_admin_kubeconfig(file, user.fake.url, None, "the-key-of-the-administrator")
+    if name == "link":
+        (tmp_path / name).symlink_to(file)
+    user.fake.on("GET", VIRTUAL_CLUSTER, (200, build_object("vc", status={"phase": "Ready"})))
+    for _ in range(2):  # the second time, the file has been written by the command
+        result = user.run(*CONNECT, KUBECONFIG=str(tmp_path / name))
+        assert result.code == 0
+        assert "its current context is unchanged" in result.err
+        assert "kubectl --context fairlead-test-virtualcluster-demo-vc" in result.err
+        assert read_current_context(file) == "fairlead"
+        assert read_key(file) == "the-key-of-the-administrator"
+    assert "fairlead-test-virtualcluster-demo-vc" in file.read_text()
 
 
 def test_stdout_gets_a_complete_kubeconfig(user: CliFixture) -> None:

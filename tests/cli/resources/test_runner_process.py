@@ -252,3 +252,22 @@ def test_a_disk_that_cannot_be_is_refused_at_once(
     result = admin.run(*START, "--state", str(tmp_path / "state"), flag, value)
     assert (result.code, started) == (2, [])
     assert message in " ".join(result.err.replace("│", " ").split())
+
+
+def test_the_configuration_of_the_machine_comes_from_a_file(
+    admin: CliFixture, started: list[RunnerSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_on_this_machine(monkeypatch, Finding("features", detail="from registry.example.com"))
+    config = tmp_path / "runner.yaml"
+    config.write_text("network_pool: 10.99.0.0/16\n")
+    flags = ("--state", str(tmp_path / "state"), "--config", str(config))
+    result = admin.run(*START, *flags)
+    assert result.code == 0, result.err
+    assert started[0].machine.network_pool == "10.99.0.0/16"
+    unit = admin.run("runner", "install", "local", *flags).out
+    assert shlex.split(unit.partition("ExecStart=")[2].splitlines()[0]).count(str(config)) == 1
+    assert "ok       features: from registry.example.com" in admin.run("runner", "doctor", "local", *flags).out
+    config.write_text("network_pools: 10.99.0.0/16\n")
+    for command in (START, ("runner", "doctor", "local")):
+        result = admin.run(*command, *flags)
+        assert result.code == 1 and f"{config}: unknown setting network_pools; did you mean" in result.err

@@ -217,6 +217,30 @@ def test_an_invalid_timeout_is_rejected_before_the_space_is_created(ada: CliFixt
     assert ada.fake.requests_to("POST", SPACES) == []
 
 
+def test_delete_says_what_was_left_behind(ada: CliFixture) -> None:
+    left = 'namespace "demo-dev" in cluster "berlin" was not deleted'
+    conditions = [{"type": "SpaceReady", "status": "False", "reason": "Abandoned", "message": left}]
+    last = {**build_space(), "status": {"conditions": conditions}}
+    deleted = {"type": "DELETED", "object": last}
+    ada.fake.on("GET", SPACES, build_watch_response({"type": "ADDED", "object": build_space()}, END, deleted))
+    result = ada.run("space", "delete", "dev", "--project", "demo", "--yes")
+    assert result.code == 1
+    assert result.err == f"fairlead: the space dev is deleted, but not what it has deployed: {left}\n"
+    ada.fake.on("PATCH", f"{SPACES}/dev", (200, build_space()))
+    assert ada.run("space", "delete", "dev", "--project", "demo", "--yes", "--abandon").code == 0
+
+
+def test_a_deletion_that_waits_too_long_names_abandon(ada: CliFixture) -> None:
+    conditions = [{"type": "Ready", "status": "False", "reason": "Deleting", "message": "pods remain"}]
+    status = {"reason": "Deleting", "message": "pods remain", "conditions": conditions}
+    waiting = {**build_space(), "status": status}
+    ada.fake.on("GET", SPACES, build_watch_response({"type": "ADDED", "object": waiting}, END))
+    result = ada.run("space", "delete", "dev", "--project", "demo", "--yes", "--timeout", "1s")
+    assert result.code == 1
+    assert "dev is not deleted after 1s: Pending (Deleting: pods remain)" in result.err
+    assert "`fairlead space delete dev --project demo --abandon` deletes it now and leaves that behind" in result.err
+
+
 def test_delete_with_abandon_leaves_the_namespace_in_the_cluster(ada: CliFixture) -> None:
     ada.fake.on("PATCH", f"{SPACES}/dev", (200, build_space()))
     ada.fake.on("GET", SPACES, build_watch_response(END))

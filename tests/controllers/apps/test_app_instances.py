@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deployments import CHECK_SECONDS
+from fairlead.core.errors import Forbidden
 from fairlead.core.objects import get_path
 from fairlead.registry.codec import decode
 from fairlead.registry.write_options import server_write_options
@@ -39,7 +40,8 @@ CLUSTER_TARGET = {"cluster": {"name": "c", "namespace": "tools"}}
 def abandoned_messages(api: RegistryFixture) -> list[str]:
     """The messages of the Events about releases that were left behind."""
     events = [decode(entry) for entry in api.view.entries("", "events", "demo")]
-    return [event["message"] for event in events if event["reason"] == "Abandoned"]
+    about_apps = [event for event in events if event["involvedObject"]["kind"] == APP]
+    return [event["message"] for event in about_apps if event["reason"] == "Abandoned"]
 
 
 async def test_an_app_is_deployed_into_a_space_with_permissions_there_only(
@@ -340,7 +342,7 @@ async def test_an_instance_is_uninstalled_before_it_is_gone(
     assert BINDING not in access.kube.objects
 
 
-async def test_an_instance_in_a_space_that_is_being_deleted_is_deleted_at_once(
+async def test_an_instance_in_a_space_that_is_being_deleted_is_deleted_after_it(
     server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
 ) -> None:
     await install_app(server)
@@ -348,8 +350,98 @@ async def test_an_instance_in_a_space_that_is_being_deleted_is_deleted_at_once(
     access.kube.delays_deletion = True
     await server.delete("SpaceInstance", "dev")
     await server.delete(APP, "one")
+    await eventually(lambda: condition_status(server, APP, "Deployed") == ("False", "TargetDeleting"))
+    assert "service.sh/abandon=true" in condition_message(server, APP, "Deployed")
+    access.kube.delays_deletion = False
+    del access.kube.objects[f"/api/v1/namespaces/{NAMESPACE}"]
     await eventually(lambda: server.get(APP, "one") is None)
+    assert server.get("SpaceInstance", "dev") is None
     assert helm.uninstalled == [] and abandoned_messages(server) == []
+
+
+@pytest.mark.parametrize(
+    ("left", "reason"),
+    [
+        ("all", 'but its namespace "demo-dev" in cluster "c" still exists'),
+        ("terminating", 'but its namespace "demo-dev" in cluster "c" is still being deleted'),
+        ("unreachable", 'and its namespace "demo-dev" in cluster "c" cannot be checked: cluster "c": gone'),
+        ("no cluster", 'and so was the cluster "c", so that its namespace cannot be checked'),
+        ("nothing", ""),
+        ("of another", ""),
+    ],
+)
+async def test_what_is_left_of_a_space_that_is_gone_is_reported(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm, left: str, reason: str
+) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    await delete_abandoned_space(server)
+    await wait_for_reason(server, "TargetNotFound")
+    namespace = access.kube.objects[f"/api/v1/namespaces/{NAMESPACE}"]
+    if left == "terminating":
+        namespace["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    elif left == "unreachable":
+        access.down = Unreachable("gone")
+    elif left == "no cluster":
+        await server.delete("Cluster", "c")
+    elif left == "nothing":
+        del access.kube.objects[f"/api/v1/namespaces/{NAMESPACE}"]
+    elif left == "of another":
+        namespace["metadata"]["labels"]["service.sh/uid"] = "other"
+    hold = {"finalizers": ["service.sh/app-release", "example.com/held"]}
+    await server.patch(APP, "one", lambda each: each["metadata"].update(hold), server_write_options())
+    await server.delete(APP, "one")
+    await eventually(lambda: (server.get(APP, "one") or {})["metadata"]["finalizers"] == ["example.com/held"])
+    if reason:
+        message = (
+            f'release "one" in namespace "demo-dev" of space "dev" was not uninstalled: the space "dev" was removed, '
+            f"{reason}; if it still exists, uninstall it yourself with helm"
+        )
+        assert abandoned_messages(server) == [message]
+        assert condition_status(server, APP, "Deployed") == ("False", "Abandoned")
+        assert condition_message(server, APP, "Deployed") == message
+    else:
+        assert abandoned_messages(server) == []
+        assert condition_status(server, APP, "Deployed")[1] != "Abandoned"
+
+
+async def delete_abandoned_space(server: RegistryFixture) -> None:
+    """Deletes the space, but leaves its namespace."""
+    abandon = {"annotations": {"service.sh/abandon": "true"}}
+    await server.patch("SpaceInstance", "dev", lambda each: each["metadata"].update(abandon), server_write_options())
+    await server.delete("SpaceInstance", "dev")
+    await eventually(lambda: server.get("SpaceInstance", "dev") is None)
+
+
+async def test_what_is_left_in_an_imported_virtual_cluster_is_reported(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    access.virtual_down = None
+    await create_virtual_cluster(server)
+    await install_app(server, target={"virtualClusterInstance": {"name": "v", "namespace": "inner"}})
+    await wait_for_reason(server, "Deployed")
+    await server.delete("VirtualClusterInstance", "v")
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
+    assert abandoned_messages(server) == [
+        'release "one" in namespace "inner" of virtual cluster "v" was not uninstalled: the virtual cluster "v" was '
+        "removed; if it still exists, uninstall it yourself with helm"
+    ]
+
+
+async def test_an_event_that_cannot_be_recorded_does_not_delay_the_deletion(
+    server: RegistryFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await install_app(server, target=CLUSTER_TARGET)
+    await wait_for_reason(server, "Deployed")
+    await server.delete("Cluster", "c")
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise Forbidden("the namespace is terminating")
+
+    monkeypatch.setattr("fairlead.controllers.instances.instance_reconciler.record_event", refuse)
+    await server.delete(APP, "one")
+    await eventually(lambda: server.get(APP, "one") is None)
 
 
 @pytest.mark.parametrize("is_connected_again", [False, True])
@@ -368,8 +460,8 @@ async def test_a_release_in_a_cluster_that_was_disconnected_is_reported(
     await eventually(lambda: server.get(APP, "one") is None)
     assert helm.uninstalled == []
     assert abandoned_messages(server) == [
-        'release "one" in namespace "tools" of cluster "c" was not uninstalled; if it still exists, uninstall it '
-        "yourself with helm"
+        'release "one" in namespace "tools" of cluster "c" was not uninstalled: the cluster "c" was removed; if it '
+        "still exists, uninstall it yourself with helm"
     ]
 
 

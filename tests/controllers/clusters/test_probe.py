@@ -9,6 +9,7 @@ from fairlead.controllers.clusters import probe
 from fairlead.controllers.clusters.probe import OWN_SERVER_MESSAGE, REVIEWS_PATH, OwnServer, probe_cluster
 from fairlead.controllers.clusters.status import ClusterDetails, ProbeFailure, ProbeResult
 from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.kubeconfig import parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
 from tests.fake_cluster.behaviours import BEHAVIOURS
@@ -23,7 +24,8 @@ CANARY = "canary-of-the-cluster"
 
 async def build_upstream(fake_cluster: FakeCluster, token: str) -> Upstream:
     policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
-    return Upstream(parse_kubeconfig(fake_cluster.build_kubeconfig(token=token)), policy.resolve, Limits())
+    endpoint = parse_kubeconfig(fake_cluster.build_kubeconfig(token=token))
+    return Upstream(endpoint, DirectDialer(endpoint, policy.resolve), Limits())
 
 
 def run_probe(

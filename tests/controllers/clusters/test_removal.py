@@ -271,6 +271,11 @@ async def test_runners_that_the_server_has_deployed_are_reported(
     assert event_message(server, "LeftBehind").endswith(": runner here (namespace fairlead-runner-here)")
 
 
+async def set_release(server: RegistryFixture, name: str, namespace: str) -> None:
+    status = {"release": {"name": name, "namespace": namespace}}
+    await server.patch("AppInstance", name, lambda each: each.update(status=status), server_write_options("status"))
+
+
 async def test_apps_that_are_deployed_in_the_cluster_are_reported(
     server: RegistryFixture, upstreams: FakeUpstreams
 ) -> None:
@@ -278,11 +283,26 @@ async def test_apps_that_are_deployed_in_the_cluster_are_reported(
     target = {"cluster": {"name": "berlin", "namespace": "shop"}}
     await server.create("AppInstance", "pending", spec={"appRef": {"name": "web"}, "target": target})
     await server.create("AppInstance", "web", spec={"appRef": {"name": "web"}, "target": target})
-    status = {"release": {"name": "web", "namespace": "shop"}}
-    await server.patch("AppInstance", "web", lambda each: each.update(status=status), server_write_options("status"))
+    await set_release(server, "web", "shop")
     await server.delete("Cluster", "berlin")
     await eventually(lambda: is_deleted(server))
     assert event_message(server, "LeftBehind").endswith(": app demo/web (namespace shop)")
+
+
+async def test_apps_that_are_deployed_in_instances_of_the_cluster_are_reported(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    await create_bound_cluster(server, upstreams)
+    for name, cluster in (("dev", "berlin"), ("far", "paris")):
+        spec = {"clusterRef": {"cluster": cluster, "namespace": f"demo-{name}"}}
+        await server.create("SpaceInstance", name, spec=spec)
+        target = {"spaceInstance": {"name": name}}
+        await server.create("AppInstance", f"web-{name}", spec={"appRef": {"name": "web"}, "target": target})
+        await set_release(server, f"web-{name}", f"demo-{name}")
+    await server.delete("Cluster", "berlin")
+    await eventually(lambda: is_deleted(server))
+    left = "space demo/dev (namespace demo-dev), app demo/web-dev (namespace demo-dev)"
+    assert event_message(server, "LeftBehind").endswith(f": {left}")
 
 
 async def test_deletion_does_not_wait_without_a_kubeconfig(server: RegistryFixture, upstreams: FakeUpstreams) -> None:

@@ -1,6 +1,8 @@
 """Tests of `fairlead.controllers.helm.deploy`: a pending release is removed when it is older than any run of helm, and
 failed runs are remembered as long as the instance exists."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -78,10 +80,11 @@ async def test_the_failed_runs_of_an_instance_that_is_gone_are_forgotten() -> No
     helm = FailingHelm()
     runner = ReleaseRunner(ManualClock(), helm)
 
-    async def find_endpoint() -> ClusterEndpoint:
-        return ClusterEndpoint("cluster.example", 443, "", "cluster.example", "")
+    @asynccontextmanager
+    async def open_endpoint() -> AsyncIterator[ClusterEndpoint]:
+        yield ClusterEndpoint("cluster.example", 443, "", "cluster.example", "")
 
-    target = ReleaseTarget("c", find_endpoint, lambda user: InMemoryClusterApi(FakeKube()))
+    target = ReleaseTarget("c", open_endpoint, lambda user: InMemoryClusterApi(FakeKube()))
 
     async def begin() -> None:
         pass

@@ -58,8 +58,9 @@ def test_a_space_is_created_and_deleted_over_tls() -> None:
                 assert "/api/v1/namespaces/demo-one" in kube.objects
                 await api.delete(SPACE, "one")
                 await eventually(lambda: api.get(SPACE, "one") is None, 20)
-            endpoint = await access.cluster_endpoint("c")
-            assert (endpoint.host, endpoint.port, endpoint.token) == ("127.0.0.1", fake_cluster.port, "stored-token")
+            async with access.open_cluster_endpoint("c") as endpoint:
+                address = ("127.0.0.1", fake_cluster.port)
+                assert (endpoint.host, endpoint.port, endpoint.token) == (*address, "stored-token")
             await access.upstreams.close_all()
 
     with FakeCluster(build_kube_responder(kube)) as fake_cluster:
@@ -73,7 +74,8 @@ async def test_the_endpoint_for_other_programs_is_not_a_blocked_address(api: Reg
         kubeconfig = fake_cluster.build_kubeconfig()
     await create_project_and_cluster(api, kubeconfig)
     with pytest.raises(AddressBlocked):
-        await build_access(api).cluster_endpoint("c")
+        async with build_access(api).open_cluster_endpoint("c"):
+            pass
 
 
 @pytest.mark.parametrize(("kubeconfig", "reason"), [(b"{}", "InvalidKubeconfig"), (b"", "KeyNotFound")])
@@ -82,7 +84,8 @@ async def test_a_cluster_that_is_not_connected_has_a_reason(
 ) -> None:
     await create_project_and_cluster(api, kubeconfig)
     with pytest.raises(NotConnected) as caught:
-        await build_access(api).cluster_endpoint("c")
+        async with build_access(api).open_cluster_endpoint("c"):
+            pass
     assert caught.value.reason == reason
 
 
@@ -100,7 +103,7 @@ def test_the_version_request_to_a_virtual_cluster_has_a_timeout_and_a_size_limit
             await api.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
             access = build_access(api, "127.0.0.0/8")
             with pytest.raises(error_type):
-                await access.virtual_cluster_version(NAMESPACE, "v")
+                await access.virtual_cluster_version(NAMESPACE, "v", is_new_connection=True)
             await access.upstreams.close_all()
 
     with FakeCluster() as fake_cluster:
@@ -115,10 +118,10 @@ def test_a_reloaded_certificate_of_a_virtual_cluster_is_checked_by_the_version_r
             await api.create("Secret", "mine", data={"config": b64encode(fake_cluster.build_kubeconfig()).decode()})
             await api.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
             access = build_access(api, "127.0.0.0/8")
-            assert (await access.virtual_cluster_version(NAMESPACE, "v"))["gitVersion"]
+            assert (await access.virtual_cluster_version(NAMESPACE, "v", is_new_connection=True))["gitVersion"]
             fake_cluster.reload(replace(fake_cluster.options, issuer=get_authority("an unknown authority")))
             with pytest.raises(TlsError):
-                await access.virtual_cluster_version(NAMESPACE, "v")
+                await access.virtual_cluster_version(NAMESPACE, "v", is_new_connection=True)
             await access.upstreams.close_all()
 
     with FakeCluster() as fake_cluster:

@@ -43,6 +43,9 @@ class FixedResponseApi:
     async def check_apply(self, path: str, body: Object) -> Object:
         return self.response
 
+    async def patch(self, path: str, body: Object) -> Object:
+        return self.response
+
     async def delete(self, path: str, body: Object | None = None) -> Object:
         self.deleted.append(path)
         return self.response

@@ -82,6 +82,31 @@ async def test_a_template_is_resolved_and_rendered(server: RegistryFixture, kind
     assert all(condition["observedGeneration"] == 1 for condition in conditions_of(get_status(server, kind)))
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "expected"),
+    [
+        (SPACE, {}, "one demo demo-one ada"),
+        ("VirtualClusterInstance", {}, "one demo demo-v-one ada"),
+        ("VirtualClusterInstance", {"clusterRef": {"cluster": "c", "namespace": "own"}}, "one demo own ada"),
+        ("DevPodWorkspaceInstance", {}, "{{ name }} {{ project }} {{ namespace }} {{ owner }}"),
+    ],
+)
+async def test_what_an_instance_has_is_inserted(
+    server: RegistryFixture, kind: str, spec: Object, expected: str
+) -> None:
+    await create_template(server, kind, template=build_template("{{ name }} {{ project }} {{ namespace }} {{ owner }}"))
+    await server.create(kind, "one", spec={"templateRef": {"name": "t"}, "owner": {"user": "ada"}, **spec})
+    await eventually(lambda: get_text(server, kind) == expected)
+    assert get_condition(server, "TemplateResolved", kind) == ("True", "Resolved")
+
+
+async def test_a_namespace_that_cannot_be_chosen_is_not_inserted(server: RegistryFixture) -> None:
+    await server.patch("Project", PROJECT, lambda obj: obj["spec"].update(namespacePattern={"space": "{{ unknown }}"}))
+    await create_template(server, template=build_template("{{ namespace }}"))
+    await create_instance(server)
+    await eventually(lambda: get_condition(server, "TemplateResolved") == ("False", "ErrorRenderingTemplate"))
+
+
 async def test_for_a_workspace_only_fields_about_its_template_are_written(server: RegistryFixture) -> None:
     kind = "DevPodWorkspaceInstance"
     await create_template(server, kind, template=build_template("a"))

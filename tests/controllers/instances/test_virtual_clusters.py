@@ -6,9 +6,12 @@ import json
 import pytest
 
 from fairlead.controllers.helm.deploy import FAILED_RETRY_SECONDS
+from fairlead.controllers.instances.full_passes import FULL_PASS_SECONDS
+from fairlead.controllers.instances.remote_namespace import distinguish_namespace
 from fairlead.controllers.instances.spaces import RESYNC_SECONDS
 from fairlead.core.objects import Object, get_path
 from fairlead.registry.codec import decode
+from fairlead.registry.namespace_move import MoveRequest, move
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.instances.helm_fixture import (
     BINDINGS,
@@ -26,7 +29,7 @@ from tests.controllers.instances.helm_fixture import (
     wait_until_ready,
 )
 from tests.harness.eventually import eventually
-from tests.harness.registry import RegistryFixture
+from tests.harness.registry import RegistryFixture, write_options
 from tests.harness.remote import (
     PROJECT,
     FakeAccess,
@@ -285,7 +288,8 @@ async def test_a_changed_kubeconfig_is_stored(server: RegistryFixture, access: F
     new_kubeconfig = KUBECONFIG.replace(b"inner-token", b"next-token")
     access.kube.objects[f"{NAMESPACE_PATH}/secrets/vc-one"]["data"]["config"] = encode_base64(new_kubeconfig)
     await eventually(
-        lambda: (server.get("Secret", "vc-one-kubeconfig") or {})["data"]["config"] == encode_base64(new_kubeconfig)
+        lambda: (server.get("Secret", "vc-one-kubeconfig") or {})["data"]["config"] == encode_base64(new_kubeconfig),
+        2 * FULL_PASS_SECONDS,
     )
 
 
@@ -399,3 +403,35 @@ async def test_events_about_failures_are_warnings(server: RegistryFixture, acces
     await eventually(lambda: ("Warning", "Unreachable") in list_events(), 300)
     access.virtual_down = None
     await eventually(lambda: ("Normal", "Usable") in list_events(), 300)
+
+
+async def test_after_a_migration_it_runs_on_and_its_name_can_be_used_again(
+    server: RegistryFixture, access: FakeAccess, helm: FakeHelm
+) -> None:
+    await create_cluster(server, members=[{"kind": "User", "name": "eve", "clusterRole": "admin"}])
+    members = [{"kind": "User", "name": "bob", "clusterRole": "admin"}]
+    await server.create("Project", "default", spec={"owner": {"user": "ada"}, "members": members})
+    for user in ("bob", "eve"):
+        await server.create("User", user, spec={})
+    await create_from_template(server)
+    await wait_until_ready(server, access)
+    await eventually(lambda: list_subjects(access) == {"fairlead:ada", "fairlead:eve"})
+    request = MoveRequest(server.resource(VC), "one", PROJECT, "default", (), lambda objects: None)
+    await move(server.registry, request, write_options())
+    await eventually(lambda: get_labels(access.kube.objects[NAMESPACE_PATH])["service.sh/project"] == "default")
+    await eventually(lambda: list_subjects(access) == {"fairlead:ada", "fairlead:bob"})
+    assert (PROJECT, "one") in access.closed
+    assert (len(helm.installed), helm.uninstalled) == (1, [])
+
+    again = await create_virtual_cluster(server, templateRef={"name": "t"})
+    await eventually(lambda: len(helm.installed) == 2)
+    namespace = distinguish_namespace("demo-v-one", again["metadata"]["uid"])
+    assert helm.installed[1].namespace == namespace
+    assert namespace.startswith("demo-v-one--") and f"/api/v1/namespaces/{namespace}" in access.kube.objects
+
+
+def list_subjects(access: FakeAccess) -> set[str]:
+    """The users that have roles in the virtual cluster."""
+    bindings = [each for path, each in access.virtual.objects.items() if path.startswith(CLUSTER_BINDINGS)]
+    subjects = [subject for binding in bindings for subject in binding["subjects"]]
+    return {subject["name"] for subject in subjects if subject["kind"] == "User"}

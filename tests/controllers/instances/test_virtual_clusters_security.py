@@ -100,7 +100,7 @@ async def test_the_connections_of_a_deleted_virtual_cluster_are_closed(
 
 
 async def test_an_invalid_request_becomes_a_condition(server: RegistryFixture, access: FakeAccess) -> None:
-    async def raise_bad_request(namespace: str, name: str) -> Object:
+    async def raise_bad_request(namespace: str, name: str, *, is_new_connection: bool) -> Object:
         raise BadRequest("the path has a `.` step")
 
     access.virtual_cluster_version = raise_bad_request  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.workspaces.runners import RunnerController
-from fairlead.controllers.workspaces.sleep import SleepController
+from fairlead.controllers.workspaces.sleep import WorkspaceSleepController
 from fairlead.controllers.workspaces.workspaces import WorkspaceController
 from fairlead.core.clock import micro_timestamp, timestamp
 from fairlead.core.objects import Object, get_path
@@ -108,7 +108,7 @@ async def server(api: RegistryFixture) -> AsyncIterator[SleepFixture]:
     controllers = (
         WorkspaceController(api.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX),
         RunnerController(api.registry, MANAGEMENT_GROUP),
-        SleepController(api.registry, MANAGEMENT_GROUP),
+        WorkspaceSleepController(api.registry, MANAGEMENT_GROUP),
     )
     async with running_controllers(api, *controllers):
         yield fixture

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.workspaces.sleep_decisions import SleepDecision, build_sleep_mode, decide, format_time
+from fairlead.controllers.workspaces.sleep_decisions import build_sleep_mode, decide
 from fairlead.core.objects import Object
+from fairlead.domain.sleep_decisions import SleepDecision, format_time
 from fairlead.domain.sleep_mode import change_annotations, decode_info
 
 PREFIX = "sleepmode.service.sh/"

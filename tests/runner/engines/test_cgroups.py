@@ -206,21 +206,19 @@ async def test_a_group_that_cannot_be_removed_is_named_with_its_processes(
     version_1: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cgroups, "REMOVAL_SECONDS", 0.1)
-    monkeypatch.setattr(os, "kill", lambda pid, number: None)
     cgroups.create_cgroups(FOLDER, GRANT)
-    (version_1 / "pids" / GROUP / "box" / "cgroup.procs").write_text("17\n")
-    with pytest.raises(EngineError, match=r"memory/fairlead-.* cannot be removed; processes .* do not end: 17$"):
+    (version_1 / "pids" / GROUP / "box" / "cgroup.procs").write_text("99999999\n")
+    with pytest.raises(EngineError, match=r"memory/fairlead-.* cannot be removed; processes .* do not end: 99999999$"):
         await cgroups.renew_cgroups(FOLDER, GRANT)
 
 
-def test_what_is_left_in_a_group_ends_when_it_is_removed(version_1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+def test_what_is_left_in_a_group_ends_when_it_is_removed(version_1: Path) -> None:
     cgroups.create_cgroups(FOLDER, GRANT)
-    (version_1 / "pids" / GROUP / "box" / "cgroup.procs").write_text("17\n18\n")
-    (version_1 / "pids" / GROUP / "cgroup.procs").write_text("19\n")
+    processes = [subprocess.Popen(["/bin/sleep", "1000"]) for _ in range(3)]
+    (version_1 / "pids" / GROUP / "box" / "cgroup.procs").write_text(f"{processes[0].pid}\n{processes[1].pid}\n")
+    (version_1 / "pids" / GROUP / "cgroup.procs").write_text(f"{processes[2].pid}\n")
     cgroups.remove_cgroups(FOLDER)
-    assert killed == [(17, signal.SIGKILL), (18, signal.SIGKILL), (19, signal.SIGKILL)]
+    assert [each.wait(10) for each in processes] == [-signal.SIGKILL] * 3
 
 
 def test_in_version_2_the_kernel_ends_all_of_a_group_at_once(version_2: Path) -> None:
@@ -235,14 +233,15 @@ def test_the_folder_of_a_controller_is_found_in_both_versions(root: Path) -> Non
     assert cgroups.find_box(FOLDER, "memory") == root / GROUP / "box"
 
 
-def test_two_runners_on_one_machine_may_have_workspaces_with_the_same_uid(
-    version_1: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_runners_on_one_machine_may_have_workspaces_with_the_same_uid(version_1: Path) -> None:
     """After the server was copied, for example. One that ends its own leaves the other's alone."""
-    killed: list[int] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
-    for pid, folder in ((17, FOLDER), (18, WorkspaceFolder(Path("/other/workspaces", UID)))):
+    own = subprocess.Popen(["/bin/sleep", "1000"])
+    other = subprocess.Popen(["/bin/sleep", "1000"])
+    for process, folder in ((own, FOLDER), (other, WorkspaceFolder(Path("/other/workspaces", UID)))):
         cgroups.create_cgroups(folder, GRANT)
-        (cgroups.find_box(folder, "pids") / "cgroup.procs").write_text(f"{pid}\n")
+        (cgroups.find_box(folder, "pids") / "cgroup.procs").write_text(f"{process.pid}\n")
     cgroups.remove_cgroups(FOLDER)
-    assert killed == [17]
+    assert own.wait(10) == -signal.SIGKILL
+    assert other.poll() is None
+    other.kill()
+    other.wait()

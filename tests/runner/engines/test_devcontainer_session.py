@@ -21,9 +21,10 @@ from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
 from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from fairlead.runner.engines.devcontainer.programs import run_program
-from fairlead.runner.engines.sessions import list_pids, read_mark
+from fairlead.runner.engines.process_trees import read_mark
 from tests.harness.eventually import eventually
 from tests.runner.harness.podman import IMAGE, SMALL, Containers, expect_nothing_left
+from tests.runner.harness.processes import list_pids
 from tests.runner.harness.sessions import read_all, run_inside
 from tests.runner.harness.tasks import RecordedTask
 
@@ -211,6 +212,30 @@ async def test_a_killed_session_leaves_no_process_behind(running: Running) -> No
     await process.kill()
     assert find_sleepers() == []
     assert [pid for pid in list_pids() if UID in read_mark(pid)] == []
+
+
+KEEP_STARTING = """
+M=$FAIRLEAD_SESSION
+export M
+env -u FAIRLEAD_SESSION setsid sh -c '
+    while [ ! -e /tmp/enough ]; do
+        FAIRLEAD_SESSION=$M sleep 5 &
+        sleep 0.02
+    done' >/dev/null 2>&1 </dev/null &
+sleep 0.5
+"""
+
+
+async def test_a_detached_process_that_keeps_starting_others_of_its_session_holds_up_no_sessions(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "KILL_SECONDS", 2.0)
+    try:
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(run_inside(running.engine, UID, KEEP_STARTING) for _ in range(3)))
+            assert await run_lines(running, "echo on") == ["on"]
+    finally:
+        await running.run("touch /tmp/enough; sleep 0.5; rm /tmp/enough")
 
 
 async def test_a_session_of_a_killed_runner_is_ended_by_the_next_one(

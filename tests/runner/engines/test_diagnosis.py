@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.findings import Finding
+from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer import diagnosis
 from fairlead.runner.engines.devcontainer.isolation import disk
 from fairlead.runner.engines.devcontainer.settings import Settings
@@ -27,6 +28,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(diagnosis, "OLDEST_KERNEL", (1, 0))
     monkeypatch.setattr(diagnosis, "list_missing_controllers", lambda: [])
     monkeypatch.setattr(diagnosis, "find_loop_problem", lambda: "")
+    monkeypatch.setattr(diagnosis, "CORE_PATTERN", tmp_path / "core_pattern")
+    monkeypatch.setattr(diagnosis, "SUBORDINATE_IDS", (tmp_path / "subuid",))
+    (tmp_path / "core_pattern").write_text("core\n")
     return tmp_path
 
 
@@ -117,3 +121,57 @@ async def test_an_old_node_is_named(machine: Path) -> None:
 async def test_a_cli_that_does_not_run_says_why(machine: Path) -> None:
     write(machine / "devcontainer", "echo something is broken >&2; exit 1")
     assert (await find_problems(machine))["devcontainer"].problem == "something is broken"
+
+
+async def test_a_handler_of_crashes_that_root_would_run_is_a_problem(machine: Path) -> None:
+    (machine / "core_pattern").write_text("|/usr/share/apport/apport -p%p -s%s\n")
+    found = (await find_problems(machine))["crash handler"]
+    assert found.is_fatal and "has root run /usr/share/apport/apport," in found.problem
+    assert "kernel.core_pattern=core" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("line", "is_problem"),
+    [
+        ("ada:1000000000:65536", True),
+        ("ada:1268435455:1", True),
+        ("ada:1268435456:65536", False),
+        ("ada:100000:65536", False),
+    ],
+)
+async def test_ids_that_users_of_the_machine_have_are_named(machine: Path, line: str, is_problem: bool) -> None:
+    (machine / "subuid").write_text(f"# comment\n{line}\nbroken:x:y\n")
+    found = (await find_problems(machine)).get("user ids and networks")
+    assert (found is not None) == is_problem
+    if found is not None:
+        assert f"ada in {machine / 'subuid'}" in found.problem and not found.is_fatal and "--config" in found.remedy
+
+
+async def test_a_network_of_the_machine_that_workspaces_would_have_is_named(machine: Path) -> None:
+    routes = (
+        "default via 192.0.2.1 dev eth0",
+        "10.213.16.0/20 dev tun0 scope link",
+        "10.213.0.0/28 dev flwv3b9a proto kernel",
+        "broadcast 10.213.0.15 dev flwv3b9a",
+    )
+    write(machine / "ip", "\n".join(f"echo '{each}'" for each in routes))
+    problems = await find_problems(machine)
+    assert "the route 10.213.16.0/20 dev tun0 scope link" in problems["user ids and networks"].problem
+    assert "flwv" not in problems["user ids and networks"].problem
+
+
+async def test_what_the_operator_chose_is_shown(machine: Path) -> None:
+    settings = Settings(
+        state_folder=machine / "state",
+        runner="r",
+        cli=(str(machine / "devcontainer"),),
+        name_servers=("10.0.0.1",),
+        feature_sources=("registry.example.com/features",),
+        refused_networks=("10.0.0.0/8",),
+        max_limits=Limits(memory_bytes=8 << 30, cpus=1.5),
+    )
+    shown = {finding.subject: finding.detail for finding in await diagnosis.diagnose(settings)}
+    assert shown["user ids and networks"] == "1000000000 to 1268435455, and 10.213.0.0/16, for 4096 workspaces"
+    assert shown["limits of templates"] == "at most memory 8Gi, cpus 1.5"
+    assert shown["features"] == "from registry.example.com/features"
+    assert shown["refused networks"] == "10.0.0.0/8"

@@ -10,6 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.runner.engines.contract import ImageSource, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.isolation.holder import MAX_INNER_BYTES, find_holder
+from fairlead.runner.engines.devcontainer.isolation.namespaces import MAX_USER_NAMESPACES
+from fairlead.runner.engines.devcontainer.isolation.workspace_holder import PRIVILEGED_NETWORKS
+from fairlead.runner.engines.devcontainer.layout import open_folder
 from tests.runner.harness.podman import IMAGE, Containers, list_groups
 from tests.runner.harness.tasks import RecordedTask
 
@@ -92,6 +96,10 @@ done""",
     "a new view of the groups": "unshare -C -m sh -c 'for c in memory pids cpu devices freezer; do "
     "mount -t cgroup -o $c x /mnt 2>/dev/null || mount -t cgroup -o $c x /tmp || continue; "
     "cat /proc/self/cgroup | grep /../ && echo REACHED; ls /tmp | grep fairlead && echo REACHED; umount /tmp; done'",
+    "networks of its own, which fill tables that the kernel has once": "unshare -n true && echo REACHED; "
+    "unshare -Urn true && echo REACHED; echo 100 >/proc/sys/user/max_net_namespaces; unshare -n true && echo REACHED; "
+    "unshare -Ur sh -c 'echo 100 >/proc/sys/user/max_net_namespaces; unshare -n true' && echo REACHED; "
+    "nsenter --user=/proc/1/ns/user unshare -n true && echo REACHED",
     "open files of the machine": "for f in /proc/self/fd/*; do [ -d $f ] && [ $f/. -ef /proc/self/fd/. ] || "
     "case $(readlink $f) in /memfd:*|/proc/*|pipe:*|/dev/null|'') ;; *) echo REACHED $(readlink $f);; esac; done",
     "processes of the machine": "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep '[p]ytest' && echo REACHED",
@@ -111,6 +119,32 @@ def prepared(containers: Containers) -> Iterator[Containers]:
 def test_root_of_a_holder_reaches_nothing_of_the_machine(prepared: Containers, name: str) -> None:
     seen = prepared.run(UID, "/bin/sh", "-c", PROBES[name], check=False)
     assert "REACHED" not in seen
+
+
+def test_user_namespaces_have_a_limit_that_root_of_a_holder_cannot_change(prepared: Containers) -> None:
+    script = """
+echo 100000 >/proc/sys/user/max_user_namespaces
+for i in $(seq 300); do unshare -U sleep 8 >/dev/null 2>&1 & done
+sleep 4
+ls -l /proc/[0-9]*/ns/user 2>/dev/null | sed 's/.*-> //' | sort -u | wc -l
+"""
+    assert 1 < int(prepared.run(UID, "/bin/sh", "-c", script)) <= MAX_USER_NAMESPACES
+
+
+@pytest.mark.timeout(120)
+async def test_a_privileged_workspace_can_have_a_few_networks_of_its_own(containers: Containers) -> None:
+    uid = "401de7a7-0000-4000-8000-000000000009"
+    spec = WorkspaceSpec(uid, "project", "demo", "ada", ImageSource(IMAGE), permissions=frozenset({"privileged"}))
+    engine = containers.engine()
+    await engine.up(spec, RecordedTask())
+    script = """
+for i in $(seq 40); do unshare -n sleep 6 >/dev/null 2>&1 & done
+sleep 3
+ls -l /proc/[0-9]*/ns/net 2>/dev/null | sed 's/.*-> //' | sort -u | wc -l
+"""
+    seen = await asyncio.to_thread(containers.run, uid, "/bin/sh", "-c", script)
+    assert int(seen) == PRIVILEGED_NETWORKS + 1
+    await engine.delete(uid, RecordedTask("cleanup"))
 
 
 def test_the_probes_run_as_root_of_the_holder(prepared: Containers) -> None:
@@ -198,6 +232,23 @@ async def test_very_many_control_groups_of_a_workspace_do_not_hold_up_the_runner
     await deleting
     assert longest < 1.0
     assert list_groups(uid) == []
+
+
+REPLACE_HEAD = """
+printf '#!/bin/sh\\nyes "" | dd bs=1M count=15 iflag=fullblock 2>/dev/null\\n' >/ws/head
+chmod 755 /ws/head
+mount --bind /ws/head /usr/bin/head
+/usr/bin/head | wc -c
+umount /usr/bin/head
+"""
+
+
+async def test_programs_that_a_workspace_has_replaced_print_no_more_than_is_expected(prepared: Containers) -> None:
+    holder = find_holder(open_folder(prepared.settings().state_folder, UID).holder)
+    assert holder is not None
+    assert (await holder.run("/bin/sh", "-c", REPLACE_HEAD)).output.split() == [str(15 << 20)]
+    output = (await holder.run("/bin/sh", "-c", REPLACE_HEAD.replace(" | wc -c", ""))).output
+    assert 0 < len(output) <= MAX_INNER_BYTES
 
 
 DEEP_GROUPS = """

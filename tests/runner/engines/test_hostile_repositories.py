@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, GitSource, Reason, WorkspaceSpec
-from fairlead.runner.engines.sessions import list_pids
 from tests.runner.harness.podman import IMAGE, Containers
+from tests.runner.harness.processes import list_pids
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 

@@ -65,8 +65,14 @@ def test_a_name_server_on_the_machine_itself_is_replaced_by_those_that_it_asks(
 
 
 def test_the_name_of_a_network_fits_an_interface_whatever_the_ids() -> None:
-    assert network_name(1_000_000_000) != network_name(1_000_065_536)
-    assert len(network_name(2**32 - 65536)) <= 15
+    state = Path("/var/lib/fairlead-runner/engines/devcontainer")
+    assert network_name(state, 1_000_000_000) != network_name(state, 1_000_065_536)
+    assert len(network_name(state, 2**32 - 65536)) <= 15
+
+
+def test_networks_of_two_runners_have_different_names_whatever_the_ids() -> None:
+    states = (Path("/var/lib/a"), Path("/var/lib/b"))
+    assert len({network_name(state, 1_000_000_000) for state in states}) == 2
 
 
 async def test_a_pool_without_a_part_that_is_free_is_named() -> None:

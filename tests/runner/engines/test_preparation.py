@@ -1,6 +1,5 @@
 """What a workspace gets before anything runs: number, ids, limits, folders."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from fairlead.runner.engines.contract import (
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_folder
 from fairlead.runner.engines.devcontainer.preparation import (
-    allocate_number,
     bound_limits,
     build_grant,
     check_free_disk,
@@ -36,7 +34,7 @@ URL = "https://example.com/x.git"
 
 
 def make_settings(tmp_path: Path, **changes: object) -> Settings:
-    return Settings(state_folder=tmp_path / "state", runner="r", **changes)  # type: ignore[arg-type]
+    return Settings(state_folder=tmp_path / "state", runner="r", ranges_folder=tmp_path / "ranges", **changes)  # type: ignore[arg-type]
 
 
 def make_spec(source: Source | None = None, namespace: str = "project", **changes: object) -> WorkspaceSpec:
@@ -47,22 +45,6 @@ def grant_permissions(tmp_path: Path, *permissions: str) -> tuple[str, ...]:
     settings = make_settings(tmp_path)
     spec = make_spec(permissions=frozenset(permissions))
     return build_grant(settings, spec, open_folder(settings.state_folder, "u"), "task-1").permissions
-
-
-def test_a_workspace_keeps_the_lowest_number_that_was_free(tmp_path: Path) -> None:
-    settings = make_settings(tmp_path)
-    folders = {name: open_folder(settings.state_folder, name) for name in "abcd"}
-    assert [allocate_number(settings, folders[name]) for name in "abca"] == [0, 1, 2, 0]
-    folders["b"].identity.unlink()
-    assert allocate_number(settings, folders["d"]) == 1
-    assert allocate_number(settings, folders["b"]) == 3
-
-
-async def test_workspaces_that_start_at_the_same_time_have_different_numbers(tmp_path: Path) -> None:
-    settings = make_settings(tmp_path)
-    folders = [open_folder(settings.state_folder, f"w{index}") for index in range(20)]
-    numbers = await asyncio.gather(*(asyncio.to_thread(allocate_number, settings, folder) for folder in folders))
-    assert sorted(numbers) == list(range(20))
 
 
 def test_no_two_workspaces_have_ids_in_common(tmp_path: Path) -> None:

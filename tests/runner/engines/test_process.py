@@ -17,8 +17,9 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
-from fairlead.runner.engines.sessions import list_pids, read_mark
+from fairlead.runner.engines.process_trees import read_mark
 from tests.harness.eventually import eventually
+from tests.runner.harness.processes import list_pids
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
 from tests.runner.process_engine import ProcessEngine

@@ -2,7 +2,15 @@
 
 import os
 
-from fairlead.runner.engines.devcontainer.programs import MAX_ERROR_BYTES, MAX_OUTPUT_BYTES, Result, run_program
+import pytest
+
+from fairlead.runner.engines.devcontainer.programs import (
+    MAX_ERROR_BYTES,
+    MAX_OUTPUT_BYTES,
+    Result,
+    last_line,
+    run_program,
+)
 
 
 async def run(script: str, stdin: bytes = b"") -> Result:
@@ -24,3 +32,13 @@ async def test_a_program_cannot_write_without_end() -> None:
     assert result.code != 0
     assert len(result.output) == MAX_OUTPUT_BYTES
     assert (await run("yes message >&2")).code != 0
+
+
+async def test_a_caller_that_expects_little_gets_no_more() -> None:
+    result = await run_program(["/usr/bin/yes"], {"PATH": os.defpath}, max_output_bytes=8192)
+    assert (result.code, len(result.output)) == (1, 8192)
+
+
+@pytest.mark.parametrize("text", ["", "\n" * 1000, "first\n last \n\n", " last", "last\n"])
+def test_the_last_line_has_no_spaces_around_it(text: str) -> None:
+    assert last_line(text) == ("last" if "last" in text else "no message")

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from fairlead.runner.engines.contract import GitSource, ImageSource, WorkspaceSpec
+from fairlead.runner.engines.devcontainer import pulled_images
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
-from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
+from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, PYTHON, find_holder
+from fairlead.runner.engines.devcontainer.layout import open_folder
+from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
+from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
 from tests.runner.harness.image_registry import running_registry
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.sessions import run_inside
@@ -90,3 +94,63 @@ async def test_a_short_name_of_the_machine_is_the_image_that_it_stands_for(
         seen = await run_inside(engine, FIRST, "ls -A /kept")
         assert seen.output.split() == ["new"]
         assert containers.podman(FIRST, "images", "--format", "{{.ReadOnly}}").split() == ["true", "true"]
+
+
+HOLD_LOCKS = """
+import fcntl, os, sys, time
+taken = 0
+for folder, folders, names in os.walk("/images"):
+    folders[:] = [each for each in folders if folder.count("/") < 3]
+    for name in names:
+        if name.endswith(".lock"):
+            fcntl.lockf(os.open(f"{folder}/{name}", os.O_RDONLY), fcntl.LOCK_SH)
+            taken += 1
+print(taken, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.timeout(300)
+async def test_a_workspace_that_locks_the_images_of_all_holds_up_no_pull(
+    containers: Containers, exported: Path, tmp_path: Path
+) -> None:
+    """To take a shared lock needs only to read the file; podman waits without an end to write there."""
+    with running_registry(containers.number, exported) as registry:
+        registries = tmp_path / "registries.conf"
+        registries.write_text(f'[[registry]]\nlocation = "{registry.address}"\ninsecure = true\n')
+        engine = containers.engine(registries=registries)
+        names = [f"{registry.address}/team/locks:{number}" for number in (1, 2)]
+        await engine.up(WorkspaceSpec(FIRST, "p", "demo", "mallory", ImageSource(names[0])), RecordedTask())
+        await engine.stop(FIRST, RecordedTask("task-2"))
+        await engine.up(WorkspaceSpec(FIRST, "p", "demo", "mallory", ImageSource(names[0])), RecordedTask("task-3"))
+        holder = find_holder(open_folder(engine.settings.state_folder, FIRST).holder)
+        assert holder is not None
+        attacker = await asyncio.create_subprocess_exec(
+            *holder.enter([PYTHON, "-c", HOLD_LOCKS]), env=dict(ENVIRONMENT), stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert attacker.stdout is not None
+            assert int(await attacker.stdout.readline()) >= 2
+            async with asyncio.timeout(60):
+                assert list(await engine.pulled.ensure([names[1]])) == [names[1]]
+        finally:
+            attacker.kill()
+            await attacker.wait()
+            await engine.delete(FIRST, RecordedTask("cleanup"))
+
+
+async def test_what_keeps_podman_from_an_answer_holds_up_a_workspace_for_a_part_of_its_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(tmp_path, "r", deadlines=Deadlines(configure=0.5), ranges_folder=tmp_path / "ranges")
+    pulled = PulledImages(settings)
+
+    async def start_never(own: PulledImages) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(PulledImages, "_start", start_never)
+    monkeypatch.setattr(PulledImages, "store", lambda own: [object()])
+    monkeypatch.setattr(pulled_images, "COLLECT_SECONDS", 0.1)
+    async with asyncio.timeout(5):
+        assert await asyncio.gather(pulled.ensure(["debian"]), pulled.ensure(["debian", "alpine"])) == [{}, {}]
+        await pulled.collect()

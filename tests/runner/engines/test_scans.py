@@ -108,15 +108,14 @@ def listening() -> Iterator[int]:
 
 def find_process(port: int) -> str:
     """The name of the process in the list of ports of this machine."""
-    return next(each.process for each in list_listening(os.getpid()) if each.port == port)
+    return next(each.process for each in list_listening(os.getpid(), list_own_pid) if each.port == port)
 
 
-def only_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "list_pids", lambda: [os.getpid()])
+def list_own_pid() -> list[int]:
+    return [os.getpid()]
 
 
-def test_a_port_has_the_name_of_its_process(listening: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    only_this_process(monkeypatch)
+def test_a_port_has_the_name_of_its_process(listening: int) -> None:
     assert find_process(listening) == Path("/proc/self/comm").read_text().strip()
 
 
@@ -124,7 +123,6 @@ def test_a_port_has_the_name_of_its_process(listening: int, monkeypatch: pytest.
 def test_beyond_a_limit_ports_are_listed_without_names(
     listening: int, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    only_this_process(monkeypatch)
     monkeypatch.setattr(ports, limit, 0)
     assert find_process(listening) == ""
 
@@ -146,12 +144,11 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_descriptors_are_read_up_to_the_limit(
     listening: int, links: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    only_this_process(monkeypatch)
     monkeypatch.setattr(ports, "MAX_DESCRIPTORS", 5)
     with ExitStack() as stack:
         for _ in range(50):
             stack.enter_context(open(os.devnull))
-        list_listening(os.getpid())
+        list_listening(os.getpid(), list_own_pid)
     assert len([each for each in links if "/fd/" in each]) == 5
 
 
@@ -160,10 +157,10 @@ def test_a_scan_ends_when_all_sockets_have_an_owner(
 ) -> None:
     own = [each for each in ports._read_table(Path("/proc/self/net/tcp")) if each[0] == listening]
     monkeypatch.setattr(ports, "_read_table", lambda path: own)
-    monkeypatch.setattr(ports, "list_pids", lambda: [os.getpid()] * 100)
-    assert find_process(listening)
+    listed = list_listening(os.getpid(), lambda: [os.getpid()] * 100)
+    assert [each.process for each in listed] == [Path("/proc/self/comm").read_text().strip()]
     assert links.count(f"/proc/{os.getpid()}/ns/net") == 2
     links.clear()
     monkeypatch.setattr(ports, "_read_table", lambda path: [])
-    assert list_listening(os.getpid()) == []
+    assert list_listening(os.getpid(), list_own_pid) == []
     assert not any("/fd/" in each for each in links)

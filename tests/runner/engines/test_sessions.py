@@ -3,20 +3,23 @@
 import asyncio
 import os
 import resource
+import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines import sessions
+from fairlead.runner.engines import process_trees, sessions
 from fairlead.runner.engines.devcontainer.isolation.holder import PYTHON
-from fairlead.runner.engines.sessions import MARK, end_trees, list_pids, new_mark, read_mark, start_session
-
-
-def find(mark: str) -> list[int]:
-    return [pid for pid in list_pids() if read_mark(pid) == mark]
+from fairlead.runner.engines.measurement import MAX_THREADS, Scans
+from fairlead.runner.engines.process_trees import MARK, EndRequests, MarkedProcesses, read_mark
+from fairlead.runner.engines.sessions import end_trees, find_session, new_mark, request_end, start_session
+from tests.harness.eventually import eventually
+from tests.runner.harness.processes import find_marked, list_pids, read_running
 
 
 def starting_slowly(mark: str) -> list[str]:
@@ -26,21 +29,23 @@ def starting_slowly(mark: str) -> list[str]:
 
 async def test_a_process_that_starts_after_the_kill_is_killed_too() -> None:
     mark = new_mark("uid-of-sessions")
-    session = await start_session(starting_slowly(mark), mark, {"PATH": os.defpath})
-    assert find(mark) == []
+    session = await start_session(starting_slowly(mark), find_session(mark, list_pids), {"PATH": os.defpath})
+    assert find_marked(mark) == []
     await session.kill()
     assert session.podman.returncode is not None
-    assert find(mark) == []
+    assert find_marked(mark) == []
 
 
 async def test_a_caller_that_is_cancelled_while_a_session_starts_leaves_no_process() -> None:
     mark = new_mark("uid-of-sessions")
-    starting = asyncio.create_task(start_session(starting_slowly(mark), mark, {"PATH": os.defpath}))
+    starting = asyncio.create_task(
+        start_session(starting_slowly(mark), find_session(mark, list_pids), {"PATH": os.defpath})
+    )
     await asyncio.sleep(0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert find(mark) == []
+    assert find_marked(mark) == []
 
 
 async def test_a_process_inherits_the_given_descriptors() -> None:
@@ -50,7 +55,7 @@ async def test_a_process_inherits_the_given_descriptors() -> None:
         os.lseek(descriptor, 0, os.SEEK_SET)
         mark, environment = new_mark("uid-of-sessions"), {"PATH": os.defpath}
         command = ["/bin/sh", f"/proc/self/fd/{descriptor}"]
-        session = await start_session(command, mark, environment, size, (descriptor,))
+        session = await start_session(command, find_session(mark, list_pids), environment, size, (descriptor,))
         os.close(descriptor)
         assert await session.wait() == 7
         await session.kill()
@@ -69,7 +74,11 @@ print(os.read(0, 100).hex(), flush=True)
 async def test_what_arrives_before_podman_has_set_up_its_terminal_is_passed_on_as_it_is() -> None:
     mark = new_mark("uid-of-sessions")
     session = await start_session(
-        [PYTHON, "-c", SET_UP_LATE], mark, {"PATH": os.defpath}, size=(80, 24), is_passed_on=True
+        [PYTHON, "-c", SET_UP_LATE],
+        find_session(mark, list_pids),
+        {"PATH": os.defpath},
+        size=(80, 24),
+        is_passed_on=True,
     )
     try:
         assert (await session.stdout.read(100)).split() == [b"started"]
@@ -124,12 +133,20 @@ def test_an_environment_of_very_many_variables_is_read_quickly() -> None:
             process.kill()
 
 
+# --- searches ---------------------------------------------------------------------------------------------------------
+
+
+def find_listed(list_pids: Callable[[], list[int]], uid: str = "uid-of-sessions") -> MarkedProcesses:
+    """All that are listed, whatever marks they have."""
+    return MarkedProcesses(uid, list_pids, lambda mark: True, has_detached=True)
+
+
 async def test_the_runner_goes_on_while_processes_are_looked_for() -> None:
-    def find_slowly() -> list[int]:
-        time.sleep(0.5)
+    def list_slowly() -> list[int]:
+        time.sleep(0.25)
         return []
 
-    ending = asyncio.create_task(end_trees(find_slowly))
+    ending = asyncio.create_task(end_trees(find_listed(list_slowly)))
     turns = 0
     while not ending.done():
         await asyncio.sleep(0.01)
@@ -144,10 +161,166 @@ def child() -> "Iterator[subprocess.Popen[bytes]]":
         process.kill()
 
 
+FORKER = """
+import os, signal, sys, time
+environment = {"FAIRLEAD_SESSION": sys.argv[1]}
+to_null = [(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)]
+started = []
+print("on", flush=True)
+while True:
+    started.append(os.posix_spawn("/bin/sleep", ["sleep", "1000"], environment, file_actions=to_null))
+    time.sleep(0.005)
+    if len(started) > 200:
+        ended = started.pop(0)
+        os.kill(ended, signal.SIGKILL)
+        os.waitpid(ended, 0)
+"""
+"""Has no mark itself, and keeps starting processes that have one. It kills those that were stopped, too."""
+
+
+@pytest.fixture
+def forkers() -> Iterator[list[str]]:
+    """The marks of what runs in as many workspaces as there are threads for searches."""
+    marks = [new_mark(f"hostile-{number}") for number in range(MAX_THREADS)]
+    processes = [subprocess.Popen([PYTHON, "-c", FORKER, mark], stdout=subprocess.PIPE) for mark in marks]
+    for each in processes:
+        assert each.stdout is not None and each.stdout.readline() == b"on\n"
+    yield marks
+    are_running = [each.poll() is None for each in processes]
+    for each in processes:
+        each.kill()
+        each.communicate()
+    for mark in marks:
+        for pid in find_marked(mark):
+            os.kill(pid, signal.SIGKILL)
+    assert all(are_running)
+
+
+async def test_a_workspace_that_keeps_starting_processes_holds_up_neither_its_sessions_nor_those_of_others(
+    forkers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "KILL_SECONDS", 1.5)
+    hostile = [asyncio.create_task(end_trees(find_session(mark, list_pids))) for mark in forkers]
+    await asyncio.sleep(0.1)
+    mark = new_mark("uid-of-sessions")
+    session = await start_session(starting_slowly(mark), find_session(mark, list_pids), {"PATH": os.defpath})
+    await eventually(lambda: find_marked(mark))
+    async with asyncio.timeout(15):
+        await session.kill()
+        assert find_marked(mark) == []
+        await asyncio.gather(*hostile)
+
+
+async def test_processes_of_a_session_that_keep_starting_others_end() -> None:
+    mark = new_mark("uid-of-sessions")
+    fork = "while :; do /bin/sleep 1000 & /bin/sleep 0.01; done"
+    processes = find_session(mark, list_pids)
+    session = await start_session(["/bin/sh", "-c", fork], processes, {"PATH": os.defpath, MARK: mark})
+    await eventually(lambda: len(find_marked(mark)) > 5)
+    await session.kill()
+    assert find_marked(mark) == []
+
+
+@pytest.fixture
+def outsider() -> "Iterator[tuple[str, subprocess.Popen[bytes]]]":
+    """A mark, and a process of the machine that has it."""
+    mark = new_mark("uid-of-sessions")
+    with subprocess.Popen(["/bin/sleep", "1000"], env={MARK: mark}) as process:
+        yield mark, process
+        process.kill()
+
+
+async def test_only_processes_of_the_workspace_are_killed_whatever_mark_others_have(
+    outsider: "tuple[str, subprocess.Popen[bytes]]",
+) -> None:
+    mark, process = outsider
+    await eventually(lambda: find_marked(mark))
+    assert not await end_trees(find_session(mark, lambda: []))
+    await request_end("uid-of-sessions", EndRequests(lambda: [], lambda members: list(members.values())), seconds=1)
+    assert process.poll() is None
+
+
+async def test_a_process_that_got_the_pid_of_one_of_the_workspace_is_not_signalled(
+    child: "subprocess.Popen[bytes]",
+) -> None:
+    """It is listed first, and not any more when it was looked at: then another one may have had its pid."""
+    lists = [[child.pid], [], [child.pid], []]
+    assert not await end_trees(find_listed(lambda: lists.pop(0) if lists else []))
+    await request_end(
+        "uid-of-sessions",
+        EndRequests(lambda: lists.pop(0) if lists else [], lambda members: list(members.values())),
+        seconds=1,
+    )
+    assert child.poll() is None
+
+
+RECYCLE = """
+import signal, subprocess, sys, time
+from fairlead.runner.engines.measurement import read_process
+from fairlead.runner.engines.process_trees import send
+first = subprocess.Popen(["/bin/sleep", "1000"])
+found = read_process(first.pid)
+first.kill()
+first.wait()
+time.sleep(0.05)
+with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+    file.write(str(first.pid - 1))
+second = subprocess.Popen(["/bin/sleep", "1000"])
+assert second.pid == first.pid, "the pid was not given again"
+send(found, signal.SIGKILL)
+time.sleep(0.2)
+assert second.poll() is None, "another process was killed"
+again = read_process(second.pid)
+send(again, signal.SIGKILL)
+assert second.wait(10) == -9
+"""
+
+
+def test_a_signal_for_a_process_that_has_ended_does_not_reach_the_next_one_with_its_pid() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a pid namespace needs root")
+    command = ["/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c", RECYCLE]
+    subprocess.run(command, check=True, timeout=60)
+
+
+def test_a_search_ends_in_time_also_if_each_process_takes_long(
+    child: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait_for_mark(mark: str) -> bool:
+        time.sleep(0.05)
+        return False
+
+    monkeypatch.setattr(process_trees, "SEARCH_SECONDS", 0.2)
+    everything = [child.pid, os.getpid(), os.getppid(), *list_pids()]
+    began = time.monotonic()
+    assert not MarkedProcesses("uid-of-sessions", lambda: everything, wait_for_mark).kill()
+    assert time.monotonic() - began < 2
+
+
 async def test_a_process_that_does_not_end_is_not_waited_for_without_end(
     child: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as one that a workspace has frozen. Here, it is one whose parent does not notice its end."""
+    """Such as one that a workspace has frozen. Here, it is one that is reported to be there still."""
+    known = read_running(child.pid)
     monkeypatch.setattr(sessions, "KILL_SECONDS", 0.2)
-    await asyncio.wait_for(end_trees(lambda: [child.pid]), 10)
+    monkeypatch.setattr(process_trees, "read_process", lambda pid: known)
+    async with asyncio.timeout(10):
+        assert await end_trees(find_listed(lambda: [child.pid]))
     assert child.wait() == -9
+
+
+async def test_a_scan_begins_after_those_of_the_workspace_before_it_and_does_not_wait_for_others() -> None:
+    scans: Scans[str] = Scans()
+    order: list[str] = []
+
+    def scan(name: str, seconds: float) -> str:
+        time.sleep(seconds)
+        order.append(name)
+        return name
+
+    names = ["first", "second", "third"]
+    own = [asyncio.create_task(scans.run_after("a", partial(scan, name, 0.2))) for name in names]
+    await asyncio.sleep(0)
+    assert await scans.run_after("b", partial(scan, "other", 0.0)) == "other"
+    assert await asyncio.gather(*own) == names
+    assert order == ["other", *names]

@@ -22,18 +22,20 @@ from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer.cleanup import remove_everything
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
-from fairlead.runner.engines.devcontainer.isolation.firewall import chain_name, list_routing_rules
+from fairlead.runner.engines.devcontainer.isolation.firewall import chain_name, list_jumps, list_routing_rules
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, find_holder
-from fairlead.runner.engines.devcontainer.isolation.network import NAMESPACES, network_name
+from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX, NAMESPACES
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.measurement import read_process
-from fairlead.runner.engines.sessions import list_pids
 from tests.harness.eventually import wait_until
+from tests.runner.harness.processes import list_pids
 from tests.runner.harness.root_programs import HARNESS_VARIABLE, watch_root_programs
 
 TOOLS = Path(__file__).resolve().parents[3] / ".tools"
 IMAGE = "localhost/workspace"
+RANGES = Path("/var/tmp/workspaces-ranges")
+"""That of all tests of this machine."""
 SMALL = Limits(memory_bytes=256 << 20, cpus=1.0, processes=128)
 
 
@@ -57,6 +59,7 @@ class Containers:
             "allowed_folders": (self.repositories,),
             "default_limits": SMALL,
             "min_free_bytes": 1 << 20,
+            "ranges_folder": RANGES,
             "first_uid": 1_000_000_000 + self.number * 64 * 65536,
             "network_pool": f"10.{214 + self.number // 64}.{self.number % 64 * 4}.0/22",
         }
@@ -129,8 +132,9 @@ def open_containers() -> Iterator[Containers]:
                 pulled = [WorkspaceFolder(path) for path in state.glob("pulled/*")]
                 for each in (*list_folders(state), *pulled):
                     asyncio.run(remove_everything(containers.settings(state_folder=state), each))
+            for state in containers.list_states():
+                remove_firewall(containers.settings(state_folder=state))
             shutil.rmtree(folder)
-            remove_firewall(containers.settings())
             wait_until(lambda: not list_loop_devices(folder), what="the loop devices of deleted workspaces are free")
 
 
@@ -151,7 +155,7 @@ def take_number() -> Iterator[int]:
 def remove_firewall(settings: Settings) -> None:
     """Removes the rules of an engine that is gone, apart from the one that all engines share."""
     chain = chain_name(settings)
-    commands = [("mangle", "-D", ["PREROUTING", "-s", settings.network_pool, "-j", chain])] * 2
+    commands = [("mangle", "-D", rule) for rule in list_jumps(settings) for _ in range(2)]
     commands += [("mangle", "-F", [chain]), ("mangle", "-X", [chain])]
     commands += [
         (table, "-D", rule) for table, _, rule in list_routing_rules(settings) if settings.network_pool in rule
@@ -169,8 +173,8 @@ def expect_nothing_left(uid: str, first_uid: int, seconds: float = 5) -> None:
 
 def list_leftovers(uid: str, first_uid: int) -> list[str]:
     """What is left on the machine of a workspace with this uid and these ids, apart from its folder."""
-    network = network_name(first_uid)
-    found = [str(path) for path in (NAMESPACES / network, Path("/sys/class/net", network)) if path.exists()]
+    networks = f"{INTERFACE_PREFIX}*{first_uid // IDS_PER_WORKSPACE:04x}"
+    found = [str(path) for parent in (NAMESPACES, Path("/sys/class/net")) for path in parent.glob(networks)]
     found += list_groups(uid)
     owners = range(first_uid, first_uid + IDS_PER_WORKSPACE)
     found += [str(pid) for pid in list_pids() if _read_owner(Path(f"/proc/{pid}")) in owners and read_process(pid)]

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from fairlead.runner.engines.measurement import read_parent
-from fairlead.runner.engines.sessions import list_pids
 from fairlead.runner.ssh.confinement import PROCESS_NAME
+from tests.runner.harness.processes import list_pids
 
 PROGRAMS = frozenset(
     {"podman", "conmon", "runc", "crun", "node", "git", "git-remote-http", "tar", "devcontainer", "sshd", PROCESS_NAME}

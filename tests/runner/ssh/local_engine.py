@@ -17,7 +17,9 @@ from fairlead.runner.engines.contract import (
     Reason,
 )
 from fairlead.runner.engines.descriptors import Connection
-from fairlead.runner.engines.sessions import MARK, new_mark, start_session
+from fairlead.runner.engines.process_trees import MARK
+from fairlead.runner.engines.sessions import find_session, new_mark, start_session
+from tests.runner.harness.processes import list_pids
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class LocalEngine:
         environment = {"PATH": os.defpath, "GREETING": "hello", **options.environment, MARK: mark}
         arguments = list(command) or ["/bin/sh"]
         size = (options.columns, options.rows) if options.tty else None
-        return await start_session(arguments, mark, environment, size)
+        return await start_session(arguments, find_session(mark, list_pids), environment, size)
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         return [ListeningPort(8080, "127.0.0.1", "node")]

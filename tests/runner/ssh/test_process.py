@@ -22,7 +22,7 @@ from asyncssh.mac import get_default_mac_algs
 from fairlead.runner.engines.contract import Engine
 from fairlead.runner.engines.descriptors import Connection
 from fairlead.runner.engines.devcontainer.isolation.cgroups import create_group, list_groups, remove_group
-from fairlead.runner.engines.sessions import find_marked, find_trees, list_pids, read_mark
+from fairlead.runner.engines.process_trees import read_mark
 from fairlead.runner.services import RunnerServices
 from fairlead.runner.settings import RunnerSettings
 from fairlead.runner.ssh.actions import create_ssh_actions
@@ -46,6 +46,7 @@ from fairlead.runner.ssh.process import _end, _start
 from fairlead.runner.ssh.requests import WorkspaceRequests
 from tests.harness.eventually import eventually, wait_until
 from tests.harness.server_process import ROOT
+from tests.runner.harness.processes import find_marked, find_tree, list_pids
 from tests.runner.ssh import greedy_process, taken_over_process
 from tests.runner.ssh.local_engine import LocalEngine
 from tests.runner.ssh.served_process import ServedWorkspace, serve_workspace
@@ -62,7 +63,7 @@ async def served() -> AsyncIterator[ServedWorkspace]:
 
 def find_server(served: ServedWorkspace) -> int:
     """The pid of the process that reads what clients send."""
-    tree = find_trees([served.server.process.pid])
+    tree = find_tree(served.server.process.pid)
     (pid,) = [each for each in tree if Path(f"/proc/{each}/comm").read_text().strip() == PROCESS_NAME]
     return pid
 
@@ -175,7 +176,7 @@ async def test_one_that_is_taken_over_gets_no_capabilities_and_ends_all_the_same
     with structlog.testing.capture_logs() as logs:
         server = await _start(cast(Engine, LocalEngine()), ServerSettings(UID, HOST_KEY))
         await eventually(lambda: any("output" in each for each in logs), 30)
-        tree = set(find_trees([server.process.pid]))
+        tree = find_tree(server.process.pid)
         assert PROCESS_NAME in {read(each, "comm").strip() for each in tree}
         await asyncio.wait_for(_end(server), 10)
     (said,) = (each["output"] for each in logs if "output" in each)
@@ -193,7 +194,7 @@ async def test_it_is_in_a_control_group_that_ends_with_it(served: ServedWorkspac
     async with served.connect():
         pid, groups = find_server(served), find_groups()
         assert groups
-        tree = set(find_trees([served.server.process.pid]))
+        tree = find_tree(served.server.process.pid)
         for group in groups:
             assert tree == {int(each) for each in (group / "cgroup.procs").read_text().split()}
             assert group.name in read(pid, "cgroup") or "/../" in read(pid, "cgroup")
@@ -283,7 +284,7 @@ def test_it_ends_with_a_runner_that_is_killed() -> None:
         assert runner.stdout is not None
         while runner.stdout.readline() != b"on\n":
             assert runner.poll() is None
-        tree = set(find_trees([runner.pid])) - {runner.pid}
+        tree = find_tree(runner.pid) - {runner.pid}
         assert tree
         runner.kill()
     wait_until(lambda: not tree & set(list_pids()), what="its processes have ended")

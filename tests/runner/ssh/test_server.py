@@ -20,7 +20,7 @@ from fairlead.core.crypto.ssh_certificates import (
     sign_user_certificate,
 )
 from fairlead.runner.engines.contract import Engine
-from fairlead.runner.engines.sessions import find_marked, list_pids, read_mark
+from fairlead.runner.engines.process_trees import read_mark
 from fairlead.runner.ssh.access import Access
 from fairlead.runner.ssh.channels import Target
 from fairlead.runner.ssh.limits import WorkspaceChannels
@@ -35,6 +35,7 @@ from fairlead.runner.ssh.messages import (
 from fairlead.runner.ssh.requests import WorkspaceRequests
 from fairlead.runner.ssh.server import serve_connection
 from tests.harness.eventually import eventually
+from tests.runner.harness.processes import find_marked, list_pids
 from tests.runner.ssh.local_engine import CopiedEngine, LocalEngine
 
 UID = "uid-of-server-tests"

@@ -7,6 +7,7 @@ import { API, GROUP } from "./base.js";
 
 const LIFETIME = 30_000;
 const MAX_BATCH = 200;
+const MAX_NAMESPACES = 51;
 const PATH = `${API}/apis/${GROUP}/v1/selfsubjectaccessreviewbatches`;
 const UNKNOWN = { allowed: true, filtered: false, reason: "", isUnknown: true };
 
@@ -29,6 +30,15 @@ export function review(question) {
 
 export const can = async (verb, kind, namespace = "", name = "", subresource = "") =>
   (await review({ verb, kind, namespace, name, subresource })).allowed;
+
+// Whether a kind can be created in one of these namespaces; "" is everywhere. Returns the first question that was
+// answered with yes, or else the first one.
+export async function reviewCreate(kind, namespaces) {
+  const questions = namespaces.slice(0, MAX_NAMESPACES).map((namespace) => ({ verb: "create", kind, namespace }));
+  const answers = await Promise.all(questions.map(review));
+  const index = answers.findIndex((answer) => answer.allowed);
+  return { allowed: index >= 0, question: questions[Math.max(0, index)], reason: answers[0].reason };
+}
 
 // Each object that was shown has questions of its own, so a tab that stays open would collect them.
 function forgetExpired() {

@@ -82,10 +82,11 @@ function loginsCard(page) {
   return card(T.logins, h("p.muted", T.loginsText), problem, tableOf([T.client, T.by, T.lastUsed, T.expires, ""], body), h("p"), button(T.signOutEverywhere, { kind: "danger", onclick: everywhere }));
 }
 
-// How the user signed in: with a provider, which may not have confirmed the login lately, or with a password.
+// How the user signed in: with a provider, which may not have confirmed the login lately, an access key, or a password.
 function loginMethod({ spec, status = {} }, providers) {
   const { connector } = spec.identity ?? {};
-  if (!connector) return spec.oidcProvider?.clientId ? T.allowedHere : T.byPassword;
+  if (spec.oidcProvider?.clientId) return T.allowedHere;
+  if (!connector) return spec.parent ? [T.byKey, " ", link(`ownedaccesskeys/${spec.parent}`, spec.parent)] : T.byPassword;
   const name = providers.find(({ id }) => id === connector)?.displayName ?? connector;
   if (!status.identity?.stale) return name;
   const { lastAttempt } = status.identity;

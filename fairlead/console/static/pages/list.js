@@ -1,7 +1,7 @@
 // The list of any kind, from the server's Table, live. What is shown is in the URL: ?q= words, ?labels= and ?fields=
 // selectors, ?state=, ?project= or ?ns=, ?sort= and ?columns=.
 
-import { guard, review } from "../core/access.js";
+import { guard, review, reviewCreate } from "../core/access.js";
 import { pause } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
 import { listObjects, managed, pathOf as managementPath } from "../core/kinds.js";
@@ -25,7 +25,6 @@ const SKELETON_AFTER = 150;
 const ABOVE_WITHIN = 1;  // seconds
 const MANY = 1000;
 const PAUSE = 120;
-const MAX_REVIEWS = 50;
 const positions = new Map();  // by path: the row under the keyboard, for coming back
 
 export async function show(page, { kind, namespace = "", pathOf = managementPath }) {
@@ -110,11 +109,8 @@ class ListPage {
   async guardCreate(node) {
     node.setAttribute("aria-disabled", "true");
     const projects = this.kind.namespaced && !this.namespace ? await this.projects : [];
-    const namespaces = [this.namespace, ...projects.slice(0, MAX_REVIEWS).map(namespaceOf)];
-    const questions = namespaces.map((namespace) => ({ verb: "create", kind: this.kind, namespace }));
-    const answers = await Promise.all(questions.map(review));
-    const allowed = Math.max(0, answers.findIndex((answer) => answer.allowed));
-    return guard(node, questions[allowed], answers[0].reason || T.mayNotCreate(this.kinds));
+    const { question, reason } = await reviewCreate(this.kind, [this.namespace, ...projects.map(namespaceOf)]);
+    return guard(node, question, reason || T.mayNotCreate(this.kinds));
   }
 
   projectSelect() {
@@ -260,8 +256,30 @@ class ListPage {
     if (list.state === "stopped" || (list.state === "stale" && !size)) return errorBlock(list.error, { retry: () => { list.wake(); this.connect(); } });
     if (view.length || !list.isComplete) return null;
     if (size || query.labels || query.fields) return empty(T.noMatchTitle(kinds), size ? T.noMatchText(size) : T.noMatchSelector, button(T.clearFilter, { kind: "primary", onclick: () => this.clearFilter() }));
-    const title = this.namespace ? T.noneInProject(kinds, this.projectOf(this.namespace) || this.namespace) : T.noneTitle(kinds);
-    return empty(title, T.noneText(kind.title.toLowerCase(), this.canCreate), this.canCreate && this.createLink());
+    return this.explainNone();
+  }
+
+  // A list that the server filters leaves out what the user may not see: then nothing is known about what exists.
+  explainNone() {
+    const { kind, kinds, canCreate } = this;
+    const place = this.namespace && (this.projectOf(this.namespace) || this.namespace);
+    const title = place ? T.noneInProject(kinds, place) : T.noneTitle(kinds);
+    if (kind.server.isRemote || !kind.verbs.has("create")) return empty(title);
+    if (this.reviewed !== this.namespace) {
+      this.reviewed = this.namespace;
+      review({ verb: "list", kind, namespace: this.namespace }).then(({ filtered }) => { this.isFiltered = filtered; this.showRows(); });
+      return null;
+    }
+    const known = this.isFiltered ? T.onlyYours[kind.plural] ?? T.onlyPermitted(kinds) : !canCreate && T.noneExist(kinds);
+    const next = canCreate ? T.makeFirst(kind.title.toLowerCase()) : T.askOthers;
+    const action = canCreate ? this.createLink() : linkButton(href("access", this.whyNot()), T.whyNot);
+    return empty(this.isFiltered ? T.noneForYou(kinds, place) : title, [known, next].filter(Boolean).join(" "), action);
+  }
+
+  // The page "May I?" about creating an object of this kind.
+  whyNot() {
+    const { plural: resource, group, namespaced } = this.kind;
+    return { verb: "create", resource, group, namespace: namespaced ? this.namespace : "" };
   }
 
   clearFilter() {

@@ -1,14 +1,15 @@
 // The first page: the fleet as a picture, what needs attention, what is mine, and what changed.
 
-import { can } from "../core/access.js";
+import { can, reviewCreate } from "../core/access.js";
 import { request, session } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
-import { managed, pathOf } from "../core/kinds.js";
+import { listObjects, managed, pathOf } from "../core/kinds.js";
 import { href, link } from "../core/router.js";
 import { READY } from "../core/status.js";
 import { timeElement } from "../core/time.js";
 import { watchList } from "../core/watch.js";
-import { card, empty, linkButton } from "../widgets/common.js";
+import { namespaceOf } from "../shell/sign-in.js";
+import { card, empty, linkButton, skeleton } from "../widgets/common.js";
 import { stateDot } from "../widgets/state.js";
 import { T } from "../texts/overview.js";
 import { attentionList } from "./overview/attention.js";
@@ -41,17 +42,36 @@ function tile(page, kind, list) {
   return h("a.card.tile", { href: href(kind.segment) }, h("span.muted", kind.pluralTitle), number, states);
 }
 
+// What the user owns, and else what the user may create. Who may list nothing has no watch that would fill the card.
 function mineCard(page, tables) {
-  const node = h("ul.plain.lines");
+  const node = h("ul.plain.lines", h("li", skeleton(2)));
   const owned = tables.filter(({ kind }) => OWNED.includes(kind.plural));
   const isMine = (list, row) => row.cells[list.columns.findIndex((column) => column.name === "Owner")] === session.user.name;
   const update = () => {
     const rows = owned.flatMap(({ kind, list }) => [...list.items.values()].filter((row) => isMine(list, row)).map((row) => ({ kind, list, row })));
-    if (!rows.length) return replace(node, h("li", empty("", T.noneOfMine, owned.map(({ kind }) => linkButton(href(`${kind.segment}/~new`), CREATE[kind.plural])))));
+    if (!rows.length) return owned.every(({ list }) => list.isComplete || list.state === "stopped") && showCreatable();
     replace(node, rows.slice(0, 12).map(({ kind, list, row }) => h("li", stateDot(stateOfRow(list, row) || READY), link(pathOf(kind, row.object), row.object.metadata.name), h("span.muted", kind.title))), rows.length > 12 && h("li.muted", T.more(rows.length - 12)));
   };
+  let isAsked = false;
+  const showCreatable = async () => {
+    if (isAsked) return;
+    isAsked = true;
+    const kinds = await creatableKinds(owned.map(({ kind }) => kind), page.scope.signal);
+    const links = kinds.map((kind) => linkButton(href(`${kind.segment}/~new`), CREATE[kind.plural]));
+    if (!node.querySelector("a")) replace(node, h("li", empty("", kinds.length ? T.noneOfMine : T.nothingToCreate, links)));
+  };
   for (const { list } of owned) list.subscribe(page.scope, update);
+  if (!owned.length) showCreatable();
   return card(T.mine, node);
+}
+
+async function creatableKinds(kinds, signal) {
+  const projects = managed("projects");
+  const mayList = projects && (await can("list", projects));
+  const { items } = mayList ? await listObjects(projects, { limit: 50, signal }).catch(() => ({ items: [] })) : { items: [] };
+  const namespaces = ["", ...items.map((each) => namespaceOf(each.metadata.name))];
+  const answers = await Promise.all(kinds.map((kind) => reviewCreate(kind, namespaces)));
+  return kinds.filter((_, index) => answers[index].allowed);
 }
 
 const CREATE = { devpodworkspaceinstances: T.createWorkspace, spaceinstances: T.createSpace, virtualclusterinstances: T.createCluster };

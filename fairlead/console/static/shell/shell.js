@@ -12,6 +12,7 @@ import { T } from "../texts/shell.js";
 import { accountMenu } from "./account-menu.js";
 import { connectionState } from "./connection.js";
 import { announce, liveRegion, toast } from "./dialogs.js";
+import { passwordOffer } from "./first-password.js";
 import { navigation } from "./navigation.js";
 import { loadSession, NO_PROBLEM, signOnProblem } from "./sign-in.js";
 import { installShortcuts } from "./shortcuts.js";
@@ -49,7 +50,7 @@ function buildFrame() {
   const { impersonator, displayName } = session.user;
   const acting = impersonator && h("div.acting", { role: "status" }, T.actsAs(displayName, impersonator), session.actAs && button(T.stopActing, { onclick: () => actAs("") }));
   const skip = h("a.skip", { href: "#main", onclick: (event) => { event.preventDefault(); main.focus(); } }, T.skip);
-  const frame = h("div.frame", navigation(), h("div.page", h("div.title", crumbs, heading), main));
+  const frame = h("div.frame", navigation(), h("div.page", passwordOffer(), h("div.title", crumbs, heading), main));
   replace(document.body, skip, acting, bar, frame, liveRegion());
   watchBuild();
 }

@@ -7,7 +7,7 @@ import { h, replace, Scope } from "../core/dom.js";
 import { preferences } from "../core/preferences.js";
 import { hasDraft, setQuery } from "../core/router.js";
 import { refreshAll } from "../core/watch.js";
-import { field } from "../widgets/common.js";
+import { button, field } from "../widgets/common.js";
 import { confirmDialog } from "./dialogs.js";
 import { sentence } from "../widgets/errors.js";
 import { T } from "../texts/sign-in.js";
@@ -66,7 +66,7 @@ async function showSignIn(message) {
     scope.listen(document, "visibilitychange", retry);
     scope.listen(window, "focus", retry);
     const brand = h("div.sign-in-brand", h("img", { src: new URL("../icon.svg", import.meta.url).pathname, alt: "", width: 40, height: 40 }), h("p.brand-name", "Fairlead"));
-    replace(dialog, brand, h("h1", T.signIn), h("p.problem", { role: "alert" }, signOnProblem(methods) || message), providers(methods.sso ?? []), passwordForm(methods, done));
+    replace(dialog, brand, h("h1", T.signIn), h("p.problem", { role: "alert" }, signOnProblem(methods) || message), providers(methods.sso ?? []), ownCredentials(methods, done));
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     document.body.append(dialog);
     dialog.showModal();
@@ -98,31 +98,68 @@ function providers(all) {
     all.map(({ id, displayName, loginEndpoint }) => h("a.button.primary", { href: address(loginEndpoint, here), onclick: (event) => open(event, loginEndpoint) }, T.with(displayName || id))));
 }
 
-function passwordForm({ sso = [], password: { enabled = true } = {} }, done) {
-  if (!enabled) return !sso.length && h("p", T.disabled);
-  const name = h("input", { name: "username", autocomplete: "username", autocapitalize: "none", spellcheck: "false", required: true });
-  const password = h("input", { name: "password", type: "password", autocomplete: "current-password", required: true });
+// Password and access key. The key is for those who have no password yet: the first start of a server prints one.
+function ownCredentials({ sso = [], password: { enabled = true, used = true } = {} }, done) {
+  const node = h("div");
+  const showPassword = () => replace(node, passwordForm(sso.length > 0, done), another(T.useKey, showKey));
+  const showKey = () => replace(node, keyForm(done), enabled && another(T.usePassword, showPassword));
+  const another = (title, show) => button(title, { kind: "quiet", onclick: () => { show(); node.querySelector("input").focus(); } });
+  if (enabled && used) showPassword();
+  else if (sso.length) replace(node, another(T.useKey, showKey));
+  else showKey();
+  return node;
+}
+
+// A form whose button sends what was typed, and that shows beside its fields why the server did not accept it.
+function credentialForm({ note, fields, secret, isPrimary, send }) {
   const problem = h("p.problem", { role: "alert" });
   const submit = h("button", { type: "submit" }, T.signIn);
-  if (!sso.length) submit.classList.add("primary");
-  if (session.user) name.value = session.user.impersonator || session.user.loginName;
-  const send = async (event) => {
+  if (isPrimary) submit.classList.add("primary");
+  const onsubmit = async (event) => {
     event.preventDefault();
     submit.disabled = true;
     problem.textContent = "";
     try {
-      await request("auth/password/login?cookie=true", { method: "POST", body: { username: name.value, password: password.value }, anonymous: true });
-      await done();
+      await send();
     } catch (error) {
       problem.textContent = error.retryAfter ? T.tooOften(error.retryAfter) : sentence(error.message);
-      password.value = "";
-      password.focus();
+      secret.value = "";
+      secret.focus();
     } finally {
       submit.disabled = false;
     }
   };
-  return h("form", { onsubmit: send }, sso.length > 0 && h("p.muted", T.orPassword), problem, field(T.userName, name), field(T.password, password), submit,
-    h("details", h("summary", T.noPassword), h("p", T.firstPassword), h("pre", T.firstPasswordCommand)));
+  return h("form", { onsubmit }, note && h("p.muted", note), problem, fields, submit);
+}
+
+function passwordForm(hasProviders, done) {
+  const name = h("input", {
+    name: "username", autocomplete: "username", autocapitalize: "none", spellcheck: "false", required: true,
+  });
+  const password = h("input", {
+    name: "password", type: "password", autocomplete: "current-password", required: true,
+  });
+  if (session.user) name.value = session.user.impersonator || session.user.loginName;
+  const send = async () => {
+    const body = { username: name.value, password: password.value };
+    await request("auth/password/login?cookie=true", { method: "POST", body, anonymous: true });
+    await done();
+  };
+  const fields = [field(T.userName, name), field(T.password, password)];
+  return credentialForm({
+    note: hasProviders && T.orPassword, fields, secret: password, isPrimary: !hasProviders, send,
+  });
+}
+
+// The key leaves this page in one request: the server sets a cookie that scripts cannot read.
+function keyForm(done) {
+  const key = h("input", { name: "accessKey", type: "password", autocomplete: "off", spellcheck: "false", required: true });
+  const send = async () => {
+    const answer = await request("auth/key/login", { method: "POST", body: { accessKey: key.value }, anonymous: true });
+    session.canSetPassword = answer.canSetPassword;
+    await done();
+  };
+  return credentialForm({ fields: field(T.accessKey, key, T.accessKeyHelp), secret: key, isPrimary: true, send });
 }
 
 // Ends this login, or all of the user. A provider of single sign-on still has a session, which the user can end, too.

@@ -3,8 +3,11 @@
 export const T = {
   signIn: "Sign in", userName: "User name", password: "Password", expired: "Your login has ended. Sign in to go on; nothing on the page is lost.",
   tooOften: (seconds) => `Too many attempts. Try again in ${seconds} seconds.`,
-  disabled: "Password login is disabled on this server. Use an access key with kubectl or the fairlead command.",
-  noPassword: "No password yet?", firstPassword: "Set one with the access key that you have, for example the one that the first start printed:", firstPasswordCommand: "fairlead user passwd",
+  useKey: "Use an access key", usePassword: "Use a password", accessKey: "Access key",
+  accessKeyHelp: "The first start of the server prints one. You are signed in with its rights, until it ends.",
+  offer: "You are signed in with an access key. Set a password, so that you can sign in without it.",
+  setPassword: "Set a password", notNow: "Not now", newPassword: "New password", repeatPassword: "New password again",
+  passwordRule: "At least 12 characters.", notEqual: "The two passwords differ.", passwordSet: "The password is set.",
   with: (provider) => `Sign in with ${provider}`, orPassword: "or with a password",
   elsewhere: "This page has changes that are not saved, so the provider opens in a new tab. Come back here afterwards.",
   signedOut: "You are signed out here", providerSession: "The provider still has a session in this browser. On a shared computer, end it, too.", signOutThere: "Sign out at the provider", stay: "Only here",

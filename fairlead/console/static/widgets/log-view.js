@@ -21,6 +21,7 @@ export class LogView {
   #rows = [];  // what is shown: [line, start, end], in order
   #counted = 0;  // lines that were considered for #rows, counted from the first line ever
   #matches = 0;
+  #nodes = new Map();  // the elements of the rows that were painted last
   #isWaiting = false;
   #columns = 80;
 
@@ -125,7 +126,8 @@ export class LogView {
     const first = Math.max(0, Math.min(Math.floor(view.scrollTop / ROW) - 5, this.#rows.length - visible));
     const shown = this.#rows.slice(first, first + visible);
     body.style.paddingBlockStart = `${first * ROW}px`;
-    replace(body, shown.map(([line, start, end]) => h("div.log-line", showsTime && start === 0 && h("time.muted", `${line.time} `), renderRuns(sliceRuns(styledRuns(line.text), start, end)))));
+    this.#nodes = new Map(shown.map((row) => [row, this.#nodes.get(row) ?? renderRow(row, showsTime)]));
+    replace(body, [...this.#nodes.values()]);
   }
 
   #onScroll() {
@@ -152,6 +154,9 @@ export class LogView {
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
   }
 }
+
+const renderRow = ([line, start, end], showsTime) => h("div.log-line",
+  showsTime && start === 0 && h("time.muted", `${line.time} `), renderRuns(sliceRuns(styledRuns(line.text), start, end)));
 
 const renderRuns = (runs) => runs.map(([text, style]) => {
   if (style === PLAIN) return text;

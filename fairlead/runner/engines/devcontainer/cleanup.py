@@ -7,7 +7,7 @@ from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
 from fairlead.runner.engines.devcontainer.isolation.cgroups import end_cgroups
 from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
-from fairlead.runner.engines.devcontainer.isolation.network import network_name, remove_network
+from fairlead.runner.engines.devcontainer.isolation.network import remove_network
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
@@ -27,7 +27,7 @@ async def remove_everything(settings: Settings, folder: WorkspaceFolder) -> None
     identity = read_json(folder.identity)
     if identity is not None:
         first_uid = settings.first_uid + int(identity["number"]) * IDS_PER_WORKSPACE
-        await remove_network(network_name(first_uid))
+        await remove_network(settings, first_uid)
     await remove_tree(folder.root)
 
 

@@ -3,6 +3,7 @@
 All of it happens in the holder: what links in the repository lead to there, the workspace could read anyway.
 """
 
+import asyncio
 import errno
 import json
 import os
@@ -21,7 +22,7 @@ from fairlead.runner.engines.devcontainer.isolation.disk import says_disk_is_ful
 from fairlead.runner.engines.devcontainer.isolation.holder import INSIDE_TARGET, PYTHON, Holder
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import DEFAULT_CONFIGURATION, SHIM, resolve_cli
 from fairlead.runner.engines.devcontainer.policy import check_configuration
-from fairlead.runner.engines.devcontainer.programs import MAX_ERROR_BYTES, parse_object
+from fairlead.runner.engines.devcontainer.programs import MAX_ERROR_BYTES, parse_large_object, parse_object
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.specification import read_environment
 
@@ -47,6 +48,7 @@ so those are checked before. Names can have escapes."""
 DEFAULT_IMAGE = "image"
 """The option of a template that names an image for repositories without a devcontainer.json."""
 MAX_REFUSALS_BYTES = 1 << 16
+MAX_REFUSALS = 100
 MAX_ANSWER = 2 << 20
 """Of the CLI. To parse more would hold up other workspaces."""
 MAX_BASE_IMAGES = 16
@@ -59,7 +61,10 @@ BASE_IMAGES = (
 )
 ERROR_LEVEL = 5
 """Of lines in the log of the CLI that say what is wrong."""
+MAX_ERROR_LINES = 1000
+"""Of the last that the CLI said: within 64 KiB, there may be very many lines."""
 MAX_SHOWN_ERRORS = 3
+MAX_SHOWN_VIOLATIONS = 50
 MAX_SHOWN_CHARACTERS = 500
 STACK_LINE = re.compile(r"\s+at ")
 LAST_EXIT_CODE = 128
@@ -115,7 +120,7 @@ async def find_configuration(holder: Holder, spec: WorkspaceSpec, grant: Grant) 
     if any(".." in place.split("/") or place.startswith("/") for place in places):
         raise EngineError(Reason.CONFIGURATION_INVALID, f"the path {places[0]!r} leaves the repository")
     base = f"{grant.work_folder}/{subfolder}".rstrip("/")
-    found = await holder.run("/bin/sh", "-c", FIND, "find", base, *places)
+    found = await holder.run("/bin/sh", "-c", FIND, "find", base, *places, max_output_bytes=2 * MAX_BYTES)
     if found.code == NOT_FOUND:
         return _use_image(spec)
     place, _, content = found.output.partition("\n")
@@ -166,9 +171,9 @@ def _find_dockerfiles(configuration: Configuration) -> list[str]:
 
 
 async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) -> dict[str, Any]:
-    found = await holder.run(*command)
+    found = await holder.run(*command, max_output_bytes=2 * MAX_ANSWER)
     await raise_refusals(holder)
-    if found.code != 0:
+    if found.code != 0 and len(found.output) <= MAX_ANSWER:
         message = describe_cli_error(found.output, found.errors, found.code)
         if says_disk_is_full(found.errors):  # the pull of an image, of which the CLI says only that it failed
             message = f"{message}: {os.strerror(errno.ENOSPC)}"
@@ -178,19 +183,26 @@ async def _read_and_check(command: Sequence[str], holder: Holder, grant: Grant) 
             Reason.CONFIGURATION_INVALID,
             f"the configuration, with what features and labels of the image add, is longer than {MAX_ANSWER >> 20} MiB",
         )
-    result = parse_object(found.output)
+    return await asyncio.to_thread(_check_answer, found.output, grant)
+
+
+def _check_answer(answer: str, grant: Grant) -> dict[str, Any]:
+    result = parse_large_object(answer)
     if result is None:
         raise EngineError(Reason.CONFIGURATION_INVALID, "the dev container CLI gave no answer that is understood")
     violations = check_configuration(result, grant)
     if violations:
-        raise EngineError(Reason.POLICY_VIOLATION, "; ".join(violations))
+        shown = [each[:MAX_SHOWN_CHARACTERS] for each in violations[:MAX_SHOWN_VIOLATIONS]]
+        further = [f"and {len(violations) - len(shown)} more"] if len(violations) > len(shown) else []
+        raise EngineError(Reason.POLICY_VIOLATION, "; ".join([*shown, *further]))
     return result
 
 
 async def raise_refusals(holder: Holder) -> None:
     """Raises what the shim refused, or why an image could not be pulled."""
     found = await holder.run("/usr/bin/head", "-c", str(MAX_REFUSALS_BYTES), REFUSALS)
-    refusals = [each for line in found.output.splitlines() if (each := _parse_refusal(line)) is not None]
+    lines = [line for line in found.output.splitlines() if line.startswith("{")][:MAX_REFUSALS]
+    refusals = [each for line in lines if (each := _parse_refusal(line)) is not None]
     if refusals:
         reason = refusals[0][0]
         messages = "; ".join(dict.fromkeys(message for _, message in refusals))
@@ -205,13 +217,13 @@ def _parse_refusal(line: str) -> tuple[str, str] | None:
 
 def describe_cli_error(output: str, errors: str, code: int) -> str:
     """What the CLI says of its failure: a JSON object on stdout, or lines on stderr."""
-    result = parse_object(output) or {}
+    result = (parse_object(output) if len(output) <= MAX_ERROR_BYTES else None) or {}
     if said := result.get("description") or result.get("message"):
         return str(said)
     lines = [line for line in errors.splitlines() if line.strip()]
     if len(errors) >= MAX_ERROR_BYTES:  # only the end is there, which begins within a line
         lines = lines[1:]
-    entries = [parse_object(line) or {"text": line} for line in lines]
+    entries = [_parse_entry(line) for line in lines[-MAX_ERROR_LINES:]]
     is_killed = code < 0 or code > LAST_EXIT_CODE
     shown = [entry for entry in entries if entry.get("level") == ERROR_LEVEL][-MAX_SHOWN_ERRORS:]
     if not is_killed:  # else it did not come to say why
@@ -223,6 +235,11 @@ def describe_cli_error(output: str, errors: str, code: int) -> str:
             0, f"the dev container CLI was killed; it may need more memory than {allowed}, which it can have"
         )
     return "; ".join(filter(None, dict.fromkeys(messages))) or f"the dev container CLI ended with code {code}"
+
+
+def _parse_entry(line: str) -> dict[str, Any]:
+    """A line of the log of the CLI. Others are text."""
+    return (parse_object(line) if line.startswith("{") else None) or {"text": line}
 
 
 def _remove_stack(text: str) -> str:

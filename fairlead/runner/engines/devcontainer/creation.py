@@ -10,6 +10,7 @@ import json
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fairlead.core.validators import format_size
@@ -39,7 +40,7 @@ from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, B
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import BLOCKING_OUTPUT, HolderFactory, resolve_cli
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, read_json, write_file, write_json
 from fairlead.runner.engines.devcontainer.preparation import build_grant, check_free_disk, encode_spec, prepare
-from fairlead.runner.engines.devcontainer.programs import last_line, parse_object
+from fairlead.runner.engines.devcontainer.programs import last_line, parse_large_object, parse_object
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.recovery import start_recovery
 from fairlead.runner.engines.devcontainer.settings import Deadlines, Settings
@@ -214,7 +215,7 @@ class Creation:
                 await self._forget_secrets()
             raise
         await self._forget_secrets()
-        self._save_session(self.command.read_output())
+        await asyncio.to_thread(self._save_session, self.command.read_output())
 
     def _end_build(self, turn: BuildTurn | None) -> None:
         """Lets what was built be saved, for the next workspace that waits for it."""
@@ -326,7 +327,7 @@ class Creation:
                     self._end_build(turn)
         except EngineError as error:
             if error.reason == Reason.STEP_TIMED_OUT and progress.command:
-                self._save_session(b"{}")
+                await asyncio.to_thread(self._save_session, b"{}")
                 raise EngineError(error.reason, f"{progress.command}: {error.message}", error.step) from error
             raise
         finally:
@@ -341,7 +342,7 @@ class Creation:
             raise EngineError(Reason.START_FAILED, "the dev container CLI was killed, or the machine restarted")
         message = describe_cli_error(self.command.read_output().decode(errors="replace"), "", code)
         if progress.step == COMMANDS:
-            self._save_session(self.command.read_output())
+            await asyncio.to_thread(self._save_session, self.command.read_output())
             error = EngineError(Reason.COMMAND_FAILED, f"{progress.command} failed: {message}")
             raise self._explain(error, progress.is_disk_full)
         reason = Reason.BUILD_FAILED if progress.step == BUILD else Reason.START_FAILED
@@ -384,7 +385,7 @@ class Creation:
         result = await start_recovery(holder, self.grant)
         if result.code == 0:
             session = {"remoteUser": "root", "remoteWorkspaceFolder": self.grant.work_folder}
-            self._save_session(json.dumps(session).encode())
+            await asyncio.to_thread(self._save_session, json.dumps(session).encode())
         return result.code == 0
 
     async def _forget_secrets(self) -> None:
@@ -395,16 +396,24 @@ class Creation:
 
     def _save_session(self, output: bytes) -> None:
         """The user and folder of sessions. When a command failed, the CLI does not say them, but the configuration may;
-        without a user there, podman chooses that of the image."""
-        result = parse_object(output)
+        without a user there, podman chooses that of the image. In a thread: both may be long."""
+        result = parse_large_object(output)
         if result is None:
             return
-        merged: dict[str, Any] = read_json(self.folder.task / "merged.json") or {}
+        merged = parse_large_object(_read_bytes(self.folder.task / "merged.json")) or {}
         user = result.get("remoteUser") or merged.get("remoteUser") or merged.get("containerUser") or ""
         subfolder = getattr(self.spec.source, "subfolder", "")
         folder = str(result.get("remoteWorkspaceFolder") or self.grant.work_folder)
         session = {"user": str(user), "folder": f"{folder}/{subfolder}".rstrip("/")}
         write_json(self.folder.root / "session.json", session)
+
+
+def _read_bytes(path: Path) -> bytes:
+    """Empty if there is no such file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def _read_level(entry: Mapping[str, Any]) -> int:

@@ -1,20 +1,26 @@
 """What this machine lacks to run dev containers, for `fairlead runner doctor`."""
 
+import ipaddress
 import os
+import pwd
 import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairlead.core.findings import Finding
+from fairlead.core.validators import format_size
 from fairlead.runner.engines.devcontainer.isolation.cgroups import ROOT, list_missing_controllers
 from fairlead.runner.engines.devcontainer.isolation.disk import find_loop_problem
-from fairlead.runner.engines.devcontainer.isolation.network import find_name_servers
+from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX, find_name_servers
+from fairlead.runner.engines.devcontainer.isolation.ranges import Range
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 OLDEST_NODE = 20
 OLDEST_KERNEL = (5, 19)
+CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
+SUBORDINATE_IDS = (Path("/etc/subuid"), Path("/etc/subgid"))
 
 
 async def diagnose(settings: Settings) -> Sequence[Finding]:
@@ -25,6 +31,9 @@ async def diagnose(settings: Settings) -> Sequence[Finding]:
         _check_kernel(),
         _check_control_groups(),
         _check_name_servers(settings),
+        _check_crash_handler(),
+        await _check_ranges(settings),
+        *_describe_settings(settings),
     ]
     if any(finding.problem and finding.is_fatal for finding in found):
         return found
@@ -97,6 +106,71 @@ def _check_name_servers(settings: Settings) -> Finding:
     problem = "" if find_name_servers(settings) else "the machine has no name server that workspaces can reach"
     remedy = "list a name server with an address of IPv4, not of the machine itself, in /etc/resolv.conf"
     return Finding("name servers", problem, remedy, is_fatal=False)
+
+
+def _check_crash_handler() -> Finding:
+    """The kernel starts it as root of the machine, outside of all namespaces and limits, with the memory of a process
+    of a workspace as its input. No limit that the process could not change keeps the kernel from it."""
+    pattern = CORE_PATTERN.read_text().strip() if CORE_PATTERN.exists() else ""
+    problem = (
+        f"when a process of a workspace crashes, the kernel has root run {pattern.removeprefix('|').split(' ')[0]}, "
+        "which reads its memory and fills the disk of the machine"
+        if pattern.startswith("|")
+        else ""
+    )
+    remedy = (
+        "write kernel.core_pattern=core to /etc/sysctl.d/99-fairlead-runner.conf, run `sysctl --system`, and remove or "
+        "mask the package that sets it (apport, systemd-coredump, abrt)"
+    )
+    return Finding("crash handler", problem, remedy)
+
+
+async def _check_ranges(settings: Settings) -> Finding:
+    """Whether anything else on the machine has ids or addresses of workspaces. Not fatal: it may be intended."""
+    own = Range(settings.first_uid, settings.network_pool)
+    users = [f"the user {each.pw_name}" for each in pwd.getpwall() if own.first_uid <= each.pw_uid < own.end_uid]
+    others = [*users, *_list_subordinates(own), *await _list_routes(own)]
+    problem = f"{own} are also those of {', '.join(others[:8])}" if others else ""
+    remedy = "set first_uid and network_pool in a file to what nothing else uses, and name it with --config"
+    detail = f"{own.first_uid} to {own.end_uid - 1}, and {own.network_pool}, for {own.size} workspaces"
+    return Finding("user ids and networks", problem, remedy, is_fatal=False, detail=detail)
+
+
+def _list_subordinates(own: Range) -> Iterator[str]:
+    """Ids that users of the machine may use for containers of their own."""
+    for path in SUBORDINATE_IDS:
+        for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+            name, _, numbers = line.partition(":")
+            first, _, count = numbers.partition(":")
+            is_range = first.isdigit() and count.isdigit()
+            if is_range and int(first) < own.end_uid and own.first_uid < int(first) + int(count):
+                yield f"{name} in {path}"
+
+
+async def _list_routes(own: Range) -> list[str]:
+    """Networks of the machine that are not those of workspaces. The default route is for all others."""
+    listed = await run_program(["ip", "-4", "-o", "route", "show", "table", "all"], {"PATH": PATH})
+    pool = ipaddress.IPv4Network(own.network_pool)
+    found = []
+    for line in listed.output.splitlines():
+        words = line.split()
+        destination = words[0] if words and words[0][0].isdigit() else ""
+        is_own = any(word.startswith(INTERFACE_PREFIX) for word in words)
+        if destination and not is_own and pool.overlaps(ipaddress.IPv4Network(destination, strict=False)):
+            found.append(f"the route {' '.join(words[:5])}")
+    return found
+
+
+def _describe_settings(settings: Settings) -> Iterator[Finding]:
+    """What the operator chose."""
+    limits = settings.max_limits
+    memory = format_size(limits.memory_bytes) if limits.memory_bytes else ""
+    chosen = {"memory": memory, "cpus": limits.cpus, "processes": limits.processes}
+    most = ", ".join(f"{name} {value}" for name, value in chosen.items() if value)
+    yield Finding("limits of templates", detail=f"at most {most}" if most else "none beyond those of templates")
+    features = ", ".join(settings.feature_sources)
+    yield Finding("features", detail=f"from {features}" if features else "only with the permission of a template")
+    yield Finding("refused networks", detail=", ".join(settings.refused_networks) or "none")
 
 
 async def _check_cli(settings: Settings) -> Finding:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import structlog
+
 from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
@@ -33,7 +35,9 @@ from fairlead.runner.engines.devcontainer.diagnosis import diagnose
 from fairlead.runner.engines.devcontainer.former import end_former_container, forget_former
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
 from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
+from fairlead.runner.engines.devcontainer.isolation.firewall import keep_firewall
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
+from fairlead.runner.engines.devcontainer.isolation.ranges import claim_existing
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
@@ -50,9 +54,17 @@ from fairlead.runner.engines.measurement import (
     read_process,
     sample_terminals,
 )
-from fairlead.runner.engines.sessions import (
+from fairlead.runner.engines.process_trees import (
     MARK,
+    EndRequests,
+    ListPids,
+    Members,
+    TimeLimit,
+    read_members,
+)
+from fairlead.runner.engines.sessions import (
     end_trees,
+    find_session,
     find_stale_sessions,
     new_mark,
     request_end,
@@ -67,6 +79,8 @@ GRACE_SECONDS, MAIN_GRACE_SECONDS = 30, 10
 """Between TERM and KILL: for what users have started, and then for the main process, with which everything ends."""
 STOP_SHARE = 0.9
 """Of the time for a stop, what podman gets: then all is killed."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -87,6 +101,14 @@ class DevcontainerEngine:
 
     async def check(self) -> Sequence[Finding]:
         return await diagnose(self.settings)
+
+    async def maintain(self) -> None:
+        """Notes which user ids and networks are in use, for other runners of the machine, and keeps the firewall."""
+        try:
+            await asyncio.to_thread(claim_existing, self.settings)
+        except (EngineError, OSError) as error:  # no workspace starts then, and each says why
+            log.error("the user ids and networks of this runner cannot be noted", error=str(error))
+        await keep_firewall(self.settings)
 
     async def close(self) -> None:
         await self.pulled.close()
@@ -123,7 +145,7 @@ class DevcontainerEngine:
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         folder = self._folder(uid)
-        await end_trees(lambda: find_stale_sessions(uid))
+        await end_trees(find_stale_sessions(uid, list_box(folder)))
         command = DetachedCommand(folder.task)
         fields = read_json(folder.spec)
         is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
@@ -152,7 +174,8 @@ class DevcontainerEngine:
         if container is not None:
             folder.stopped.touch()
         if container is not None and holder is not None:
-            await request_end(partial(_list_sessions, folder, container), GRACE_SECONDS)
+            requests = EndRequests(list_box(folder), partial(_select_sessions, container))
+            await request_end(uid, requests, GRACE_SECONDS)
             await holder.run(self.settings.podman, "stop", "--ignore", f"--time={MAIN_GRACE_SECONDS}", CONTAINER)
             self.observer.forget(uid)
             await self.observer.find_container(uid)  # how it ended is not known without the holder
@@ -206,6 +229,7 @@ class DevcontainerEngine:
         session = read_json(self._folder(uid).root / "session.json") or {}
         user = options.user or session.get("user")
         mark = new_mark(uid)
+        processes = find_session(mark, list_box(self._folder(uid)))
         named, values = pass_variables(options.environment)
         arguments = [
             *(self.settings.podman, "exec", "--interactive", *(["--tty"] if options.tty else [])),
@@ -218,12 +242,12 @@ class DevcontainerEngine:
         size = (options.columns, options.rows) if options.tty else None
         if not values:
             return await start_session(
-                holder.enter(arguments), mark=mark, environment=ENVIRONMENT, size=size, is_passed_on=True
+                holder.enter(arguments), processes=processes, environment=ENVIRONMENT, size=size, is_passed_on=True
             )
         with open_variables({**ENVIRONMENT, **values}) as descriptor:
             return await start_session(
                 holder.launch(arguments, descriptor),
-                mark=mark,
+                processes=processes,
                 environment=ENVIRONMENT,
                 size=size,
                 descriptors=(descriptor,),
@@ -232,7 +256,8 @@ class DevcontainerEngine:
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         await self._running(uid)
-        return await self.port_scans.run(uid, partial(list_listening, self._holder(uid).pid))
+        scan = partial(list_listening, self._holder(uid).pid, list_box(self._folder(uid)))
+        return await self.port_scans.run(uid, scan)
 
     async def open_port(self, uid: str, port: int) -> ByteStream:
         await self._running(uid)
@@ -256,23 +281,20 @@ class DevcontainerEngine:
         return container
 
 
-def _list_processes(folder: WorkspaceFolder) -> list[ProcessSample]:
-    """Those in the container."""
-    pids = list_cgroup_pids(find_box(folder, "pids"))
-    return [found for pid in pids if (found := read_process(pid)) is not None]
+def list_box(folder: WorkspaceFolder) -> ListPids:
+    """Lists the processes in the container."""
+    return partial(list_cgroup_pids, find_box(folder, "pids"))
 
 
-def _list_sessions(folder: WorkspaceFolder, container: Container) -> list[int]:
+def _select_sessions(container: Container, members: Members) -> list[ProcessSample]:
     """Processes of a running container outside of the session of its main process."""
     main = read_process(container.pid) if container.is_alive() else None
-    if main is None:
-        return []
-    return [each.pid for each in _list_processes(folder) if each.session != main.session]
+    return [each for each in members.values() if each.session != main.session] if main is not None else []
 
 
 def _sample_processes(folder: WorkspaceFolder) -> tuple[float, dict[str, TerminalSample]]:
     """CPU seconds and terminals."""
-    processes = _list_processes(folder)
+    processes = list(read_members(list_box(folder), TimeLimit()).values())
     used = read_cgroup_cpu(find_box(folder, "cpuacct"))
     return used if used is not None else sum(each.cpu_seconds for each in processes), sample_terminals(processes)
 

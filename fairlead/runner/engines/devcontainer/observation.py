@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, open_fo
 from fairlead.runner.engines.devcontainer.programs import run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.measurement import (
+    Scans,
     list_cgroup_pids,
     list_cgroups,
     read_nested_pids,
     read_start_ticks,
 )
+from fairlead.runner.engines.process_trees import TimeLimit
 
 DISK_SECONDS = 300.0
 """How often the disk usage of a workspace without a disk is measured: it means reading its whole tree."""
@@ -71,6 +74,8 @@ class Observer:
     _disk: dict[str, tuple[float, int | None]] = field(default_factory=dict)
     _measurement: asyncio.Lock = field(default_factory=asyncio.Lock)
     _measuring: set[asyncio.Task[None]] = field(default_factory=set)
+    _pid_scans: Scans[int] = field(default_factory=Scans)
+    _problem_scans: Scans[str] = field(default_factory=Scans)
 
     def find_holder(self, uid: str) -> Holder | None:
         return find_holder(open_folder(self.settings.state_folder, uid).holder)
@@ -86,7 +91,7 @@ class Observer:
         holder = self.find_holder(uid)
         if holder is None:
             return load_container(folder.container)
-        container = await _inspect(holder, folder)
+        container = await self._inspect(holder, folder)
         if container is None:
             return None
         self._containers[uid] = container
@@ -96,6 +101,35 @@ class Observer:
     def forget(self, uid: str) -> None:
         self._containers.pop(uid, None)
         self._disk.pop(uid, None)
+
+    async def _inspect(self, holder: Holder, folder: WorkspaceFolder) -> Container | None:
+        try:
+            async with asyncio.timeout(INSPECT_SECONDS):
+                inspected = await holder.run(
+                    "/usr/bin/podman",
+                    "container",
+                    "inspect",
+                    f"--format={INSPECT_FORMAT}",
+                    CONTAINER,
+                    max_output_bytes=2 * MAX_INSPECTED,
+                )
+        except TimeoutError as error:
+            raise EngineError(
+                Reason.ENGINE_UNAVAILABLE, f"podman does not answer within {INSPECT_SECONDS:g} s"
+            ) from error
+        try:
+            if len(inspected.output) > MAX_INSPECTED:
+                raise ValueError("too long")
+            if inspected.code != 0:
+                return None
+            described = json.loads(inspected.output)
+            inner = int(described["State"].get("Pid") or 0)
+            pid = await self._pid_scans.run_after(folder.uid, partial(find_machine_pid, folder, inner)) if inner else 0
+            return parse_container(described, pid)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+            raise EngineError(
+                Reason.ENGINE_UNAVAILABLE, "what podman says of the container is not understood"
+            ) from error
 
     async def observe(self, uid: str) -> EngineStatus:
         folder = open_folder(self.settings.state_folder, uid)
@@ -113,7 +147,7 @@ class Observer:
         state = ContainerState.RUNNING if is_running else ContainerState.STOPPED
         return EngineStatus(
             state=ContainerState.BUSY if is_busy else state,
-            cause=self._describe_problem(folder) if is_running else describe_end(container, folder.stopped.exists()),
+            cause=await self._describe_cause(folder, container, is_running),
             started_at=container.started_at if is_running else None,
             memory_bytes=read_memory(folder) if is_running else None,
             disk_bytes=self._read_disk(folder),
@@ -124,7 +158,13 @@ class Observer:
             task_id=command.read_task_id() if is_busy else container.labels.get(TASK_LABEL, ""),
         )
 
+    async def _describe_cause(self, folder: WorkspaceFolder, container: Container, is_running: bool) -> str:
+        if not is_running:
+            return describe_end(container, folder.stopped.exists())
+        return await self._problem_scans.run(folder.uid, partial(self._describe_problem, folder))
+
     def _describe_problem(self, folder: WorkspaceFolder) -> str:
+        """In a thread: the workspace has any number of control groups, and chooses what is mounted on its disk."""
         holder = self.find_holder(folder.uid)
         usage = read_usage(holder.pid) if holder is not None and folder.disk.exists() else None
         if usage is not None and (shortage := usage.describe_shortage()):
@@ -152,27 +192,9 @@ class Observer:
             self._disk[uid] = (self._disk[uid][0], size)
 
 
-async def _inspect(holder: Holder, folder: WorkspaceFolder) -> Container | None:
-    try:
-        async with asyncio.timeout(INSPECT_SECONDS):
-            inspected = await holder.run(
-                "/usr/bin/podman", "container", "inspect", f"--format={INSPECT_FORMAT}", CONTAINER
-            )
-    except TimeoutError as error:
-        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"podman does not answer within {INSPECT_SECONDS:g} s") from error
-    if inspected.code != 0:
-        return None
-    try:
-        if len(inspected.output) > MAX_INSPECTED:
-            raise ValueError("too long")
-        return parse_container(json.loads(inspected.output), folder)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise EngineError(Reason.ENGINE_UNAVAILABLE, "what podman says of the container is not understood") from error
-
-
-def parse_container(described: Mapping[str, Any], folder: WorkspaceFolder) -> Container:
+def parse_container(described: Mapping[str, Any], pid: int) -> Container:
+    """`pid` is that of its first process, on the machine."""
     state = described["State"]
-    pid = find_machine_pid(folder, int(state.get("Pid") or 0))
     return Container(
         id=str(described["Id"]),
         pid=pid,
@@ -186,9 +208,15 @@ def parse_container(described: Mapping[str, Any], folder: WorkspaceFolder) -> Co
 
 
 def find_machine_pid(folder: WorkspaceFolder, inner: int) -> int:
-    """The pid on the machine of a process that has this one in the holder. Only processes of the workspace count."""
-    pids = list_cgroup_pids(find_box(folder, "pids")) if inner else []
-    return next((pid for pid in pids if read_nested_pids(pid)[1:2] == [inner]), 0)
+    """The pid on the machine of a process that has this one in the holder; 0 if there is none, or if it is not found in
+    time. Only processes of the workspace count: it chooses how many there are, and what it takes to look at each."""
+    limit = TimeLimit()
+    for pid in list_cgroup_pids(find_box(folder, "pids")):
+        if limit.is_over():
+            break
+        if read_nested_pids(pid)[1:2] == [inner]:
+            return pid
+    return 0
 
 
 def save_container(path: Path, container: Container) -> None:

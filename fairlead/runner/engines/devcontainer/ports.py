@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, ListeningPort, Reason
 from fairlead.runner.engines.descriptors import Connection
-from fairlead.runner.engines.sessions import list_pids
+from fairlead.runner.engines.process_trees import ListPids
 
 LISTENING = "0A"
 CONNECT_SECONDS = 10.0
@@ -25,13 +25,14 @@ SCAN_SECONDS = 2.0
 """Limits of one list of ports. Beyond them, ports have no name of a process."""
 
 
-def list_listening(pid: int) -> list[ListeningPort]:
-    """Ports on which processes in the network namespace of this process listen."""
+def list_listening(pid: int, list_pids: ListPids) -> list[ListeningPort]:
+    """Ports on which processes in the network namespace of this process listen. Of the given processes, it tells the
+    names."""
     found: dict[int, tuple[str, str]] = {}
     for name in ("tcp", "tcp6"):
         for port, address, inode in _read_table(Path(f"/proc/{pid}/net/{name}")):
             found.setdefault(port, (address, inode))
-    owners = _find_owners(pid, {inode for _, inode in found.values()})
+    owners = _find_owners(pid, list_pids, {inode for _, inode in found.values()})
     return [ListeningPort(port, address, owners.get(inode, "")) for port, (address, inode) in sorted(found.items())]
 
 
@@ -118,7 +119,7 @@ def _format_address(text: str) -> str:
     return socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)
 
 
-def _find_owners(pid: int, inodes: set[str]) -> dict[str, str]:
+def _find_owners(pid: int, list_pids: ListPids, inodes: set[str]) -> dict[str, str]:
     """Names of the processes that hold these sockets, as far as they are found within the limits."""
     owners: dict[str, str] = {}
     namespace = _read_link(f"/proc/{pid}/ns/net")

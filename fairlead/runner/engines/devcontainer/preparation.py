@@ -1,14 +1,10 @@
 """Prepares a workspace before anything runs: its number, user ids, network, limits, folders, and what it is granted."""
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from fairlead.core.validators import format_size, parse_size
@@ -24,38 +20,15 @@ from fairlead.runner.engines.contract import (
 )
 from fairlead.runner.engines.devcontainer.grant import FORMER_PERMISSIONS, IDS_PER_WORKSPACE, PERMISSIONS, Grant
 from fairlead.runner.engines.devcontainer.isolation.disk import MIN_DISK_BYTES, create_disk
-from fairlead.runner.engines.devcontainer.isolation.firewall import ensure_firewall
+from fairlead.runner.engines.devcontainer.isolation.firewall import ensure_firewall, protect_network
 from fairlead.runner.engines.devcontainer.isolation.network import ensure_network
-from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
+from fairlead.runner.engines.devcontainer.isolation.ranges import claim_number
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 STORAGE_OPTION = "storage"
 """The option of a template with the size of the disk."""
 SOURCES: dict[str, type[Source]] = {"git": GitSource, "folder": FolderSource, "image": ImageSource}
-
-
-def allocate_number(settings: Settings, folder: WorkspaceFolder) -> int:
-    """The number of the workspace on this machine: the lowest free one, then always the same."""
-    with lock_state(settings.state_folder):
-        if (identity := read_json(folder.identity)) is not None:
-            return int(identity["number"])
-        identities = (read_json(each.identity) for each in list_folders(settings.state_folder))
-        taken = {identity["number"] for identity in identities if identity is not None}
-        number = next(each for each in range(len(taken) + 1) if each not in taken)
-        folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(folder.identity, {"number": number})
-        return number
-
-
-@contextmanager
-def lock_state(state: Path) -> Iterator[None]:
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def check_free_disk(settings: Settings) -> None:
@@ -77,7 +50,7 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
             f"known are {', '.join(sorted(PERMISSIONS))}",
         )
     limits = bound_limits(spec.limits, settings)
-    number = allocate_number(settings, folder)
+    number = claim_number(settings, folder)
     return Grant(
         uid=spec.uid,
         task_id=task_id,
@@ -159,7 +132,9 @@ async def prepare(settings: Settings, folder: WorkspaceFolder, grant: Grant) -> 
     """What all holders of a workspace share: disk, firewall and network, the namespace of which it returns."""
     await prepare_disk(folder, grant)
     await ensure_firewall(settings)
-    return await ensure_network(settings, grant)
+    network = await ensure_network(settings, grant)
+    await protect_network(settings, network)
+    return network
 
 
 def encode_spec(spec: WorkspaceSpec) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from fairlead.core.json import Malformed, decode_body
+
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 MAX_OUTPUT_BYTES = 16 << 20
 """What a program can write to each of its outputs: the server of a repository may send messages without end. A program
@@ -25,12 +27,21 @@ class Result:
     """The last of what the program wrote there."""
 
 
-async def run_program(command: Sequence[str], environment: Mapping[str, str], stdin: bytes = b"") -> Result:
+async def run_program(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stdin: bytes = b"",
+    max_output_bytes: int = MAX_OUTPUT_BYTES,
+) -> Result:
     """Runs a program to its end. A caller that is cancelled leaves no process behind.
 
     The output goes to files, not to pipes: the name server of podman keeps the pipes that podman had, so they would
     have no end. And asyncio waits for ever if it is cancelled while it connects pipes."""
-    with _open_input(stdin) as given, _open_output() as output, _open_output() as errors:
+    with (
+        _open_input(stdin) as given,
+        _open_output(max_output_bytes) as output,
+        _open_output(MAX_OUTPUT_BYTES) as errors,
+    ):
         process = await asyncio.create_subprocess_exec(
             *command, stdin=given, stdout=output, stderr=errors, env=dict(environment), start_new_session=True
         )
@@ -41,7 +52,7 @@ async def run_program(command: Sequence[str], environment: Mapping[str, str], st
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
             raise
-        return Result(code, _read_end(output, MAX_OUTPUT_BYTES), _read_end(errors, MAX_ERROR_BYTES))
+        return Result(code, _read_end(output, max_output_bytes), _read_end(errors, MAX_ERROR_BYTES))
 
 
 def _open_input(content: bytes) -> BinaryIO:
@@ -51,10 +62,10 @@ def _open_input(content: bytes) -> BinaryIO:
     return file
 
 
-def _open_output() -> BinaryIO:
+def _open_output(size: int) -> BinaryIO:
     """A file in memory that cannot grow. What is not written yet takes up no memory."""
     file = os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b", buffering=0)
-    file.truncate(MAX_OUTPUT_BYTES)
+    file.truncate(size)
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
     return file
 
@@ -80,6 +91,16 @@ def parse_object(text: str | bytes) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
+def parse_large_object(text: str | bytes) -> dict[str, Any] | None:
+    """The same for more than a few kilobytes, in slices: to be called in a thread, where it lets others have the
+    interpreter meanwhile."""
+    try:
+        parsed = decode_body(text.encode() if isinstance(text, str) else text)
+    except Malformed:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
 def last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
+    """The text may be one of very many lines."""
+    return text.rstrip().rpartition("\n")[2].strip() or "no message"

@@ -10,7 +10,6 @@ of the registry that it comes from, and a registry that does not answer holds up
 
 import asyncio
 import hashlib
-import ipaddress
 import json
 import re
 from collections import Counter
@@ -33,11 +32,11 @@ from fairlead.runner.engines.devcontainer.isolation.holder import (
     save_holder,
     start_holder,
 )
-from fairlead.runner.engines.devcontainer.isolation.network import ADDRESSES_PER_WORKSPACE
+from fairlead.runner.engines.devcontainer.isolation.ranges import claim_number
 from fairlead.runner.engines.devcontainer.isolation.workspace_holder import bind_own, describe_podman
-from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
+from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json
 from fairlead.runner.engines.devcontainer.preparation import prepare
-from fairlead.runner.engines.devcontainer.programs import Result
+from fairlead.runner.engines.devcontainer.programs import MAX_OUTPUT_BYTES, Result
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 MAX_REFERENCE = 255
@@ -56,6 +55,9 @@ MAX_PULLS = 4
 """At the same time."""
 WAIT_SECONDS = 15.0
 """For the end of other pulls. Then the workspace pulls its image itself."""
+ENSURE_SHARE = 0.8
+"""Of the time for the step that waits for all images, whatever it is that takes so long."""
+COLLECT_SECONDS = 120.0
 TEMPORARY = "/var/tmp"
 CLEAN = """
 folder=$1; shift
@@ -93,17 +95,20 @@ class PulledImages:
         return WorkspaceFolder(self.settings.state_folder / "pulled" / f"images-{digest}")
 
     @property
-    def number(self) -> int:
-        """That of the last workspace that the network pool has room for."""
-        pool = ipaddress.IPv4Network(self.settings.network_pool)
-        return pool.num_addresses // ADDRESSES_PER_WORKSPACE - 1
-
-    @property
     def first_uid(self) -> int:
-        return self.settings.first_uid + self.number * IDS_PER_WORKSPACE
+        """Of a number of its own, one of the highest: those of workspaces are the lowest that are free."""
+        number = claim_number(self.settings, self.folder, is_highest=True)
+        return self.settings.first_uid + number * IDS_PER_WORKSPACE
 
     def store(self) -> list[ImageStore]:
         """For the holders of workspaces; empty as long as nothing was pulled."""
+        try:
+            return self._find_store()
+        except EngineError as error:
+            log.warning("pulled images cannot be used", error=error.message)
+            return []
+
+    def _find_store(self) -> list[ImageStore]:
         if (self.folder.root / PULLED).exists():
             return [ImageStore("ws", "/images/pulled", self.first_uid, str(self.folder.disk))]
         has_images = (self.folder.store / "overlay-images").is_dir()
@@ -114,11 +119,12 @@ class PulledImages:
         wanted = [each for each in dict.fromkeys(references) if is_pulled_here(each)]
         found: dict[str, str] = {}
         try:
-            for each in wanted:
-                found[each] = await self._ensure_one(each)
-                self._found[found[each]] += 1
+            async with asyncio.timeout(self.settings.deadlines.configure * ENSURE_SHARE):
+                for each in wanted:
+                    found[each] = await self._ensure_one(each)
+                    self._found[found[each]] += 1
         except TimeoutError:
-            log.info("images are left to a workspace: too many are being pulled", missing=wanted[len(found) :])
+            log.info("images are left to a workspace: they, or others, take too long", missing=wanted[len(found) :])
         except EngineError as error:
             log.warning("images cannot be pulled for all workspaces", error=error.message)
             return {}
@@ -181,8 +187,13 @@ class PulledImages:
 
     async def collect(self) -> None:
         """Removes the images that no workspace uses."""
-        if self.store():
-            await self._remove_unused(await self._start())
+        if not self.store():
+            return
+        try:
+            async with asyncio.timeout(COLLECT_SECONDS):
+                await self._remove_unused(await self._start())
+        except TimeoutError:
+            log.warning("unused images are not removed: podman takes too long")
 
     async def close(self) -> None:
         """Ends the holder in which images are pulled. Workspaces have the images mounted on their own, and the next
@@ -198,7 +209,8 @@ class PulledImages:
         used = set(self._found)
         for folder in list_folders(self.settings.state_folder):
             used |= set((read_json(folder.images) or {}).values())
-        listed = await holder.run(self.settings.podman, "images", "--all", "--format", "json", "--no-trunc")
+        command = [self.settings.podman, "images", "--all", "--format", "json", "--no-trunc"]
+        listed = await holder.run(*command, max_output_bytes=MAX_OUTPUT_BYTES)
         unused = [id for id in _list_ids(listed.output) if id not in used]
         for id in unused:
             await holder.run(self.settings.podman, "rmi", "--force", id)
@@ -210,8 +222,6 @@ class PulledImages:
 
     async def _start_holder(self) -> Holder:
         settings, folder, grant = self.settings, self.folder, self._grant()
-        folder.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(folder.identity, {"number": self.number})
         network = await prepare(settings, folder, grant)
         plan = HolderPlan(
             first_uid=grant.first_uid,

@@ -7,6 +7,9 @@ from fairlead.core.addresses import LINK_LOCAL_IPV4, METADATA_SERVICES_IPV4
 from fairlead.runner.engines.contract import Limits
 
 GIGABYTE = 1 << 30
+DEFAULT_FIRST_UID = 1_000_000_000
+DEFAULT_NETWORK_POOL = "10.213.0.0/16"
+RANGES_FOLDER = Path("/var/lib/fairlead-ranges")
 
 DEFAULT_LIMITS = Limits(memory_bytes=4 * GIGABYTE, cpus=2.0, processes=4096)
 NO_LIMITS = Limits()
@@ -65,9 +68,11 @@ class Settings:
     """How long a shared image is kept after its last use, when no workspace uses it."""
     max_unused_images: int = 20
     """How many of them are kept at most."""
-    first_uid: int = 1_000_000_000
+    ranges_folder: Path = RANGES_FOLDER
+    """Which user ids and networks the runners of this machine use. All of them have the same one."""
+    first_uid: int = DEFAULT_FIRST_UID
     """Workspace number n has the 65536 user and group ids from here plus n times 65536."""
-    network_pool: str = "10.213.0.0/16"
+    network_pool: str = DEFAULT_NETWORK_POOL
     """Workspace number n has the n-th network of 16 addresses of this one."""
     name_servers: tuple[str, ...] = ()
     """Addresses of the name servers of workspaces. Empty: those of the machine."""

@@ -25,6 +25,7 @@ from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.kubernetes.cluster import Cluster
 from fairlead.upstream import kubeconfig as cluster_kubeconfig
 from fairlead.upstream.access import Limits
+from fairlead.upstream.dial import DirectDialer
 from fairlead.upstream.errors import TlsError, Unreachable, UpstreamError
 from fairlead.upstream.kube_client import KubeClient, RemoteApiError
 from fairlead.upstream.upstream import Upstream
@@ -85,7 +86,8 @@ class Contexts:
         assert self.path is not None
         try:
             content = export_context([self.path], name).content
-            return Upstream(cluster_kubeconfig.parse_kubeconfig(content), resolve, LIMITS, user_agent=RUNNER_AGENT)
+            endpoint = cluster_kubeconfig.parse_kubeconfig(content)
+            return Upstream(endpoint, DirectDialer(endpoint, resolve), LIMITS, user_agent=RUNNER_AGENT)
         except (ClientError, FileProblem, TlsError, cluster_kubeconfig.InvalidKubeconfig) as error:
             raise _unusable(f"{self.path}: the context {name!r} cannot be used: {error}") from None
 

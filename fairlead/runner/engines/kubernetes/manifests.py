@@ -7,7 +7,7 @@ option `user` it fits the pod security level `restricted`, otherwise `baseline`.
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,10 @@ CAPABILITIES = (
 )
 """What a root user in a container needs to install packages and to become another user. Runtimes grant more by
 default; those would allow to forge packets and devices."""
+CLONE_CAPABILITIES = ("DAC_OVERRIDE",)
+"""What a root user needs to replace files that belong to the user of the workspace."""
 GRACE_SECONDS = 15
-PRIVATE_BYTES = "16Mi"
+PRIVATE_BYTES, TEMPORARY_BYTES = "16Mi", "64Mi"
 SECRET_ENVIRONMENT = {"GIT_USER", "TOKEN", "SSH_KEY", "KNOWN_HOSTS"}
 """Variables of the clone that are in the Secret."""
 _SECRET_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -128,7 +130,10 @@ def list_secrets(spec: WorkspaceSpec) -> list[str]:
 
 def build_source_pod(plan: Plan, image: str) -> Object:
     """Clones in an init container, and then prints the devcontainer.json. It gets the limits of the workspace, so that
-    it is scheduled where that fits, too."""
+    it is scheduled where that fits, too.
+
+    The clone has credentials, and alone has the whole claim: where others could place links and programs, it would
+    follow and run them. Its own file system is read-only."""
     volume = {"VOLUME": plan.folders.volume, "PROJECT": plan.project}
     plain = {name: value for name, value in plan.fetch.items() if name not in (*SECRET_ENVIRONMENT, "HOME", "KIND")}
     reset = {"RESET": "1"} if plan.spec.reset else {}
@@ -140,12 +145,15 @@ def build_source_pod(plan: Plan, image: str) -> Object:
     ]
     subfolder = str(getattr(plan.spec.source, "subfolder", ""))
     places = {"SUBFOLDER": subfolder, "PLACES": "\n".join(list_places(plan.spec)), "MAX_BYTES": str(MAX_BYTES + 1)}
-    show = _container(plan, CONFIGURATION, image, scripts.PRINT_CONFIGURATION, {**volume, **places})
+    show = _container(plan, CONFIGURATION, image, scripts.PRINT_CONFIGURATION, {"FOLDER": plan.work_folder, **places})
+    temporary = {"name": "temporary", "mountPath": "/tmp"}
+    clone["volumeMounts"] = [{"name": "claim", "mountPath": plan.folders.volume}, temporary]
+    show["volumeMounts"] = [{**_work_mount(plan), "readOnly": True}, temporary]
     for each in (clone, show):
-        each["volumeMounts"] = [{"name": "claim", "mountPath": plan.folders.volume}]
-        each["securityContext"] = _confine(plan, run_as=plan.options.user or 0)
+        each["securityContext"] = _confine(plan, run_as=plan.options.user or 0, capabilities=CLONE_CAPABILITIES)
+        each["securityContext"]["readOnlyRootFilesystem"] = True
     spec = _pod_spec(plan, [clone], show)
-    spec["volumes"] = [_claim_volume(plan)]
+    spec["volumes"] = [_claim_volume(plan), _memory_volume("temporary", TEMPORARY_BYTES)]
     meta = _metadata(plan, source_pod_name(plan.spec.uid))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
@@ -170,15 +178,23 @@ def build_pod(plan: Plan, container: DevContainer) -> Object:
 
 
 def _init_containers(plan: Plan, container: DevContainer) -> list[Object]:
-    """They give the files to the user of the sessions. That is known now, or only the image knows it."""
+    """They give the files to the user of the sessions. That is known now, or only the image knows it. With the option
+    `user`, nothing is needed: nodes let the group of the Pod write to the folders that they create.
+
+    The image is the choice of the repository, so they have those folders of the claim that the workspace has, too, and
+    not the ones above them."""
+    if plan.options.user is not None:
+        return []
     image, number = container.image, find_number(container.user)
-    variables = {"VOLUME": plan.folders.volume, "PRIVATE": plan.folders.private}
-    folders = ["work/" + plan.project, *(f"volumes/{each.source}" for each in container.mounts if each.source)]
-    owner = f"{number}:{number}" if number and plan.options.user is None else ""
-    own = _container(plan, OWN, image, scripts.OWN, {**variables, "OWNED": " ".join(folders), "OWNER": owner})
-    own["securityContext"] = _confine(plan, run_as=plan.options.user or 0)
-    own["volumeMounts"] = [_private_mount(plan), {"name": "claim", "mountPath": plan.folders.volume}]
-    if owner or plan.options.user is not None:
+    variables = {"PRIVATE": plan.folders.private}
+    owned = [f"work/{plan.project}", *(f"volumes/{each.source}" for each in container.mounts if each.source)]
+    targets = {f"{plan.folders.volume}/{index}": path for index, path in enumerate(dict.fromkeys(owned))}
+    owner = f"{number}:{number}" if number else ""
+    own = _container(plan, OWN, image, scripts.OWN, {**variables, "OWNED": " ".join(targets), "OWNER": owner})
+    own["securityContext"] = _confine(plan, run_as=0)
+    folders = [{"name": "claim", "mountPath": target, "subPath": path} for target, path in targets.items()]
+    own["volumeMounts"] = [_private_mount(plan), *folders]
+    if owner:
         return [own]
     variables["SESSION_USER"] = container.user
     identify = _container(plan, IDENTIFY, image, scripts.IDENTIFY, variables)
@@ -258,12 +274,12 @@ def _resources(plan: Plan) -> Object:
     }
 
 
-def _confine(plan: Plan, run_as: int | None = None) -> Object:
-    """Without a number, the container runs as the user of its image."""
-    capabilities: Object = {"drop": ["ALL"]}
+def _confine(plan: Plan, run_as: int | None = None, capabilities: Sequence[str] = CAPABILITIES) -> Object:
+    """Without a number, the container runs as the user of its image. The capabilities are those of a root user."""
+    granted: Object = {"drop": ["ALL"]}
     if not run_as and plan.options.user is None:
-        capabilities["add"] = list(CAPABILITIES)
-    context: Object = {"allowPrivilegeEscalation": False, "capabilities": capabilities}
+        granted["add"] = list(capabilities)
+    context: Object = {"allowPrivilegeEscalation": False, "capabilities": granted}
     if run_as is not None:
         context |= {"runAsUser": run_as, "runAsGroup": run_as}
     return context
@@ -286,11 +302,12 @@ def _claim_volume(plan: Plan) -> Object:
     return {"name": "claim", "persistentVolumeClaim": {"claimName": object_name(plan.spec.uid)}}
 
 
+def _work_mount(plan: Plan) -> Object:
+    return {"name": "claim", "mountPath": plan.work_folder, "subPath": f"work/{plan.project}"}
+
+
 def _workspace_mounts(plan: Plan, container: DevContainer) -> list[Object]:
-    mounts: list[Object] = [
-        {"name": "claim", "mountPath": plan.work_folder, "subPath": f"work/{plan.project}"},
-        _private_mount(plan),
-    ]
+    mounts: list[Object] = [_work_mount(plan), _private_mount(plan)]
     if list_secrets(plan.spec):
         mounts.append({"name": "secrets", "mountPath": f"{plan.folders.private}/secrets", "readOnly": True})
     if container.shared_memory_bytes:

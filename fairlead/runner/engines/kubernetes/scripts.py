@@ -32,6 +32,12 @@ CLONE = """
 set -eu
 umask 022
 work="$VOLUME/work" fetched="$VOLUME/fetched"
+for each in "$work" "$fetched" "$fetched.new"; do
+    if [ -L "$each" ]; then
+        echo "$each on the claim is a link, which no part of Fairlead creates; delete the workspace" >&2
+        exit 1
+    fi
+done
 if [ -n "${RESET:-}" ] && [ "$(cat "$fetched" 2>/dev/null || :)" != "$TASK" ]; then
     rm -rf "$fetched" "$work"
 fi
@@ -52,7 +58,7 @@ printf '[safe]\\n\\tdirectory = *\\n[core]\\n\\thooksPath = /dev/null\\n' >"$HOM
 set -- -c http.followRedirects=false -c credential.helper='!f() {
     [ -z "${TOKEN:-}" ] || printf "username=%s\\npassword=%s\\n" "${GIT_USER:-git}" "$TOKEN"; }; f'
 git "$@" clone --quiet --no-recurse-submodules $STRATEGY ${BRANCH:+--branch "$BRANCH"} -- "$URL" "$work/$PROJECT"
-cd "$work/$PROJECT"
+set -- -C "$work/$PROJECT" "$@"
 if [ -n "${COMMIT:-}" ]; then
     git "$@" cat-file -e "$COMMIT^{commit}" 2>/dev/null || git "$@" fetch --quiet $STRATEGY origin "$COMMIT"
     git "$@" checkout --quiet --detach "$COMMIT" --
@@ -63,12 +69,15 @@ rm -rf "$HOME"
 printf '%s' "$TASK" >"$fetched.new"
 mv "$fetched.new" "$fetched"
 """
-"""Fetches the source into the claim, once. A clone that was interrupted is begun again."""
+"""Fetches the source into the claim, once. A clone that was interrupted is begun again.
+
+It has the credentials. So it follows no link that a workspace of an earlier version could have placed on the claim, and
+never is in a folder of the repository: an image may look for programs in the current one."""
 
 FOUND, MISSING, END = "found", "missing", "end"
 PRINT_CONFIGURATION = f"""
 set -eu
-cd "$VOLUME/work/$PROJECT"
+cd "$FOLDER"
 cd "./$SUBFOLDER"
 set -f
 IFS='
@@ -101,11 +110,10 @@ owner=$OWNER
 [ ! -e "$PRIVATE/owner" ] || owner=$(cat "$PRIVATE/owner")
 case "$owner" in *[!0-9:]*) exit 1 ;; esac
 for folder in $OWNED; do
-    mkdir -p "$VOLUME/$folder"
-    [ -z "$owner" ] || [ "$(stat -c %u:%g "$VOLUME/$folder")" = "$owner" ] || chown -R -h "$owner" "$VOLUME/$folder"
+    [ "$(stat -c %u:%g "$folder")" = "$owner" ] || chown -R -h "$owner" "$folder"
 done
 """
-"""Creates the folders of the claim that the workspace mounts, and gives them to their owner."""
+"""Gives the folders of the claim that the workspace mounts to their owner."""
 
 ENTER = """
 script= line=

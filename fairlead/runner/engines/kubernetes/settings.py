@@ -35,7 +35,7 @@ class Folders:
     """In memory; it has the sessions and secrets of the Pod."""
     workspaces: str = "/workspaces"
     volume: str = "/volume"
-    """Where init containers see the whole claim. The workspace sees the work folder only."""
+    """Where the clone sees the whole claim. Containers with the image of the workspace see folders of it only."""
 
 
 DEFAULT_DEADLINES = Deadlines()

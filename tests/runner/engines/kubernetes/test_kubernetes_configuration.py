@@ -172,6 +172,29 @@ def test_a_pod_has_no_token_no_privileges_and_no_secret_values() -> None:
     assert sorted(build_secret(made)["data"]) == ["TOKEN", "clone.TOKEN"]
 
 
+@pytest.mark.parametrize("options", [{}, {"user": "1000"}], ids=str)
+@pytest.mark.parametrize("user", ["", "dev", "1000"])
+def test_the_image_of_a_repository_never_gets_the_root_of_the_claim(user: str, options: dict[str, str]) -> None:
+    """There, it could place links for the next clone, which has the credentials of the project."""
+    wanted = {"mounts": ["source=cache,target=/cache"], **({"remoteUser": user} if user else {})}
+    spec = build_pod(*plan(wanted, "mounts", **options))["spec"]
+    assert {each["image"] for each in (*spec["initContainers"], *spec["containers"])} == {"tools:1"}
+    for each in (*spec["initContainers"], *spec["containers"]):
+        mounts = [mount for mount in each["volumeMounts"] if mount["name"] == "claim"]
+        assert {mount.get("subPath") for mount in mounts} <= {"work/demo", "volumes/cache"}, each["name"]
+
+
+def test_the_clone_has_a_read_only_root_and_nothing_that_it_does_not_need() -> None:
+    made, _ = plan({})
+    spec = build_source_pod(made, "git:1")["spec"]
+    (clone,), (show,) = spec["initContainers"], spec["containers"]
+    for each in (clone, show):
+        assert each["securityContext"]["readOnlyRootFilesystem"] is True
+        assert each["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]}
+    assert {"name": "claim", "mountPath": FOLDER, "subPath": "work/demo", "readOnly": True} in show["volumeMounts"]
+    assert not any("valueFrom" in each for each in show["env"])
+
+
 def test_a_number_as_user_fits_the_restricted_pod_security_level() -> None:
     made, container = plan({}, user="1000", userNamespace="true", runtimeClass="gvisor", nodeSelector="a=b")
     for pod in (build_pod(made, container), build_source_pod(made, "git:1")):

@@ -13,18 +13,20 @@ export const options = (entries, selected) => entries.map(([value, label]) => h(
 const projectPart = (project, part, signal) => request(managed("projects").path("", project, part), { signal });
 const titled = (objects = []) => objects.map(({ metadata, spec }) => [metadata.name, spec?.displayName || metadata.name]);
 
+// The template of the address, else the default of the project, else the one that a new server creates.
+const preferredTemplate = (query, ofProject) => query.get("template") ?? (ofProject || "default");
+
 // Spaces and virtual clusters: a template of the project, and one of its clusters.
 const inCluster = (plural, fallback) => ({
   offerTitle: T.template, submit: T.create, reference: "templateRef", hasUnversioned: (offer) => Boolean(offer?.spec?.template),
   async load({ project, query, signal }) {
     const [templates, places] = await Promise.all([projectPart(project, "templates", signal), projectPart(project, "clusters", signal)]);
     const clusters = titled(places.clusters);
-    // A space without a cluster would wait for ever. A virtual cluster may exist already.
+    // Without a cluster it would wait for ever.
     const usual = places.clusters?.find((each) => each.status?.online !== false) ?? places.clusters?.[0];
-    const preferred = plural === "spaceTemplates" || clusters.length === 1 ? usual?.metadata.name : "";
-    const select = h("select", options([["", T.noCluster], ...clusters], query.get("cluster") ?? preferred));
+    const select = h("select", options([["", T.noCluster], ...clusters], query.get("cluster") ?? usual?.metadata.name));
     return {
-      offers: templates[plural] ?? [], preferred: query.get("template") ?? templates[fallback],
+      offers: templates[plural] ?? [], preferred: preferredTemplate(query, templates[fallback]),
       place: { node: field(T.cluster, select, clusters.length ? T.clusterHelp : T.noClusters), read: () => ({ spec: select.value ? { clusterRef: { cluster: select.value } } : {} }) },
     };
   },
@@ -39,7 +41,7 @@ const workspace = {
     const branch = h("input", { value: query.get("branch") ?? "", autocomplete: "off", spellcheck: "false" });
     const runner = h("select", options([["", T.anyRunner], ...titled(places.runners)], query.get("runner") ?? ""));
     return {
-      offers: templates.devPodWorkspaceTemplates ?? [], preferred: query.get("template") ?? templates.defaultDevPodWorkspaceTemplate,
+      offers: templates.devPodWorkspaceTemplates ?? [], preferred: preferredTemplate(query, templates.defaultDevPodWorkspaceTemplate),
       place: {
         node: h("div", field(T.source, source, T.sourceHelp), field(T.branch, branch), field(T.runner, runner)),
         read: () => ({

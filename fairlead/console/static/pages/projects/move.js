@@ -26,9 +26,10 @@ export async function askMove({ kind, object }) {
       });
       const check = async () => {
         try {
-          await send(true);
+          const { moves, count, changes } = (await send(true)).result;
           const move = button(T.moveNow, { kind: "primary", onclick: () => send(false).then(() => close(select.value), (error) => replace(result, errorBlock(error))) });
-          replace(result, h("p", T.checked), move);
+          const listed = [...moves.map((each) => `${each.kind} ${each.name}`), ...changes];
+          replace(result, h("p", `${T.checked} (${count})`), h("ul", listed.map((each) => h("li", each))), move);
         } catch (error) { replace(result, errorBlock(error)); }
       };
       select.addEventListener("change", () => replace(result));

@@ -5,6 +5,7 @@ holder.py            a running holder, and how programs run in it
 workspace_holder.py  the holders of one workspace
 cgroups.py           its control groups
 disk.py              its disk
+ranges.py            its number, from which user ids and addresses follow: given once on the machine
 network.py           its network
 firewall.py          what networks of workspaces cannot reach
 """

@@ -12,6 +12,7 @@ of its cgroup namespace. For the same reason each holder has new groups.
 import asyncio
 import contextlib
 import hashlib
+import math
 import os
 import signal
 import time
@@ -23,6 +24,7 @@ from typing import TextIO
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import BOX, Grant
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder
+from fairlead.runner.engines.process_trees import TimeLimit, read_members, send
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "devices", "freezer")
@@ -235,9 +237,8 @@ def _list_children(folder: int) -> list[str]:
 
 
 def _kill_processes(folder: int) -> None:
-    for pid in _read_pids(folder):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for each in read_members(lambda: _read_pids(folder), TimeLimit(math.inf)).values():
+        send(each, signal.SIGKILL)
 
 
 def _thaw(folder: int) -> None:

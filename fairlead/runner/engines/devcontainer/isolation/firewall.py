@@ -1,24 +1,53 @@
 """Keeps workspaces away from the machine of the runner, from each other and from the metadata services of clouds.
 
-The networks of all workspaces are parts of one pool, so a few rules that never change cover them. They are in the table
-`mangle`, which packets pass before those that accept them. Other rules let the workspaces reach other machines with the
-address of this one, and let nothing in but answers.
+What workspaces may reach is checked three times:
+
+- when a packet arrives from one of their interfaces, in the table `mangle`, which packets pass before those that accept
+  them. One chain for each runner, because the settings of runners differ
+- in the same chain once more, when the tables that translate addresses have changed its destination: to the machine
+  itself (INPUT), or to another one (FORWARD)
+- in the network namespace of the workspace. It belongs to root of the machine, so the workspace cannot change these
+  rules, and programs that clear or restore the rules of the machine do not see them
+
+Other rules let the workspaces reach other machines with the address of this one, and let nothing in but answers. While
+a runner runs, it adds again what another program has removed.
 """
 
 import asyncio
 import hashlib
-import os.path
+import ipaddress
+import os
+import re
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
+import structlog
+
 from fairlead.runner.engines.contract import EngineError, Reason
-from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX, find_name_servers
+from fairlead.runner.engines.devcontainer.isolation.network import (
+    INTERFACE_PREFIX,
+    NAMESPACES,
+    find_name_servers,
+    network_prefix,
+)
+from fairlead.runner.engines.devcontainer.isolation.ranges import list_pools
 from fairlead.runner.engines.devcontainer.programs import PATH, last_line, run_program
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 CHAIN = "FAIRLEAD"
 """How the names of the chains begin."""
+HOOKS = ("PREROUTING", "INPUT", "FORWARD")
+"""Where packets of workspaces pass the chain."""
 IPTABLES, IP6TABLES, IPTABLES_RESTORE = "/usr/sbin/iptables", "/usr/sbin/ip6tables", "/usr/sbin/iptables-restore"
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
+INTERFACES = Path("/sys/class/net")
+IPV6_RULE = ("PREROUTING", "-i", f"{INTERFACE_PREFIX}+", "-j", "DROP")
+FORMER_INTERFACE = re.compile(rf"{INTERFACE_PREFIX}[0-9a-f]{{1,4}}")
+"""The names of earlier versions, which had no part for the runner. What began then still runs with them."""
+CHECK_SECONDS = 10.0
+
+log = structlog.get_logger(__name__)
 
 
 def list_rules(settings: Settings) -> list[list[str]]:
@@ -27,13 +56,21 @@ def list_rules(settings: Settings) -> list[list[str]]:
     to_host = ["-m", "addrtype", "!", "--dst-type", "UNICAST"]
     return [
         ["-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "RETURN"],
-        *(
-            ["-p", protocol, "--dport", "53", "-d", server, "-j", "RETURN"]
-            for server in find_name_servers(settings)
-            for protocol in ("udp", "tcp")
-        ),
+        *([*each, "-j", "RETURN"] for each in _list_name_services(settings)),
         [*to_host, "-j", "DROP"],
         *(["-d", each, "-j", "DROP"] for each in (settings.network_pool, *settings.refused_networks)),
+    ]
+
+
+def list_inner_rules(settings: Settings, machine: Iterable[str]) -> list[list[str]]:
+    """The rules in the network of a workspace, for what leaves it. `machine` are the addresses of the machine and the
+    networks of its workspaces, which cannot be told from others there."""
+    refused = (*settings.refused_networks, *machine)
+    return [
+        ["-o", "lo", "-j", "ACCEPT"],
+        *([*each, "-j", "ACCEPT"] for each in _list_name_services(settings)),
+        ["-m", "addrtype", "!", "--dst-type", "UNICAST", "-j", "DROP"],
+        *(["-d", each, "-j", "DROP"] for each in refused),
     ]
 
 
@@ -51,37 +88,79 @@ def list_routing_rules(settings: Settings) -> list[tuple[str, str, list[str]]]:
     ]
 
 
+def list_jumps(settings: Settings) -> list[list[str]]:
+    """The rules that lead to the chain."""
+    chain = chain_name(settings)
+    interfaces = f"{network_prefix(settings.state_folder)}+"
+    jumps = [[hook, "-i", interfaces, "-j", chain] for hook in HOOKS]
+    return [*jumps, ["PREROUTING", "-s", settings.network_pool, "-j", chain]] if _has_former_interfaces() else jumps
+
+
 def chain_name(settings: Settings) -> str:
-    """Follows from the rules: with other settings, or other name servers, it is another chain."""
-    text = "\n".join((settings.network_pool, *(" ".join(each) for each in list_rules(settings))))
+    """Follows from the runner and the rules: with other settings, or other name servers, it is another chain."""
+    rules = (" ".join(each) for each in list_rules(settings))
+    text = "\n".join((network_prefix(settings.state_folder), settings.network_pool, *rules))
     return f"{CHAIN}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
+async def keep_firewall(settings: Settings) -> None:
+    """For ever: adds what other programs have removed, as long as there are networks of workspaces."""
+    inner = b""
+    while True:
+        try:
+            if networks := await asyncio.to_thread(_list_networks, settings):
+                await ensure_firewall(settings)
+                latest = await _describe_inner_rules(settings)
+                if latest != inner:  # the machine has got another address, or there are other name servers
+                    for each in networks:
+                        await _set_inner_rules(each, latest)
+                    inner = latest
+        except (EngineError, OSError) as error:
+            log.error("the firewall of workspaces is not complete", error=str(error))
+        await asyncio.sleep(CHECK_SECONDS)
+
+
 async def ensure_firewall(settings: Settings) -> None:
-    """Adds what is missing, and removes the chain of former settings.
+    """Adds what is missing, and removes the chain of former settings."""
+    if not await _is_complete(settings):
+        await asyncio.to_thread(FORWARDING.write_text, "1")
+        for table, command, rule in list_routing_rules(settings):
+            if await _iptables("-C", *rule, table=table) != 0 and await _iptables(command, *rule, table=table) != 0:
+                raise EngineError(Reason.ENGINE_UNAVAILABLE, f"iptables refused the rule {' '.join(rule)}")
+        await _drop_ipv6()
+        await _add_chain(settings)
+        await _remove_former_chains(settings)
 
-    The rule that leads to the chain is added last, and lost with the others when anything clears the table. So one
-    command is enough to see that all is in order.
-    """
+
+async def protect_network(settings: Settings, network: str) -> None:
+    """Sets the rules in the network namespace with this file."""
+    await _set_inner_rules(os.path.basename(network), await _describe_inner_rules(settings))
+
+
+async def _is_complete(settings: Settings) -> bool:
+    """Whether each rule is there: what clears a table may leave a part of it. Rules of the chain are only counted, as
+    it has no others and its name follows from them."""
+    rules = [*(("mangle", rule) for rule in list_jumps(settings))]
+    rules += [(table, rule) for table, _, rule in list_routing_rules(settings)]
+    checks = [[IPTABLES, "--wait", "-t", table, "-C", *rule] for table, rule in rules]
+    if _has_ipv6():
+        checks.append([IP6TABLES, "--wait", "-t", "mangle", "-C", *IPV6_RULE])
     chain = chain_name(settings)
-    if await _iptables("-C", "PREROUTING", "-s", settings.network_pool, "-j", chain) == 0:
-        return
-    await asyncio.to_thread(FORWARDING.write_text, "1")
-    for table, command, rule in list_routing_rules(settings):
-        if await _iptables("-C", *rule, table=table) != 0 and await _iptables(command, *rule, table=table) != 0:
-            raise EngineError(Reason.ENGINE_UNAVAILABLE, f"iptables refused the rule {' '.join(rule)}")
-    await _drop_ipv6()
-    await _add_chain(settings, chain)
-    await _remove_former_chains(settings, chain)
+    count = f"[ $({IPTABLES} --wait -t mangle -S {chain} | wc -l) = {len(list_rules(settings)) + 1} ]"
+    script = " && ".join((*(shlex.join(each) for each in checks), count))
+    return (await run_program(["/bin/sh", "-c", script], {"PATH": PATH})).code == 0
 
 
-async def _add_chain(settings: Settings, chain: str) -> None:
-    """All of it at once: packets never pass a part of the rules, and another task may be doing the same."""
+async def _add_chain(settings: Settings) -> None:
+    """All of it at once: packets never pass a part of the rules, and another task may be doing the same. The chain is
+    emptied first, and nothing leads there twice."""
+    chain = chain_name(settings)
+    missing = [rule for rule in list_jumps(settings) if await _iptables("-C", *rule) != 0]
     lines = [
         "*mangle",
         f":{chain} - [0:0]",
         *(f"-A {chain} {' '.join(rule)}" for rule in list_rules(settings)),
-        f"-A PREROUTING -s {settings.network_pool} -j {chain}",
+        *(f"-I {' '.join(rule)}" for rule in missing),
         "COMMIT",
     ]
     given = "".join(f"{line}\n" for line in lines).encode()
@@ -90,27 +169,80 @@ async def _add_chain(settings: Settings, chain: str) -> None:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"iptables refused the rules: {last_line(result.errors)}")
 
 
-async def _remove_former_chains(settings: Settings, chain: str) -> None:
-    """What an earlier version added to a chain that all runners shared stays, and nothing leads there."""
-    listed = await run_program([IPTABLES, "--wait", "-t", "mangle", "-S", "PREROUTING"], {"PATH": PATH})
-    begin = f"-A PREROUTING -s {settings.network_pool} -j {CHAIN}"
+async def _remove_former_chains(settings: Settings) -> None:
+    """Those of other settings of this runner, and of earlier versions, which led to them by address. What such a
+    version added to a chain that all runners shared stays, and nothing leads there."""
+    listed = await run_program([IPTABLES, "--wait", "-t", "mangle", "-S"], {"PATH": PATH})
+    wanted = {" ".join(rule) for rule in list_jumps(settings)}
+    matches = (f"-i {network_prefix(settings.state_folder)}+ ", f"-s {settings.network_pool} ")
+    removed: set[str] = set()
     for line in listed.output.splitlines():
-        target = line.rpartition(" ")[2]
-        if line.startswith(begin) and target != chain:
-            await _iptables("-D", "PREROUTING", "-s", settings.network_pool, "-j", target)
-            if target != CHAIN:
-                await _iptables("-F", target)
-                await _iptables("-X", target)
+        command, _, rule = line.partition(" ")
+        target = rule.rpartition(" ")[2]
+        is_own = any(rule.startswith(f"{hook} {match}-j {CHAIN}") for hook in HOOKS for match in matches)
+        if command == "-A" and is_own and rule not in wanted:
+            await _iptables("-D", *rule.split())
+            removed.add(target)
+    for target in removed - {CHAIN, chain_name(settings)}:
+        await _iptables("-F", target)
+        await _iptables("-X", target)
+
+
+async def _describe_inner_rules(settings: Settings) -> bytes:
+    """The input of `iptables-restore`, which replaces the table."""
+    pools = await asyncio.to_thread(list_pools, settings)
+    rules = list_inner_rules(settings, (*pools, *await _list_machine_addresses(pools)))
+    lines = ["*filter", ":INPUT ACCEPT [0:0]", ":FORWARD ACCEPT [0:0]", ":OUTPUT ACCEPT [0:0]"]
+    lines += [*(f"-A OUTPUT {' '.join(rule)}" for rule in rules), "COMMIT"]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+async def _set_inner_rules(network: str, rules: bytes) -> None:
+    entered = ("ip", "netns", "exec", network)
+    result = await run_program([*entered, IPTABLES_RESTORE, "--wait"], {"PATH": PATH}, rules)
+    if result.code != 0 and (NAMESPACES / network).exists():
+        raise EngineError(
+            Reason.ENGINE_UNAVAILABLE,
+            f"iptables refused the rules of the network {network}: {last_line(result.errors)}",
+        )
+
+
+async def _list_machine_addresses(pools: Iterable[str]) -> list[str]:
+    """Those of IPv4, without those of loopback and of the networks of workspaces, which come and go."""
+    listed = await run_program(["ip", "-4", "-o", "address", "show"], {"PATH": PATH})
+    if listed.code != 0:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"ip failed: {last_line(listed.errors)}")
+    networks = [ipaddress.IPv4Network(each) for each in pools]
+    words = [line.split() for line in listed.output.splitlines()]
+    found = {ipaddress.IPv4Interface(each[each.index("inet") + 1]).ip for each in words if "inet" in each[:-1]}
+    return [
+        str(each) for each in sorted(found) if not each.is_loopback and not any(each in network for network in networks)
+    ]
+
+
+def _list_networks(settings: Settings) -> list[str]:
+    """The names of the networks of this runner."""
+    prefix = network_prefix(settings.state_folder)
+    names = os.listdir(NAMESPACES) if NAMESPACES.is_dir() else []
+    return [name for name in names if name.startswith(prefix) or FORMER_INTERFACE.fullmatch(name)]
+
+
+def _list_name_services(settings: Settings) -> list[list[str]]:
+    servers = find_name_servers(settings)
+    return [["-p", each, "--dport", "53", "-d", server] for server in servers for each in ("udp", "tcp")]
+
+
+def _has_former_interfaces() -> bool:
+    return any(FORMER_INTERFACE.fullmatch(name) for name in os.listdir(INTERFACES))
 
 
 async def _drop_ipv6() -> None:
     """Workspaces have no addresses of IPv6. One whose template gives it the capability could take one, which the rules
     of the chain do not cover."""
-    rule = ["PREROUTING", "-i", f"{INTERFACE_PREFIX}+", "-j", "DROP"]
-    if not _has_ipv6() or await _iptables("-C", *rule, program=IP6TABLES) == 0:
+    if not _has_ipv6() or await _iptables("-C", *IPV6_RULE, program=IP6TABLES) == 0:
         return
-    if await _iptables("-A", *rule, program=IP6TABLES) != 0:
-        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"ip6tables refused the rule {' '.join(rule)}")
+    if await _iptables("-A", *IPV6_RULE, program=IP6TABLES) != 0:
+        raise EngineError(Reason.ENGINE_UNAVAILABLE, f"ip6tables refused the rule {' '.join(IPV6_RULE)}")
 
 
 def _has_ipv6() -> bool:

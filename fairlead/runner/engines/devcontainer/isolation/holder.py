@@ -9,7 +9,6 @@ of images nor what earlier programs left, and ends with the program: clones run 
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -27,6 +26,7 @@ from fairlead.runner.engines.devcontainer.isolation.disk import attach
 from fairlead.runner.engines.devcontainer.layout import read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_line, run_program
 from fairlead.runner.engines.measurement import read_start_ticks
+from fairlead.runner.engines.process_trees import send_to
 
 NAMESPACES = Path(__file__).with_name("namespaces.py")
 INSIDE = Path(launch.__file__).parent
@@ -36,6 +36,8 @@ JOIN = 'for file in $1; do echo $$ >"$file" || exit 125; done; shift; exec "$@"'
 ENTER = ("--user", "--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup")
 PYTHON = os.path.realpath(sys.executable)
 """Not that of a virtual environment: nothing of one is needed."""
+MAX_INNER_BYTES = 64 << 10
+"""Of the output of a program in a holder, unless its caller expects more."""
 LAUNCH = (PYTHON, "-IS", os.path.join(INSIDE_TARGET, os.path.basename(launch.__file__)))
 ENVIRONMENT: Mapping[str, str] = {
     "PATH": PATH,
@@ -92,6 +94,8 @@ class HolderPlan:
     """Generated files by path. They belong to the machine's root, and are read-only."""
     image_stores: Sequence[ImageStore] = ()
     devices: Sequence[str] = ()
+    max_networks: int = 0
+    """How many network namespaces can be made in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,10 @@ class Holder:
         """As `enter`, with the environment that is written to this descriptor as JSON, in place of the holder's own."""
         return self.enter([*LAUNCH, str(descriptor), *command])
 
-    async def run(self, *command: str, stdin: bytes = b"") -> Result:
-        """Runs a program in the holder to its end."""
-        return await run_program(self.enter(command), ENVIRONMENT, stdin)
+    async def run(self, *command: str, stdin: bytes = b"", max_output_bytes: int = MAX_INNER_BYTES) -> Result:
+        """Runs a program in the holder to its end. What it prints is what the workspace likes, as root of the holder
+        can replace each program there: so its length is limited here."""
+        return await run_program(self.enter(command), ENVIRONMENT, stdin, max_output_bytes)
 
     async def expect(self, *command: str, stdin: bytes = b"") -> str:
         """The output of a program that is expected to succeed."""
@@ -138,8 +143,7 @@ class Holder:
         """Ends everything in the holder, and waits until it is gone: the kernel ends a pid namespace with its first
         process."""
         while self.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            send_to(self.pid, self.start_ticks, signal.SIGKILL)
             await asyncio.to_thread(thaw_groups, [Path(each) for each in self.cgroups])
             await asyncio.sleep(0.01)
 

@@ -6,7 +6,8 @@ holder's first process. That process has:
 - its own pid, mount, ipc, uts and cgroup namespaces, the network namespace of the plan, and a cgroup with limits;
 - a read-only root file system in memory: /usr of the machine, a generated /etc, and the folders that the plan lists;
 - a user namespace in which root is an unprivileged id of the machine. It can mount things there, which podman needs,
-  but what root mounted before is locked: it can be neither unmounted nor made writable.
+  but what root mounted before is locked: it can be neither unmounted nor made writable. It is inside another one, in
+  which nothing runs, and whose limits of the kernel the holder cannot change.
 
 It is run as a file, by root, with Python's isolated mode: it imports nothing but the standard library.
 """
@@ -15,6 +16,7 @@ import ctypes
 import json
 import os
 import signal
+import stat
 import sys
 from typing import Any
 
@@ -30,8 +32,11 @@ SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MNT_DETACH = 2
 DISK_OPTIONS = "discard,noinit_itable,errors=remount-ro"
 """The file of a disk gives space back when files are deleted, and inode tables that are not in use stay unwritten."""
-PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 38, 1
+PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 38, 1, 4
 IDS = 65536
+MAX_USER_NAMESPACES = 256
+LOCKS = "/etc/fairlead/locks"
+"""Files of the holder that are in place of those which podman locks in image stores of others."""
 
 FOLDERS = (
     *("/usr", "/etc/ssl/certs", "/etc/alternatives", "/proc", "/sys", "/dev/pts", "/dev/shm", "/dev/mqueue"),
@@ -97,18 +102,55 @@ def become_holder(plan: dict[str, Any], ready: int, mapped: int) -> None:
     os.setresgid(first_uid, first_uid, first_uid)
     os.setresuid(first_uid, first_uid, first_uid)
     check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
-    unshare(CLONE_NEWUSER | CLONE_NEWNS)
+    unshare(CLONE_NEWUSER)
     os.write(ready, b"1")
     if os.read(mapped, 1) != b"1":
         os._exit(1)
-    os.setresgid(0, 0, 0)
-    os.setresuid(0, 0, 0)
+    become_root()
+    limit_namespaces(plan["max_networks"])
+    enter_inner_namespace()
+    become_root()
     silent = os.open("/dev/null", os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(silent, descriptor)
     os.closerange(3, 4096)
     os.environ.clear()
     os.execv("/usr/bin/catatonit", ["catatonit", "-P"])  # reaps what loses its parent, and does nothing else
+
+
+def become_root() -> None:
+    """Of the user namespace. Others of it may then look at the process in /proc, which a change of ids prevents."""
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    check(_libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "dumpable")
+
+
+def limit_namespaces(networks: int) -> None:
+    """In this user namespace and all that are made in it. Networks have tables that the kernel has once, such as that
+    of neighbours: one with very many of them takes the machine off its own network."""
+    limits = {"max_net_namespaces": networks, "max_user_namespaces": MAX_USER_NAMESPACES}
+    for name, value in limits.items():
+        with open(f"/proc/sys/user/{name}", "w") as file:
+            file.write(str(value))
+
+
+def enter_inner_namespace() -> None:
+    """With the same ids. Only a process that stays outside may write the map."""
+    own = os.getpid()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        if os.read(reader, 1) == b"1":
+            write_map(f"/proc/{own}", f"0 0 {IDS}\n")
+            os._exit(0)
+        os._exit(1)
+    os.close(reader)
+    unshare(CLONE_NEWUSER | CLONE_NEWNS)
+    os.write(writer, b"1")
+    os.close(writer)
+    if os.waitpid(child, 0)[1] != 0:
+        raise OSError("the map of the inner user namespace cannot be written")
 
 
 # --- the root file system ---------------------------------------------------------------------------------------------
@@ -146,10 +188,32 @@ def build_root(plan: dict[str, Any], cgroup_mounts: list[tuple[str, str, str]]) 
         source = os.path.join(disks.get(store["disk"], ""), store["source"])
         os.makedirs(root + store["target"])
         bind_with_ids(source, root + store["target"], f"{store['first_uid']} {first_uid} {IDS}\n", root)
+        cover_locks(root + store["target"], root + LOCKS + store["target"])
     for path in disks.values():  # what was bound stays
         check(_libc.umount2(path.encode(), MNT_DETACH), f"umount {path}")
         os.rmdir(path)
     enter_root(root)
+
+
+def cover_locks(store: str, own: str) -> None:
+    """Shows files of the holder in place of those that podman locks. To lock a file needs no more than to read it: who
+    could lock those of the store would keep the podman that writes there, for all workspaces, waiting for ever.
+
+    The store belongs to another holder, so no link in it is followed."""
+    os.makedirs(own)
+    folder = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
+    for name in ["."] + [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]:
+        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+        names = [entry.name for entry in os.scandir(inner) if entry.name.endswith(".lock")]
+        for lock in names:
+            covered = os.open(lock, os.O_PATH | os.O_NOFOLLOW, dir_fd=inner)
+            if stat.S_ISREG(os.fstat(covered).st_mode):
+                path = f"{own}/{len(os.listdir(own))}"
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                mount(path, f"/proc/self/fd/{covered}", "", MS_BIND)
+            os.close(covered)
+        os.close(inner)
+    os.close(folder)
 
 
 def mount_disks(root: str, devices: dict[str, str], first_uid: int) -> dict[str, str]:

@@ -4,7 +4,9 @@ Nothing in the workspace can change it, not even with all capabilities that a te
 namespace of the workspace, and the network belongs to another one.
 """
 
+import hashlib
 import ipaddress
+import os
 from pathlib import Path
 
 from fairlead.runner.engines.contract import EngineError, Reason
@@ -21,7 +23,17 @@ RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 """The second one has the servers that the resolver on a machine with systemd asks itself."""
 SCRIPT = """
 set -eu
-name=$1 gateway=$2 address=$3 ids=$4
+name=$1 gateway=$2 address=$3 ids=$4 prefix=$5
+for other in $(ip -4 -o address show to "${gateway%/*}/32" | awk '{ print $2 }'); do
+    case "${other%@*}" in "$name") continue ;; "$prefix"*) other=${other%@*} ;; *) continue ;; esac
+    pids=$(ip netns pids "$other" 2>/dev/null | tr '\\n' ' ')
+    if [ -n "$pids" ]; then
+        echo "$other has the address $gateway, and processes of another runner run there: $pids" >&2
+        exit 1
+    fi
+    ip link delete "$other"
+    ip netns delete "$other" 2>/dev/null || true
+done
 [ -e "/run/netns/$name" ] || ip netns add "$name"
 ip link show "$name" >/dev/null 2>&1 || ip link add "$name" type veth peer name eth0 netns "$name"
 ip -n "$name" link set lo up
@@ -36,12 +48,35 @@ ip -n "$name" link set eth0 up
 ip -n "$name" route replace default via "${gateway%/*}"
 """
 """Without addresses of IPv6, which the firewall does not cover. Root of the workspace may use every port, as it could
-in a network of its own, and send pings."""
-REMOVAL = 'ip link delete "$1" 2>/dev/null; ip netns delete "$1" 2>/dev/null; [ ! -e "/run/netns/$1" ]'
+in a network of its own, and send pings.
+
+The number of a workspace is its own on the machine (`ranges.py`). So another interface with its address is what an
+earlier version, which gave other names, or a state folder that was moved has left."""
+REMOVAL = """
+name=$1 former=$2
+ip link delete "$name" 2>/dev/null
+ip netns delete "$name" 2>/dev/null
+if [ -e "/run/netns/$former" ] && [ -z "$(ip netns pids "$former")" ]; then
+    ip link delete "$former" 2>/dev/null
+    ip netns delete "$former"
+fi
+[ ! -e "/run/netns/$name" ]
+"""
 
 
-def network_name(first_uid: int) -> str:
-    """Both of the namespace and of the machine's end of the cable."""
+def network_prefix(state_folder: Path) -> str:
+    """How the names of the networks of one runner begin."""
+    place = hashlib.sha256(os.path.realpath(state_folder).encode()).hexdigest()[:6]
+    return f"{INTERFACE_PREFIX}{place}"
+
+
+def network_name(state_folder: Path, first_uid: int) -> str:
+    """Both of the namespace and of the machine's end of the cable. It has at most 15 characters."""
+    return f"{network_prefix(state_folder)}{first_uid // IDS_PER_WORKSPACE:04x}"
+
+
+def former_network_name(first_uid: int) -> str:
+    """The name in earlier versions, which all runners of a machine had in common."""
     return f"{INTERFACE_PREFIX}{first_uid // IDS_PER_WORKSPACE:x}"
 
 
@@ -54,15 +89,18 @@ async def ensure_network(settings: Settings, grant: Grant) -> str:
     first = int(pool.network_address) + number * ADDRESSES_PER_WORKSPACE
     gateway, address = (f"{ipaddress.IPv4Address(first + offset)}/28" for offset in (1, 2))
     ids = f"{grant.first_uid} {grant.first_uid + IDS_PER_WORKSPACE - 1}"
-    name = network_name(grant.first_uid)
-    result = await run_program(["/bin/sh", "-c", SCRIPT, "network", name, gateway, address, ids], {"PATH": PATH})
+    name = network_name(settings.state_folder, grant.first_uid)
+    arguments = (name, gateway, address, ids, INTERFACE_PREFIX)
+    result = await run_program(["/bin/sh", "-c", SCRIPT, "network", *arguments], {"PATH": PATH})
     if result.code != 0:
         raise EngineError(Reason.ENGINE_UNAVAILABLE, f"the network cannot be made: {last_line(result.errors)}")
     return str(NAMESPACES / name)
 
 
-async def remove_network(name: str) -> None:
-    result = await run_program(["/bin/sh", "-c", REMOVAL, "network", name], {"PATH": PATH})
+async def remove_network(settings: Settings, first_uid: int) -> None:
+    name = network_name(settings.state_folder, first_uid)
+    names = (name, former_network_name(first_uid))
+    result = await run_program(["/bin/sh", "-c", REMOVAL, "network", *names], {"PATH": PATH})
     if result.code != 0:
         raise EngineError(
             Reason.ENGINE_UNAVAILABLE, f"the network {name} cannot be removed: {last_line(result.errors)}"

@@ -88,6 +88,8 @@ for (const stream of [process.stdout, process.stderr]) {
 """
 """For the dev container CLI. Node.js writes to pipes in the background, and forgets what is not written when it ends:
 without this, the end of long output is lost, and what waits for a reader is in memory."""
+PRIVILEGED_NETWORKS = 32
+"""Which a template with the permission `privileged` can make, for containers in the container."""
 GPU_DEVICES = ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
 GPU_FOLDERS = ("/etc/cdi", "/run/cdi")
 
@@ -156,6 +158,7 @@ class HolderFactory:
             files=files,
             image_stores=image_stores,
             devices=devices,
+            max_networks=PRIVILEGED_NETWORKS if self.grant.allows("privileged") else 0,
         )
 
     def _image_stores(self) -> list[ImageStore]:

@@ -1,0 +1,69 @@
+"""Admission of sleep annotations of spaces and virtual clusters, and of their templates.
+
+That one of them is asleep, since when and why, is what the server has decided: whoever could remove it would wake it
+without regard to quotas. Others ask for a sleep or a wake-up with annotations that are theirs to write. An update that
+changes the server's ones keeps them, with a warning: clients send back what they have read some time before.
+Annotations that make no sense are ignored later, so they get a warning.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.instance_sleep import find_problems
+from fairlead.domain.sleep_mode import SERVER_STATE, annotations_of
+from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+
+_INSTANCES = (SPACE.plural, VIRTUAL_CLUSTER.plural)
+_TEMPLATES = ("spacetemplates", "virtualclustertemplates")
+
+
+def keep_sleep_state(api_group: str) -> Rule:
+    """Only the server writes that an instance is asleep."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *_INSTANCES))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.user == CONTROLLER_USER or change.is_move:
+            return
+        stored = annotations_of(change.old) if change.old is not None else {}
+        kept = {key: stored[key] for key in SERVER_STATE if key in stored}
+        requested = annotations_of(change.obj)
+        state = {key: requested[key] for key in SERVER_STATE if key in requested}
+        if state == kept:
+            return
+        others = {key: value for key, value in requested.items() if key not in SERVER_STATE}
+        metadata(change.obj)["annotations"] = {**others, **kept}
+        changed = sorted(key for key in SERVER_STATE if state.get(key) != kept.get(key))
+        change.warnings.extend(f"metadata.annotations[{key}] is set by the server only; it was kept" for key in changed)
+
+    return rule
+
+
+def warn_invalid_sleep(api_group: str) -> Rule:
+    """Warns about schedules and times that are ignored, since they make no sense."""
+
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *_INSTANCES, *_TEMPLATES))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.subresource or change.user == CONTROLLER_USER:
+            return
+        known = list(_annotations_in(change.old)) if change.old is not None else []
+        for found in _annotations_in(change.obj):
+            if found not in known:
+                change.warnings.extend(find_problems(found))
+
+    return rule
+
+
+def _annotations_in(obj: Object) -> Iterator[Mapping[str, str]]:
+    """Those of an instance, and those that a template has for its instances."""
+    yield annotations_of(obj)
+    versions = get_path(obj, "spec.versions")
+    templates = [get_path(obj, "spec.template")]
+    templates += [each.get("template") for each in versions if isinstance(each, dict)] if versions else []
+    for template in templates:
+        found = get_path(template, "instanceTemplate.metadata.annotations") if isinstance(template, dict) else None
+        if isinstance(found, dict):
+            yield found

@@ -1,0 +1,67 @@
+"""Sleep annotations of spaces and virtual clusters: only the server writes that they are asleep."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.admission.sleep import keep_sleep_state, warn_invalid_sleep
+from fairlead.core.objects import Object
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.write_options import WriteOptions, server_write_options
+from tests.harness.registry import ADA, RegistryFixture, open_registry
+
+PREFIX = "sleepmode.service.sh/"
+ASLEEP = {f"{PREFIX}sleep-type": "inactivitySleep", f"{PREFIX}sleeping-since": "1789000000"}
+kinds = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[RegistryFixture]:
+    async with open_registry(rules=(keep_sleep_state(GROUP), warn_invalid_sleep(GROUP))) as fixture:
+        yield fixture
+
+
+def annotations(api: RegistryFixture, kind: str) -> Object:
+    found: Object = (api.get(kind, "a") or {})["metadata"].get("annotations") or {}
+    return found
+
+
+async def write(api: RegistryFixture, kind: str, notes: Object, options: WriteOptions) -> list[str]:
+    """Replaces all annotations. Returns the warnings."""
+    await api.patch(kind, "a", lambda each: each["metadata"].update(annotations=dict(notes)), options)
+    return list(options.warnings)
+
+
+@kinds
+async def test_users_neither_set_nor_remove_that_it_is_asleep(api: RegistryFixture, kind: str) -> None:
+    await api.submit(kind, api.build_object(kind, "a", metadata={"annotations": dict(ASLEEP)}), WriteOptions(ADA))
+    assert annotations(api, kind) == {}
+    await write(api, kind, ASLEEP, server_write_options())
+    warnings = await write(api, kind, {"mine": "x", f"{PREFIX}force": "true"}, WriteOptions(ADA))
+    assert annotations(api, kind) == {**ASLEEP, "mine": "x", f"{PREFIX}force": "true"}
+    assert len(warnings) == 2
+    assert "is set by the server only" in warnings[0]
+    assert await write(api, kind, {**ASLEEP, "mine": "y"}, WriteOptions(ADA)) == []
+    await write(api, kind, {}, server_write_options())
+    assert annotations(api, kind) == {}
+
+
+@kinds
+async def test_policies_that_make_no_sense_get_a_warning_once(api: RegistryFixture, kind: str) -> None:
+    options = WriteOptions(ADA)
+    bad = {f"{PREFIX}sleep-schedule": "every evening"}
+    await api.submit(kind, api.build_object(kind, "a", metadata={"annotations": bad}), options)
+    assert [each.partition(":")[0] for each in options.warnings] == [f"{PREFIX}sleep-schedule is ignored"]
+    assert annotations(api, kind) == bad
+    later = WriteOptions(ADA)
+    await api.patch(kind, "a", lambda each: each.update(spec={"displayName": "x"}), later)
+    assert list(later.warnings) == []
+
+
+async def test_templates_that_make_no_sense_get_a_warning(api: RegistryFixture) -> None:
+    options = WriteOptions(ADA)
+    notes = {f"{PREFIX}sleep-after": "an hour"}
+    template = {"instanceTemplate": {"metadata": {"annotations": notes}}}
+    body = api.build_object("SpaceTemplate", "t", spec={"template": template})
+    await api.submit("SpaceTemplate", body, options)
+    assert list(options.warnings) == [f"{PREFIX}sleep-after is not a number of seconds: it is ignored"]

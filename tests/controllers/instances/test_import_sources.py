@@ -1,0 +1,111 @@
+"""Tests of `fairlead.controllers.instances.import_sources`: where an imported virtual cluster runs."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from fairlead.controllers.instances.import_sources import RECHECK_SECONDS
+from fairlead.core.objects import get_path
+from tests.controllers.instances.helm_fixture import KUBECONFIG, VC, access, helm, server, wait_until_ready
+from tests.harness.eventually import eventually
+from tests.harness.registry import RegistryFixture
+from tests.harness.remote import FakeAccess, condition_message, condition_status, create_cluster, encode_base64
+
+__all__ = ["access", "helm", "server"]
+
+SOURCE = "/api/v1/namespaces/vc-ns/secrets/vc-theirs"
+ANNOTATION = "service.sh/import-source"
+OTHER = KUBECONFIG.replace(b"inner-token", b"another-token")
+
+
+async def import_instance(server: RegistryFixture, source: str, content: bytes = KUBECONFIG) -> None:
+    await create_cluster(server)
+    await server.create("Secret", "theirs", data={"config": encode_base64(content)})
+    metadata = {"annotations": {ANNOTATION: source}} if source else {}
+    await server.create(VC, "one", metadata=metadata, spec={"config": {"secretName": "theirs"}})
+
+
+def imported_from(server: RegistryFixture) -> Any:
+    return get_path(server.get(VC, "one"), "status.importedFrom")
+
+
+async def test_the_kubeconfig_that_the_chart_wrote_proves_where_it_runs(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    # The same credential in another form counts, too.
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG.replace(b"name: x", b"name:  x"))})
+    await import_instance(server, "c/vc-ns/theirs")
+    await wait_until_ready(server, access)
+    found = imported_from(server)
+    assert (found["cluster"], found["namespace"], found["name"]) == ("c", "vc-ns", "theirs")
+    assert found["secretUID"] == access.kube.objects[SOURCE]["metadata"]["uid"]
+    assert condition_status(server, VC, "VirtualClusterSynced") == ("True", "Synced")
+    await eventually(lambda: get_path(server.get(VC, "one"), "status.phase") == "Ready")
+    # Each start of the virtual cluster may write the Secret anew: it stays the same object.
+    access.kube.objects[SOURCE]["data"] = {"config": encode_base64(OTHER)}
+    await asyncio.sleep(2 * RECHECK_SECONDS)
+    assert imported_from(server) == found
+    reads = [each for each in access.kube.request_log if each == ("GET", SOURCE)]
+    assert len(reads) <= 4
+
+
+@pytest.mark.parametrize(
+    ("source", "theirs", "reason"),
+    [
+        ("c/vc-ns/theirs", OTHER, "SourceMismatch"),
+        ("c/vc-ns/theirs", b"no kubeconfig", "SourceMismatch"),
+        ("c/vc-ns/theirs", b"", "SourceNotFound"),
+        ("c/vc-ns", b"", "InvalidImportSource"),
+    ],
+)
+async def test_another_kubeconfig_proves_nothing(
+    server: RegistryFixture, access: FakeAccess, source: str, theirs: bytes, reason: str
+) -> None:
+    if theirs:
+        access.kube.add_object(SOURCE, data={"config": encode_base64(theirs)})
+    access.virtual_down = None
+    await import_instance(server, source)
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", reason))
+    assert "token" not in condition_message(server, VC, "VirtualClusterSynced")
+    assert imported_from(server) is None
+    assert get_path(server.get(VC, "one"), "status.phase") != "Ready"
+
+
+async def test_a_source_counts_no_longer_for_another_kubeconfig_or_secret(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    await import_instance(server, "c/vc-ns/theirs")
+    await wait_until_ready(server, access)
+    assert imported_from(server)
+    changed = {"config": encode_base64(OTHER)}
+    await server.patch("Secret", "theirs", lambda obj: obj.update(data=changed))
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceMismatch"))
+    assert imported_from(server) is None
+    access.kube.objects[SOURCE]["data"] = changed
+    await eventually(lambda: bool(imported_from(server)))
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})  # deleted and created again
+    await eventually(lambda: imported_from(server) is None, seconds=3 * RECHECK_SECONDS)
+
+
+async def test_without_the_annotation_there_is_no_source(server: RegistryFixture, access: FakeAccess) -> None:
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    await import_instance(server, "c/vc-ns/theirs")
+    await wait_until_ready(server, access)
+    await server.patch(VC, "one", lambda obj: obj["metadata"]["annotations"].pop(ANNOTATION))
+    await eventually(lambda: imported_from(server) is None)
+
+
+async def test_a_cluster_that_cannot_be_reached_now_does_not_end_it(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    await import_instance(server, "c/vc-ns/theirs")
+    await wait_until_ready(server, access)
+    access.kube.failing_paths["vc-theirs"] = 500
+    is_reported = lambda: condition_status(server, VC, "VirtualClusterSynced")[0] == "False"  # noqa: E731
+    await eventually(is_reported, seconds=3 * RECHECK_SECONDS)
+    assert imported_from(server)
+    access.kube.failing_paths.clear()
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("True", "Synced"))
