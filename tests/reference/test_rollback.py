@@ -133,7 +133,7 @@ def check_rolled_back(
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_app_is_what_was_asked_after_a_failed_upgrade(
+def test_an_app_is_what_was_requested_after_a_failed_upgrade(
     setup: Callable[[], Setup], record_figure: Callable[[str], None], fault: str
 ) -> None:
     running = setup()
@@ -146,7 +146,7 @@ def test_an_app_is_what_was_asked_after_a_failed_upgrade(
     check_rolled_back(running, name, namespace, fault, record_figure)
 
 
-def test_an_app_is_what_was_asked_after_the_server_was_killed(
+def test_an_app_is_what_was_requested_after_the_server_was_killed(
     setup: Callable[[], Setup], record_figure: Callable[[str], None]
 ) -> None:
     running = setup()
@@ -161,7 +161,7 @@ def test_an_app_is_what_was_asked_after_the_server_was_killed(
     check_rolled_back(running, "killed", namespace, "kill -9", record_figure)
 
 
-def test_a_virtual_cluster_and_a_chart_of_a_template_are_what_was_asked_after_a_failed_upgrade(
+def test_a_virtual_cluster_and_a_chart_of_a_template_are_what_was_requested_after_a_failed_upgrade(
     setup: Callable[[], Setup], record_figure: Callable[[str], None]
 ) -> None:
     running = setup()

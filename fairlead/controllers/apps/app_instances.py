@@ -7,7 +7,7 @@ space or a virtual cluster is deleted with it; the deletion waits for that. What
 disconnected, is reported by the condition `Deployed` of its last state, and by an Event.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.apps.charts import build_chart, check_repository
 from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_behind
@@ -30,7 +30,7 @@ from fairlead.controllers.apps.targets import (
 )
 from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
 from fairlead.controllers.helm.chart import Chart, Release, check_timeout
-from fairlead.controllers.helm.deploy import ReleaseRunner
+from fairlead.controllers.helm.deploy import HELM_MISSING_REMARK, ReleaseRunner
 from fairlead.controllers.helm.deployments import CHECK_SECONDS, Deployment, Deployments, read_release_revisions
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt, Removal
@@ -49,6 +49,7 @@ from fairlead.controllers.instances.remote_errors import (
     translate_errors,
 )
 from fairlead.controllers.instances.remote_namespace import get_or_none
+from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
@@ -107,6 +108,10 @@ class AppInstanceController:
         field = next((f"spec.target.{field}.name" for field, (plural, _) in TARGETS.items() if plural == key[1]), "")
         entries = self._registry.view.entries(self._group, APP_INSTANCE.plural, key[2])
         return [each.key for each in entries if each.fields.get(field or "spec.appRef.name") == key[3]]
+
+    def subscribe(self, requeue: Requeue) -> Callable[[], None]:
+        """A free slot for helm triggers a reconcile, too."""
+        return self._runner.subscribe((self._group, APP_INSTANCE.plural), requeue)
 
     async def reconcile(self, key: Key) -> float | None:
         instance = self._instances.find(key)
@@ -247,7 +252,8 @@ class AppInstanceController:
             run.fields["deployHash"] = release.hash
         if wanted.attempt is not None:
             run.fields["lastAttempt"] = wanted.attempt.as_fields()
-        run.done(DEPLOYED, "Deployed", f'release "{release.name}" is deployed')
+        missing = "" if self._runner.has_program() else HELM_MISSING_REMARK
+        run.done(DEPLOYED, "Deployed", f'release "{release.name}" is deployed{missing}')
         run.done(SYNCED, "Synced", f"the release is as it was deployed{self._deployments.remark(wanted)}")
 
     async def _check_unused(self, target: AppTarget, release: Release) -> None:
@@ -314,7 +320,8 @@ class AppInstanceController:
         with translate_errors(target.release_target.name, "uninstall the release"):
             if await get_or_none(target.api(), target.namespace_path) is not None:
                 await prepare_namespace(target, instance, user, self._chart_role)
-                await self._runner.uninstall(instance.namespace, target.release_target, release)
+                key = self._instances.key_of(instance)
+                await self._runner.uninstall(instance.namespace, target.release_target, release, key)
                 revisions = await read_release_revisions(target.release_target, release, self._chart_role)
                 if revisions and not revisions[0].is_removed:
                     raise InstanceError(

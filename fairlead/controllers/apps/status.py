@@ -28,7 +28,7 @@ _PROGRESS_MESSAGES = {
 def derive_status(instance: AppInstance, status: Object, now: str) -> Object:
     """The status with everything that is derived from its conditions."""
     readiness = (
-        find_obstacle(find_condition(status, type) for type in _PROGRESS_MESSAGES)
+        find_obstacle((find_condition(status, type) for type in _PROGRESS_MESSAGES), instance.generation)
         or find_missing(status, _PROGRESS_MESSAGES, instance.generation)
         or Readiness(TRUE, READY, "Deployed", "the App is deployed")
     )
@@ -52,15 +52,18 @@ def deployed_fields(
     }
     status = record_rendered_secrets(instance.raw, {"release": release, "notes": _redact_notes(instance, record.notes)})
     entry = _history_entry(instance, record, resolved, now)
-    former = [each for each in instance.history if each.get("revision") != record.revision]
-    return {"renderedSecrets": None, **status, "history": [entry, *former][:MAX_HISTORY]}
+    return {"renderedSecrets": None, **status, "history": [entry, *instance.history][:MAX_HISTORY]}
 
 
 def _history_entry(instance: AppInstance, record: ReleaseRecord, resolved: ResolvedApp, now: str) -> Object:
+    """Helm counts from 1 again after the release was uninstalled outside of this server. So the number of an entry is
+    that of Helm only if it is larger than all that the history has."""
     text = instance.parameters
     fits = len(text) <= MAX_HISTORY_PARAMETERS
+    newest = max((int(each.get("revision") or 0) for each in instance.history), default=0)
     return {
-        "revision": record.revision,
+        "revision": max(record.revision, newest + 1),
+        "helmRevision": record.revision,
         "appVersion": resolved.version,
         "chart": f"{record.chart} {record.version}".strip(),
         "parameters": text if fits else "",

@@ -19,6 +19,7 @@ from fairlead.controllers.instances.confinement import template_trust
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
+from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import resolve_app
 from fairlead.domain.release_names import release_name, release_name_problems
@@ -147,6 +148,10 @@ class TemplateReleases:
         self._runner = runner
         self._deployments = Deployments(runner)
         self._repositories = repositories
+
+    def subscribe(self, resource: tuple[str, str], requeue: Requeue) -> Callable[[], None]:
+        """Instances of this resource whose releases wait for a slot of helm are queued when it is their turn."""
+        return self._runner.subscribe(resource, requeue)
 
     def find_pending(self, instance: RemoteInstance, wanted: ReleaseSet) -> Sequence[Object]:
         """The condition while the releases are not deployed yet, so that the instance is not ready before. One that is

@@ -9,6 +9,7 @@
 - `limited_process.py`: runs these programs and helm with limits
 - `end_with_parent.py`: a program that starts helm so that it ends with this server
 - `helm.py`: runs the `helm` program, and sanitizes its errors
+- `missing_rules.py`: which rules a credential lacks, from an error of helm
 - `slots.py`: how many charts are deployed at the same time, shared between projects
 - `deploy.py`: runs helm for releases
 - `deployments.py`: brings a release to what is wanted, and knows whether the cluster has it

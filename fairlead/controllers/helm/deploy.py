@@ -15,6 +15,7 @@ from fairlead.controllers.helm.pending_release import clear_pending_release
 from fairlead.controllers.helm.slots import HelmSlots
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.remote_errors import InstanceError, translate_errors
+from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.clock import Clock
 from fairlead.storage.contract import Key
 from fairlead.upstream.access import ClusterEndpoint
@@ -22,6 +23,9 @@ from fairlead.upstream.kube_client import KubeApi
 
 FAILED_RETRY_SECONDS = 60.0
 """Seconds before a failed run is repeated with the same inputs."""
+
+
+HELM_MISSING_REMARK = "; Helm is missing on the server, so changes cannot be deployed"
 
 
 class ChartDeployer(Protocol):
@@ -80,8 +84,31 @@ class ReleaseRunner:
     def __init__(self, clock: Clock, helm: ChartDeployer) -> None:
         self.clock = clock
         self._helm = helm
-        self._slots = HelmSlots(clock)
+        self._slots = HelmSlots(clock, on_free=self._wake)
+        self._requeues: dict[tuple[str, str], Requeue] = {}
         self._failures: dict[ReleaseKey, _FailedRun] = {}
+
+    def subscribe(self, resource: tuple[str, str], requeue: Requeue) -> Callable[[], None]:
+        """Instances of this resource that wait for a slot are queued when it is their turn. Returns the function that
+        ends that."""
+        self._requeues[resource] = requeue
+
+        def unsubscribe() -> None:
+            self._requeues.pop(resource, None)
+
+        return unsubscribe
+
+    def _wake(self, key: Key) -> None:
+        requeue = self._requeues.get((key[0], key[1]))
+        if requeue is not None:
+            requeue(key, 0.0)
+
+    def has_program(self) -> bool:
+        try:
+            self._helm.find_program()
+        except InstanceError:
+            return False
+        return True
 
     def require_program(self) -> None:
         """Raises InstanceError if there is no helm program, before anything is created."""
@@ -93,7 +120,7 @@ class ReleaseRunner:
         last = self._failures.get(run.release_key)
         if last is not None and last.release_hash == run.release.hash and self.clock.monotonic() < last.retry_at:
             raise InstanceError(last.error.reason, last.error.message, last.error.severity)
-        with self._slots.acquire(run.project):
+        with self._slots.acquire(run.project, run.key):
             await run.begin()
             try:
                 await self._install(run)
@@ -115,9 +142,9 @@ class ReleaseRunner:
                         raise
                     await self._helm.install(run.release, access, forces_conflicts=run.forces_conflicts)
 
-    async def uninstall(self, project: str, target: ReleaseTarget, release: Release) -> None:
-        """Uninstalls a release, if it exists. Raises InstanceError and UpstreamError."""
-        with self._slots.acquire(project):
+    async def uninstall(self, project: str, target: ReleaseTarget, release: Release, key: Key | None = None) -> None:
+        """Uninstalls a release of the instance with this key, if it exists. Raises InstanceError and UpstreamError."""
+        with self._slots.acquire(project, key):
             async with target.open_endpoint() as access:
                 await self._helm.uninstall(release, access)
 

@@ -30,13 +30,14 @@ from typing import Protocol
 from fairlead.controllers.helm import end_with_parent
 from fairlead.controllers.helm.chart import Chart, Release, build_kubeconfig, manifest_chart_files
 from fairlead.controllers.helm.limited_process import run_limited
+from fairlead.controllers.helm.missing_rules import PERMISSIONS_MISSING, describe_missing_rules
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
 from fairlead.core.helm_program import HELM, find_helm
 from fairlead.upstream.access import ClusterEndpoint
 
-MAX_MESSAGE_LENGTH = 500
+MAX_MESSAGE_LENGTH = 2_000
 FORCE_CONFLICTS = "--force-conflicts"
 MISSING_HELM = f"there is no program `{HELM}` on the server's PATH; install Helm 3.8 or newer there"
 CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
@@ -278,6 +279,9 @@ def _run_error(run: _HelmRun, subcommand: str, code: int) -> InstanceError:
             "is deleted, and the chart is deployed again"
         )
         return InstanceError(RELEASE_PENDING, message, WARNING)
+    missing_rules = describe_missing_rules(_last_error(stderr))
+    if missing_rules:
+        return InstanceError(PERMISSIONS_MISSING, missing_rules, ERROR)
     message = sanitize_error(stderr, run.secrets) or f"exit code {code}, with an error that is not about the release"
     advice = "correct the chart, its values or the cluster"
     return InstanceError("HelmFailed", f"helm {subcommand} failed: {message}; {advice}", WARNING)

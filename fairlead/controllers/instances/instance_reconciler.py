@@ -38,8 +38,8 @@ DELETION_POLL_SECONDS = 2.0
 """Requeue delay while a deletion is in progress."""
 CHANGED_RETRY_SECONDS = 2.0
 """Requeue delay after the instance has changed during a reconcile."""
-HELM_SLOT_RETRY_SECONDS = 5.0
-"""Requeue delay while no slot for a helm run is free."""
+HELM_SLOT_RETRY_SECONDS = 15.0
+"""Requeue delay while no slot for a helm run is free, if it is not queued before because one has become free."""
 REQUEUE_SECONDS = 15.0
 """Requeue delay of an instance that is in progress, and of a deletion that is blocked."""
 RETRY = BackoffPolicy(first_seconds=5.0, max_seconds=120.0)

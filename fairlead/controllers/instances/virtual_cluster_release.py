@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
 from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_chart
-from fairlead.controllers.helm.deploy import ReleaseRunner, cluster_target
+from fairlead.controllers.helm.deploy import HELM_MISSING_REMARK, ReleaseRunner, cluster_target
 from fairlead.controllers.helm.deployments import Deployment, Deployments
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import (
@@ -152,6 +152,8 @@ class VirtualClusterReleases:
             if wanted.attempt is not None:
                 run.fields["lastAttempt"] = wanted.attempt.as_fields()
         remark = self._deployments.remark(wanted)
+        if not self._runner.has_program():
+            remark += HELM_MISSING_REMARK
         run.done(VC_DEPLOYED, "Deployed", f'release "{release.name}" is deployed{remark}')
 
     def _check_chart_allowed(self, instance: VirtualClusterInstance, release: Release) -> None:

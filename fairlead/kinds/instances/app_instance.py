@@ -119,7 +119,8 @@ STATUS = obj(
     ),
     history=array(
         obj(
-            revision=integer("Revision of the release."),
+            revision=integer("Number of the deployment, which increases: that of Helm, unless it has begun again."),
+            helmRevision=integer("Revision of the release, which Helm counts."),
             appVersion=string("Version of the App. Empty means its unversioned content."),
             chart=string("Name and version of the chart."),
             parameters=string(
