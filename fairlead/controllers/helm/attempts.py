@@ -128,12 +128,13 @@ def needs_run(
         message = f'release "{release.name}" was uninstalled outside of Fairlead; it is deployed again'
         return RunReason() if has_own_failure else RunReason(RELEASE_MISSING, message, is_foreign=True)
     if not newest.is_deployed:
-        reason = RELEASE_PENDING if newest.is_pending else RELEASE_FAILED
         message = (
             f'the newest revision {newest.revision} of release "{release.name}" is {newest.state or "unknown"}, not '
             "deployed; it is deployed again"
         )
-        return RunReason(reason, message, is_foreign=not has_own_failure)
+        if newest.is_pending:
+            return RunReason(RELEASE_PENDING, message, is_foreign=not has_own_failure)
+        return RunReason(RELEASE_FAILED, message, is_foreign=not has_own_failure)
     if has_own_failure:
         return RunReason()
     if digest and newest.digest != digest:
