@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: docs reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-more test-pythons test-reference test-runner test-times test-tools test-upgrade check check-style fmt bench bench-workspaces runner-tools tools clean dist release sbom test-container bench-console
+.PHONY: docs reference manifests help up test audit lock test-cgroup2 test-client-suites test-console test-faults test-generated test-kubernetes-engine test-long test-more test-pythons test-reference test-runner test-times test-tools test-upgrade check check-style fmt bench bench-workspaces helm-tools runner-tools tools clean dist release sbom test-container bench-console
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -27,7 +27,7 @@ help: ## show this list
 	@printf '\n  ARGS="..." is passed on by up, test and bench; PYTHON=... chooses the interpreter for .venv\n'
 
 up: $(RUN) ## start a server on this machine and print how to reach it
-	@$(BIN)/fairlead up $(ARGS)
+	@PATH="$$PATH:$(CURDIR)/.tools/bin" $(BIN)/fairlead up $(ARGS)
 
 # Tests start many servers. Without compiled files, each of them would compile the whole package again.
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(test_|conftest)' fairlead bench scripts tests
@@ -149,6 +149,9 @@ bench-console: $(TEST) test-tools ## measure the web console in a browser; ARGS=
 
 tools: ## unpack kubectl into .tools/bin, for the first session
 	@scripts/setup-tools.sh kubectl
+
+helm-tools: ## fetch the Helm that apps and virtual clusters are deployed with into .tools/bin, which `make up` looks in; without network, HELM_ARCHIVE=FILE names its archive
+	@scripts/setup-tools.sh helm
 
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
 	@scripts/setup-tools.sh podman devcontainer

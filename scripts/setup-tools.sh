@@ -17,6 +17,7 @@
 #   devcontainer  the dev container CLI, in .tools/bin; with a Node.js 20 of its own if that of the machine is older
 #   oidc          the OpenID provider `oidc-provider` for tests of single sign-on, in .tools/oidc-provider
 #   promtool      the tool of Prometheus that tests its rules, in .tools/bin
+#   helm          the Helm that the server deploys charts with, pinned by digest, in .tools/bin
 #   zsh, fish     shells, for tests of the completion
 #   python-3.14   the newest Python that is supported, of Debian unstable, with the locked dependencies, in .tools/python3.14
 #   workspace     the image that tests of workspaces use, in .tools/images
@@ -77,6 +78,14 @@ fetch_promtool() {
         fi
     done
     missing "could not fetch promtool; copy one to .tools/bin/promtool to run the tests that need it"
+}
+
+# Not from Debian, which has none. HELM_ARCHIVE and HELM_URL name copies of the archive.
+fetch_helm() {
+    if [[ -x .tools/bin/helm ]]; then return; fi
+    if ! python3 deploy/container/fetch_helm.py .tools/bin/helm; then
+        missing "could not fetch Helm; any helm of 3.8 or newer on the PATH will do, and nothing else needs it"
+    fi
 }
 
 # The dev container CLI needs Node.js 20. `npm` brings it, too, where the machine has an older one.
@@ -180,6 +189,7 @@ for tool in "$@"; do
         axe) install_axe ;;
         oidc) install_oidc_provider ;;
         promtool) fetch_promtool ;;
+        helm) fetch_helm ;;
         zsh) install_package zsh zsh ;;
         fish) install_package fish fish ;;
         python-3.14) scripts/setup-python.sh 3.14 sid || missing "could not set up Python 3.14; its tests are skipped" ;;

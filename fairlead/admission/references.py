@@ -10,8 +10,8 @@ requester may get.
 
 References that the server reports in the conditions of the object are not here: templates, runners and Secrets that
 instances, clusters and runners name. The clusters of instances are an exception: a requester who does not wait for the
-object would not see the condition. Users, teams and verbs of `spec.access` are not here either: as with the subjects
-and rules of RBAC, anything may be written there, without a warning.
+object would not see the condition. Users, teams and verbs of `spec.access` are not here either: as with the rules of
+RBAC, anything may be written there, without a warning.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,10 +21,10 @@ from typing import Any, TypeGuard
 
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.call import Authorize, RequestInfo
-from fairlead.core.objects import get_path
+from fairlead.core.objects import get_path, metadata
 from fairlead.core.scope import ANY
 from fairlead.core.suggestions import did_you_mean, near_names
-from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.core.user import CONTROLLER_USER, TEAM_GROUP_PREFIX, User
 from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.preset import WORKSPACE_PRESET
 from fairlead.kinds.instances.templates import ENVIRONMENT_TEMPLATE
@@ -159,6 +159,33 @@ def team_references(change: Change, subject: Subject) -> Iterator[Reference]:
     return _principals("spec.users", "user", added, subject, "it is a member as soon as it exists")
 
 
+def binding_references(change: Change, subject: Subject) -> Iterator[Reference]:
+    """The users, teams and role of a RoleBinding or ClusterRoleBinding. A team is the group `service:team:NAME`."""
+    before = {(entry.get("kind"), entry.get("name")) for _, entry in _entries(get_path(change.old, "subjects"))}
+    for index, entry in _entries(get_path(change.new, "subjects")):
+        name = entry.get("name")
+        if (entry.get("kind"), name) in before or not isinstance(name, str):
+            continue
+        kind = "user" if entry.get("kind") == "User" else "team"
+        is_team = entry.get("kind") == "Group" and name.startswith(TEAM_GROUP_PREFIX)
+        if kind == "user" or is_team:
+            effect = f"the binding gives it nothing until that {kind} exists"
+            names = [name.removeprefix(TEAM_GROUP_PREFIX) if is_team else name]
+            yield from _principals(f"subjects[{index}].name", kind, names, subject, effect)
+    role = get_path(change.new, "roleRef")
+    if isinstance(role, dict) and role != get_path(change.old, "roleRef") and _is_name(role.get("name")):
+        is_namespaced = role.get("kind") == "Role"
+        yield Reference(
+            path="roleRef.name",
+            group=RBAC_GROUP,
+            plural="roles" if is_namespaced else "clusterroles",
+            noun="Role" if is_namespaced else "ClusterRole",
+            name=role["name"],
+            effect="the binding grants nothing until it exists",
+            namespace=metadata(change.obj).get("namespace", "") if is_namespaced else "",
+        )
+
+
 def instance_cluster_references(change: Change, subject: Subject) -> Iterator[Reference]:
     """The cluster of a space or a virtual cluster."""
     name = get_path(change.new, "spec.clusterRef.cluster")
@@ -268,7 +295,7 @@ FindReferences = Callable[[Change, Subject], Iterable[Reference]]
 
 
 def warn_missing_references(authorize: Authorize, api_group: str, namespace_prefix: str) -> Rule:
-    """Warns about owners, members, access rules, allow lists, clusters and scopes with names of missing objects."""
+    """Warns about names of missing objects: owners, members, bindings, access rules, allow lists, clusters, scopes."""
     subject = Subject(api_group, namespace_prefix)
 
     @applies_to(lambda kind, verb: verb != "delete" and bool(_finders(kind, api_group)))
@@ -292,6 +319,8 @@ def _finders(kind: Kind, api_group: str) -> list[FindReferences]:
         "virtualclusterinstances": instance_cluster_references,
     }
     found = [find for plural, find in by_plural.items() if is_resource(kind, api_group, plural)]
+    if is_resource(kind, RBAC_GROUP, "rolebindings", "clusterrolebindings"):
+        found.append(binding_references)
     return [owner_and_access_references, *found] if kind.has_access_entries else found
 
 

@@ -3,7 +3,7 @@
 That one of them is asleep, since when and why, is what the server has decided: whoever could remove it would wake it
 without regard to quotas. Others ask for a sleep or a wake-up with annotations that are theirs to write. An update that
 changes the server's ones keeps them, with a warning: clients send back what they have read some time before.
-Annotations that make no sense are ignored later, so they get a warning.
+Who wakes one up is recorded with the request. Annotations that make no sense are ignored later, so they get a warning.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,17 @@ from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.instance_sleep import find_problems
-from fairlead.domain.sleep_mode import SERVER_STATE, annotations_of
+from fairlead.domain.sleep_mode import (
+    FORCE,
+    LAST_ACTIVITY,
+    LAST_ACTIVITY_INFO,
+    SERVER_STATE,
+    annotations_of,
+    decode_info,
+    encode_info,
+    is_forced,
+    sleep_type_of,
+)
 from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
@@ -26,8 +36,9 @@ def keep_sleep_state(api_group: str) -> Rule:
 
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *_INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
-        if change.user == CONTROLLER_USER or change.is_move:
+        if change.user == CONTROLLER_USER or change.is_move or change.subresource:
             return
+        _record_waker(change)
         stored = annotations_of(change.old) if change.old is not None else {}
         kept = {key: stored[key] for key in SERVER_STATE if key in stored}
         requested = annotations_of(change.obj)
@@ -40,6 +51,20 @@ def keep_sleep_state(api_group: str) -> Rule:
         change.warnings.extend(f"metadata.annotations[{key}] is set by the server only; it was kept" for key in changed)
 
     return rule
+
+
+def _record_waker(change: Change) -> None:
+    """Notes the requester as the one who wakes an instance up that is asleep, if the change asks for that."""
+    old = change.old
+    if old is None or not sleep_type_of(old):
+        return
+    requested = annotations_of(change.obj)
+    withdraws = is_forced(old) and requested.get(FORCE) != "true"
+    if not withdraws and requested.get(LAST_ACTIVITY) == annotations_of(old).get(LAST_ACTIVITY):
+        return
+    if decode_info(change.obj).get("user") != change.user.name:
+        info = encode_info("Command", f"woken up by {change.user.name}", change.user.name)
+        metadata(change.obj)["annotations"] = {**requested, LAST_ACTIVITY_INFO: info}
 
 
 def warn_invalid_sleep(api_group: str) -> Rule:

@@ -17,6 +17,7 @@ from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, metadata
 from fairlead.domain import open_source_chart
+from fairlead.domain.sleep_mode import SLEEP_AFTER
 from fairlead.features.dynamic_config import ensure_config
 from fairlead.kinds.core.namespace import BUILTIN_NAMESPACES, SYSTEM_NAMESPACE
 from fairlead.kinds.instances.templates import (
@@ -49,6 +50,12 @@ _STORAGE_PARAMETER = {
     "description": "Size of the volume for the objects of the virtual cluster, such as 5Gi.",
     "defaultValue": "5Gi",
     "validation": r"^[1-9][0-9]{0,5}(Mi|Gi|Ti)$",
+}
+_SLEEP_PARAMETER = {
+    "variable": "sleepAfter",
+    "label": "Sleep after",
+    "description": "Seconds without requests after which it sleeps, such as 3600. Empty means never.",
+    "validation": r"^([1-9][0-9]{0,9})?$",
 }
 
 
@@ -105,8 +112,9 @@ def _default_templates(api_group: str) -> Iterator[tuple[Kind, Object]]:
     virtual_cluster = {
         "displayName": "Virtual cluster",
         "description": "A Kubernetes API of its own in a namespace of the cluster, with the open-source chart.",
-        "parameters": [_CHART_VERSION_PARAMETER, _STORAGE_PARAMETER],
+        "parameters": [_CHART_VERSION_PARAMETER, _STORAGE_PARAMETER, _SLEEP_PARAMETER],
         "template": {
+            "instanceTemplate": {"metadata": {"annotations": {SLEEP_AFTER: "{{ parameters.sleepAfter }}"}}},
             "helmRelease": {
                 "chart": {
                     "name": open_source_chart.CHART_NAME,

@@ -23,7 +23,7 @@ from fairlead.app import data_migrations
 from fairlead.core.files import FileProblem, read_file
 from fairlead.core.findings import Finding
 from fairlead.core.folder_security import require_private, require_tamper_proof
-from fairlead.core.helm_program import HELM, find_helm
+from fairlead.core.helm_program import HELM, HELM_ADVICE, find_helm, find_helm_problem
 from fairlead.settings import Settings
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.data_version import VERSION_KEY, DataVersion, check_readable, decode_version
@@ -47,7 +47,7 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
     for finding in _check_folder(settings):
         yield finding
     yield _check_clock()
-    yield _check_helm()
+    yield await asyncio.to_thread(_check_helm)
     for finding in _check_certificate(settings, datetime.now(UTC)):
         yield finding
     answer = await asyncio.to_thread(_ask_server, settings)
@@ -59,10 +59,13 @@ async def examine(settings: Settings) -> AsyncIterator[Finding]:
 
 
 def _check_helm() -> Finding:
-    if find_helm() is not None:
+    path = find_helm()
+    problem = (
+        find_helm_problem(path) if path is not None else f"there is no program `{HELM}` on the PATH of this command"
+    )
+    if not problem:
         return Finding("helm")
-    problem = f"there is no program `{HELM}` on the PATH of this command"
-    advice = "install Helm 3.8 or newer if apps and virtual clusters are deployed; the server looks on its own PATH"
+    advice = f"apps and virtual clusters need it: {HELM_ADVICE}; the server looks on its own PATH, not on this one"
     return Finding("helm", problem, advice, is_fatal=False)
 
 

@@ -17,6 +17,7 @@ from fairlead.features.logins import build_cli_logins_feature, build_passwords_f
 from fairlead.features.metrics import build_metrics_feature
 from fairlead.features.permissions import build_permissions_feature, build_users_feature
 from fairlead.features.projects import build_projects_feature
+from fairlead.features.settings_list import build_settings_list_feature
 from fairlead.features.single_sign_on import build_single_sign_on_feature
 from fairlead.features.tokens import build_direct_tokens_feature, build_service_accounts_feature
 from fairlead.features.workload_identity import build_workload_identity_feature
@@ -37,6 +38,7 @@ FEATURES: tuple[FeatureBuilder, ...] = (
     build_single_sign_on_feature,
     build_workload_identity_feature,
     build_passwords_feature,
+    build_settings_list_feature,
     build_cli_logins_feature,
     build_permissions_feature,
     build_direct_tokens_feature,

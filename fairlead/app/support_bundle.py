@@ -26,6 +26,7 @@ from fairlead import __version__
 from fairlead.app.doctor import CONNECT_TIMEOUT, STORE_TIMEOUT, count_objects
 from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, variable
+from fairlead.settings.description import shorten_url, shorten_value
 from fairlead.storage.contract import StoreUnavailable
 from fairlead.storage.open import scheme_of
 
@@ -137,24 +138,9 @@ def _read_credentials(kubeconfigs: Iterable[Path]) -> set[str]:
 
 
 def describe_settings(settings: Settings) -> dict[str, object]:
-    values = {name: _shorten(value) for name, value in asdict(settings).items()}
+    values = {name: shorten_value(value) for name, value in asdict(settings).items()}
     names = sorted(name for name in os.environ if name.startswith("FAIRLEAD_"))
     return {"settings": values | {"store": shorten_url(settings.store_url)}, "variablesThatAreSet": names}
-
-
-def _shorten(value: object) -> object:
-    if isinstance(value, list | tuple):
-        return [_shorten(each) for each in value]
-    text = str(value) if isinstance(value, Path) else value
-    return shorten_url(text) if isinstance(text, str) and "://" in text else text
-
-
-def shorten_url(url: str) -> str:
-    """Without user, password and query, any of which may be a secret."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return url.partition("?")[0]
-    return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
 
 
 def _describe_versions() -> dict[str, object]:

@@ -116,9 +116,9 @@ class InstancePolicy:
     problems: Sequence[str] = ()
 
     @property
-    def is_empty(self) -> bool:
-        """Whether it never sleeps by itself."""
-        return not (self.sleep_after or self.delete_after or self.sleep_schedule)
+    def idle_seconds(self) -> int:
+        """How long it may be idle; 0 means forever. Only what sleeps is deleted, so it falls asleep before that."""
+        return min((each for each in (self.sleep_after, self.delete_after) if each), default=0)
 
 
 def read_instance_policy(instance: RemoteInstance) -> InstancePolicy:
@@ -223,8 +223,7 @@ def _decide_asleep(instance: RemoteInstance, policy: InstancePolicy, now: int) -
 
 
 def _idle_sleep(instance: RemoteInstance, policy: InstancePolicy, now: int) -> Iterator[PlannedSleep]:
-    # Only what sleeps is deleted, so it falls asleep before that.
-    after = min((each for each in (policy.sleep_after, policy.delete_after) if each), default=0)
+    after = policy.idle_seconds
     if not after:
         return
     last = last_activity(instance, now)

@@ -361,6 +361,12 @@ class AppInstance(TypedObject):
         return get_path(self.target, f"{self.target_field}.namespace") or ""
 
     @property
+    def is_deployed_as_wanted(self) -> bool:
+        """Whether its last deployment was that of the current generation, and has succeeded."""
+        ready = self.condition("Ready")
+        return ready.get("status") == TRUE and ready.get("observedGeneration") == self.generation
+
+    @property
     def target_uid(self) -> str:
         """The uid of the target that it was deployed to."""
         return self.status.get("targetUID") or ""

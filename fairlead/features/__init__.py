@@ -22,5 +22,6 @@ apps.py               apps and their instances
 workspaces.py         workspaces, and the runners on which they run
 audit.py              the audit log, and the search in it
 metrics.py            the metrics of the server itself
+settings_list.py      every setting with its value and source, for the console
 console.py            the web console: its files, and where they are served
 """

@@ -60,6 +60,7 @@ def build_clusters_feature(services: Services) -> Feature:
             ),
         },
         controllers=build_controllers,
+        tasks=(gateways.activity.run,),
         metrics=(
             lambda: [count_clusters(entry.fields for entry in registry.view.entries(group, CLUSTER_KIND.plural))],
         ),

@@ -69,8 +69,12 @@ class DynamicConfig:
         """Headers for every response."""
         return self._current.get().custom_headers
 
+    def find(self, path: str) -> Any:
+        """The value of a setting in the Config; None if it is not there."""
+        return get_path(self._current.get().values, path)
+
     def _value(self, path: str, default: Any) -> Any:
-        value = get_path(self._current.get().values, path)
+        value = self.find(path)
         return default if value is None else value
 
     def _read_config(self) -> _ConfigValues:

@@ -34,6 +34,7 @@ def build_permissions_feature(services: Services) -> Feature:
         authorizer=auth.authorizer,
         list_rules=auth.rbac.list_rules,
         find_user=auth.principals.find_user,
+        has_user=auth.principals.has_user,
         user_for_key=auth.access_keys.user_of_key,
         check_key_visible=whoami.get_visible_key,
         matching_entry=auth.matching_entry,

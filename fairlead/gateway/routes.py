@@ -28,10 +28,13 @@ from fairlead.authz.scope.gateway_requests import (
 from fairlead.core.bounded_cache import BoundedCache
 from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
+from fairlead.core.user import User
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.domain.typed_objects import SPACE_SYNCED, SpaceInstance
+from fairlead.gateway.activity import ActivityTracker, SleepStates
 from fairlead.gateway.headers import as_api_error
 from fairlead.gateway.proxy import forward
+from fairlead.gateway.waking import WARNING_HEADER, Waking
 from fairlead.kinds.instances import remote_instances
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -151,6 +154,10 @@ class GatewayHandler:
         self._namespace_prefix = namespace_prefix
         self._upstreams = upstreams
         self._names = names
+        self._sleep_states = SleepStates(registry, api_group)
+        self.activity = ActivityTracker(registry, api_group, self._sleep_states)
+        """Its `run` has to be started."""
+        self._waking = Waking(registry, api_group, self._sleep_states, self.activity)
         self._space_cache: BoundedCache[tuple[str, str], tuple[int, NamespaceScope]] = BoundedCache(SPACE_CACHE_SIZE)
 
     async def __call__(self, call: Call) -> Reply:
@@ -162,11 +169,32 @@ class GatewayHandler:
         if decoded_path(request_target) != call.target.path:  # forward only the path that was authorized
             raise BadRequest("the path is ambiguous; send the normalized path")
         title = self._title(gateway)
+        if gateway.root == CLUSTER:
+            return await self._forward(call, call.user, gateway, request_target)
+        instances = self._spaces if gateway.root == SPACE else self._virtual_clusters
+        _get_entry(instances, gateway.namespace, gateway.name)
+        id = (instances.kind.plural, gateway.namespace, gateway.name)
+        state = self._sleep_states.find(id)
+        was_asleep = False
+        if not state.is_awake:
+            if gateway.root == SPACE:  # what is not forwarded wakes nothing
+                check_in_namespace(call.method, request_target, self._resolve_space(gateway))
+            was_asleep = await self._waking.ensure_awake(id, state, call, gateway, title)
+            call.recheck()
+        reply = await self._forward(call, call.user, gateway, request_target)
+        self.activity.note(id, state, call, call.user, reply)
+        self._waking.note_watch(state, call, call.user)
+        if was_asleep:
+            reply.headers.append(WARNING_HEADER)
+        return reply
+
+    async def _forward(self, call: Call, user: User, gateway: RequestInfo, request_target: str) -> Reply:
+        title = self._title(gateway)
         try:
             upstream = self._resolve_upstream(call.method, gateway, request_target)
         except UpstreamError as error:
             raise as_api_error(error, title) from error
-        return await forward(upstream, call.user, self._names, call, request_target, title)
+        return await forward(upstream, user, self._names, call, request_target, title)
 
     def _title(self, gateway: RequestInfo) -> str:
         if gateway.root == CLUSTER:

@@ -147,6 +147,7 @@ class RunningTask(MessageLog):
         self._on_step = on_step
         self._is_cancelled = False
         self._expired_steps = 0
+        self._calls: dict[str, Callable[[], None]] = {}
 
     @property
     def task_id(self) -> str:
@@ -165,8 +166,14 @@ class RunningTask(MessageLog):
         self.log_message(what)
         self._on_step(what)
 
+    def call_at(self, step: str, action: Callable[[], None]) -> None:
+        """Calls a function when the engine has come to a step."""
+        self._calls[step] = action
+
     @asynccontextmanager
     async def step(self, name: str, seconds: float) -> AsyncIterator[None]:
+        if name in self._calls:
+            self._calls[name]()
         self._on_step(name)
         began = self._clock.monotonic()
         self.log_message(f"step {name}")

@@ -14,10 +14,10 @@ from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
 from fairlead.runner.credentials import fetch_credentials
 from fairlead.runner.desired import build_spec, choose_source, parse_source, provider_name
-from fairlead.runner.engines.contract import ContainerState, Engine, EngineError, Reason
+from fairlead.runner.engines.contract import COMMANDS_STEP, ContainerState, Engine, EngineError, Reason
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, SUCCEEDED, UP, TaskRecord, WorkspaceRecord
 from fairlead.runner.registry import choose_engine
-from fairlead.runner.services import RunnerServices
+from fairlead.runner.services import Claimant, RunnerServices
 from fairlead.runner.status import describe_failure
 from fairlead.runner.tasks import ERROR, INFO, MessageLog, RunningTask, new_task_id
 from fairlead.runner.template_policy import check_template, find_engine
@@ -199,9 +199,12 @@ async def _bring_up(
     if is_build and (shortage := services.disk.find_shortage()):
         raise EngineError(Reason.DISK_FULL, shortage)
     slots = services.slots.builds if is_build else services.slots.starts
-    if wait := slots.describe_wait():
+    claimant = Claimant(owner=record.owner, project=record.namespace)
+    if wait := slots.describe_wait(claimant):
         running.note_wait(wait)
-    async with slots.hold(f"{record.namespace}/{record.name}"):
+    async with slots.hold(claimant) as slot:
+        # Commands of the repository may take as long as they like, and have the limits of the workspace.
+        running.call_at(COMMANDS_STEP, slot.release)
         credentials = await fetch_credentials(services, workspace, source, running)
         spec = build_spec(workspace, record, source, credentials)
         await engine.up(dataclasses.replace(spec, installation=services.installation), running)

@@ -8,6 +8,7 @@ Precedence: flag, environment, file, default. Unknown settings are errors: a mis
 
     declarations.py  declares the settings, with defaults that depend on the machine
     contradictions.py  finds settings that contradict each other
+    description.py   describes the settings in effect, for the console and the support bundle
     sources.py       reads flags, the environment, the file, and secrets from the service manager
     values.py        parses values
 """
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 ENVIRONMENT_PREFIX = "FAIRLEAD_"
+ORIGINS = "origins"
+"""The field of Settings that is no setting."""
 CONFIG = "config"
 """The name of the setting with the path of the file: a flag and a variable, but not a key in the file."""
 
@@ -58,7 +61,7 @@ def _parse_field(field_: Field[Any]) -> Setting:
     return Setting(field_.name, kind, about, field_.default)
 
 
-SETTINGS = {each.name: _parse_field(each) for each in fields(Settings)}
+SETTINGS = {each.name: _parse_field(each) for each in fields(Settings) if each.name != ORIGINS}
 
 
 def variable(name: str) -> str:
@@ -82,7 +85,8 @@ def load(
             values[name] = PARSERS[SETTINGS[name].type](raw, SETTINGS[name].info)
         except ValueError as error:
             problems.append(f"{origin}: {error}")
-    settings = Settings(**values)
+    origins = {name: origin for name, (origin, _) in raw_values.items()}
+    settings = Settings(**values, origins=origins)
     problems.extend(find_contradictions(settings))
     if problems:
         raise StartError("\n".join(problems))

@@ -3,6 +3,7 @@
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -825,6 +826,9 @@ class Settings:
             choices=LOG_FORMATS,
         ),
     ] = "json"
+
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where the values that are no defaults come from: a flag, a variable, or a file and the key in it."""
 
     @property
     def store_url(self) -> str:

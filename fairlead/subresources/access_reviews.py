@@ -84,6 +84,7 @@ class ReviewSources:
     authorizer: AuthorizerChain
     list_rules: Callable[[User, str], tuple[Sequence[Object], bool]]
     find_user: Callable[[str], User | None]
+    has_user: Callable[[str], bool]
     user_for_key: Callable[[str], User | None]
     check_key_visible: Callable[[User, str], object]
     matching_entry: Callable[[User, RequestInfo], str]
@@ -168,7 +169,20 @@ class AccessReviews:
         if spec.get("accessKey"):
             return await self._explain(request, self._sources.user_for_key(spec["accessKey"]))
         known = None if spec.get("groups") else self._sources.find_user(spec.get("user", ""))
+        if known is None:
+            self._warn_about_missing_user(request)
         return await self._explain(request, known or _parse_subject(spec))
+
+    def _warn_about_missing_user(self, request: ActionRequest) -> None:
+        """Says that there is no user of that name, to those who may know. Groups in the review stand for themselves,
+        and a name with a colon is that of a service account or component."""
+        spec = request.body["spec"]
+        name = spec.get("user") or ""
+        if not name or ":" in name or spec.get("groups") or self._sources.has_user(name):
+            return
+        target = RequestInfo("get", group=request.kind.group, version="v1", resource="users", name=name)
+        if _is_allowed(self._decision_steps(request.user, target)):
+            request.call.warnings.append(f'spec.user: there is no user "{name}"; the answer is for one without groups')
 
     async def _explain(self, request: ActionRequest, user: User | None) -> Object:
         subjects = () if user is None else (user,)

@@ -184,3 +184,52 @@ async def test_the_number_of_warnings_is_limited(server: RegistryFixture) -> Non
 async def test_service_accounts_and_the_server_are_not_checked(server: RegistryFixture) -> None:
     assert await warnings_of(server, "App", {"owner": {"user": "system:serviceaccount:a:b"}}) == []
     assert await warnings_of(server, "Team", {"users": ["nobody"]}, CONTROLLER_USER) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "role", "warnings"),
+    [
+        (
+            "ClusterRoleBinding",
+            {"kind": "User", "name": "alcie"},
+            {"kind": "ClusterRole", "name": "auditor"},
+            [
+                'subjects[0].name: there is no user "alcie"; the binding gives it nothing until that user exists; '
+                'did you mean "alice"?'
+            ],
+        ),
+        (
+            "RoleBinding",
+            {"kind": "Group", "name": "service:team:coer"},
+            {"kind": "Role", "name": "missing"},
+            [
+                'subjects[0].name: there is no team "coer"; the binding gives it nothing until that team exists; '
+                'did you mean "core"?',
+                'roleRef.name: there is no Role "missing"; the binding grants nothing until it exists',
+            ],
+        ),
+        ("RoleBinding", {"kind": "User", "name": "alice"}, {"kind": "ClusterRole", "name": "auditor"}, []),
+        ("RoleBinding", {"kind": "Group", "name": "service:team:core"}, {"kind": "ClusterRole", "name": "auditor"}, []),
+        ("RoleBinding", {"kind": "Group", "name": "anyone"}, {"kind": "ClusterRole", "name": "auditor"}, []),
+        ("RoleBinding", {"kind": "ServiceAccount", "name": "x"}, {"kind": "ClusterRole", "name": "auditor"}, []),
+        ("RoleBinding", {"kind": "User", "name": "system:x"}, {"kind": "ClusterRole", "name": "auditor"}, []),
+    ],
+)
+async def test_bindings_of_users_teams_and_roles_that_do_not_exist_are_accepted_with_a_warning(
+    server: RegistryFixture, kind: str, subject: Object, role: Object, warnings: list[str]
+) -> None:
+    options = WriteOptions(ROOT)
+    body = server.build_object(kind, "new", subjects=[subject], roleRef=role)
+    await server.submit(kind, body, options)
+    assert options.warnings == warnings
+    again = WriteOptions(ROOT)
+    await server.patch(kind, "new", lambda obj: obj["metadata"].update(labels={"a": "b"}), again)
+    assert again.warnings == []
+
+
+async def test_a_warning_about_a_binding_does_not_reveal_whether_a_user_exists(server: RegistryFixture) -> None:
+    options = WriteOptions(ADA)
+    role = {"kind": "ClusterRole", "name": "missing"}
+    body = server.build_object("ClusterRoleBinding", "new", subjects=[{"kind": "User", "name": "gone"}], roleRef=role)
+    await server.submit("ClusterRoleBinding", body, options)
+    assert options.warnings == []

@@ -65,3 +65,17 @@ async def test_templates_that_make_no_sense_get_a_warning(api: RegistryFixture) 
     body = api.build_object("SpaceTemplate", "t", spec={"template": template})
     await api.submit("SpaceTemplate", body, options)
     assert list(options.warnings) == [f"{PREFIX}sleep-after is not a number of seconds: it is ignored"]
+
+
+@kinds
+async def test_who_wakes_it_is_recorded(api: RegistryFixture, kind: str) -> None:
+    info = f"{PREFIX}last-activity-info"
+    await api.submit(kind, api.build_object(kind, "a"), WriteOptions(ADA))
+    await write(api, kind, ASLEEP, server_write_options())
+    made_up = {**ASLEEP, f"{PREFIX}last-activity": "1789000001", info: '{"user":"bob"}'}
+    await write(api, kind, made_up, WriteOptions(ADA))
+    assert '"message":"woken up by ada"' in annotations(api, kind)[info]
+    forced = {**ASLEEP, f"{PREFIX}sleep-type": "forcedSleep", f"{PREFIX}force": "true"}
+    await write(api, kind, forced, server_write_options())
+    await write(api, kind, {**forced, f"{PREFIX}force": "false"}, WriteOptions(ADA))
+    assert '"message":"woken up by ada"' in annotations(api, kind)[info]

@@ -110,14 +110,30 @@ async def test_a_port_that_needs_another_address_is_a_problem(settings: Settings
     assert finding.is_fatal and finding.remedy == "check --listen and --port"
 
 
-@pytest.mark.parametrize(("found", "problem"), [(None, "there is no program `helm`"), ("/usr/bin/helm", "")])
-async def test_a_missing_helm_is_a_warning(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, found: str | None, problem: str
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        (None, "there is no program `helm`"),
+        ("echo v3.17.3+ge4da497", ""),
+        ("echo v4.1.4+g0000000", ""),
+        ("echo v3.7.2+g663a896", "which is too old"),
+        ("echo v2.17.0", "which is too old"),
+        ("echo v5.0.0", "which this server was not tried with"),
+        ("echo hello", "does not say its version"),
+        ("exit 3", "ends with code 3"),
+    ],
+)
+async def test_a_missing_or_unknown_helm_is_a_warning(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str | None, problem: str
 ) -> None:
-    monkeypatch.setattr(doctor, "find_helm", lambda: found)
+    path = tmp_path / "helm"
+    path.write_text(f"#!/bin/sh\n{program}\n")
+    path.chmod(0o755)
+    monkeypatch.setattr(doctor, "find_helm", lambda: None if program is None else str(path))
     finding = await find(settings, "helm")
-    assert finding.problem.startswith(problem) and bool(finding.problem) is bool(problem)
-    assert not finding.is_fatal or not finding.problem
+    assert problem in finding.problem and bool(finding.problem) is bool(problem)
+    assert not finding.is_fatal or not problem
+    assert ("make helm-tools" in finding.remedy) is bool(problem)
 
 
 async def test_a_clock_that_is_not_synchronized_is_a_warning(

@@ -87,6 +87,7 @@ ADDED = {
     "single sign-on": "handlers, public_endpoints, admission, controllers, metrics",
     "workload identity": "grants, admission",
     "passwords": "handlers, endpoints, public_endpoints, admission",
+    "list of settings": "endpoints",
     "logins of the command line": "endpoints, public_endpoints, grants",
     "permissions": "handlers, admission, controllers, tasks",
     "direct tokens": "handlers, public_endpoints",

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.app.support_bundle import REDACTED, Redactor, describe_settings, find_secrets, shorten_url
+from fairlead.app.support_bundle import REDACTED, Redactor, describe_settings, find_secrets
 from fairlead.core.files import FileProblem
 from fairlead.settings import Settings
+from fairlead.settings.description import shorten_url
 
 
 @pytest.mark.parametrize(

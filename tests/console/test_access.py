@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import httpx
+import pytest
 
 from fairlead.authn.bootstrap import ADMIN_KEY
 from tests.console.browser import Page, role
@@ -182,14 +183,20 @@ def test_a_viewer_reads_why_not_and_whom_to_ask(page: Page, sign_in: SignIn) -> 
     sign_in(page, VIEWER)
     page.goto(f"access?verb=delete&resource=spaceinstances&group=management.service.sh&namespace={NAMESPACE}")
     page.wait_for_text("No, denied")
-    page.wait_for_text("No authorizer allows it", within=".answer > p.wrap")
+    because = "You have the role viewer in Storefront, which is not enough; the role admin of the project may"
+    page.wait_for_text(because, within=".answer > p.wrap")
+    assert "Members of the project" not in "".join(page.texts(".decision-steps"))  # without an opinion: folded
+    page.click(".answer summary")
     page.wait_for_text("Members of the project: no opinion", within=".decision-steps")
     page.wait_for_text("You may not list who can")
     page.wait_for(role("link", OWNER))
     page.fill("Verb", "list")
     page.fill("Project or namespace", PROJECT)  # the name of a project stands for its namespace
     page.click(role("button", "Ask"))
-    page.wait_for_text("Yes, ")
+    page.wait_for_text("Yes, but only some of the objects")
+    page.wait_for_text("The list shows the objects that the user may get", within=".answer > p.wrap")
+    page.wait_for_text("Lists: shows the objects that the user may get", within=".decision-steps")
+    assert "denies" not in page.text(".answer")
     assert page.eval("new URLSearchParams(location.search).get('namespace')") == NAMESPACE
 
 
@@ -203,6 +210,31 @@ def test_an_administrator_asks_for_others_and_lists_who_can(page: Page, sign_in:
     page.wait_for_text(OWNER, within=".who")
     page.wait_for_text("Administrators", within=".who")
     assert VIEWER not in page.texts(".who a")
+
+
+def test_the_answer_names_the_member_who_is_missing_and_the_user_who_does_not_exist(
+    page: Page, sign_in: SignIn
+) -> None:
+    sign_in(page, ADMIN)
+    question = f"verb=create&resource=spaceinstances&group=management.service.sh&namespace={NAMESPACE}"
+    page.goto(f"access?{question}&user={OUTSIDER}")
+    because = f"is no member of Storefront; the roles user and admin of the project may. Add {OUTSIDER}"
+    page.wait_for_text(because, ".answer > p.wrap")
+    page.wait_for(role("link", f"Change the role in the members of the project {PROJECT}"))
+    page.goto(f"access?{question}&user=mry")
+    page.wait_for_text('There is no user "mry"', ".warnings")
+    page.wait_for(role("link", "Create the user mry"))
+
+
+@pytest.mark.parametrize("width", [360, 1024, 1280])
+def test_the_steps_of_a_decision_are_whole_words_at_every_width(page: Page, sign_in: SignIn, width: int) -> None:
+    page.set_size(width, 800)
+    sign_in(page, ADMIN)
+    page.goto(f"access?verb=delete&resource=projects&group=management.service.sh&name={PROJECT}")
+    page.click(".answer summary")
+    lines = "[...document.querySelectorAll('.decision-steps strong')].map((each) => each.getClientRects().length)"
+    page.wait_until(lambda: len(page.eval(lines)) > 5, "the steps are shown")
+    assert max(page.eval(lines)) <= 2
 
 
 def test_a_user_without_rights_gets_answers_and_no_list(page: Page, sign_in: SignIn, server: ConsoleServer) -> None:

@@ -210,7 +210,7 @@ def test_users_see_only_their_own_requests_in_the_audit_log(page: Page, sign_in:
 def test_settings_are_for_administrators(page: Page, sign_in: SignIn) -> None:
     sign_in(page, ADMIN)
     page.goto("settings")
-    page.wait_for_text("In effect", "main")
+    page.wait_for_text("While the server runs", "main")
     sign_in(page, VIEWER)
     page.goto("settings")
     page.wait_for("section.error")
@@ -236,3 +236,23 @@ def test_pages_fit_on_a_phone(page: Page, sign_in: SignIn) -> None:
     assert (
         page.eval("Math.max(...[...document.querySelectorAll('table.audit tbody tr')].map((r) => r.offsetHeight))") < 90
     )
+
+
+def test_a_space_is_put_to_sleep_and_woken_up(page: Page, server: ConsoleServer, sign_in: SignIn) -> None:
+    path = f"{GROUP}/namespaces/{PROJECT_NAMESPACE}/spaceinstances"
+    spec = {"clusterRef": {"cluster": "frankfurt", "namespace": "sleeper"}}
+    kind = {"apiVersion": "management.service.sh/v1", "kind": "SpaceInstance"}
+    server.create(path, {**kind, "metadata": {"name": "sleeper"}, "spec": spec})
+    sign_in(page, ADMIN)
+    page.goto(f"spaceinstances/{PROJECT_NAMESPACE}/sleeper")
+    button = role("button", "Put to sleep")
+    page.wait_until(lambda: page.attribute(button, "aria-disabled") is None, "it may be put to sleep")
+    page.click(button)
+    page.wait_for_text("Put sleeper to sleep?", "dialog")
+    page.click("dialog footer button.primary")
+    page.wait_for_text("Asleep since")
+    page.wait_for_text("(by request)")
+    wake = role("button", "Wake up")
+    page.wait_until(lambda: page.attribute(wake, "aria-disabled") is None, "it may be woken up")
+    page.click(wake)
+    page.wait_until(lambda: "Asleep since" not in page.text(), "it is awake")

@@ -126,6 +126,13 @@ def remote_instance_phases() -> Iterator[Phase]:
         yield derive("in progress", {}, IN_PROGRESS)
         yield derive("ready", usable, CURRENT)
         yield derive("sleeping", {**usable, "phase": "Sleeping"}, IN_PROGRESS, SUSPENDED)
+        notes = {"sleepmode.service.sh/sleep-type": "forcedSleep", "sleepmode.service.sh/sleeping-since": "1789000000"}
+        forced = view({**instance.raw, "metadata": {**instance.meta, "annotations": notes}})
+        asleep = {**usable, "sleep": {"stage": "Asleep"}}
+        yield derive("put to sleep", asleep, IN_PROGRESS, SUSPENDED, forced)
+        yield derive("asleep in an offline cluster", asleep, IN_PROGRESS, SUSPENDED, forced)
+        yield derive("falling asleep", {**usable, "sleep": {"stage": "FallingAsleep"}}, IN_PROGRESS, "", forced)
+        yield derive("waking up", {**usable, "sleep": {"stage": "WakingUp"}}, IN_PROGRESS)
         yield derive("in an offline cluster", usable, IN_PROGRESS)
         refused = condition("SpaceSynced", FALSE, "Forbidden", "not allowed", ERROR)
         yield derive("refused", with_condition(usable, refused, NOW, 3), FAILED)

@@ -26,6 +26,7 @@ from tests.harness.gateways import (
     is_online,
     merge_patch,
     post_object,
+    share_identity,
 )
 from tests.harness.server_process import Server, running_server
 
@@ -221,6 +222,7 @@ def prepare_project(admin: httpx.Client, kubeconfig: str) -> None:
     """Connects the cluster, and creates the project `demo`."""
     connect_cluster(admin, CLUSTER, kubeconfig.encode())
     wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
+    share_identity(admin, CLUSTER)
     templates = [{"kind": f"{kind}Template", "name": "*"} for kind in ("VirtualCluster", "Space")]
     create_resource(admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates)
     wait_until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))

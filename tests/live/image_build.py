@@ -1,11 +1,14 @@
 """Builds the image for an architecture with podman: on a Debian that is made here, and without network."""
 
+import gzip
 import hashlib
+import io
 import os
 import resource
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,12 +74,14 @@ class Podman:
         assert not check or result.returncode == 0, f"podman {arguments[0]}: {result.stdout}{result.stderr}"
         return result.stdout.strip()
 
-    def build(self, tag: str) -> str:
-        """Builds the image without network, and returns its id."""
+    def build(self, tag: str, *flags: str) -> str:
+        """Builds the image without network, and returns its id. `flags` come last, so they count."""
         return self(
             *("build", "--quiet", "--no-cache", "--format=docker", "--timestamp=0", "--network=none", f"--tag={tag}"),
             *(f"--platform=linux/{self.architecture}", "--build-arg=PIP_NO_INDEX=1"),
             *("--build-arg=BASE=localhost/base", "--build-arg=BUILD_BASE=localhost/build"),
+            f"--build-arg=HELM_SHA256={hashlib.sha256(build_helm_archive(self.architecture)).hexdigest()}",
+            *flags,
             *(f"--file={self.folder}/context/Containerfile", f"{self.folder}/context"),
         ).splitlines()[-1]
 
@@ -106,16 +111,33 @@ def open_podman(folder: Path, architecture: str) -> Iterator[Podman]:
         shutil.rmtree(folder)
 
 
+def build_helm_archive(architecture: str) -> bytes:
+    """An archive as Helm's, always the same, with a program that prints a version as Helm does."""
+    program = b"#!/opt/fairlead/bin/python3\nprint('v4.1.4+g0000000')\n"
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as compressed,
+        tarfile.open(fileobj=compressed, mode="w") as archive,
+    ):
+        entry = tarfile.TarInfo(f"linux-{architecture}/helm")
+        entry.size = len(program)
+        archive.addfile(entry, io.BytesIO(program))
+    return packed.getvalue()
+
+
 def make_context(context: Path, architecture: str) -> None:
     """What a checkout has after `make dist`, and the locked wheels, which are downloaded once per lock."""
     wheels = CACHE / architecture / f"wheels-{hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]}"
     if not wheels.exists():
         download_wheels(architecture, BASE_PYTHON, Path(f"{wheels}.new"))
         Path(f"{wheels}.new").rename(wheels)
-    for name in ("Containerfile", ".containerignore", "deploy/container/healthcheck.py", "requirements/runtime.lock"):
+    programs = ("deploy/container/healthcheck.py", "deploy/container/fetch_helm.py")
+    for name in ("Containerfile", ".containerignore", *programs, "requirements/runtime.lock"):
         (context / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, context / name)
     shutil.copytree(wheels, context / "wheels")
+    (context / "helm").mkdir()
+    (context / "helm" / f"helm-v4.1.4-linux-{architecture}.tar.gz").write_bytes(build_helm_archive(architecture))
     command = [sys.executable, str(ROOT / "scripts" / "build_dist.py"), "--out", str(context / "dist")]
     subprocess.run(command, check=True, capture_output=True, timeout=600)
 

@@ -76,6 +76,16 @@ def test_the_container_runs_other_commands_on_its_architecture(podman: Podman, i
     assert podman(*arguments, "--entrypoint=python3", image, *machine) == MACHINES[podman.architecture]
 
 
+def test_the_image_has_helm_which_is_only_taken_with_the_right_digest(podman: Podman, image: str) -> None:
+    arguments = ("run", "--rm", *RESTRICTED, "--network=none")
+    assert podman(*arguments, "--entrypoint=helm", image, "version", "--short").startswith("v4.1.4")
+    with pytest.raises(AssertionError, match=r"its SHA-256 is .*, not 0000"):
+        podman.build("localhost/wrong", f"--build-arg=HELM_SHA256={'0' * 64}")
+    without = podman.build("localhost/without", "--build-arg=HELM=none", f"--build-arg=HELM_SHA256={'0' * 64}")
+    find = ("-c", "import shutil; print(shutil.which('helm'))")
+    assert podman(*arguments, "--entrypoint=python3", without, *find) == "None"
+
+
 def test_the_drivers_of_all_stores_can_be_loaded(podman: Podman, image: str) -> None:
     """The base has no C++ library, which the driver of etcd needs."""
     arguments = ("run", "--rm", *RESTRICTED, "--network=none", "--entrypoint=python3", image, "-c")

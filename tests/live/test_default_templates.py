@@ -87,6 +87,7 @@ def test_the_default_template_of_virtual_clusters_is_the_example(tmp_path: Path)
     with running_server(tmp_path / "data") as server, server.client() as client:
         found = client.get(f"{API}/virtualclustertemplates/default").raise_for_status().json()
         assert found["spec"]["parameters"] == example["spec"]["parameters"]
+        assert found["spec"]["template"]["instanceTemplate"] == example["spec"]["template"]["instanceTemplate"]
         release = found["spec"]["template"]["helmRelease"]
         expected = example["spec"]["template"]["helmRelease"]
         assert release["chart"] == expected["chart"]
@@ -103,6 +104,8 @@ def test_the_default_template_of_virtual_clusters_is_the_example(tmp_path: Path)
         rendered = get_status(client, path)["virtualCluster"]["helmRelease"]
         assert rendered["chart"]["version"] == example["spec"]["parameters"][0]["defaultValue"]
         assert "size: 5Gi" in rendered["values"]
+        annotations = get_status(client, path)["virtualCluster"]["instanceTemplate"]["metadata"]["annotations"]
+        assert annotations == {"sleepmode.service.sh/sleep-after": ""}
         body = {"kind": "VirtualClusterInstance", "metadata": {"name": "two"}, "spec": place}
         body["spec"] = {**place, "templateRef": {"name": "empty"}}
         rejected = client.post(f"{API}/{path}", json={"apiVersion": "management.service.sh/v1", **body})

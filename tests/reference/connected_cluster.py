@@ -19,6 +19,7 @@ from tests.harness.gateways import (
     gateway_path,
     is_online,
     post_object,
+    share_identity,
 )
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import MANAGEMENT, ROOT, Server, running_agent, running_server, server_environment
@@ -82,6 +83,7 @@ def connect_plane(plane: ControlPlane, folder: Path, **settings: str | int) -> I
         with server.client() as admin:
             connect_cluster(admin, CLUSTER, plane.kubeconfig().encode())
             wait_until(lambda: is_online(admin, CLUSTER), 30)
+            share_identity(admin, CLUSTER)
         yield ConnectedCluster(server, plane, plane.binaries / "kubectl", folder)
         log = server.log.read_text()
     assert "Traceback" not in log, log

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.fake_cluster.certificates import CertificateAuthority, get_authority
 from tests.harness.eventually import seconds_until
 
-ADMIN_TOKEN, ALICE_TOKEN, NODE_TOKEN = "admin-token", "alice-token", "node-token"
+ADMIN_TOKEN, ALICE_TOKEN, NODE_TOKEN, PROXY_TOKEN = "admin-token", "alice-token", "node-token", "proxy-token"
 KUBELET_CLIENT = "apiserver-to-kubelet"
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
@@ -246,6 +246,7 @@ class ControlPlane:
             f'{ADMIN_TOKEN},admin,admin-uid,"system:masters"',
             f'{ALICE_TOKEN},alice,alice-uid,"devs"',
             f'{NODE_TOKEN},system:node:node,node-uid,"system:nodes"',
+            f"{PROXY_TOKEN},system:kube-proxy,proxy-uid",
         )
         (at / "tokens.csv").write_text("\n".join(users) + "\n")
         (at / "admin.kubeconfig").write_text(self.kubeconfig())

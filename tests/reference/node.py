@@ -22,7 +22,14 @@ import yaml
 from tests.harness.eventually import wait_until
 from tests.harness.server_process import ROOT
 from tests.reference.connected_cluster import IMAGE
-from tests.reference.control_plane import KUBELET_CLIENT, NODE_TOKEN, START_SECONDS, ControlPlane, Network
+from tests.reference.control_plane import (
+    KUBELET_CLIENT,
+    NODE_TOKEN,
+    PROXY_TOKEN,
+    START_SECONDS,
+    ControlPlane,
+    Network,
+)
 
 PACKAGES = {
     "containerd": "containerd",
@@ -133,8 +140,10 @@ def _write_configuration(plane: ControlPlane, network: Network) -> None:
     (at / "cni" / "10-bridge.conflist").write_text(json.dumps(_pod_network(network)))
     _write_image(at / "busybox.tar", IMAGE, "/bin/sh")
     _write_image(at / "pause.tar", "localhost/pause:1", "/bin/sleep", "2147483647")
-    kubelet = plane.binaries / "kubelet"
-    (at / "node.sh").write_text(_NODE.format(at=at, kubelet=kubelet, name=NAME, node=network.node, host=network.host))
+    (at / "proxy.kubeconfig").write_text(plane.kubeconfig(PROXY_TOKEN, network.host))
+    (at / "proxy.yaml").write_text(yaml.safe_dump(_proxy_configuration(at, network)))
+    programs = {name.replace("-", "_"): plane.binaries / name for name in ("kubelet", "kube-proxy")}
+    (at / "node.sh").write_text(_NODE.format(at=at, name=NAME, node=network.node, host=network.host, **programs))
 
 
 def _kubelet_configuration(at: Path, network: Network) -> dict[str, Any]:
@@ -155,9 +164,19 @@ def _kubelet_configuration(at: Path, network: Network) -> dict[str, Any]:
     }
 
 
+def _proxy_configuration(at: Path, network: Network) -> dict[str, Any]:
+    """Pods reach services by their addresses; also the API server, as the control plane of a virtual cluster does."""
+    return {
+        **{"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables"},
+        "clientConnection": {"kubeconfig": f"{at}/proxy.kubeconfig"},
+        **{"hostnameOverride": NAME, "clusterCIDR": network.pods, "oomScoreAdj": 0},
+        "conntrack": {"maxPerCore": 0, "min": 0},
+    }
+
+
 def _pod_network(network: Network) -> dict[str, Any]:
     ipam = {"type": "host-local", "ranges": [[{"subnet": network.pods}]], "routes": [{"dst": "0.0.0.0/0"}]}
-    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipam": ipam}
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": ipam}
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
 
 
@@ -257,6 +276,9 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
 containerd --config {at}/containerd.toml > {at}/containerd.log 2>&1 &
 until ctr -a {at}/containerd.sock version >/dev/null 2>&1; do sleep 0.1; done
 for image in pause busybox; do ctr -a {at}/containerd.sock -n k8s.io images import {at}/$image.tar; done
+if [ -x {kube_proxy} ]; then
+    (while :; do {kube_proxy} --config={at}/proxy.yaml >> {at}/proxy.log 2>&1 || true; sleep 1; done) &
+fi
 exec {kubelet} --config={at}/kubelet.yaml --kubeconfig={at}/kubelet.kubeconfig \\
     --hostname-override={name} --node-ip={node}
 """

@@ -20,6 +20,7 @@ from tests.harness.gateways import (
     gateway_path,
     merge_patch,
     post_object,
+    share_identity,
 )
 from tests.harness.kubectl import Kubectl
 from tests.harness.server_process import running_server
@@ -58,6 +59,7 @@ def connect_with_roles(connected: ConnectedCluster, account: str, folder: Path, 
         with connected.server.client() as admin:
             connect_cluster(admin, account, connected.plane.kubeconfig(read_token(direct, account)).encode())
             wait_until(lambda: bool(find_condition(get_cluster(connected, account), "Connected")), SECONDS)
+            share_identity(admin, account)
         yield account
     finally:
         connected.run_cli("cluster", "remove", account, "--yes")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.harness.eventually import wait_until
-from tests.harness.gateways import M, connect_cluster, create_resource, post_object
+from tests.harness.gateways import M, connect_cluster, create_resource, is_online, post_object, share_identity
 from tests.harness.server_process import running_server
 from tests.reference.connected_cluster import ConnectedCluster, find_condition
 from tests.reference.control_plane import ControlPlane
@@ -42,6 +42,8 @@ def cluster_name(unconnected: ConnectedCluster) -> Iterator[str]:
     name = f"leaving-{next(NUMBERS)}"
     with unconnected.server.client() as admin:
         connect_cluster(admin, name, unconnected.plane.kubeconfig().encode())
+        wait_until(lambda: is_online(admin, name), SECONDS)
+        share_identity(admin, name)
     wait_until(
         lambda: find_condition(get_cluster(unconnected, name), "AdministratorsBound").get("status") == "True", SECONDS
     )

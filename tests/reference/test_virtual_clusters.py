@@ -1,130 +1,146 @@
-"""Virtual clusters on a real node: a real kube-apiserver in a pod, which only a port-forward reaches.
+"""A virtual cluster on a real node, with the chart of our own and default values: from nothing to nothing.
 
-Its kubeconfig names `localhost`, and there is no ingress and no NodePort. `mia` is an ordinary member.
+Nothing about addresses, certificates or services is set. What the member does goes through the gateway, and from there
+by port-forward through the connected cluster to a real kube-apiserver in a pod.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from tests.harness.apps import create_app, install_app, uninstall_app, wait_until_deployed
 from tests.harness.eventually import wait_until
-from tests.harness.gateways import M, build_kubectl, create_key, create_resource, gateway_kubeconfig
-from tests.harness.helm import CHARTS, HelmFixture, open_helm
-from tests.harness.kubectl import Kubectl
-from tests.harness.server_process import Server
-from tests.reference.connected_cluster import ConnectedCluster, seconds_since
-from tests.reference.virtual_cluster_chart import CHART, import_kubernetes
+from tests.harness.gateways import M
+from tests.reference.conftest import REFERENCE
+from tests.reference.connected_cluster import is_root, seconds_since
+from tests.reference.control_plane import ControlPlane, Network
+from tests.reference.node import running_node
+from tests.reference.virtual_node import READY_SECONDS, VirtualNode, install_app, open_virtual_node, read_app
 
-PATH = "/kubernetes/project/demo/virtualcluster/dev"
-READY_SECONDS = 120
-Record = Callable[[str], None]
+NAMESPACE, POD = "demo-v-dev", "dev-0"
+MIB = 2**20
+LARGE_OBJECTS, LARGE_BYTES = 56, 900_000
+"""50 MB in objects of a size that etcd accepts."""
+RESTART_SECONDS = 90.0
+WATCHES = 50
 
-
-@dataclass(frozen=True, slots=True)
-class VirtualCluster:
-    helm: HelmFixture
-    server: Server
-    node: ConnectedCluster
-    mia: Kubectl
-    mias_key: str
-    ready_after: float
-
-    @property
-    def connection(self) -> dict[str, str]:
-        path = f"{M}/namespaces/service-p-demo/virtualclusterinstances/dev"
-        found: dict[str, str] = self.helm.admin.get(path).json()["status"]["connection"]
-        return found
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def virtual(connected_node: ConnectedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCluster]:
+def virtual_node(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualNode]:
+    assert is_root(), f"REFERENCE={REFERENCE}: a node needs root"
     folder = tmp_path_factory.mktemp("virtual")
-    import_kubernetes(connected_node.plane)
-    with open_helm(folder, connected_node.plane.kubeconfig(), (*CHARTS, CHART)) as (helm, server):
-        create_resource(helm.admin, "users", "User", "mia", username="mia")
-        key = create_key(helm.admin, "mia", "mia")
-        mia = build_kubectl(connected_node.program, folder / "mia", gateway_kubeconfig(server, PATH, key))
-        chart = {"helmRelease": {"chart": {"name": CHART.name, "repo": helm.repository.url}, "values": ""}}
-        create_resource(helm.admin, "virtualclustertemplates", "VirtualClusterTemplate", "dev", template=chart)
-        start = time.monotonic()
-        helm.create_virtual_cluster("dev", templateRef={"name": "dev"}, owner={"user": "mia"})
-        wait_until(lambda: helm.condition("dev", "Ready").get("status") == "True", READY_SECONDS)
-        yield VirtualCluster(helm, server, connected_node, mia, key, seconds_since(start))
-        assert "Traceback" not in server.log.read_text()
+    with (
+        ControlPlane(binaries, folder / "plane", network=Network()) as plane,
+        running_node(plane),
+        open_virtual_node(plane, folder / "fairlead") as node,
+    ):
+        yield node
 
 
-def test_pods_a_member_uses_a_virtual_cluster_without_any_address(
-    virtual: VirtualCluster, record_figure: Record
-) -> None:
-    online = virtual.helm.condition("dev", "VirtualClusterOnline")
-    assert (online["reason"], online["message"]) == ("Tunnelled", 'it is reached by port-forward to pod "dev-0"')
-    assert virtual.connection["mode"] == "Tunnel"
-    review = json.loads(virtual.mia("auth", "whoami", "-o", "json"))
-    assert review["status"]["userInfo"]["username"] == "fairlead:mia"
-    virtual.mia("create", "deployment", "web", "--image=web", "--replicas=3")
-    assert virtual.mia.get_names("deployments") == ["web"]
-    record_figure(f"Ready {virtual.ready_after:.1f} s after its creation")
-
-
-def test_pods_hundred_watches_and_50_mb(virtual: VirtualCluster, record_figure: Record) -> None:
-    virtual.mia("create", "namespace", "large")
-    for number in range(60):
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": f"c{number}"},
-            "data": {"x": "y" * 900_000},
-        }
-        virtual.mia("create", "-n", "large", "-f", "-", body=json.dumps(body))
+def test_a_member_creates_one_and_uses_it(virtual_node: VirtualNode, record_figure: Callable[[str], None]) -> None:
     start = time.monotonic()
-    listed = virtual.mia("get", "--raw", "/api/v1/namespaces/large/configmaps")
+    command = ("vcluster", "create", "dev", "--project", "demo", "--cluster", "real", "--template", "own", "--wait")
+    created = virtual_node.run_cli(*command)
+    assert created.returncode == 0, created.stdout + created.stderr
+    record_figure(f"Ready after {seconds_since(start):.0f} s")
+    status = virtual_node.get_instance("dev")["status"]
+    assert (status["connection"]["mode"], status["connection"]["pod"]) == ("Tunnel", POD)
+    kubectl = virtual_node.member_kubectl("dev")
+    assert "fairlead:mia" in kubectl("auth", "whoami")
+    kubectl("create", "namespace", "mine")
+    kubectl("create", "deployment", "web", "-n", "mine", "--image=web")
+    wait_until(lambda: "web-" in kubectl("get", "replicasets", "-n", "mine", "-o", "name"), RESTART_SECONDS)
+    assert "mine" not in virtual_node.host.get_names("namespaces")
+
+
+def test_fifty_megabytes_are_listed(virtual_node: VirtualNode, record_figure: Callable[[str], None]) -> None:
+    kubectl = virtual_node.member_kubectl("dev")
+    text = "x" * LARGE_BYTES
+    for number in range(LARGE_OBJECTS):
+        meta = {"name": f"large-{number}", "namespace": "mine"}
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"text": text}}
+        kubectl("create", "-f", "-", body=json.dumps(config_map))
+    start = time.monotonic()
+    listed = kubectl("get", "--raw", "/api/v1/namespaces/mine/configmaps")
     seconds = seconds_since(start)
     assert len(listed) > 50_000_000
-    record_figure(f"{len(listed) / 1e6:.0f} MB in {seconds:.1f} s")
-    with virtual.server.client(virtual.mias_key) as mia:
-        streams = ThreadPoolExecutor(100)
-
-        def watch(number: int) -> bytes:
-            query = {"watch": "true", "timeoutSeconds": "8"}
-            with mia.stream("GET", f"{PATH}/api/v1/namespaces", params=query, timeout=30) as response:
-                assert response.status_code == 200
-                return b"".join(response.iter_bytes())
-
-        results = list(streams.map(watch, range(100)))
-        assert all(b'"large"' in each for each in results)
+    assert sum(each["metadata"]["name"].startswith("large-") for each in json.loads(listed)["items"]) == LARGE_OBJECTS
+    record_figure(f"{len(listed) / MIB:.0f} MiB in {seconds:.1f} s")
+    kubectl("delete", "configmaps", "-n", "mine", "--all")
 
 
-def test_pods_a_pod_that_is_deleted_is_found_again(virtual: VirtualCluster, record_figure: Record) -> None:
-    direct = virtual.node.direct_kubectl()
-    before = virtual.connection["podUID"]
-    direct("delete", "pod", "dev-0", "-n", "demo-v-dev", "--wait=true")
-    direct("wait", "--for=condition=Ready", "pod/dev-0", "-n", "demo-v-dev", "--timeout=60s")
+def test_fifty_watches_share_few_forwards(virtual_node: VirtualNode) -> None:
+    path = "/kubernetes/project/demo/virtualcluster/dev/api/v1/namespaces"
+
+    def watch(number: int) -> bytes:
+        query = {"watch": "true", "timeoutSeconds": "8"}
+        with virtual_node.member.stream("GET", path, params=query, timeout=30) as response:
+            assert response.status_code == 200
+            return b"".join(response.iter_bytes())
+
+    with ThreadPoolExecutor(WATCHES) as threads:
+        results = list(threads.map(watch, range(WATCHES)))
+    assert all(b'"mine"' in each for each in results)
+
+
+def test_a_new_pod_is_found_and_has_the_data(virtual_node: VirtualNode, record_figure: Callable[[str], None]) -> None:
+    kubectl = virtual_node.member_kubectl("dev")
+    before = virtual_node.host("get", "pod", POD, "-n", NAMESPACE, "-o", "jsonpath={.metadata.uid}")
+    virtual_node.host("delete", "pod", POD, "-n", NAMESPACE, "--now")
+
+    def is_new_and_ready() -> bool:
+        answer = virtual_node.host.run("get", "pod", POD, "-n", NAMESPACE, "-o", "json")
+        found = json.loads(answer.stdout) if answer.returncode == 0 else {}
+        conditions = found.get("status", {}).get("conditions") or ()
+        is_ready = any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+        return is_ready and found["metadata"]["uid"] != before
+
+    wait_until(is_new_and_ready, RESTART_SECONDS)
     start = time.monotonic()
-    wait_until(lambda: virtual.mia.run("get", "--raw", "/version").returncode == 0, 30)
-    seconds = seconds_since(start)
-    record_figure(f"{seconds:.1f} s after its new pod was Ready")
-    assert seconds < 3
-    wait_until(lambda: virtual.connection["podUID"] != before, 60)
+    wait_until(lambda: kubectl.run("get", "namespace", "mine").returncode == 0, 15)
+    record_figure(f"found again {seconds_since(start):.1f} s after it was ready")
 
 
-def test_pods_helm_deploys_an_app_inside(virtual: VirtualCluster) -> None:
-    create_app(virtual.helm, "inside")
-    wait_until(lambda: virtual.helm.condition("dev", "Ready").get("status") == "True", READY_SECONDS)
-    install_app(virtual.helm, "inner", "inside", {"virtualClusterInstance": {"name": "dev"}}, version="1.0.0")
-    wait_until_deployed(virtual.helm, "inner", 1)
-    uninstall_app(virtual.helm, "inner")
+def test_it_moves_to_another_project_with_its_apps(virtual_node: VirtualNode) -> None:
+    for name in ("one", "two"):
+        install_app(virtual_node, name, "dev")
+    pod = virtual_node.host("get", "pod", POD, "-n", NAMESPACE, "-o", "jsonpath={.metadata.uid}")
+    move = ("vcluster", "migrate", "dev", "--from", "demo", "--to", "other")
+    planned = virtual_node.run_cli(*move, "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert "AppInstance one" in planned.stderr and "AppInstance two" in planned.stderr
+    moved = virtual_node.run_cli(*move)
+    assert moved.returncode == 0, moved.stderr
+    kubectl = virtual_node.member_kubectl("dev", "other")
+    wait_until(lambda: kubectl.run("get", "namespace", "mine").returncode == 0, RESTART_SECONDS)
+    assert kubectl.get_json("configmap", "one-settings")["data"]["size"] == "7"
+    assert virtual_node.member_kubectl("dev").run("get", "namespace", "mine").returncode != 0
+    wait_until(lambda: virtual_node.get_instance("dev", "other")["status"].get("phase") == "Ready", READY_SECONDS)
+    wait_until(lambda: read_app(virtual_node, "one", "other").get("phase") == "Ready", READY_SECONDS)
+    assert [read_app(virtual_node, each, "other")["release"]["revision"] for each in ("one", "two")] == [1, 1]
+    labels = virtual_node.host.get_json("namespace", NAMESPACE)["metadata"]["labels"]
+    assert labels["service.sh/project"] == "other"
+    assert virtual_node.host("get", "pod", POD, "-n", NAMESPACE, "-o", "jsonpath={.metadata.uid}") == pod
+    uninstalled = virtual_node.run_cli("app", "uninstall", "two", "--project", "other", "--yes")
+    assert (uninstalled.returncode, "is uninstalled" in uninstalled.stderr) == (0, True), uninstalled.stderr
+    assert kubectl.run("get", "configmap", "two-settings").returncode != 0
 
 
-def test_pods_a_virtual_cluster_with_another_authority_gets_no_request(virtual: VirtualCluster) -> None:
-    chart = {
-        "helmRelease": {"chart": {"name": CHART.name, "repo": virtual.helm.repository.url}, "values": "wrongCA: true"}
-    }
-    create_resource(virtual.helm.admin, "virtualclustertemplates", "VirtualClusterTemplate", "wrong", template=chart)
-    virtual.helm.create_virtual_cluster("wrong", templateRef={"name": "wrong"}, owner={"user": "mia"})
-    virtual.helm.wait_for_condition("wrong", "VirtualClusterOnline", "CertificateNotTrusted")
-    virtual.helm.delete("wrong")
+def test_it_is_deleted_with_nothing_left(virtual_node: VirtualNode) -> None:
+    deleted = virtual_node.run_cli("vcluster", "delete", "dev", "--project", "other", "--yes")
+    assert deleted.returncode == 0, deleted.stderr
+    assert NAMESPACE not in virtual_node.host.get_names("namespaces")
+    bindings = virtual_node.host.get_names("clusterrolebindings")
+    assert [each for each in bindings if "deployer" in each] == []
+    phases = virtual_node.host("get", "persistentvolumes", "-o", "jsonpath={.items[*].status.phase}").split()
+    assert sorted(phases) == ["Available", "Available", "Available", "Released"]
+    secrets = virtual_node.admin.get("/kubernetes/management/api/v1/namespaces/service-p-other/secrets").json()["items"]
+    assert [each["metadata"]["name"] for each in secrets if each["metadata"]["name"].startswith("vc-")] == []
+    uninstalled = virtual_node.run_cli("app", "uninstall", "one", "--project", "other", "--yes")
+    assert uninstalled.returncode == 0, uninstalled.stderr
+    assert virtual_node.admin.get(f"{M}/namespaces/service-p-other/appinstances").json()["items"] == []

@@ -1,53 +1,76 @@
-"""A chart of our own that behaves as charts of virtual clusters were seen to: a real kube-apiserver and etcd in a pod.
+"""A chart of our own for a virtual cluster: a real kube-apiserver with its controllers and etcd in one pod.
 
-The StatefulSet, its labels, the Service and the Secret `vc-<release>` are named as by the usual chart. The kubeconfig
-names `https://localhost:8443`, and the certificate is valid for `localhost` only. There is no kubelet inside, and its
-data is gone with the pod.
+It has the names and labels of charts for virtual clusters, and behaves as these were seen to: a StatefulSet with a
+claim for its data, a Service, and a Secret `vc-<release>` with a kubeconfig for `https://localhost:8443`. Its
+certificate is for `localhost` only, so nothing but a tunnel that keeps that name reaches it. An upgrade keeps the
+certificates.
+
+There is no scheduler and no kubelet inside: objects are kept and reconciled, and pods stay Pending.
+
+| value | default | meaning |
+|---|---|---|
+| `server` | `https://localhost:8443` | the address in the kubeconfig |
+| `replicas` | 1 | pods |
+| `storage` | `1Gi` | size of the claim; empty: the data is on an emptyDir |
+| `size` | 0 | written into a ConfigMap, to tell upgrades apart |
+| `partial` | false | also an object that the cluster refuses |
 """
 
 import io
+import json
 import tarfile
 from pathlib import Path
 
 from tests.fake_cluster.chart_repository import Chart
-from tests.reference.control_plane import ControlPlane
-from tests.reference.node import busybox_layer, import_image
+from tests.reference.node import busybox_layer
 
-IMAGE = "localhost/kube:1"
-_PROGRAMS = ("kube-apiserver", "etcdpeer")
+KUBE_IMAGE = "localhost/kube:1"
+PROGRAMS = ("kube-apiserver", "kube-controller-manager", "etcdpeer")
+NAME = "own-vcluster"
 
-_SECRETS = """
-{{- $ca := genCA "virtual" 30 }}
-{{- $cert := genSignedCert "localhost" nil (list "localhost") 30 $ca }}
-{{- $token := randAlphaNum 32 }}
-{{- $pki := dict "tls.crt" $cert.Cert "tls.key" $cert.Key "sa.key" (genPrivateKey "rsa") }}
-{{- $_ := set $pki "tokens.csv" (printf "%s,admin,1,system:masters" $token) }}
-{{- $other := genCA "other" 30 }}
-{{- $trusted := ternary $other.Cert $ca.Cert (default false .Values.wrongCA) }}
-apiVersion: v1
-kind: Secret
-metadata: {name: {{ .Release.Name }}-pki}
-data:
-  {{- range $name, $content := $pki }}
-  {{ $name }}: {{ $content | b64enc }}
-  {{- end }}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: vc-{{ .Release.Name }}}
-stringData:
-  config: |
-    apiVersion: v1
-    kind: Config
-    current-context: it
-    contexts: [{name: it, context: {cluster: it, user: it}}]
-    clusters:
-      - name: it
-        cluster: {server: "https://localhost:8443", certificate-authority-data: {{ $trusted | b64enc }}}
-    users: [{name: it, user: {token: {{ $token }}}}]
+_VALUES = """\
+server: https://localhost:8443
+replicas: 1
+storage: 1Gi
+size: 0
+partial: false
 """
 
-_WORKLOAD = """
+_SECRETS = """\
+{{- $name := printf "vc-%s" .Release.Name }}
+{{- $known := (lookup "v1" "Secret" .Release.Namespace $name).data | default dict }}
+{{- $ca := genCA "virtual-ca" 3650 }}
+{{- $pair := genSignedCert "kube-apiserver" nil (list "localhost") 3650 $ca }}
+{{- $authority := index $known "certificate-authority" | default ($ca.Cert | b64enc) }}
+{{- $certificate := index $known "serving-certificate" | default ($pair.Cert | b64enc) }}
+{{- $key := index $known "serving-key" | default ($pair.Key | b64enc) }}
+{{- $token := index $known "token" | default (randAlphaNum 40 | b64enc) }}
+apiVersion: v1
+kind: Secret
+metadata: {name: {{ $name }}}
+data:
+  certificate-authority: {{ $authority }}
+  serving-certificate: {{ $certificate }}
+  serving-key: {{ $key }}
+  token: {{ $token }}
+  tokens: {{ printf "%s,virtual-admin,virtual-admin,\\"system:masters\\"\\n" ($token | b64dec) | b64enc }}
+  {{- $access := dict "ca" $authority "token" ($token | b64dec) }}
+  config: {{ include "kubeconfig" (merge (dict "server" .Values.server) $access) | b64enc }}
+  inside: {{ include "kubeconfig" (merge (dict "server" "https://localhost:8443") $access) | b64enc }}
+"""
+
+_HELPERS = """\
+{{- define "kubeconfig" -}}
+apiVersion: v1
+kind: Config
+current-context: virtual
+clusters: [{name: virtual, cluster: {server: "{{ .server }}", certificate-authority-data: {{ .ca }}}}]
+users: [{name: virtual, user: {token: {{ .token }}}}]
+contexts: [{name: virtual, context: {cluster: virtual, user: virtual}}]
+{{- end -}}
+"""
+
+_SERVICES = """\
 apiVersion: v1
 kind: Service
 metadata: {name: {{ .Release.Name }}}
@@ -55,45 +78,97 @@ spec:
   selector: {app: vcluster, release: {{ .Release.Name }}}
   ports: [{name: https, port: 443, targetPort: 8443}]
 ---
+apiVersion: v1
+kind: Service
+metadata: {name: {{ .Release.Name }}-headless}
+spec:
+  clusterIP: None
+  publishNotReadyAddresses: true
+  selector: {app: vcluster, release: {{ .Release.Name }}}
+  ports: [{name: https, port: 443, targetPort: 8443}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: {{ .Release.Name }}-settings}
+data: {size: {{ .Values.size | quote }}}
+{{- if .Values.partial }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: UPPER}
+{{- end }}
+"""
+
+_SCRIPT = """\
+etcdpeer /data/etcd http://127.0.0.1:2379 http://127.0.0.1:2380 &
+(while :; do kube-controller-manager --kubeconfig=/secrets/inside --leader-elect=false --secure-port=0
+--service-account-private-key-file=/secrets/serving-key --root-ca-file=/secrets/certificate-authority
+--controllers=*,-bootstrap-signer-controller,-token-cleaner-controller; sleep 1; done) &
+exec kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=8443
+--tls-cert-file=/secrets/serving-certificate --tls-private-key-file=/secrets/serving-key
+--token-auth-file=/secrets/tokens --authorization-mode=RBAC
+--service-account-issuer=https://localhost:8443 --service-account-key-file=/secrets/serving-key
+--service-account-signing-key-file=/secrets/serving-key --service-cluster-ip-range=10.94.0.0/24
+"""
+
+_WORKLOAD = """\
 apiVersion: apps/v1
 kind: StatefulSet
-metadata: {name: {{ .Release.Name }}, labels: {app: vcluster, release: {{ .Release.Name }}}}
+metadata:
+  name: {{ .Release.Name }}
+  labels: {app: vcluster, release: {{ .Release.Name }}}
 spec:
-  serviceName: {{ .Release.Name }}
-  replicas: 1
+  serviceName: {{ .Release.Name }}-headless
+  replicas: {{ .Values.replicas }}
   selector: {matchLabels: {app: vcluster, release: {{ .Release.Name }}}}
   template:
     metadata: {labels: {app: vcluster, release: {{ .Release.Name }}}}
     spec:
-      terminationGracePeriodSeconds: 1
+      terminationGracePeriodSeconds: 5
       automountServiceAccountToken: false
       containers:
         - name: syncer
-          image: localhost/kube:1
+          image: IMAGE
           imagePullPolicy: Never
-          command: [/bin/sh, -c]
-          args:
-            - |
-              etcdpeer /data http://127.0.0.1:2379 http://127.0.0.1:2380 &
-              exec kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=8443 --cert-dir=/tmp \\
-                --tls-cert-file=/pki/tls.crt --tls-private-key-file=/pki/tls.key --token-auth-file=/pki/tokens.csv \\
-                --service-account-key-file=/pki/sa.key --service-account-signing-key-file=/pki/sa.key \\
-                --service-account-issuer=https://kubernetes.default.svc --authorization-mode=RBAC \\
-                --service-cluster-ip-range=10.98.0.0/24
-          readinessProbe: {httpGet: {scheme: HTTPS, path: /readyz, port: 8443}, periodSeconds: 1, timeoutSeconds: 5}
-          volumeMounts: [{name: pki, mountPath: /pki}, {name: data, mountPath: /data}]
+          command: [sh, -c, SCRIPT]
+          ports: [{containerPort: 8443}]
+          readinessProbe: {httpGet: {path: /readyz, port: 8443, scheme: HTTPS}, periodSeconds: 1, timeoutSeconds: 5}
+          volumeMounts:
+            - {name: data, mountPath: /data}
+            - {name: secrets, mountPath: /secrets}
       volumes:
-        - {name: pki, secret: {secretName: {{ .Release.Name }}-pki}}
+        - {name: secrets, secret: {secretName: vc-{{ .Release.Name }}}}
+        {{- if not .Values.storage }}
         - {name: data, emptyDir: {}}
+        {{- end }}
+  {{- if .Values.storage }}
+  volumeClaimTemplates:
+    - metadata: {name: data}
+      spec:
+        storageClassName: ""
+        accessModes: [ReadWriteOnce]
+        resources: {requests: {storage: {{ .Values.storage }}}}
+  {{- end }}
 """
 
-CHART = Chart("virtual", {"templates/secrets.yaml": _SECRETS, "templates/workload.yaml": _WORKLOAD})
+
+def build_chart() -> Chart:
+    script = _SCRIPT.replace("\n--", " --")  # one line for each program
+    workload = _WORKLOAD.replace("SCRIPT", json.dumps(script)).replace("IMAGE", KUBE_IMAGE)
+    files = {
+        "values.yaml": _VALUES,
+        "templates/_helpers.tpl": _HELPERS,
+        "templates/secrets.yaml": _SECRETS,
+        "templates/services.yaml": _SERVICES,
+        "templates/workload.yaml": workload,
+    }
+    return Chart(NAME, files)
 
 
-def import_kubernetes(plane: ControlPlane) -> None:
-    """Gives the node the image: busybox and the programs of the reference."""
+def build_image_layer(binaries: Path) -> bytes:
+    """busybox with the programs of a control plane."""
     buffer = io.BytesIO(busybox_layer())
     with tarfile.open(fileobj=buffer, mode="a") as archive:
-        for name in _PROGRAMS:
-            archive.add(Path(plane.binaries, name), f"bin/{name}")
-    import_image(plane, IMAGE, buffer.getvalue())
+        for program in PROGRAMS:
+            archive.add(binaries / program, f"bin/{program}")
+    return buffer.getvalue()

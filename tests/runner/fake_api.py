@@ -31,10 +31,12 @@ class FakeApi(RunnerApi):
 
     # --- what users do ------------------------------------------------------------------------------------------------
 
-    def create(self, uid: str, name: str = "w", **annotations: str) -> None:
-        meta = {"uid": uid, "name": name, "namespace": NAMESPACE, "generation": 1, "annotations": annotations}
+    def create(
+        self, uid: str, name: str = "w", owner: str = "ada", namespace: str = NAMESPACE, **annotations: str
+    ) -> None:
+        meta = {"uid": uid, "name": name, "namespace": namespace, "generation": 1, "annotations": annotations}
         status = {"instance": {"provider": {"name": "fake"}}, "templateTrust": "Trusted"}
-        self._put({"metadata": meta, "spec": {"owner": {"user": "ada"}}, "status": status}, ADDED)
+        self._put({"metadata": meta, "spec": {"owner": {"user": owner}}, "status": status}, ADDED)
 
     def change(self, uid: str, **parts: Any) -> None:
         workspace = deep_copy(self.workspaces[uid])

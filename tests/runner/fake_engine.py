@@ -28,6 +28,7 @@ from fairlead.runner.engines.contract import (
 from fairlead.runner.registry import EngineSettings
 
 STEPS = ("Clone", "Build", "Start")
+COMMANDS_STEP = "LifecycleCommands"
 SECONDS_VARIABLE = "FAKE_ENGINE_SECONDS"
 
 
@@ -58,6 +59,7 @@ class FakeEngine:
         self.disk_bytes: int | None = None
         self.installations: dict[str, str] = {}
         """By uid: the installation in the labels of what the state folder does not know."""
+        self.has_commands = False
         self.active = 0
         self.most_active = 0
 
@@ -79,7 +81,7 @@ class FakeEngine:
         self.active += 1
         self.most_active = max(self.most_active, self.active)
         try:
-            for step in STEPS:
+            for step in (*STEPS, *([COMMANDS_STEP] if self.has_commands else [])):
                 async with task.step(step, self.deadline):
                     task.log(f"{step} of {uid}\n".encode())
                     await self._wait(step)

@@ -6,6 +6,7 @@ import pytest
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.journal import RUNNING
+from fairlead.runner.services import Claimant, Share, Slots
 from tests.harness.eventually import eventually
 from tests.runner.conftest import RunnerFixture
 
@@ -224,16 +225,15 @@ async def test_a_workspace_of_the_same_name_gets_nothing_of_its_predecessor(runn
     assert runner.data("v") not in ("", data)
 
 
-async def test_two_builds_and_four_starts_run_at_a_time(runner: RunnerFixture) -> None:
+async def test_two_builds_and_four_starts_of_a_project_run_at_a_time(runner: RunnerFixture) -> None:
     uids = [f"u{number}" for number in range(10)]
     for uid in uids:
-        runner.api.create(uid, uid, **SOURCE)
+        runner.api.create(uid, uid, owner=f"owner-of-{uid}", **SOURCE)
     await asyncio.sleep(0.1)
     for uid in uids:
         runner.get(uid).request_up({})
     await asyncio.sleep(1.5)
-    waiting = [(runner.api.status(uid)["conditions"][0]["message"]) for uid in uids]
-    assert sum(message.startswith("waiting for 2 other builds: ") for message in waiting) == 8
+    assert list_messages(runner, uids).count(WAITS_FOR_PROJECT) == 8
     await eventually(lambda: all(runner.api.summary(uid) == RUNS for uid in uids))
     assert runner.engine.most_active == 2
     for uid in uids:
@@ -243,6 +243,78 @@ async def test_two_builds_and_four_starts_run_at_a_time(runner: RunnerFixture) -
         runner.get(uid).request_up({})
     await eventually(lambda: all(runner.api.summary(uid) == RUNS for uid in uids))
     assert runner.engine.most_active == 4
+
+
+WAITS_FOR_PROJECT = "waiting for other builds of the same project, which can have 2 at a time"
+WAITS_FOR_OWNER = "waiting for other builds of the same owner, who can have 1 at a time"
+
+
+def list_messages(runner: RunnerFixture, uids: list[str]) -> list[str]:
+    return [runner.api.status(uid)["conditions"][0]["message"] for uid in uids]
+
+
+async def test_builds_without_end_of_an_owner_and_a_project_leave_slots_to_others(runner: RunnerFixture) -> None:
+    runner.engine.hanging = "Build"
+    runner.engine.deadline = 7200
+    hostile = {"m0": ("mallory", "p"), "m1": ("mallory", "p"), "m2": ("mallory", "q"), "n0": ("nate", "p")}
+    for uid, (owner, project) in {**hostile, "n1": ("niels", "p")}.items():
+        runner.api.create(uid, uid, owner=owner, namespace=f"service-p-{project}", **SOURCE)
+    await asyncio.sleep(0.1)
+    for uid in (*hostile, "n1"):
+        runner.get(uid).request_up({})
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(1.5)
+    assert list_messages(runner, ["m0", "m1", "m2", "n0", "n1"]) == [
+        *("Build", WAITS_FOR_OWNER, WAITS_FOR_OWNER, "Build", WAITS_FOR_PROJECT)
+    ]
+    runner.engine.hanging = ""
+    runner.api.create("v", "v", owner="bob", namespace="service-p-other", **SOURCE)
+    await asyncio.sleep(0.1)
+    runner.get("v").request_up({})
+    await eventually(lambda: runner.api.summary("v") == RUNS, 60)
+
+
+async def test_a_message_on_waiting_names_no_workspaces_of_others(runner: RunnerFixture) -> None:
+    runner.engine.hanging = "Build"
+    for number, project in enumerate("pqrs"):
+        uid = f"u{number}"
+        runner.api.create(uid, f"secret-{number}", owner=uid, namespace=f"service-p-{project}", **SOURCE)
+        await asyncio.sleep(0.1)
+        runner.get(uid).request_up({})
+    await asyncio.sleep(1.5)
+    assert list_messages(runner, ["u3"]) == ["waiting for 3 other builds"]
+
+
+async def test_commands_without_end_hold_no_slot(runner: RunnerFixture) -> None:
+    runner.engine.has_commands = True
+    runner.engine.hanging = "LifecycleCommands"
+    uids = [f"u{number}" for number in range(5)]
+    for uid in uids:
+        runner.api.create(uid, uid, **SOURCE)
+    await asyncio.sleep(0.1)
+    for uid in uids:
+        runner.get(uid).request_up({})
+    await asyncio.sleep(1.5)
+    await eventually(lambda: list_messages(runner, uids) == ["LifecycleCommands"] * 5, 60)
+
+
+async def test_a_task_that_is_cancelled_while_it_waits_leaves_its_place() -> None:
+    slots = Slots(Share(total=1, per_owner=1, per_project=1), "builds")
+    ada, bob = Claimant("ada", "p"), Claimant("bob", "q")
+    held: list[str] = []
+
+    async def hold(claimant: Claimant) -> None:
+        async with slots.hold(claimant):
+            held.append(claimant.owner)
+            await asyncio.sleep(1)
+
+    first, waiting, last = (asyncio.create_task(hold(each)) for each in (ada, bob, ada))
+    await asyncio.sleep(0.1)
+    assert slots.describe_wait(bob) == "waiting for 1 other builds"
+    waiting.cancel()
+    await asyncio.gather(first, waiting, last, return_exceptions=True)
+    assert held == ["ada", "ada"]
+    assert slots.describe_wait(ada) == slots.describe_wait(bob) == ""
 
 
 async def test_the_template_applies_at_the_next_up_and_options_apply_once(runner: RunnerFixture) -> None:

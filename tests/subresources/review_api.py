@@ -117,18 +117,22 @@ class ReviewApi:
                 namespace != "large",
             ),
             find_user={"eve": User("eve", ("team",))}.get,
+            has_user=("eve", "disabled").__contains__,
             user_for_key=KEYS.get,
             check_key_visible=check_key_visible,
             is_project_member=lambda user, namespace: namespace == "team-space",
             matching_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
         )
         actions = Actions(CATALOG, review_handlers(MANAGEMENT_GROUP, sources))
+        self.warnings: list[str] = []
         self._run = Pipeline((routing_stage(RouteConfig("")), set_user), serve)
 
     async def __call__(self, path: str, spec: Object | None = None, code: int = 201, **fields: Any) -> Any:
         body = orjson.dumps({**({} if spec is None else {"spec": spec}), **fields})
-        reply = await self._run(call(path, method="POST", body=body))
+        request = call(path, method="POST", body=body)
+        reply = await self._run(request)
         assert reply.status == code, reply.body
+        self.warnings = request.warnings
         return orjson.loads(reply.body)
 
 

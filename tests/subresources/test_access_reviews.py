@@ -260,3 +260,24 @@ async def test_the_rules_of_a_project_member_are_incomplete() -> None:
     assert not (await ReviewApi()(f"{KUBERNETES}/selfsubjectrulesreviews", {"namespace": "demo"}))["status"][
         "incomplete"
     ]
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_missing"),
+    [
+        ({"user": "mry"}, True),
+        ({"user": "eve"}, False),
+        ({"user": "disabled"}, False),
+        ({"user": "system:serviceaccount:a:b"}, False),
+        ({"user": "mry", "groups": ["team"]}, False),
+        ({"groups": ["team"]}, False),
+    ],
+)
+async def test_a_review_of_a_user_that_does_not_exist_says_so(subject: Object, is_missing: bool) -> None:
+    api = ReviewApi(ADMIN)
+    await api(f"{MANAGEMENT}/subjectaccessreviews", {**APPS, **subject})
+    expected = ['spec.user: there is no user "mry"; the answer is for one without groups']
+    assert api.warnings == (expected if is_missing else [])
+    other = ReviewApi(ADA)
+    await other(f"{MANAGEMENT}/subjectaccessreviews", {**APPS, **subject})
+    assert other.warnings == []

@@ -90,7 +90,7 @@ async def test_a_cancelled_stream_is_reset_and_does_not_hold_up_the_others(place
 async def test_a_reader_that_stops_within_50_mb_does_not_hold_up_its_neighbours(place: Place) -> None:
     place.inner.set_response("/big", BIG)
     upstream = await place.connect()
-    neighbours = await open_streams(upstream, 15)
+    neighbours = await open_streams(upstream, 14)
     stalled = await upstream.send(Request("GET", "/big"))
     assert place.dialer.forward_count == 1
     await asyncio.sleep(1.5)

@@ -22,6 +22,7 @@ from fairlead.cli.resources.instance import (
     new_instance,
     wait_until_final,
 )
+from fairlead.cli.resources.instance_sleep import add_sleep_commands
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import drop_none
@@ -181,6 +182,8 @@ add_delete_command(
     space_group, SPACES, delete_with_namespace(SPACES, "Delete a space with its namespace and all objects in it.")
 )
 
+add_sleep_commands(space_group, SPACES)
+
 add_list_command(vcluster_group, VIRTUAL_CLUSTERS)
 add_show_command(vcluster_group, VIRTUAL_CLUSTERS)
 
@@ -228,6 +231,9 @@ If the server deployed it, its namespace and all objects in it are deleted. If i
 itself is kept and only the server's role bindings in it are deleted.
 """
 add_delete_command(vcluster_group, VIRTUAL_CLUSTERS, delete_with_namespace(VIRTUAL_CLUSTERS, DELETE_HELP))
+
+
+add_sleep_commands(vcluster_group, VIRTUAL_CLUSTERS)
 
 
 @vcluster_group.command("migrate")

@@ -54,6 +54,12 @@ COMMANDS = {
 }
 """The commands that show and delete an instance, by plural."""
 FORBIDDEN_CODE = 403
+SLEEP_CAUSES = {
+    "inactivitySleep": "idle",
+    "scheduledSleep": "scheduled",
+    "forcedSleep": "forced",
+    "forcedDurationSleep": "forced",
+}
 FINAL_PHASES = ("Ready", "Sleeping", "Failed")
 
 MISSING_CLUSTER_SECONDS = 5.0
@@ -87,7 +93,7 @@ def instance_resource(
     def row(instance: Object, now: datetime) -> Sequence[str]:
         return (
             name_of(instance),
-            phase_of(instance),
+            _phase_cell(instance),
             owner_cell(instance),
             template_cell(instance),
             cell(instance, location),
@@ -114,6 +120,13 @@ def phase_of(instance: Object) -> str:
         if get_path(instance, "metadata.deletionTimestamp")
         else str(get_path(instance, "status.phase") or "Pending")
     )
+
+
+def _phase_cell(instance: Object) -> str:
+    """The phase, with the cause of a sleep."""
+    cause = SLEEP_CAUSES.get(str(get_path(instance, "status.sleepModeConfig.status.sleepType") or ""))
+    phase = phase_of(instance)
+    return f"{phase} ({cause})" if phase == "Sleeping" and cause else phase
 
 
 def template_cell(instance: Object) -> str:

@@ -16,7 +16,7 @@ from fairlead.cli.server.setting_flags import setting_option
 from fairlead.cli.ui.output import print_note
 from fairlead.client.admin_kubeconfig import CONTEXT_NAME, KUBECONFIG_NAME, read_current_context, write_admin_kubeconfig
 from fairlead.client.admin_reset import IF_EXPIRED, is_pending, request_reset
-from fairlead.core.helm_program import find_helm
+from fairlead.core.helm_program import HELM_ADVICE, find_helm
 from fairlead.settings.values import ON
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ DEFAULTS = {
 """Defaults for interactive use: readable logs, warnings only, clusters on private networks are allowed, one process. No
 load balancer has to notice the end."""
 
-HELM_ADVICE = "not found; apps and virtual clusters need Helm 3.8 or newer on the PATH of this server"
 KEY_REJECTED = "in the kubeconfig does not work: it was revoked or disabled, has expired, or is for another store"
 KEY_MISSING = "shown at the first start; the kubeconfig with it is missing"
 EXAMPLE_MANIFEST = "examples/app.yaml"
@@ -126,7 +125,7 @@ def print_summary(
     if key:
         console.print(f"  kubeconfig  {kubeconfig}")
     if find_helm() is None:
-        console.print(f"  helm        {HELM_ADVICE}")
+        console.print(f"  helm        not found; apps and virtual clusters need it: {HELM_ADVICE}")
     if key and not started.is_key_rejected:
         console.print("\nNext, in another terminal:\n")
         for line in next_commands(kubeconfig, bool(started.new_key)):

@@ -124,6 +124,8 @@ class AppInstanceController:
                 return None  # that write triggers the next reconcile
         except NotFound:  # it was deleted meanwhile
             return None
+        if self._targets.is_asleep(instance) and instance.is_deployed_as_wanted:
+            return None  # it is as deployed as what it is in; the wake-up triggers the next reconcile
         return await self._instances.run(instance, self._attempt_inputs, self._ensure)
 
     def _attempt_inputs(self, instance: AppInstance) -> object:

@@ -41,6 +41,7 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC, build_deployer_binding
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.cluster_identity import find_identity_conflict
+from fairlead.domain.sleep_mode import sleep_type_of
 from fairlead.domain.typed_objects import (
     App,
     AppInstance,
@@ -109,6 +110,13 @@ class AppTargets:
         namespace = "" if field == "cluster" else instance.namespace
         entry = self.registry.resource(self.api_group, TARGETS[field][0]).get_cached(namespace, instance.target_name)
         return TypedObject(decode(entry)) if entry is not None else None
+
+    def is_asleep(self, instance: AppInstance) -> bool:
+        """Whether the space or virtual cluster that it names sleeps, or falls asleep, or wakes up."""
+        found = self.find_object(instance)
+        if found is None or instance.target_field == "cluster" or found.is_deleting:
+            return False
+        return bool(sleep_type_of(found.raw) or get_path(found.status, "sleep.stage"))
 
     def resolve(self, instance: AppInstance) -> AppTarget:
         """Where to deploy it. Raises InstanceError while that is not possible."""

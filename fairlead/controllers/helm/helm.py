@@ -34,12 +34,12 @@ from fairlead.controllers.helm.missing_rules import PERMISSIONS_MISSING, describ
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
-from fairlead.core.helm_program import HELM, find_helm
+from fairlead.core.helm_program import HELM, HELM_ADVICE, find_helm
 from fairlead.upstream.access import ClusterEndpoint
 
 MAX_MESSAGE_LENGTH = 2_000
 FORCE_CONFLICTS = "--force-conflicts"
-MISSING_HELM = f"there is no program `{HELM}` on the server's PATH; install Helm 3.8 or newer there"
+MISSING_HELM = f"there is no program `{HELM}` on the server's PATH; {HELM_ADVICE}"
 CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
 
 # Prefixes of errors about the release itself, not about the download of the chart or the connection to the cluster.

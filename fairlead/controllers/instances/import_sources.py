@@ -25,8 +25,8 @@ from fairlead.registry.registry import Registry
 from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, virtual_cluster_kubeconfig_ref
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
-RECHECK_SECONDS = 300.0
-"""How often the Secret in the cluster is read again."""
+RECHECK_SECONDS = 240.0
+"""After this time, the next full pass reads the Secret in the cluster again; there is one in five minutes."""
 
 
 class ImportSources:

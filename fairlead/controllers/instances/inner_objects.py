@@ -25,8 +25,8 @@ from fairlead.domain.typed_objects import VIRTUAL_CLUSTER_OBJECTS, VirtualCluste
 from fairlead.kinds.instances.templates import UNMARKED
 
 DEFAULT_NAMESPACE = "default"
-RESYNC_SECONDS = 300.0
-"""How often objects of an unchanged template are applied again."""
+RESYNC_SECONDS = 240.0
+"""After this time, the next full pass, one in five minutes, applies the objects of an unchanged template again."""
 APPLY_TIMEOUT = 60.0
 """Timeout for all objects of one virtual cluster."""
 

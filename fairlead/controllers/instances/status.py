@@ -238,7 +238,8 @@ def derive_status(instance: RemoteInstance, status: Object, blocker: InstanceErr
         or find_missing(status, _required_conditions(instance), generation)
         or Readiness(TRUE, READY, USABLE, "it is in sync and can be used")
     )
-    if instance.is_deployed_elsewhere and status.get("phase") == SLEEPING:  # as its agent has reported
+    is_reported = instance.is_deployed_elsewhere or not has_remote_objects(instance)
+    if is_reported and status.get("phase") == SLEEPING:  # by an agent
         readiness = _with_reported_sleep(readiness)
     return with_readiness(status, readiness, generation, now)
 

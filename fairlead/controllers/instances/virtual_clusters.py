@@ -195,7 +195,6 @@ class VirtualClusterController:
         """The steps to Ready, in order."""
         asleep = await self._sleep.run(run)
         if asleep is not None:
-            self._clusters.close_virtual_cluster(*run.instance.key)
             return asleep
         run.stage = VC_DEPLOYED
         self._releases.check(run.instance)

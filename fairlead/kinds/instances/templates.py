@@ -140,7 +140,10 @@ VIRTUAL_CLUSTER_TEMPLATE_SPEC = obj(
         ),
         "has no effect; virtual clusters are reached through the gateway",
     ),
-    forwardToken=without_effect(boolean("Forward the requester's token to the virtual cluster. Defaults to false.")),
+    forwardToken=without_effect(
+        boolean("Forward the requester's token to the virtual cluster. Defaults to false."),
+        "has no effect; the gateway impersonates the requester, and sends no token of theirs",
+    ),
     spaceTemplate=obj(
         "The space that the virtual cluster runs in.",
         metadata=_METADATA,

@@ -51,6 +51,8 @@ Source = GitSource | FolderSource | ImageSource
 
 GIT_USER, GIT_TOKEN = "FAIRLEAD_GIT_USER", "FAIRLEAD_GIT_TOKEN"
 GIT_SSH_KEY, GIT_KNOWN_HOSTS = "FAIRLEAD_GIT_SSH_KEY", "FAIRLEAD_GIT_KNOWN_HOSTS"
+COMMANDS_STEP = "LifecycleCommands"
+"""The step of an `up` in which commands of the repository run in the container. Nothing of it is a build any more."""
 GIT_CREDENTIALS = frozenset({GIT_USER, GIT_TOKEN, GIT_SSH_KEY, GIT_KNOWN_HOSTS})
 """Secrets that are for the clone only: the workspace does not get them."""
 

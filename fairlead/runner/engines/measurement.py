@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from fairlead.runner.engines.contract import TerminalSample
 
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 PTY_MAJOR = 136
 MAX_PROCESSES = 4096
 MAX_CGROUPS = 64
@@ -113,6 +114,11 @@ def read_start_ticks(pid: int) -> int:
     """When a process started: another one with the same pid has another value. 0 if there is none."""
     _, fields = _read_stat(pid)
     return 0 if not fields or fields[0] == "Z" else int(fields[19])
+
+
+def read_boot_id() -> str:
+    """Another one after each start of the machine, with which pids and the times of starts begin again."""
+    return BOOT_ID_FILE.read_text().strip()
 
 
 def read_parent(pid: int) -> int:

@@ -129,7 +129,7 @@ def test_a_missing_helm_is_one_line(fairlead: Fairlead, tmp_path: Path, is_insta
     stop_process(process)
     lines = [line for line in output.splitlines() if line.startswith("  helm ")]
     assert len(lines) == (0 if is_installed else 1), output
-    assert all("need Helm 3.8 or newer on the PATH of this server" in line for line in lines)
+    assert all("apps and virtual clusters need it: run `make helm-tools`" in line for line in lines)
 
 
 @pytest.mark.parametrize("client", ["kubectl", "fairlead"])

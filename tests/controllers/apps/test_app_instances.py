@@ -555,3 +555,20 @@ async def test_an_abandoned_release_is_left_behind(
     await server.delete(APP, "one")
     await eventually(lambda: server.get(APP, "one") is None)
     assert helm.uninstalled == []
+
+
+async def test_an_app_in_a_space_that_sleeps_stays_as_it_is(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    note = {"sleepmode.service.sh/sleep-type": "forcedSleep", "sleepmode.service.sh/force": "true"}
+    await server.patch("SpaceInstance", "dev", lambda each: each["metadata"].update(annotations=note))
+    await eventually(lambda: get_path(server.get("SpaceInstance", "dev"), "status.phase") == "Sleeping")
+    await asyncio.sleep(3 * CHECK_SECONDS)
+    assert condition_status(server, APP, "Ready") == ("True", "Deployed")
+    await server.patch("SpaceInstance", "dev", lambda each: each["metadata"].update(annotations={}))
+    await eventually(lambda: get_path(server.get("SpaceInstance", "dev"), "status.phase") == "Ready")
+    assert len(helm.installed) == 1
+    await server.patch(APP, "one", lambda each: each["spec"].update(parameters="size: 2\n"))
+    await eventually(lambda: len(helm.installed) == 2)

@@ -383,7 +383,7 @@ def test_a_confined_release_without_permissions_is_left_to_the_deletion_of_its_n
 
 
 def test_a_missing_program_is_an_error_with_an_instruction(tmp_path: Path) -> None:
-    with pytest.raises(InstanceError, match="install Helm") as caught:
+    with pytest.raises(InstanceError, match="make helm-tools") as caught:
         Helm(LocalCharts(), str(tmp_path / "nothing")).find_program()
     assert caught.value.reason == "HelmNotFound"
     assert "virtual cluster" not in caught.value.message

@@ -72,7 +72,7 @@ async def test_a_changed_instance_and_a_failed_probe_cause_a_whole_pass(
     await asyncio.sleep(40)
     access.kube.request_log.clear()
     await server.patch(VC, "one", lambda obj: obj["spec"].update(displayName="One"))
-    await eventually(lambda: bool(access.kube.request_log))
+    await eventually(lambda: bool(access.kube.request_log), 5)
     await asyncio.sleep(40)
     access.kube.request_log.clear()
     access.virtual_down = TunnelError("WaitingForPod", "no pod")

@@ -81,10 +81,10 @@ async def test_a_source_counts_no_longer_for_another_kubeconfig_or_secret(
     assert imported_from(server)
     changed = {"config": encode_base64(OTHER)}
     await server.patch("Secret", "theirs", lambda obj: obj.update(data=changed))
-    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceMismatch"))
-    assert imported_from(server) is None
+    await eventually(lambda: imported_from(server) is None, seconds=3 * RECHECK_SECONDS)
+    assert condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceMismatch")
     access.kube.objects[SOURCE]["data"] = changed
-    await eventually(lambda: bool(imported_from(server)))
+    await eventually(lambda: bool(imported_from(server)), seconds=3 * RECHECK_SECONDS)
     access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})  # deleted and created again
     await eventually(lambda: imported_from(server) is None, seconds=3 * RECHECK_SECONDS)
 
@@ -94,7 +94,7 @@ async def test_without_the_annotation_there_is_no_source(server: RegistryFixture
     await import_instance(server, "c/vc-ns/theirs")
     await wait_until_ready(server, access)
     await server.patch(VC, "one", lambda obj: obj["metadata"]["annotations"].pop(ANNOTATION))
-    await eventually(lambda: imported_from(server) is None)
+    await eventually(lambda: imported_from(server) is None, seconds=3 * RECHECK_SECONDS)
 
 
 async def test_a_cluster_that_cannot_be_reached_now_does_not_end_it(
@@ -108,4 +108,5 @@ async def test_a_cluster_that_cannot_be_reached_now_does_not_end_it(
     await eventually(is_reported, seconds=3 * RECHECK_SECONDS)
     assert imported_from(server)
     access.kube.failing_paths.clear()
-    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("True", "Synced"))
+    is_synced = lambda: condition_status(server, VC, "VirtualClusterSynced") == ("True", "Synced")  # noqa: E731
+    await eventually(is_synced, seconds=3 * RECHECK_SECONDS)

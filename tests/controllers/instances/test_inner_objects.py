@@ -19,7 +19,7 @@ from tests.controllers.instances.helm_fixture import (
 )
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
-from tests.harness.remote import PROJECT, FakeAccess, condition_message, condition_status, create_cluster
+from tests.harness.remote import PROJECT, TRUSTED, FakeAccess, condition_message, condition_status, create_cluster
 
 __all__ = ["access", "helm", "server"]
 
@@ -147,7 +147,7 @@ async def test_the_condition_of_objects_that_cannot_be_applied_is_written_once(
 
 async def test_nothing_is_applied_in_an_imported_virtual_cluster(server: RegistryFixture, access: FakeAccess) -> None:
     await create_cluster(server)
-    await server.create("VirtualClusterTemplate", "t", spec={"template": {"objects": OBJECTS}})
+    await server.create("VirtualClusterTemplate", "t", metadata=TRUSTED, spec={"template": {"objects": OBJECTS}})
     spec = {"owner": {"user": "ada"}, "templateRef": {"name": "t"}, "config": {"secretName": "theirs"}}
     await server.create(VC, "one", spec=spec)
     await wait_until_ready(server, access)

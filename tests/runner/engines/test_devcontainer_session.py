@@ -219,8 +219,8 @@ M=$FAIRLEAD_SESSION
 export M
 env -u FAIRLEAD_SESSION setsid sh -c '
     while [ ! -e /tmp/enough ]; do
-        FAIRLEAD_SESSION=$M sleep 5 &
-        sleep 0.02
+        FAIRLEAD_SESSION=$M sleep 2 &
+        sleep 0.1
     done' >/dev/null 2>&1 </dev/null &
 sleep 0.5
 """

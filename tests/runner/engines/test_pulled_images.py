@@ -152,5 +152,6 @@ async def test_what_keeps_podman_from_an_answer_holds_up_a_workspace_for_a_part_
     monkeypatch.setattr(PulledImages, "store", lambda own: [object()])
     monkeypatch.setattr(pulled_images, "COLLECT_SECONDS", 0.1)
     async with asyncio.timeout(5):
-        assert await asyncio.gather(pulled.ensure(["debian"]), pulled.ensure(["debian", "alpine"])) == [{}, {}]
+        found = await asyncio.gather(pulled.ensure(["debian"]), pulled.ensure(["debian", "alpine"]))
+        assert not any(found)
         await pulled.collect()

@@ -27,6 +27,7 @@ const ACT_AS = "fairlead.act-as";
 export const session = {
   user: null,
   actAs: sessionStorage.getItem(ACT_AS) ?? "",  // another user, whom this tab impersonates
+  warn: () => {},  // set by shell/shell.js
   renew: async () => { throw new Error("no sign-in page is installed"); },  // set by shell/sign-in.js
 };
 
@@ -38,7 +39,8 @@ export function actAs(name) {
 }
 
 // `body` is an object (sent as JSON) or a string (with `type`). `as` is what to return: "json", "text" or "response".
-export async function request(path, { method = "GET", body, type, accept, headers, signal, as = "json", anonymous = false } = {}) {
+// `onWarnings` gets the warnings of the response, if there are any; without it they are shown as notices.
+export async function request(path, { method = "GET", body, type, accept, headers, signal, as = "json", anonymous = false, onWarnings } = {}) {
   const options = { method, signal, headers: { ...headers }, credentials: "same-origin", redirect: "error", cache: "no-store" };
   if (body !== undefined) {
     options.body = typeof body === "string" ? body : JSON.stringify(body);
@@ -48,13 +50,21 @@ export async function request(path, { method = "GET", body, type, accept, header
   options.headers.accept = accept ?? "application/json";
   for (let attempt = 1; ; attempt++) {
     const response = await send(path, options);
-    if (response.ok) return read(response, as);
+    if (response.ok) {
+      const warnings = warningsOf(response);
+      if (warnings.length && method !== "GET") (onWarnings ?? session.warn)(warnings);
+      return read(response, as);
+    }
     const error = new ApiError(await readStatus(response), response);
     if (error.code === 401 && !anonymous) await session.renew(signal);
     else if (error.code === 429 && attempt < MAX_RETRIES && error.retryAfter <= MAX_WAIT_SECONDS) await pause(error.retryAfter || 1, signal);
     else throw error;
   }
 }
+
+// 299 - "text", for each warning.
+const warningsOf = (response) =>
+  [...(response.headers.get("warning") ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text]) => text.replace(/\\(.)/g, "$1"));
 
 async function send(path, options) {
   try {

@@ -107,8 +107,9 @@ export const deleteObject = (kind, namespace, name, options = {}) => write(kind,
 export const patchObject = (kind, namespace, name, body, options) =>
   write(kind, kind.path(namespace, name), "PATCH", body, { type: "application/merge-patch+json", ...options });
 
-function write(kind, path, method, body, { dryRun, type, accept, signal, fieldValidation = "Strict" } = {}) {
+function write(kind, path, method, body, { dryRun, type, accept, signal, onWarnings, fieldValidation = "Strict" } = {}) {
   const parameters = { dryRun: dryRun ? "All" : "" };
   if (method !== "DELETE") Object.assign(parameters, { fieldManager: "fairlead-console", fieldValidation });
-  return request(path + query(parameters), { method, body, type, accept, signal });
+  const show = onWarnings ?? (dryRun ? () => {} : undefined);  // those of a dry run come again with the write
+  return request(path + query(parameters), { method, body, type, accept, signal, onWarnings: show });
 }

@@ -11,8 +11,10 @@ import { href, link, setQuery } from "../core/router.js";
 import { projectOf } from "../shell/sign-in.js";
 import { card, definition } from "../widgets/common.js";
 import { findName } from "../widgets/names.js";
+import { warningBlock } from "../widgets/warnings.js";
 import { T } from "../texts/access.js";
 import { answer, attributesOf, createReview, describe, questionForm, QuestionError } from "./access/question.js";
+import { explainDenial } from "./access/denial.js";
 import { whoCan } from "./access/who.js";
 
 const RBAC = "rbac.authorization.k8s.io";
@@ -53,11 +55,16 @@ async function ask(page, texts, result) {
   setQuery({ verb, resource, group, namespace, name, subresource, user, accessKey });
   const isOther = user && (user !== session.user.name || session.scope);  // without an access key, the user alone is meant
   const spec = { resourceAttributes, ...(isOther && { user }), ...(accessKey && { accessKey }) };
-  const { status } = await createReview(isOther ? "SubjectAccessReview" : "SelfSubjectAccessReview", spec, signal);
+  let warnings = [];
+  const kind = isOther ? "SubjectAccessReview" : "SelfSubjectAccessReview";
+  const { status } = await createReview(kind, spec, signal, (found) => { warnings = found; });
   const who = isOther ? user : accessKey ? T.keyCalled(accessKey) : session.scope ? T.iWithKey(session.key) : T.i;
   const others = h("div");
   const isDenied = !status.allowed && !status.filtered;
-  replace(result, card("", answer(describe(who, resourceAttributes), status, isDenied && (isOutOfScope(status) ? h("p", T.outOfScope) : !accessKey && await waysToAllow(resourceAttributes)))), card(T.whoCan, others));
+  const isByRole = isDenied && !isOutOfScope(status) && !accessKey;
+  const because = isByRole ? await explainDenial(user || session.user.name, resourceAttributes, signal) : isDenied && isOutOfScope(status) ? T.outOfScope : "";
+  const next = isByRole && await waysToAllow(resourceAttributes);
+  replace(result, card("", warningBlock(warnings), answer(describe(who, resourceAttributes), status, { because, next })), card(T.whoCan, others));
   await offerList(page, resourceAttributes, others);
 }
 

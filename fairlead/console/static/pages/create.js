@@ -1,12 +1,12 @@
 // Creates an object of any kind: a form from its schema, or YAML. Both show the same draft, which stays in memory only,
 // because it may contain passwords. Parameters of the URL fill it in: `?name=a&project=demo&spec.templateRef.name=small`.
 
-import { query, request } from "../core/api.js";
+import { query, request, session } from "../core/api.js";
 import { FIELD_MANAGER } from "../core/base.js";
 import { h, replace } from "../core/dom.js";
 import { pathOf } from "../core/kinds.js";
 import { guardDraft, href, navigate } from "../core/router.js";
-import { announce, toast } from "../shell/dialogs.js";
+import { announce } from "../shell/dialogs.js";
 import { button, codeBlock, linkButton, tabsOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { loadSchema, resolve, shapeOf } from "../widgets/form/openapi.js";
@@ -14,6 +14,7 @@ import { identityFields } from "../widgets/form/identity.js";
 import { schemaForm } from "../widgets/form/form.js";
 import { templateParameters } from "../widgets/form/parameters.js";
 import { emit, parse } from "../widgets/form/yaml.js";
+import { warningBlock } from "../widgets/warnings.js";
 import { locateErrors, YamlEditor } from "../widgets/yaml.js";
 import { T } from "../texts/form.js";
 import { CREATE_VIEWS } from "./create-views.js";
@@ -121,11 +122,12 @@ class CreatePage {
     }
   }
 
-  post(dryRun) {
+  post(dryRun, onWarnings) {
     const body = this.text?.value ?? this.collect();
     const namespace = this.text ? /^metadata:(?:\n[ \t].*)*?\n[ \t]+namespace:[ \t]*["']?([^\s"']+)/m.exec(body)?.[1] : body.metadata.namespace;
     const path = this.kind.path(namespace) + query({ dryRun: dryRun ? "All" : "", fieldManager: FIELD_MANAGER, fieldValidation: "Strict" });
-    return request(path, { method: "POST", body, type: this.text ? "application/yaml" : "application/json", as: "response", signal: this.page.scope.signal });
+    const type = this.text ? "application/yaml" : "application/json";
+    return request(path, { method: "POST", body, type, signal: this.page.scope.signal, onWarnings });
   }
 
   async send(dryRun) {
@@ -133,9 +135,9 @@ class CreatePage {
     for (const each of this.buttons) each.disabled = true;
     replace(this.verdict, h("p.muted", T.checking));
     try {
-      const response = await this.post(dryRun);
-      const warnings = [...(response.headers.get("warning") ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map((match) => match[1].replace(/\\(.)/g, "$1"));
-      this[dryRun ? "showVerdict" : "finish"](await response.json(), warnings);
+      let warnings = [];
+      const object = await this.post(dryRun, (found) => { warnings = found; });
+      this[dryRun ? "showVerdict" : "finish"](object, warnings);
     } catch (error) {
       if (error.name !== "AbortError") this.showError(error);
     } finally {
@@ -153,7 +155,7 @@ class CreatePage {
   }
 
   showVerdict({ metadata }, warnings) {
-    replace(this.verdict, h("div.notice", { role: "status" }, h("p", T.valid(metadata?.name || this.kind.title)), warnings.length > 0 && [h("p", T.warnings), h("ul.causes", warnings.map((each) => h("li", each)))]));
+    replace(this.verdict, h("div.notice", { role: "status" }, h("p", T.valid(metadata?.name || this.kind.title))), warningBlock(warnings));
   }
 
   // Causes go to their fields, and all of the error is shown above the buttons.
@@ -171,7 +173,7 @@ class CreatePage {
     const secrets = newSecrets(object, this.text ? {} : this.collect(), this.schema, this.schema.document);
     const isStored = this.kind.verbs.has("get");
     this.#isEdited = false;
-    if (warnings.length) toast(warnings.join("\n"));
+    if (warnings.length) session.warn(warnings);
     if (isStored) announce(T.created(object.metadata.name));
     if (isStored && !secrets.length) return navigate(pathOf(this.kind, object));
     replace(this.page.main, h("div.stack", h("h2", isStored ? T.created(object.metadata.name) : T.result),

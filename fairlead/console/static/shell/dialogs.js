@@ -40,12 +40,12 @@ export const confirmDialog = ({ title, text, confirm, cancel = T.cancel, danger 
   actions: [{ title: cancel, focus: danger }, { title: confirm, kind: danger ? "danger" : "primary", focus: !danger, run: (close) => close(true) }],
 });
 
-// For finished background work only; errors are shown beside their cause.
-export function toast(text) {
+// For finished background work, and for warnings about it, which stay; errors are shown beside their cause.
+export function toast(text, { content = h("span", text), stays = false } = {}) {
   let stack = document.querySelector(".toasts");
   if (!stack) document.body.append((stack = h("div.toasts")));
-  const node = h("div.toast", h("span", text), h("button.quiet", { type: "button", "aria-label": T.close, onclick: () => node.remove() }, "×"));
+  const node = h("div.toast", content, h("button.quiet", { type: "button", "aria-label": T.close, onclick: () => node.remove() }, "×"));
   stack.append(node);
   announce(text);
-  setTimeout(() => node.remove(), 6000);
+  if (!stays) setTimeout(() => node.remove(), 6000);
 }

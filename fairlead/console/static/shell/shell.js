@@ -8,6 +8,7 @@ import { current, href, link, setLeaveQuestion, setQuery, startRouter } from "..
 import { matchPage } from "../pages/routes.js";
 import { button, icon, skeleton } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
+import { warningBlock } from "../widgets/warnings.js";
 import { T } from "../texts/shell.js";
 import { accountMenu } from "./account-menu.js";
 import { connectionState } from "./connection.js";
@@ -33,6 +34,7 @@ export async function startShell() {
     replace(document.body, liveRegion(), h("main.lonely", errorBlock(error, { retry: () => location.reload() }), session.actAs && button(T.stopActing, { onclick: () => actAs("") })));
     return;
   }
+  session.warn = (warnings) => toast(warnings.join("\n"), { content: warningBlock(warnings), stays: true });
   buildFrame();
   installShortcuts(openPalette);
   startRouter(showPage);

@@ -1,4 +1,4 @@
-// Texts of the account page and of the installation's settings.
+// Texts of the account page.
 
 export const T = {
   title: "Account", profile: "Profile", userName: "User name", displayName: "Display name", email: "Email", teams: "Teams", save: "Save", saved: "Saved",
@@ -7,7 +7,4 @@ export const T = {
   logins: "Logins", loginsText: "Browsers and command lines that are signed in as you. Signing one out ends its open pages within ten seconds.", thisBrowser: "this browser", lastUsed: "Last used", expires: "Expires", client: "Client", revoke: "Sign out", revokeOf: (client) => `Sign out ${client}`, by: "Signed in with", byPassword: "Password", byKey: "Access key", allowedHere: "your consent", stale: "Not confirmed", staleText: "The provider could not be asked lately whether this login still holds",
   signOutEverywhere: "Sign out everywhere", signOutEverywhereText: "This ends all your logins, also in this browser. Access keys of programs stay valid.",
   keys: "Access keys", allKeys: "Show access keys", browser: (browser, system) => [browser ?? "Browser", system && `on ${system}`].filter(Boolean).join(" "),
-  settings: "Settings of the installation", current: "In effect", editConfig: "Edit",
-  connectorId: "Id", issuer: "Issuer", secret: "Secret", redirect: "Redirect URI to register", onlyGroups: "Only these groups", onlyDomains: "Only these email domains", newUsers: "New users", mustExist: "must exist already", areCreated: "are created", rules: "What providers' claims give", noRules: "No rules: claims give no teams and groups.", provider: "Provider", claim: "Claim", groups: "Groups",
-  settingsText: "Changes take effect with the next request, without a restart. Settings that are not listed keep the values of the server's start.",
 };

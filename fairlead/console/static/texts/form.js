@@ -18,7 +18,7 @@ export const T = {
   name: "Name", nameHelp: "Lower-case letters, digits and hyphens.", nameRule: "Use lower-case letters, digits, “-” and “.”, with a letter or digit first and last.", nameLong: "At most 253 characters.",
   generate: "Append a random suffix", project: "Project", namespace: "Namespace", projectMissing: "Choose a project.", noProjects: "There is no project in which you may create this.",
   form: "Form", yaml: "YAML", yamlLabel: "YAML of the object", readByServer: "The server read this text. It never returns passwords: enter them again.",
-  valid: (name) => `The server would accept ${name} as it is now. Nothing was stored.`, warnings: "Warnings",
+  valid: (name) => `The server would accept ${name} as it is now. Nothing was stored.`,
   created: (name) => `${name} was created.`, shownOnce: "These values are shown only now. Store them before you leave.", result: "Result", openObject: "Open", fix: "Correct the marked fields.",
 
   save: "Save", saved: "Saved.", noChanges: "Nothing has changed.", discard: "Discard changes", readOnly: "You may read this object, but not change it.",

@@ -3,6 +3,7 @@
 const count = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
 export const T = {
+  createMissing: (kind, name) => `Create the ${kind} ${name}`,
   overview: "Overview", form: "Form", events: "Events", yaml: "YAML",
   edit: "Edit YAML", delete: "Delete", deleteMore: "Delete…", cancel: "Cancel", close: "Close", back: "Back to editing", save: "Save",
   age: "Age", project: "Project", namespace: "Namespace",

@@ -9,11 +9,10 @@ import contextlib
 import ipaddress
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fairlead.runner.engines.devcontainer.ports import enter_network
+from fairlead.runner.engines.devcontainer.ports import enter_network, start_thread
 
 NETLINK_SOCK_DIAG = 4
 SOCK_DIAG_BY_FAMILY = 20
@@ -53,7 +52,10 @@ async def count_connection_bytes(pid: int) -> dict[str, int]:
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(_set_result, listed, found)
 
-    threading.Thread(target=run, name="connections", daemon=True).start()
+    try:
+        start_thread(run, "connections")
+    except OSError:
+        return {}
     return select_incoming(await listed)
 
 

@@ -5,6 +5,7 @@ again. The CLI builds and starts in its own session (`detached.py`), and the nex
 """
 
 import asyncio
+import contextlib
 import io
 import json
 import tarfile
@@ -15,6 +16,7 @@ from typing import Any
 
 from fairlead.core.validators import format_size
 from fairlead.runner.engines.contract import (
+    COMMANDS_STEP,
     GIT_CREDENTIALS,
     EngineError,
     GitSource,
@@ -22,6 +24,7 @@ from fairlead.runner.engines.contract import (
     TaskContext,
     WorkspaceSpec,
 )
+from fairlead.runner.engines.devcontainer.build_keys import read_key, receive_key
 from fairlead.runner.engines.devcontainer.configuration import (
     Configuration,
     cli_options,
@@ -52,7 +55,11 @@ from fairlead.runner.engines.masking import Masker, StreamMasker
 NO_DISK = b"""this workspace has no limit on its disk space: it began with an earlier version of the runner, or with
 --workspace-disk 0; create it anew for one
 """
-BUILD, START, COMMANDS = "Build", "Start", "LifecycleCommands"
+BUILD, START, COMMANDS = "Build", "Start", COMMANDS_STEP
+TURN_SECONDS = 60.0
+"""How long a workspace waits for another one of its repository that builds: it has a slot meanwhile, and the other one
+may never end."""
+FORGET_SECONDS = 30.0
 DOTFILES = "Installing Dotfiles"
 """The CLI's name for a step that may fail: a workspace is of use without them."""
 WRITING = (
@@ -64,6 +71,7 @@ WRITING = (
     Reason.COMMAND_FAILED,
 )
 """What may fail because the disk is full, also if no message says so."""
+FORGET_SECONDS = 30.0
 PIECE_BYTES = 4096
 """Of the log, which are passed on at a time."""
 SHOWN_LEVEL = 3
@@ -194,10 +202,11 @@ class Creation:
             holder = await self._pull_images(factory, holder, configuration)
             read = await read_configuration(self.settings, holder, self.grant, configuration)
         repository = self.grant.repository if configuration.has_build else ""
-        turn = await self.images.take_turn(repository, self.deadlines.build)
+        turn = await self.images.take_turn(repository, TURN_SECONDS)
         try:
-            self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
-            await self.finish(turn)
+            async with receive_key(self.folder, holder, is_wanted=bool(repository)):
+                self._start_cli(holder, configuration, read.get("mergedConfiguration") or {})
+                await self.finish(turn)
         finally:
             turn.release()
 
@@ -221,7 +230,7 @@ class Creation:
         """Lets what was built be saved, for the next workspace that waits for it."""
         if (holder := find_holder(self.folder.holder)) is not None:
             handed = turn.hand_over() if turn is not None else None
-            self.images.save_in_background(holder, self.grant.repository, handed)
+            self.images.save_in_background(holder, self.grant.repository, read_key(self.folder), handed)
 
     async def _prepare(self) -> HolderFactory:
         network = await prepare(self.settings, self.folder, self.grant)
@@ -231,7 +240,7 @@ class Creation:
         """Pulls what the workspace begins with, once for all. The first time, the store appears with a new holder."""
         had_store = bool(self.pulled.store())
         images = await self.pulled.ensure(await list_base_images(holder, configuration))
-        write_json(self.folder.images, images)
+        await asyncio.to_thread(write_json, self.folder.images, images)
         if had_store or not images:
             return holder
         holder = await self._start_holder(replace(factory, pulled=self.pulled.store()))
@@ -245,7 +254,7 @@ class Creation:
         self.images.note_use(self.grant.repository)
         volumes = await find_former_volumes(self.settings.former_podman, self.folder)
         holder = await factory.start(describe_override(self.spec), volumes)
-        save_holder(self.folder.holder, holder)
+        await asyncio.to_thread(save_holder, self.folder.holder, holder)
         await copy_former_volumes(self.settings.former_podman, self.folder, volumes, holder)
         return holder
 
@@ -268,7 +277,7 @@ class Creation:
                 message = masker.mask(last_line(result.errors).encode()).decode(errors="replace")
                 error = EngineError(Reason.CLONE_FAILED, f"the source could not be fetched: {message}")
                 raise self._explain(error, says_disk_is_full(result.errors))
-            write_json(fetched, {"task": self.task.task_id})
+            await asyncio.to_thread(write_json, fetched, {"task": self.task.task_id})
 
     async def _write_secrets(self, holder: Holder) -> None:
         """As files inside, one per secret, and as one file for the CLI, in memory. They go through a pipe: root of the
@@ -392,7 +401,8 @@ class Creation:
         """The CLI has ended, and the container has its own files."""
         (self.folder.task / "secrets.json").unlink(missing_ok=True)
         if (holder := find_holder(self.folder.holder)) is not None:
-            await holder.run("/bin/rm", "-f", "/run/secrets.json")
+            with contextlib.suppress(TimeoutError):  # root of the holder can freeze it; the file is in memory
+                await asyncio.wait_for(holder.run("/bin/rm", "-f", "/run/secrets.json"), FORGET_SECONDS)
 
     def _save_session(self, output: bytes) -> None:
         """The user and folder of sessions. When a command failed, the CLI does not say them, but the configuration may;

@@ -1,8 +1,8 @@
 """A command in its own session, which goes on when the runner ends, and which the next runner finds again.
 
-Its folder has everything: `pid` of the leader of the session, `out`, `log` (what it writes to stderr) and, when it has
-ended, `exit`. The leader is a program (`leader.py`) whose command line contains the folder: a pid that was given to
-another process since is not mistaken for it.
+Its folder has everything: `pid` of the leader of the session (`leader.py`), `out`, `log` (what it writes to stderr)
+and, when it has ended, `exit`. With the pid is written when the process started, and the boot of the machine: a process
+of a workspace that has got the pid since is not mistaken for it, whatever it pretends to be.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ from pathlib import Path
 from fairlead.runner.engines.devcontainer.isolation.holder import PYTHON
 from fairlead.runner.engines.devcontainer.layout import write_file
 from fairlead.runner.engines.devcontainer.leader import MAX_OUT_BYTES
+from fairlead.runner.engines.measurement import read_boot_id, read_process, read_start_ticks
+from fairlead.runner.engines.process_trees import send
 
-MAX_COMMAND_LINE_BYTES = 64 * 1024
 LEADER = (PYTHON, "-IS", str(Path(__file__).with_name("leader.py")))
 POLL_SECONDS = 0.1
 OFFSET = "offset"
@@ -82,11 +83,8 @@ class DetachedCommand:
         )
         # It may outlive this process. If not, its exit status is taken from the kernel as soon as it ends.
         threading.Thread(target=started.wait, name=f"wait-{started.pid}", daemon=True).start()
-        write_file(self.folder / "pid", b"%d" % started.pid)
-        while (
-            self.find_leader() is None and started.poll() is None
-        ):  # it gets its command line a moment after its start
-            time.sleep(0.001)
+        described = f"{started.pid} {read_start_ticks(started.pid)} {read_boot_id()}"
+        write_file(self.folder / "pid", described.encode())
 
     def read_exit_code(self) -> int | None:
         try:
@@ -95,18 +93,13 @@ class DetachedCommand:
             return None
 
     def find_leader(self) -> int | None:
-        """The pid of the running leader. After its end, another process may get that pid: one of a workspace could
-        declare anything to be its command line, of any length."""
+        """The pid of the running leader."""
         try:
-            pid = int((self.folder / "pid").read_text())
-            process = Path(f"/proc/{pid}")
-            if process.stat().st_uid != os.geteuid():
-                return None
-            with (process / "cmdline").open("rb") as file:
-                command_line = file.read(MAX_COMMAND_LINE_BYTES)
-        except (FileNotFoundError, ProcessLookupError, ValueError):
+            pid, start_ticks, boot_id = (self.folder / "pid").read_text().split()
+            is_alive = int(start_ticks) > 0 and read_start_ticks(int(pid)) == int(start_ticks)
+        except (FileNotFoundError, ValueError):
             return None
-        return pid if str(self.folder).encode() in command_line.split(b"\0") else None
+        return int(pid) if is_alive and boot_id == read_boot_id() else None
 
     def read_output(self) -> bytes:
         """The begin of it, if it is too long."""
@@ -161,8 +154,7 @@ class DetachedCommand:
     async def kill(self) -> None:
         """Ends the whole session, and waits until it is gone."""
         while (leader := self.find_leader()) is not None:
-            for pid in list_session(leader):
-                _send_kill(pid)
+            await asyncio.to_thread(_kill_session, leader)
             _reap(leader)
             await asyncio.sleep(0.02)
 
@@ -201,22 +193,21 @@ class DetachedCommand:
         return offset
 
 
-def list_session(leader: int) -> list[int]:
-    """All processes of the session that this process leads, the leader last."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                if os.getsid(int(entry)) == leader and int(entry) != leader:
-                    found.append(int(entry))
-            except ProcessLookupError:
-                continue
-    return [*found, leader]
+def _kill_session(leader: int) -> None:
+    """Kills all processes of the session that this process leads, the leader last."""
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    for pid in (*(each for each in pids if each != leader and _find_session(each) == leader), leader):
+        process = read_process(pid)
+        if process is not None and process.session == leader:
+            send(process, signal.SIGKILL)
 
 
-def _send_kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _find_session(pid: int) -> int:
+    """0 if there is no such process."""
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def _reap(pid: int) -> None:

@@ -141,7 +141,8 @@ class DevcontainerEngine:
         if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
             (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
-        await plan_creation(self.images, self.pulled, folder, spec, task).run(has_container)
+        creation = await asyncio.to_thread(plan_creation, self.images, self.pulled, folder, spec, task)
+        await creation.run(has_container)
 
     async def adopt(self, uid: str, task: TaskContext) -> bool:
         folder = self._folder(uid)
@@ -151,7 +152,8 @@ class DevcontainerEngine:
         is_under_way = command.find_leader() is not None or command.read_exit_code() is not None
         if fields is None or not is_under_way or command.read_task_id() != task.task_id:
             return False
-        await plan_creation(self.images, self.pulled, folder, decode_spec(fields), task).finish()
+        creation = await asyncio.to_thread(plan_creation, self.images, self.pulled, folder, decode_spec(fields), task)
+        await creation.finish()
         return True
 
     async def stop(self, uid: str, task: TaskContext) -> None:

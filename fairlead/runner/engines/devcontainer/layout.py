@@ -5,6 +5,8 @@
     holder.json     the first process of its holder
     container.json  the container, as it was last seen
     images.json     the pulled images that it uses
+    unused          there is nothing of the repository on the disk that has run
+    build-key.json  the digest of what its image is built from (`build_keys.py`)
     disk.img        the disk of the workspace (`isolation/disk.py`), with the folders
         work/       the work folder, below it with the name of the project
         ws/, var/   podman's store, home folder and temporary files of the tools
@@ -66,6 +68,16 @@ class WorkspaceFolder:
     def images(self) -> Path:
         """The IDs of pulled images that the workspace uses, by name."""
         return self.root / "images.json"
+
+    @property
+    def unused(self) -> Path:
+        """Exists as long as nothing of the repository has run on the disk."""
+        return self.root / "unused"
+
+    @property
+    def build_key(self) -> Path:
+        """Which image of the workspace others may use."""
+        return self.root / "build-key.json"
 
     @property
     def stopped(self) -> Path:

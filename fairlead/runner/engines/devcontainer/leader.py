@@ -24,8 +24,15 @@ NOT_FOUND = 127
 def main() -> None:
     folder, *command = sys.argv[1:]
     os.chdir(folder)
-    replace_file("pid", os.getpid())
-    replace_file("exit", run(command))
+    replace_file("pid", describe_self())
+    replace_file("exit", str(run(command)))
+
+
+def describe_self() -> str:
+    """The pid, when the process started, and since when the machine runs: no other process has the same."""
+    with open("/proc/self/stat") as stat, open("/proc/sys/kernel/random/boot_id") as boot:
+        start_ticks = stat.read().rpartition(")")[2].split()[19]
+        return f"{os.getpid()} {start_ticks} {boot.read().strip()}"
 
 
 def run(command: list[str]) -> int:
@@ -79,7 +86,7 @@ def write(file: int, data: bytes) -> None:
         return
 
 
-def replace_file(name: str, value: int) -> None:
+def replace_file(name: str, value: str) -> None:
     with open(f"{name}.leader", "w") as file:
         file.write(f"{value}\n")
     os.replace(f"{name}.leader", name)

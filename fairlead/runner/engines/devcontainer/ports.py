@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import ctypes
+import errno
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -40,28 +41,43 @@ async def connect(pid: int, port: int) -> Connection:
     """The socket is created inside the namespace, by a thread that enters it and then ends; nothing else of the runner
     enters it."""
     try:
-        connected = await asyncio.wait_for(_open_in_namespace(pid, port), CONNECT_SECONDS)
+        async with asyncio.timeout(CONNECT_SECONDS):
+            opened = await _open_in_namespace(pid)
+            try:
+                await asyncio.get_running_loop().sock_connect(opened, ("127.0.0.1", port))
+            except BaseException:
+                opened.close()
+                raise
     except (OSError, TimeoutError) as error:
         raise EngineError(Reason.NOT_RUNNING, f"nothing answers on port {port} of the workspace") from error
-    return Connection(connected.detach())
+    return Connection(opened.detach())
 
 
-async def _open_in_namespace(pid: int, port: int) -> socket.socket:
+async def _open_in_namespace(pid: int) -> socket.socket:
+    """A socket of the network. The thread that enters it only opens the socket: a port that does not answer keeps no
+    thread waiting."""
     loop = asyncio.get_running_loop()
     opened: asyncio.Future[socket.socket] = loop.create_future()
 
     def open_socket() -> None:
         try:
             enter_network(pid)
-            connected = socket.create_connection(("127.0.0.1", port), CONNECT_SECONDS)
+            found = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError as error:
             loop.call_soon_threadsafe(_set_exception, opened, error)
             return
-        connected.setblocking(False)
-        loop.call_soon_threadsafe(_set_result, opened, connected)
+        loop.call_soon_threadsafe(_set_result, opened, found)
 
-    threading.Thread(target=open_socket, daemon=True).start()
+    start_thread(open_socket, "port")
     return await opened
+
+
+def start_thread(target: Callable[[], None], name: str) -> None:
+    """Raises OSError if the machine, or the unit of the runner, has no room for another one."""
+    try:
+        threading.Thread(target=target, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
 
 
 def enter_network(pid: int) -> None:

@@ -113,7 +113,11 @@ async def prepare_disk(folder: WorkspaceFolder, grant: Grant) -> None:
     folder.task.mkdir(mode=0o700, exist_ok=True)
     if folder.disk.exists():
         return
-    if grant.disk_bytes and not folder.work.exists():
+    if folder.work.exists():
+        prepare_folders(folder, grant)
+        return
+    folder.unused.touch()
+    if grant.disk_bytes:
         await create_disk(folder.disk, grant.disk_bytes)
     else:
         prepare_folders(folder, grant)

@@ -238,7 +238,7 @@ class PulledImages:
         )
         holder = await start_holder(plan)
         await holder.expect("/bin/mkdir", "-p", "/var/tmp", "/var/cache", "/run/user")
-        save_holder(folder.holder, holder)
+        await asyncio.to_thread(save_holder, folder.holder, holder)
         return holder
 
     def _grant(self) -> Grant:

@@ -1,13 +1,13 @@
 """Archives of images that were built: the next workspace of the same repository in the same project loads them.
 
-A folder for each repository, and in it a file for each image, with the digest of everything that it depends on. The
-machine's root writes and removes them, and never reads what is in them: podman saves and loads them in the holders.
+A folder for each repository, and in it a file for each image, with the digest of everything that it depends on, which
+was known before the build (`build_keys.py`). The machine's root writes and removes them, and never reads what is in
+them: podman saves and loads them in the holders.
 """
 
 import asyncio
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import signal
@@ -19,13 +19,11 @@ from typing import BinaryIO
 
 import structlog
 
-from fairlead.runner.engines.devcontainer.inside.builds import BUILT, SHARED
+from fairlead.runner.engines.devcontainer.inside.builds import SHARED
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES
 from fairlead.runner.engines.devcontainer.settings import Settings
 
-KEY = re.compile(r"[0-9a-f]{32}")
-MAX_KEYS = 8
 SAVE_SECONDS = 900.0
 
 log = structlog.get_logger(__name__)
@@ -58,13 +56,13 @@ class SharedImages:
             return BuildTurn(None)
         return turn
 
-    def save_in_background(self, holder: Holder, repository: str, turn: "BuildTurn | None") -> None:
+    def save_in_background(self, holder: Holder, repository: str, key: str, turn: "BuildTurn | None") -> None:
         """Saves what was built in this holder, for the next workspace, which waits for the turn. The one that built it
         does not wait."""
 
         async def save_and_release() -> None:
             try:
-                await self.save(holder, repository)
+                await self.save(holder, repository, key)
             except OSError as error:  # a disk that is full, for example: the workspace runs all the same
                 log.warning("an image is not kept for other workspaces", reason=error.strerror)
             finally:
@@ -75,38 +73,32 @@ class SharedImages:
         self._saves.add(task)
         task.add_done_callback(self._saves.discard)
 
-    async def save(self, holder: Holder, repository: str) -> None:
-        """What the holder says of its images is not trusted: the name of a file at most. All that it writes together
+    async def save(self, holder: Holder, repository: str, key: str) -> None:
+        """Saves the image with this key, which the holder had to name before it built (`build_keys.py`). What it writes
         is no more than its disk has, and takes no longer than this."""
-        if not repository or self.is_disk_low():
+        if not repository or not key or self.is_disk_low():
             return
-        left = self.settings.workspace_disk_bytes or shutil.disk_usage(self.folder).total
         try:
             async with asyncio.timeout(SAVE_SECONDS):
-                listed = await holder.run("/usr/bin/head", "-c", "4096", BUILT)
-                keys = [each for each in dict.fromkeys(listed.output.split()) if KEY.fullmatch(each)]
-                for key in keys[:MAX_KEYS]:
-                    left -= await self._save(holder, repository, key, left)
+                await self._save(holder, repository, key)
         except TimeoutError:
             return
 
-    async def _save(self, holder: Holder, repository: str, key: str, max_bytes: int) -> int:
-        """Returns how many bytes were saved."""
+    async def _save(self, holder: Holder, repository: str, key: str) -> None:
         target = self.folder / repository / f"{key}.tar"
         if target.exists():
-            return 0
+            return
         partial = target.with_name(f"{key}.{secrets.token_hex(8)}.new")
         self._partial.add(partial)
         command = (self.settings.podman, "save", "--quiet", "--format=docker-archive", f"{SHARED}:{key}")
+        max_bytes = self.settings.workspace_disk_bytes or shutil.disk_usage(self.folder).total
         free = min(max_bytes, shutil.disk_usage(self.folder).free - 2 * self.settings.min_free_bytes)
         try:
             has_succeeded = await _copy_output(holder.enter(command), partial, max(free, 0))
             size = partial.stat().st_size
-            if not has_succeeded or not 0 < size < free:
-                return 0
-            partial.chmod(0o644)
-            partial.replace(target)
-            return size
+            if has_succeeded and 0 < size < free:
+                partial.chmod(0o644)
+                partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
             self._partial.discard(partial)

@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from fairlead.core.objects import Object, metadata
-from fairlead.runner.engines.contract import EngineError, ExecOptions, ImageSource, Reason, is_variable_name
+from fairlead.runner.engines.contract import (
+    COMMANDS_STEP,
+    EngineError,
+    ExecOptions,
+    ImageSource,
+    Reason,
+    is_variable_name,
+)
 from fairlead.runner.engines.devcontainer.grant import TASK_LABEL, TEMPLATE_LABEL
 from fairlead.runner.engines.kubernetes import scripts
 from fairlead.runner.engines.kubernetes.allowed_places import choose_clone_image
@@ -268,7 +275,7 @@ class Creation:
             return
         running = ""
         try:
-            async with self.waiter.step("LifecycleCommands", self.deadlines.commands):
+            async with self.waiter.step(COMMANDS_STEP, self.deadlines.commands):
                 for running, parts in container.commands.items():
                     await self._run_command(running, parts)
         except EngineError as error:

@@ -61,16 +61,23 @@ class Podman:
         return [" ".join(json.loads(line)[:2]) for line in log.read_text().splitlines()] if log.exists() else []
 
     @property
-    def built(self) -> list[str]:
-        log = self.folder / "built"
+    def announced(self) -> list[str]:
+        """What the runner was told in the last build."""
+        log = self.folder / "announced"
         return log.read_text().splitlines() if log.exists() else []
+
+    @property
+    def named(self) -> list[str]:
+        """The keys of images that have the name by which the runner saves them."""
+        return [name.partition(":")[2] for name in self.images if name.startswith(f"{builds.SHARED}:")]
 
     def set_images(self, images: Mapping[str, Any], remote: Mapping[str, Any]) -> None:
         (self.folder / "images").write_text(json.dumps(images))
         (self.folder / "remote").write_text(json.dumps(remote))
 
     def run(self, *arguments: str, is_shared: bool = True) -> int:
-        (self.folder / "calls").unlink(missing_ok=True)
+        for name in ("calls", "announced"):
+            (self.folder / name).unlink(missing_ok=True)
         settings = {"podman": self.path, "is_shared": is_shared, "build": ["--network=host"]}
         return builds.run_build(arguments, settings)
 
@@ -85,7 +92,14 @@ def podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Podman:
     (tmp_path / "context").mkdir()
     (tmp_path / "Dockerfile").write_text("FROM debian\n")
     monkeypatch.setattr(builds, "CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(builds, "BUILT", str(tmp_path / "built"))
+
+    def announce(key: str | None) -> None:
+        calls = tmp_path / "calls"
+        is_early = not calls.exists() or "build" not in calls.read_text()
+        with (tmp_path / "announced").open("a") as file:
+            file.write(f"{key if is_early else 'too late'}\n")
+
+    monkeypatch.setattr(builds, "announce", announce)
     return podman
 
 
@@ -122,7 +136,7 @@ def test_a_build_with_options_that_may_change_its_result_in_other_ways_is_not_sh
 ) -> None:
     assert find_key(podman, *options) is None
     assert podman.run(*list_arguments(podman, *options)) == 0
-    assert (podman.calls[-1].split()[0], podman.built) == ("build", [])
+    assert (podman.calls[-1].split()[0], podman.named, podman.announced) == ("build", [], ["None"])
 
 
 def test_builds_with_different_images_arguments_or_texts_have_different_keys(podman: Podman) -> None:
@@ -153,7 +167,7 @@ def test_a_build_that_fails_without_its_image_says_why_that_cannot_be_pulled(pod
     podman.set_images({"debian": {"Id": "sha256:1", "Config": None}}, {})
     (podman.folder / "Dockerfile").write_text(text)
     assert podman.run(*list_arguments(podman)) == 0, "podman may not need it"
-    assert podman.built == []
+    assert (podman.named, podman.announced) == ([], ["None"])
     (podman.folder / "broken").touch()
     with pytest.raises(PullFailed, match=r"^the image unknown cannot be pulled: unknown: no such host$"):
         podman.run(*list_arguments(podman))
@@ -208,16 +222,16 @@ def test_a_list_of_files_to_leave_out_that_is_a_link_is_not_shared(podman: Podma
 def test_the_result_of_a_build_is_named_for_the_next_workspace(podman: Podman) -> None:
     key = find_key(podman)
     assert podman.run(*list_arguments(podman)) == 0
-    assert podman.built == [key]
+    assert podman.announced == [key]
     assert podman.images[f"{builds.SHARED}:{key}"] == {"Id": "built"}
 
 
 def test_what_was_built_before_is_not_built_again(podman: Podman, capfd: pytest.CaptureFixture[str]) -> None:
     podman.run(*list_arguments(podman))
     assert podman.run(*list_arguments(podman)) == 0
-    assert podman.calls == ["image inspect", "image exists", f"tag {builds.SHARED}:{podman.built[0]}"]
+    assert podman.calls == ["image inspect", "image exists", f"tag {builds.SHARED}:{podman.announced[0]}"]
     assert "nothing to build" in capfd.readouterr().err
-    assert podman.built == [find_key(podman)]
+    assert podman.announced == [find_key(podman)]
 
 
 def test_what_another_workspace_built_is_loaded(podman: Podman) -> None:
@@ -225,14 +239,14 @@ def test_what_another_workspace_built_is_loaded(podman: Podman) -> None:
     (podman.folder / f"cache/{key}.tar").write_text(f"{builds.SHARED}:{key}")
     assert podman.run(*list_arguments(podman)) == 0
     assert "load --quiet" in podman.calls and not [call for call in podman.calls if call.startswith("build")]
-    assert (podman.images["x"], podman.images["y"], podman.built) == ({"Id": "loaded"}, {"Id": "loaded"}, [])
+    assert (podman.images["x"], podman.images["y"]) == ({"Id": "loaded"}, {"Id": "loaded"})
 
 
 def test_an_archive_that_cannot_be_used_leads_to_a_build(podman: Podman) -> None:
     key = find_key(podman)
     (podman.folder / f"cache/{key}.tar").write_text("another name")
     assert podman.run(*list_arguments(podman)) == 0
-    assert (podman.images["x"], podman.built) == ({"Id": "built"}, [key])
+    assert (podman.images["x"], podman.announced) == ({"Id": "built"}, [key])
 
 
 def test_a_build_without_a_cache_uses_nothing_that_was_built_before(podman: Podman) -> None:
@@ -244,10 +258,10 @@ def test_a_build_without_a_cache_uses_nothing_that_was_built_before(podman: Podm
 def test_a_build_that_fails_is_not_shared(podman: Podman) -> None:
     (podman.folder / "broken").touch()
     assert podman.run(*list_arguments(podman)) == 3
-    assert podman.built == []
+    assert podman.named == []
 
 
 def test_a_workspace_that_shares_nothing_asks_nothing(podman: Podman) -> None:
     assert podman.run(*list_arguments(podman), is_shared=False) == 0
     assert podman.calls == ["build --network=host"]
-    assert podman.built == []
+    assert podman.announced == ["None"]

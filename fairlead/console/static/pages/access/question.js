@@ -16,8 +16,8 @@ import { T } from "../../texts/access.js";
 
 const VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use"];
 
-export const createReview = (name, spec, signal) =>
-  request(`${API}/apis/${GROUP}/v1/${name.toLowerCase()}s`, { method: "POST", body: { apiVersion: `${GROUP}/v1`, kind: name, spec }, signal });
+export const createReview = (name, spec, signal, onWarnings) =>
+  request(`${API}/apis/${GROUP}/v1/${name.toLowerCase()}s`, { method: "POST", body: { apiVersion: `${GROUP}/v1`, kind: name, spec }, signal, onWarnings });
 
 const optionList = (values) => h("datalist", { id: newId("options") }, values.map((value) => h("option", { value })));
 
@@ -59,14 +59,37 @@ export function describe(who, { verb, resource, namespace, name, subresource }) 
   return T.sentence(who, verb, `${resource}${subresource ? `/${subresource}` : ""}${name ? T.called(name) : ""}`, namespace ? T.inPlace(namespace) : "");
 }
 
-// `next` is what to do about it.
-export function answer(question, { allowed, filtered, reason, path = [] }, next) {
+// `because` is the reason in the words of the product, if it is known; `next` is what to do about it.
+export function answer(question, status, { because = "", next } = {}) {
+  const { allowed, filtered, path = [] } = status;
   const word = allowed ? T.allowed : filtered ? T.filtered : T.denied;
-  const why = reason || path.find((step) => step.verdict === "allow" || step.verdict === "deny")?.reason;
+  const why = because || reasonOf(status);
   announce(`${question} ${word}`);
-  return h("div.stack.answer", h("p", question), stateBadge({ state: allowed || filtered ? READY : FAILED, word }), why && h("p.wrap", sentence(why)), next,
-    path.length > 0 && h("div", h("h3", T.path), h("p.muted", T.pathHint), h("ol.decision-steps", path.map((step) => h("li", { data: { verdict: step.verdict } }, h("strong", T.steps[step.step] ?? step.step), `: ${T.verdicts[step.verdict] ?? step.verdict}`, step.reason && h("div", sentence(step.reason)))))));
+  return h("div.stack.answer", h("p", question), stateBadge({ state: allowed || filtered ? READY : FAILED, word }),
+    why && h("p.wrap", sentence(why)), next, path.length > 0 && decisionPath(status));
 }
+
+// A list that is filtered is allowed, though no authorizer has allowed it for all objects.
+function reasonOf({ allowed, filtered, reason, path = [] }) {
+  if (filtered) return T.filteredReason;
+  const decided = path.find((step) => step.verdict === "allow" || step.verdict === "deny");
+  if (!allowed && decided?.step === "default") return T.noOneAllows;
+  return reason || decided?.reason;
+}
+
+// The steps that decided; the others are folded.
+function decisionPath({ filtered, path }) {
+  const isDecisive = ({ step, verdict }) => (filtered ? step === "lists" : verdict === "allow" || verdict === "deny");
+  const line = (step) => h("li", { data: { verdict: step.verdict } }, h("strong", T.steps[step.step] ?? step.step), ": ",
+    filtered && step.step === "lists" ? T.showsPart : T.verdicts[step.verdict] ?? step.verdict,
+    step.reason && !isFixed(step) && h("div", sentence(step.reason)));
+  const others = path.filter((step) => !isDecisive(step));
+  return h("div", h("h3", T.path), h("ul.decision-steps", path.filter(isDecisive).map(line)),
+    others.length > 0 && h("details", h("summary", T.otherSteps(others.length)), h("ol.decision-steps", others.map(line))));
+}
+
+// Their reasons say the same as the verdict.
+const isFixed = ({ step }) => step === "lists" || step === "default";
 
 // "Could this key ...?": `restriction()` returns {accessKey} or {scope}.
 export function tester(who, restriction, scope, values = { verb: "delete", kind: "projects" }) {

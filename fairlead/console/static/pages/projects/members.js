@@ -3,13 +3,18 @@
 
 import { review } from "../../core/access.js";
 import { h, replace } from "../../core/dom.js";
-import { patchObject } from "../../core/kinds.js";
+import { listObjects, managed, patchObject } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
+import { ATTENTION } from "../../core/status.js";
 import { announce } from "../../shell/dialogs.js";
 import { button, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { suggestions } from "../../widgets/form/suggest.js";
+import { stateBadge } from "../../widgets/state.js";
+import { createLink, warningBlock } from "../../widgets/warnings.js";
 import { T } from "../../texts/projects.js";
+
+const MAX_NAMES = 1000;
 
 export async function membersTab(node, context) {
   const { kind, object } = context;
@@ -20,7 +25,11 @@ export async function membersTab(node, context) {
   const save = async (members) => {
     replace(problem);
     const before = JSON.stringify(context.object.spec?.members);
-    const send = () => patchObject(kind, "", object.metadata.name, { metadata: { resourceVersion: context.object.metadata.resourceVersion }, spec: { members } });
+    const onWarnings = (warnings) => replace(problem, warningBlock(warnings));
+    const send = () => {
+      const { resourceVersion } = context.object.metadata;
+      return patchObject(kind, "", object.metadata.name, { metadata: { resourceVersion }, spec: { members } }, { onWarnings });
+    };
     try {
       const saved = await send().catch(async (error) => {
         if (error.code !== 409) throw error;
@@ -43,13 +52,37 @@ export async function membersTab(node, context) {
     shown = key;
     replace(body, ownerRow(spec.owner), members.map((member, index) => memberRow(member, allowed && (() => save(members.filter((_, each) => each !== index))), allowed && ((role) => save(members.map((each, position) => (position === index ? { ...each, clusterRole: role } : each)))))),
       !members.length && h("tr", h("td", { colspan: 4 }, h("span.muted", T.noMembers))));
+    markMissing(context, body);
   };
   context.onChange(update);
   update(object);
   replace(node, problem, tableOf([T.name, T.kind, T.role, ""], body), allowed && addForm(context, save));
 }
 
-const principalLink = (kind, name) => (name === "*" ? T.everyone : link(`${kind === "Team" ? "teams" : "users"}/${encodeURIComponent(name)}`, name));
+const principalLink = (kind, name) => {
+  if (name === "*") return T.everyone;
+  const segment = kind === "Team" ? "teams" : "users";
+  return h("span.principal", { data: { segment, name } }, link(`${segment}/${encodeURIComponent(name)}`, name));
+};
+
+// Names without a user or team: a typo, or one that is still to be created. Who may not list them all is told nothing.
+async function markMissing(context, body) {
+  const existing = await Promise.all(["users", "teams"].map((segment) => listNames(segment, context.scope.signal)));
+  for (const node of body.querySelectorAll(".principal")) {
+    const { segment, name } = node.dataset;
+    const names = existing[segment === "users" ? 0 : 1];
+    if (!names || names.has(name) || name.includes(":")) continue;
+    replace(node, name, " ", stateBadge({ state: ATTENTION, word: T.missing[segment] }), " ", createLink(segment, name));
+  }
+}
+
+async function listNames(segment, signal) {
+  const kind = managed(segment);
+  const { allowed, filtered } = await review({ verb: "list", kind });
+  if (!allowed || filtered) return null;
+  const { items, metadata } = await listObjects(kind, { limit: MAX_NAMES, signal }).catch(() => ({ metadata: { continue: "?" } }));
+  return metadata.continue ? null : new Set(items.map((each) => each.metadata.name));
+}
 
 const ownerRow = (owner) => (owner?.user || owner?.team) && h("tr", h("td", principalLink(owner.team ? "Team" : "User", owner.user || owner.team)), h("td", owner.team ? T.team : T.user), h("td", T.owner), h("td"));
 

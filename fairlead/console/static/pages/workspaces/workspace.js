@@ -5,6 +5,7 @@ import { request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
 import { patchObject, pathOf } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
+import { SLEEP, annotation, moment } from "../../core/sleep.js";
 import { condition } from "../../core/status.js";
 import { duration, timeElement } from "../../core/time.js";
 import { confirmDialog } from "../../shell/dialogs.js";
@@ -14,11 +15,9 @@ import { T } from "../../texts/workspaces.js";
 import { progress } from "./progress.js";
 import { showLog, showPorts, showTerminal } from "./tabs.js";
 
-const SLEEP = "sleepmode.service.sh/";
 const HOLD = `${SLEEP}hold-until`, HOLD_SECONDS = 7200;
 const NEEDS_RUNNER = new Set(["NoRunner", "NoRunnerUsable", "RunnerNotFound", "NoRunnerResponding"]);
 
-const annotation = (object, name) => object.metadata.annotations?.[name] ?? "";
 const why = (found) => String(found?.message || found?.reason || "").replace(/\.$/, "");
 const isRunning = ({ status }) => status?.lastWorkspaceStatus === "Running";
 const isBusy = (object) => condition(object, "TaskSucceeded")?.status === "Unknown";
@@ -74,8 +73,6 @@ function hints(kind, object) {
   if (condition(object, "TaskSucceeded")?.status === "False") return link(`${pathOf(kind, object)}?view=log`, T.seeLog);
   return condition(object, "TemplateApplied")?.status === "False" && h("p.notice", T.templateChanged);
 }
-
-const moment = (seconds) => Number(seconds) > 0 && Number(seconds) < 1e11 && timeElement(new Date(Number(seconds) * 1000).toISOString());
 
 const sleepRule = (policy) => (policy?.sleepAfter > 0 ? T.sleepAfter(duration(policy.sleepAfter)) : T.never);
 

@@ -1,8 +1,8 @@
 """Builds of images, in place of `podman build`: what was built for one workspace is used by the next one.
 
-The result gets a second name, with a digest of everything that it depends on. The runner saves images with such names,
-and shows them to the workspaces of the same repository and project as files. Nothing secret can be in them: a build
-gets neither secrets nor an environment.
+The result gets a second name, with a digest of everything that it depends on. The runner saves the image with the name
+that it was told before the build (`announcement.py`), and shows it to the workspaces of the same repository and project
+as a file. Nothing secret can be in it: a build gets neither secrets nor an environment.
 """
 
 import json
@@ -12,13 +12,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .announcement import announce
 from .build_key import Build, compute_key, ignore_files
 from .dockerfile import read_dockerfile
 from .pulls import PullFailed, pull_image
 
 SHARED = "localhost/fairlead-shared"
-CACHE, BUILT = "/cache", "/ws/built"
+CACHE = "/cache"
 MAX_DOCKERFILE_BYTES = 1 << 20
+OF_FEATURES = ["FROM", "scratch", "COPY", ".", "/tmp/build-features/"]
 VALUED = frozenset({"-f", "-t", "--target", "--build-arg", "--cache-from", "--label"})
 FLAGS = frozenset({"--no-cache", "--pull"})
 
@@ -28,13 +30,17 @@ def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
     podman = settings["podman"]
     command = [podman, "build", *settings["build"], *arguments]
     build = parse_build(arguments)
+    if build is not None and is_of_features(build):
+        return subprocess.run([*command[:2], "--quiet", "--timestamp=0", *command[2:]], check=False).returncode
     try:
         key = find_key(build, podman) if settings["is_shared"] and build is not None and build.tags else None
     except PullFailed:
+        announce(None)
         code = subprocess.run(command, check=False).returncode
         if code != 0:
             raise
         return code
+    announce(key)
     if build is None or key is None:
         return subprocess.run(command, check=False).returncode
     if not build.is_fresh and load_shared(key, build.tags, podman):
@@ -43,9 +49,18 @@ def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
     code = subprocess.run(command, check=False).returncode
     if code == 0:
         subprocess.run([podman, "tag", build.tags[0], f"{SHARED}:{key}"], check=False)
-        with open(BUILT, "a") as file:
-            file.write(f"{key}\n")
     return code
+
+
+def is_of_features(build: Build) -> bool:
+    """Whether it only puts the files of features into an image, as the CLI does before the build that uses them. That
+    runs nothing, so the key of the next build can still be trusted; and its result is always the same, with the same
+    ID, which the next key depends on. It is quickly made, and not shared."""
+    try:
+        with open(build.dockerfile, encoding="utf-8") as file:
+            return file.read(MAX_DOCKERFILE_BYTES).split() == OF_FEATURES
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def load_shared(key: str, tags: Sequence[str], podman: str) -> bool:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .announcement import announce
 from .pulls import PullFailed, pull_image
 from .run_options import Refused, rewrite_run
 
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         match list(arguments):
             case ["run", *rest]:
+                announce(None)
                 remove_file(CONTAINER_ID)  # podman refuses to replace it
                 arguments = [
                     "run",
@@ -59,7 +61,10 @@ def main(arguments: Sequence[str]) -> int:
                 # The CLI waits for the start of a container, which may be over before podman begins to read events.
                 # There are none of other holders: podman keeps them in memory.
                 arguments = ["events", f"--since={SINCE}", *rest]
+            case ["start" | "create", *_]:
+                announce(None)
             case ["exec", *rest]:
+                announce(None)
                 give_ownership(rest, settings)
             case ["inspect", "--type", "image", _]:
                 return inspect_image([podman, *arguments])

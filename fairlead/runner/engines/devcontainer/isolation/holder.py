@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -25,9 +26,10 @@ from fairlead.runner.engines.devcontainer.isolation.cgroups import Cgroups, thaw
 from fairlead.runner.engines.devcontainer.isolation.disk import attach
 from fairlead.runner.engines.devcontainer.layout import read_json, write_json
 from fairlead.runner.engines.devcontainer.programs import PATH, Result, last_line, run_program
-from fairlead.runner.engines.measurement import read_start_ticks
+from fairlead.runner.engines.measurement import read_boot_id, read_start_ticks
 from fairlead.runner.engines.process_trees import send_to
 
+KILL_SECONDS = 60.0
 NAMESPACES = Path(__file__).with_name("namespaces.py")
 INSIDE = Path(launch.__file__).parent
 INSIDE_TARGET = "/opt/fairlead/inside"
@@ -141,8 +143,15 @@ class Holder:
 
     async def kill(self) -> None:
         """Ends everything in the holder, and waits until it is gone: the kernel ends a pid namespace with its first
-        process."""
+        process. Raises EngineError if that takes too long."""
+        deadline = time.monotonic() + KILL_SECONDS
         while self.is_alive():
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    Reason.ENGINE_UNAVAILABLE,
+                    f"the first process of the workspace, {self.pid}, does not end, although it was killed; if "
+                    "it waits for a disk that does not answer, restart the machine",
+                )
             send_to(self.pid, self.start_ticks, signal.SIGKILL)
             await asyncio.to_thread(thaw_groups, [Path(each) for each in self.cgroups])
             await asyncio.sleep(0.01)
@@ -165,13 +174,15 @@ async def start_holder(plan: HolderPlan) -> Holder:
 
 
 def save_holder(path: Path, holder: Holder) -> None:
-    write_json(path, asdict(holder))
+    write_json(path, {**asdict(holder), "boot_id": read_boot_id()})
 
 
 def find_holder(path: Path) -> Holder | None:
     """The holder that was saved there, if it runs."""
     fields: dict[str, Any] | None = read_json(path)
     if fields is None:
+        return None
+    if fields.get("boot_id", read_boot_id()) != read_boot_id():  # earlier versions did not save it
         return None
     holder = Holder(int(fields["pid"]), int(fields["start_ticks"]), tuple(fields["cgroups"]))
     return holder if holder.start_ticks and holder.is_alive() else None

@@ -64,7 +64,7 @@ else
     rm -rf /ws/reserve
 fi
 mkdir -p /ws/home /var/tmp/devcontainercli-root /var/cache /var/lib /run/user
-rm -f /ws/refused /ws/built /ws/probe
+rm -f /ws/refused /ws/probe
 printf '{{"disallowedFeatures":[],"featureAdvisories":[]}}' >{CONTROL_MANIFEST}
 touch -d 2100-01-01 {CONTROL_MANIFEST}
 """

@@ -1,0 +1,147 @@
+"""Measures virtual clusters that are reached by port-forward: `python -m bench.virtual_clusters`.
+
+`[COUNT [SECONDS [idle]]]` are its arguments, 50 and 600 by default. The first table, which `idle` leaves out, compares a
+tunnel with a direct connection to the same API server, which is a fake one: what counts is the CPU time of the server
+for a request and for a megabyte. Rates depend on the fake, which serves both ends of the tunnel in one thread. The
+second part is about COUNT idle virtual clusters in SECONDS: the CPU time of the server beyond what it needs without
+them, and how long its event loop was held.
+"""
+
+import re
+import sys
+import tempfile
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import quantiles
+
+import httpx
+
+from tests.fake_cluster.exchange import CannedResponse
+from tests.harness.eventually import wait_until
+from tests.harness.gateways import post_object
+from tests.harness.server_process import MANAGEMENT, Server
+from tests.harness.tunnel_cluster import TunnelCluster, open_tunnel_cluster
+
+GATEWAY = "/kubernetes/project/demo/virtualcluster"
+NAMESPACE = "service-p-demo"
+SMALL, LARGE = "/version", "/large"
+LARGE_BYTES = 50_000_000
+REQUESTS, LARGE_REQUESTS = 2_000, 6
+WAIT_SECONDS = 600
+SETTLE_SECONDS = 30
+"""After which the first whole passes are over."""
+BLOCKED_COUNT = re.compile(r'^fairlead_event_loop_blocked_seconds_bucket\{.*le="([^"]+)".*\} (\S+)$', re.MULTILINE)
+
+
+def connect_directly(cluster: TunnelCluster) -> None:
+    """Imports the same API server, with its own address."""
+    data = {"config": b64encode(cluster.inner.build_kubeconfig("inner")).decode()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "direct"}, "data": data}
+    post_object(cluster.helm.admin, f"{MANAGEMENT}/api/v1/namespaces/{NAMESPACE}/secrets", secret)
+    cluster.helm.create_virtual_cluster("direct", config={"secretName": "direct"}, clusterRef=None)
+
+
+def create_tunnelled(cluster: TunnelCluster, names: list[str]) -> None:
+    for name in names:
+        pods = cluster.pods_of(name)
+        pods.add_service(cluster.inner.port)
+        pods.add_pod(f"{name}-0")
+        cluster.helm.create_virtual_cluster(name, templateRef={"name": "tunnelled"})
+    for name in names:
+        wait_until(lambda name=name: is_ready(cluster, name), WAIT_SECONDS)  # type: ignore[misc]
+
+
+def is_ready(cluster: TunnelCluster, name: str) -> bool:
+    return cluster.helm.condition(name, "Ready").get("status") == "True"
+
+
+def measure_requests(server: Server, path: str, count: int, connections: int) -> tuple[float, float, float, float]:
+    """Requests a second, median and 99th percentile in milliseconds, and CPU milliseconds of the server for one."""
+    times: list[float] = []
+
+    def send(number: int) -> None:
+        with server.client() as client:
+            for _ in range(count // connections):
+                began = time.perf_counter()
+                response = client.get(path, timeout=60)
+                times.append(time.perf_counter() - began)
+                assert response.status_code == httpx.codes.OK, response.text
+
+    cpu_before = server.cpu_seconds()
+    start = time.perf_counter()
+    with ThreadPoolExecutor(connections) as pool:
+        list(pool.map(send, range(connections)))
+    seconds = time.perf_counter() - start
+    cpu = server.cpu_seconds() - cpu_before
+    cuts = quantiles(times, n=100)
+    return len(times) / seconds, 1000 * cuts[49], 1000 * cuts[98], 1000 * cpu / len(times)
+
+
+def compare(cluster: TunnelCluster) -> Iterator[str]:
+    cluster.inner.set_response(LARGE, CannedResponse(body=b"z" * LARGE_BYTES, content_type="text/plain"))
+    connect_directly(cluster)
+    create_tunnelled(cluster, ["tunnel"])
+    wait_until(lambda: is_ready(cluster, "direct"), WAIT_SECONDS)
+    yield "| what | way | rate | median | p99 | CPU of the server |"
+    yield "|---|---|---|---|---|---|"
+    for connections in (1, 8, 64):
+        for way in ("direct", "tunnel"):
+            path = f"{GATEWAY}/{way}{SMALL}"
+            rate, p50, p99, cpu = measure_requests(cluster.server, path, REQUESTS, connections)
+            what = f"GET, {connections} at once"
+            yield f"| {what} | {way} | {rate:,.0f}/s | {p50:.1f} ms | {p99:.1f} ms | {cpu:.2f} ms |"
+    for way in ("direct", "tunnel"):
+        path = f"{GATEWAY}/{way}{LARGE}"
+        rate, p50, _, cpu = measure_requests(cluster.server, path, LARGE_REQUESTS, 1)
+        megabytes = LARGE_BYTES / 1e6
+        speed = f"{rate * megabytes:,.0f} MB/s"
+        yield f"| {megabytes:.0f} MB | {way} | {speed} | {p50:.0f} ms | | {cpu / megabytes:.2f} ms/MB |"
+
+
+def measure_idle(cluster: TunnelCluster, count: int, seconds: float) -> Iterator[str]:
+    time.sleep(SETTLE_SECONDS)
+    alone = measure_cpu(cluster, min(seconds, 60.0))
+    create_tunnelled(cluster, [f"idle{number}" for number in range(count)])
+    time.sleep(SETTLE_SECONDS)
+    before = read_blocked(cluster)
+    among = measure_cpu(cluster, seconds)
+    after = read_blocked(cluster)
+    share = (among - alone) / count
+    yield f"idle: {count} virtual clusters for {seconds:.0f} s"
+    yield f"CPU of the server: {alone:.2%} of a core without them, {among:.2%} with them, {share:.4%} for each"
+    holds = {bound: after[bound] - before.get(bound, 0) for bound in after}
+    yield f"turns of the event loop by the time that they held it: {holds}"
+    yield f"open connections of the server to the cluster: {len(cluster.host.open_connections)}"
+
+
+def measure_cpu(cluster: TunnelCluster, seconds: float) -> float:
+    """The share of a core that the server uses."""
+    before = cluster.server.cpu_seconds()
+    start = time.monotonic()
+    time.sleep(seconds)
+    return (cluster.server.cpu_seconds() - before) / (time.monotonic() - start)
+
+
+def read_blocked(cluster: TunnelCluster) -> dict[str, float]:
+    """How many turns of the event loop were at most so long, by the bounds of the histogram."""
+    text = cluster.helm.admin.get("/metrics").text
+    return {bound: float(count) for bound, count in BLOCKED_COUNT.findall(text)}
+
+
+def main(arguments: list[str]) -> None:
+    count = int(arguments[0]) if arguments else 50
+    seconds = float(arguments[1]) if len(arguments) > 1 else 600.0
+    with tempfile.TemporaryDirectory() as folder, open_tunnel_cluster(Path(folder)) as cluster:
+        cluster.create_template()
+        lines = () if "idle" in arguments else compare(cluster)
+        for line in lines:
+            print(line, flush=True)
+        for line in measure_idle(cluster, count, seconds):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,104 @@
+"""`sleep` and `wake` of `fairlead space` and `fairlead vcluster`."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.harness.cli import CliFixture
+from tests.harness.fake_server import M, build_object, list_response
+from tests.harness.watch_responses import END, build_watch_response
+
+PREFIX = "sleepmode.service.sh/"
+KINDS = {"space": "SpaceInstance", "vcluster": "VirtualClusterInstance"}
+groups = pytest.mark.parametrize("group", list(KINDS))
+
+
+def path(group: str) -> str:
+    return f"{M}/namespaces/service-p-demo/{KINDS[group].lower()}s"
+
+
+def instance(group: str, phase: str = "Ready", condition: dict[str, str] | None = None, **notes: str) -> dict[str, Any]:
+    status = {"phase": phase, "conditions": [condition] if condition else []}
+    found = build_object("dev", kind=KINDS[group], spec={}, status=status)
+    annotations = {f"{PREFIX}{name.replace('_', '-')}": value for name, value in notes.items()}
+    found["metadata"] |= {"uid": "1", "namespace": "service-p-demo", "annotations": annotations}
+    return found
+
+
+def watch_response(first: dict[str, Any], *later: dict[str, Any]) -> tuple[int, bytes]:
+    added = {"type": "ADDED", "object": first}
+    return build_watch_response(added, END, *({"type": "MODIFIED", "object": each} for each in later))
+
+
+def sent(user: CliFixture, group: str) -> dict[str, str | None]:
+    (request,) = user.fake.requests_to("PATCH", f"{path(group)}/dev")
+    found: dict[str, str | None] = request.body["metadata"]["annotations"]
+    return {name.removeprefix(PREFIX): value for name, value in found.items()}
+
+
+@groups
+def test_sleep_requests_it(user: CliFixture, group: str) -> None:
+    user.fake.on("PATCH", f"{path(group)}/dev", (200, instance(group)))
+    result = user.run(group, "sleep", "dev", "--project", "demo")
+    assert (result.code, "only a person wakes it" in result.err) == (0, True)
+    assert sent(user, group) == {"force": "true", "force-duration": None}
+
+
+def test_sleep_for_a_time(user: CliFixture) -> None:
+    user.fake.on("PATCH", f"{path('space')}/dev", (200, instance("space")))
+    assert "for 2h" in user.run("space", "sleep", "dev", "--project", "demo", "--for", "2h").err
+    assert sent(user, "space")["force-duration"] == "7200"
+
+
+@groups
+def test_sleep_waits_until_it_sleeps(user: CliFixture, group: str) -> None:
+    user.fake.on("PATCH", f"{path(group)}/dev", (200, instance(group)))
+    states = (instance(group, force="true"), instance(group, "Sleeping", force="true"))
+    user.fake.on("GET", path(group), watch_response(*states))
+    result = user.run(group, "sleep", "dev", "--project", "demo", "--wait")
+    assert (result.code, "is asleep" in result.err) == (0, True)
+
+
+def test_a_refusal_is_an_error(user: CliFixture) -> None:
+    refusal = {"type": "Asleep", "status": "False", "reason": "SleepRefused", "message": "its data would be lost"}
+    user.fake.on("PATCH", f"{path('vcluster')}/dev", (200, instance("vcluster", force="true")))
+    states = (instance("vcluster", "Ready", refusal, force="true"), instance("vcluster", "Ready", refusal))
+    user.fake.on("GET", path("vcluster"), watch_response(*states))
+    result = user.run("vcluster", "sleep", "dev", "--project", "demo", "--wait")
+    assert (result.code, "stays awake: its data would be lost" in result.err) == (1, True)
+
+
+@groups
+def test_wake_sets_an_activity_after_the_beginning_of_the_sleep(user: CliFixture, group: str) -> None:
+    since = int(time.time()) + 1000  # the clock of the server is ahead
+    asleep = instance(group, "Sleeping", sleep_type="forcedSleep", sleeping_since=str(since))
+    user.fake.on("GET", f"{path(group)}/dev", (200, asleep))
+    user.fake.on("PATCH", f"{path(group)}/dev", (200, asleep))
+    result = user.run(group, "wake", "dev", "--project", "demo")
+    assert (result.code, "wakes up" in result.err) == (0, True)
+    assert sent(user, group) == {"force": None, "force-duration": None, "last-activity": str(since + 1)}
+
+
+@groups
+def test_wake_waits_until_it_is_ready(user: CliFixture, group: str) -> None:
+    asleep = instance(group, "Sleeping", sleep_type="inactivitySleep", sleeping_since="1")
+    user.fake.on("GET", f"{path(group)}/dev", (200, asleep))
+    user.fake.on("PATCH", f"{path(group)}/dev", (200, asleep))
+    user.fake.on("GET", path(group), watch_response(asleep, instance(group, "Pending"), instance(group)))
+    result = user.run(group, "wake", "dev", "--project", "demo", "--wait")
+    assert (result.code, "is awake" in result.err) == (0, True)
+
+
+def test_what_is_awake_is_left_alone(user: CliFixture) -> None:
+    user.fake.on("GET", f"{path('space')}/dev", (200, instance("space")))
+    assert "is awake already" in user.run("space", "wake", "dev", "--project", "demo").err
+    assert user.fake.requests_to("PATCH", f"{path('space')}/dev") == []
+
+
+def test_list_shows_the_cause_of_a_sleep(user: CliFixture) -> None:
+    asleep = instance("space", "Sleeping")
+    asleep["status"]["sleepModeConfig"] = {"status": {"sleepType": "inactivitySleep"}}
+    user.fake.on("GET", path("space"), list_response(asleep))
+    user.fake.on("GET", f"{M}/projects/demo", (200, build_object("demo", kind="Project")))
+    assert "Sleeping (idle)" in user.run("space", "list", "--project", "demo").out
