@@ -237,6 +237,8 @@ class TemplateReleases:
             await reconciler.record(instance, **progress.fields())
 
         async def report(why: RunReason) -> None:
+            if not why.is_foreign:
+                return  # the failure is reported already
             message = f"{title}: {why.message}"
             reported = condition(progress.wanted.condition, FALSE, why.reason, message, WARNING)
             await reconciler.write_status(instance, (reported,))

@@ -154,13 +154,11 @@ class Deployments:
     ) -> ReleaseRecord:
         """Runs Helm. With `is_repair`, the cluster may have a part of something else: it is compared after that."""
         self._runner.require_program()
-        if why.reason:
-            await wanted.report(why)
         if wanted.before_run is not None:
             await wanted.before_run()
         former = wanted.attempt
         try:
-            record = await self._run(wanted, former, is_forced=is_forced)
+            record = await self._run(wanted, former, why, is_forced=is_forced)
             if is_repair:
                 record = await self._repair(wanted, record, [each for each in revisions if not each.is_deployed])
         except InstanceError as error:
@@ -171,10 +169,15 @@ class Deployments:
             wanted.attempt = wanted.attempt.succeeded(record)
         return record
 
-    async def _run(self, wanted: Deployment, former: Attempt | None, *, is_forced: bool) -> ReleaseRecord:
+    async def _run(
+        self, wanted: Deployment, former: Attempt | None, why: RunReason, *, is_forced: bool
+    ) -> ReleaseRecord:
         """Runs Helm once. Returns the revision that is deployed then."""
 
         async def begin() -> None:
+            # Not before it is certain that Helm runs: each write triggers the next reconcile.
+            if why.reason:
+                await wanted.report(why)
             seconds = run_limit_seconds(wanted.release)
             wanted.attempt = begin_attempt(wanted.generation, wanted.release, self._runner.clock.now(), seconds)
             await wanted.begin(wanted.attempt)
@@ -208,7 +211,7 @@ class Deployments:
         Helm runs once more and takes over fields that others own."""
         differences = await self._compare(wanted, record)
         if differences:
-            record = await self._run(wanted, None, is_forced=True)
+            record = await self._run(wanted, None, RunReason(), is_forced=True)
             differences = await self._compare(wanted, record)
         if differences:
             message = (

@@ -129,6 +129,8 @@ class VirtualClusterReleases:
             await reconciler.record(instance, lastAttempt=attempt.as_fields(), deployHash="")
 
         async def report(why: RunReason) -> None:
+            if not why.is_foreign:
+                return  # the failure is reported already
             await reconciler.write_status(instance, (condition(VC_DEPLOYED, FALSE, why.reason, why.message, WARNING),))
 
         attempt = read_attempt(instance.last_attempt)

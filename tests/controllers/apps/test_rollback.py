@@ -284,6 +284,10 @@ async def test_a_chart_of_a_template_goes_back_after_a_failed_upgrade(
         await eventually(lambda: access.kube.objects[path]["data"] == {"values": "size: 13\n"}, seconds=900)
         if not interrupts:
             await eventually(lambda: condition_status(api, "SpaceInstance", "AppsSynced", "dev")[1] == "HelmFailed")
+            await asyncio.sleep(2)
+            version = get_path(api.get("SpaceInstance", "dev"), "metadata.resourceVersion")
+            await asyncio.sleep(30)  # a failed release is not written again and again
+            assert get_path(api.get("SpaceInstance", "dev"), "metadata.resourceVersion") == version
     helm.hanging_values = ""
     controllers = (InstanceTemplateController(api.registry, INSTANCE_CONFIG), build_space_controller(api, access, helm))
     async with running_controllers(api, *controllers):
