@@ -191,6 +191,8 @@ class RemoteInstance(PlacedObject):
                 fields[field] = {name: value for name, value in recorded.items() if name not in RELEASE_PARTS}
         if self.status.get("deployHash"):
             fields["deployHash"] = ""
+        if self.status.get("lastAttempt"):
+            fields["lastAttempt"] = None
         return fields
 
     @property
@@ -316,6 +318,11 @@ class VirtualClusterInstance(RemoteInstance):
         return self.status.get("deployHash") or ""
 
     @property
+    def last_attempt(self) -> Object:
+        """The last run of Helm for its release."""
+        return self.status.get("lastAttempt") or {}
+
+    @property
     def was_confined(self) -> bool:
         """Whether its chart was deployed with the permissions of its owner only."""
         return bool(self.status.get("deployedConfined"))
@@ -380,6 +387,11 @@ class AppInstance(TypedObject):
         return self.status.get("deployHash") or ""
 
     @property
+    def last_attempt(self) -> Object:
+        """The last run of Helm for its release."""
+        return self.status.get("lastAttempt") or {}
+
+    @property
     def was_confined(self) -> bool:
         """Whether it was deployed with permissions in its namespace only."""
         return bool(self.status.get("deployedConfined"))
@@ -405,6 +417,11 @@ class App(TypedObject):
     def waits(self) -> bool:
         """Whether Helm waits until the deployed objects are ready."""
         return bool(self.spec.get("wait"))
+
+    @property
+    def timeout(self) -> str:
+        """The timeout of a deployment; empty: the default one."""
+        return self.spec.get("timeout") or ""
 
     @property
     def clusters(self) -> Sequence[str]:

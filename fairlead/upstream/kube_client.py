@@ -16,6 +16,8 @@ from fairlead.upstream.errors import ProtocolError
 from fairlead.upstream.messages import Response
 
 FIELD_MANAGER = "fairlead"
+CHECKING_FIELD_MANAGER = "fairlead-check"
+"""Of applies that are not stored. Not that of those that are: an apply removes what its manager had applied before."""
 APPLY = "application/apply-patch+yaml"
 MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
@@ -55,6 +57,8 @@ class KubeApi(Protocol):
 
     async def apply(self, path: str, body: Object, /) -> Object: ...
 
+    async def check_apply(self, path: str, body: Object, /) -> Object: ...
+
     async def patch(self, path: str, body: Object, /) -> Object:
         """A merge patch."""
 
@@ -88,6 +92,11 @@ class KubeClient:
     async def apply(self, path: str, body: Object) -> Object:
         """Server-side apply with `force`: takes over fields that other field managers own."""
         return await self._request_object("PATCH", path, {"fieldManager": FIELD_MANAGER, "force": "true"}, body, APPLY)
+
+    async def check_apply(self, path: str, body: Object) -> Object:
+        """What an object would be after a server-side apply with `force`. Nothing is stored."""
+        query = {"fieldManager": CHECKING_FIELD_MANAGER, "force": "true", "dryRun": "All"}
+        return await self._request_object("PATCH", path, query, body, APPLY)
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH) -> Object:
         return await self._request_object("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, content_type)

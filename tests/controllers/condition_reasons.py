@@ -13,7 +13,7 @@ PACKAGE = Path(fairlead.__file__).parent
 REASON_ARGUMENT: Mapping[str, int] = {
     **{"condition": 2, "_set_unknown": 2, "Readiness": 2, "record_event": 2},
     **{"InstanceError": 0, "ResolutionError": 0, "NotConnected": 0, "TunnelError": 0, "_unscheduled_condition": 0},
-    **{"mark_cluster_unknown": 1, "StillDeleting": 0, "run.done": 1},
+    **{"mark_cluster_unknown": 1, "StillDeleting": 0, "run.done": 1, "RunReason": 0},
 }
 """By the name of the called function: the index of the argument that is a reason."""
 MENTION = re.compile(rf"\b(?:{'|'.join(REASON_ARGUMENT)})\s*\(|\breason\s*=")

@@ -41,7 +41,8 @@ def write_helm_program(folder: Path) -> Path:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise SystemExit(_print_error(message))
+        """The library has no way to force conflicts; Helm 3 has none either, and says so."""
+        raise SystemExit(_print_error(message.replace("unrecognized arguments: --", "unknown flag: --")))
 
 
 def _print_error(text: str) -> int:

@@ -160,6 +160,8 @@ class FakeKube:
         self.impersonated_requests.append((user, method, path))
         if not self.can_impersonate:
             return _build_failure(403, "Forbidden", build_impersonation_error(user))
+        if method == "GET" and path in API_RESOURCES:  # every user may discover what is served
+            return self.find_failure(path)
         visible_objects = self.objects if not self.stale_rbac_requests else {}
         self.stale_rbac_requests = max(0, self.stale_rbac_requests - 1)
         message = find_rbac_violation(visible_objects, user, method, path, body or {})
@@ -179,6 +181,8 @@ class FakeKube:
             return self._create(f"{path}/{(body or {})['metadata']['name']}", body or {})
         if method == "PATCH" and path in self.apply_failures:
             return _build_failure(*self.apply_failures[path])
+        if method == "PATCH" and "dryRun" in query:
+            return self._check_apply(existing, body or {})
         if method == "PATCH":
             return self._apply(path, body or {})
         if method == "GET" and existing is None and self._is_collection(path):
@@ -255,6 +259,10 @@ class FakeKube:
             ]
             self._record_change(path, before_apply["metadata"])
         return OK, deep_copy(existing)
+
+    def _check_apply(self, existing: Object | None, body: Object) -> tuple[int, Object]:
+        """Server-side apply of another manager, which is not stored: only sets the fields of the body."""
+        return OK, _merge(deep_copy(existing or {}), body)
 
     def _merge_patch(self, path: str, patch: Object) -> tuple[int, Object]:
         existing = self.objects.get(path)
@@ -349,6 +357,9 @@ class InMemoryClusterApi:
 
     async def apply(self, path: str, body: Object) -> Object:
         return self._send("PATCH", path, body)
+
+    async def check_apply(self, path: str, body: Object) -> Object:
+        return self._send("PATCH", f"{path}?dryRun=All", body)
 
     async def patch(self, path: str, body: Object) -> Object:
         return self._send("PATCH", path, body, MERGE_PATCH)

@@ -67,12 +67,16 @@ def is_within(path: str, collection: str) -> bool:
 
 
 def matches_selector(selector: str, meta: Object | None) -> bool:
-    """Supports equality and existence."""
+    """Supports equality, inequality and existence."""
     labels = (meta or {}).get("labels") or {}
-    parts = [each.partition("=") for each in selector.split(",") if each]
-    return meta is not None and all(
-        labels.get(key) == value if equals else key in labels for key, equals, value in parts
-    )
+    return meta is not None and all(_matches_term(each, labels) for each in selector.split(",") if each)
+
+
+def _matches_term(term: str, labels: Object) -> bool:
+    key, equals, value = term.partition("=")
+    if key.endswith("!"):
+        return bool(labels.get(key[:-1]) != value)
+    return labels.get(key) == value if equals else key in labels
 
 
 def build_watch_event(change: Change, collection: str, selector: str) -> Object | None:

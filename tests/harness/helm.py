@@ -74,6 +74,34 @@ spec:
         - {name: web, image: {{ .Values.image }}, imagePullPolicy: Never, command: [httpd, -f, -p, "8080"]}
 """
 NOTES = "Connect to {{ .Release.Name }} with the token {{ .Values.token }}, size {{ .Values.size }}.\n"
+REFUSED_SERVICE = """
+{{- if .Values.refused }}
+apiVersion: v1
+kind: Service
+metadata: {name: {{ .Release.Name }}-refused}
+spec: {ports: [{port: 99999}]}
+{{- end }}
+"""
+"""The cluster refuses the port. Helm writes ConfigMaps and Secrets before Services."""
+ADDED_SECRET = """
+{{- if .Values.added }}
+apiVersion: v1
+kind: Secret
+metadata: {name: {{ .Release.Name }}-added}
+{{- end }}
+"""
+STUCK_DEPLOYMENT = """
+{{- if .Values.stuck }}
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: {{ .Release.Name }}-stuck}
+spec:
+  selector: {matchLabels: {app: stuck}}
+  template:
+    metadata: {labels: {app: stuck}}
+    spec: {containers: [{name: main, image: "localhost/none:1", command: ["false"]}]}
+{{- end }}
+"""
 INVALID = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: UPPER}\n"
 UNKNOWN_KIND = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n"
 SMALL = {"templates/settings.yaml": CONFIG_MAP, "templates/kubeconfig.yaml": KUBECONFIG}
@@ -84,6 +112,16 @@ CHARTS = (
     Chart("unknown-kind", {**SMALL, "templates/unknown.yaml": UNKNOWN_KIND}),
     Chart("reaching-out", {**SMALL, "templates/outside.yaml": OUTSIDE}),
     Chart("pods", {"templates/pods.yaml": DEPLOYMENT}),
+    Chart(
+        "fragile",
+        {
+            **SMALL,
+            "templates/added.yaml": ADDED_SECRET,
+            "templates/refused.yaml": REFUSED_SERVICE,
+            "templates/stuck.yaml": STUCK_DEPLOYMENT,
+            "values.yaml": "size: 0\nkubeconfig: none\n",
+        },
+    ),
     Chart("web", {"templates/settings.yaml": APP_SETTINGS, "templates/NOTES.txt": NOTES, "values.yaml": "size: 0\n"}),
 )
 
@@ -160,7 +198,37 @@ class HelmFixture:
         return f"{M}/namespaces/{NAMESPACE}/virtualclusterinstances{name and f'/{name}'}"
 
 
-def _spell_otherwise(kubeconfig: str) -> str:
+def _provide_helm(folder: Path) -> None:
+    """Puts the `helm` of the variable HELM into a folder, or else the program over Helm's own library."""
+    program = os.environ.get("HELM", "")
+    if program:
+        (folder / "helm").symlink_to(Path(program).resolve())
+    else:
+        write_helm_program(folder)
+
+
+@contextmanager
+def open_repository(folder: Path, charts: tuple[Chart, ...] = ()) -> Iterator[ChartRepository]:
+    """A repository with the charts. Servers that are started meanwhile trust it, and have `helm`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ChartRepository(folder, charts or CHARTS) as repository, pytest.MonkeyPatch.context() as patched:
+        _provide_helm(folder)
+        patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        patched.setenv("SSL_CERT_FILE", str(repository.ca_file))
+        yield repository
+
+
+def prepare_project(admin: httpx.Client, kubeconfig: str) -> None:
+    """Connects the cluster, and creates the project `demo`."""
+    connect_cluster(admin, CLUSTER, kubeconfig.encode())
+    wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
+    share_identity(admin, CLUSTER)
+    templates = [{"kind": f"{kind}Template", "name": "*"} for kind in ("VirtualCluster", "Space")]
+    create_resource(admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates)
+    wait_until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
+
+
+def spell_otherwise(kubeconfig: str) -> str:
     """The kubeconfig of a cluster on this machine as one that is outside of the cluster: a chart's loopback address
     would be that of a pod, which only the cluster reaches."""
     content = yaml.safe_load(kubeconfig)
@@ -175,21 +243,13 @@ def open_helm(
     folder: Path, kubeconfig: str, charts: tuple[Chart, ...] = CHARTS
 ) -> Iterator[tuple[HelmFixture, Server]]:
     """A server that deploys with Helm 4, with a cluster that this kubeconfig leads to."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with ChartRepository(folder, charts) as repository, pytest.MonkeyPatch.context() as patched:
-        write_helm_program(folder)
-        patched.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        patched.setenv("SSL_CERT_FILE", str(repository.ca_file))
-        with running_server(folder / "data", chart_repositories=repository.url) as server, server.client() as admin:
-            connect_cluster(admin, CLUSTER, kubeconfig.encode())
-            wait_until(lambda: is_online(admin, CLUSTER), SECONDS)
-            share_identity(admin, CLUSTER)
-            templates = [{"kind": f"{kind}Template", "name": "*"} for kind in ("VirtualCluster", "Space")]
-            create_resource(
-                admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates
-            )
-            wait_until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
-            yield HelmFixture(admin, repository, _spell_otherwise(kubeconfig)), server
+    with (
+        open_repository(folder, charts) as repository,
+        running_server(folder / "data", chart_repositories=repository.url) as server,
+        server.client() as admin,
+    ):
+        prepare_project(admin, kubeconfig)
+        yield HelmFixture(admin, repository, spell_otherwise(kubeconfig)), server
 
 
 def check_release_lifecycle(helm: HelmFixture) -> None:

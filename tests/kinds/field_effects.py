@@ -64,7 +64,7 @@ READERS = {
         SpaceInstance.spec.clusterRef.* Runner.spec.clusterRef.cluster Runner.spec.clusterRef.namespace
         VirtualClusterInstance.spec.clusterRef.*
         VirtualClusterInstance.spec.networkPeer VirtualClusterInstance.spec.external *.helmRelease.values
-        Cluster.spec.unusable App.spec.wait AppInstance.spec.releaseName AppInstance.spec.target.*
+        Cluster.spec.unusable App.spec.wait App.spec.timeout AppInstance.spec.releaseName AppInstance.spec.target.*
     """,
     "fairlead/subresources/workspaces/credentials.py": """
         ProjectSecret.spec.data SharedSecret.spec.data DevPodWorkspace*.valueFrom.*
@@ -100,7 +100,8 @@ READERS = {
     "fairlead/controllers/instances/remote_namespace.py": "*.template.metadata.* *.template.spaceTemplate.metadata.*",
     "fairlead/controllers/instances/role_bindings.py": "*.template.access.* *.spec.extraAccessRules[].*",
     "fairlead/controllers/apps/template_releases.py": """
-        *.charts[].releaseName *.charts[].releaseNamespace *.charts[].values *.charts[].wait *.apps[].*
+        *.charts[].releaseName *.charts[].releaseNamespace *.charts[].values *.charts[].wait *.charts[].timeout
+        *.apps[].*
     """,
     "fairlead/controllers/helm/chart.py": """
         *.charts[].name *.charts[].repoURL *.charts[].version *.charts[].username *.charts[].password

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.controllers.apps.app_instances import CHECK_SECONDS
+from fairlead.controllers.helm.deployments import CHECK_SECONDS
 from tests.harness.apps import (
     check_app_lifecycle,
     check_template_releases,

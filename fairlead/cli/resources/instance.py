@@ -321,6 +321,8 @@ def wait_until_final(client: Client, resource: Resource, obj: Object, timeout: i
     try:
         with show_progress(f"waiting for {ref.name}") as update:
             for state in _watch_with_cluster(client, ref, timeout):
+                if is_final(state) and has_failed(state):
+                    return state  # the caller says why, so that it is said once
                 for line in changed_conditions(last, state):
                     update(f"{ref.name}: {replace_fields(line)}")
                 if is_final(state):
@@ -374,11 +376,19 @@ def is_final(instance: Object) -> bool:
     observed = get_path(instance, "status.observedGeneration")
     if observed is not None and observed < (get_path(instance, "metadata.generation") or 0):
         return False
-    return phase_of(instance) in FINAL_PHASES or _is_stalled(instance)
+    return phase_of(instance) in FINAL_PHASES or has_failed(instance)
 
 
 def has_failed(instance: Object) -> bool:
-    return phase_of(instance) == "Failed" or _is_stalled(instance)
+    return phase_of(instance) == "Failed" or _is_stalled(instance) or _has_failed_attempt(instance)
+
+
+def _has_failed_attempt(instance: Object) -> bool:
+    """Whether Helm has failed to deploy the current generation. The server tries it again, and so may succeed without a
+    change, but a command that waits tells what is wrong instead. An interrupted attempt has not failed."""
+    attempt = get_path(instance, "status.lastAttempt") or {}
+    is_current = attempt.get("generation") == get_path(instance, "metadata.generation")
+    return is_current and attempt.get("outcome") == "Failed" and phase_of(instance) != "Ready"
 
 
 def _is_stalled(instance: Object) -> bool:

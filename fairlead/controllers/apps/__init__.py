@@ -5,6 +5,5 @@
 - `left_behind.py`: what is left of a release whose target is gone
 - `template_releases.py`: the charts and apps of templates of spaces and virtual clusters
 - `charts.py`: the chart of an App, and whether it may be deployed
-- `release_records.py`: reads what Helm has stored about a release in the cluster
 - `status.py`: computes the status, and keeps the history
 """

@@ -7,11 +7,10 @@ space or a virtual cluster is deleted with it; the deletion waits for that. What
 disconnected, is reported by the condition `Deployed` of its last state, and by an Event.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.apps.charts import build_chart, check_repository
 from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_behind
-from fairlead.controllers.apps.release_records import read_deployed_release
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
     DEPLOYED,
@@ -19,7 +18,6 @@ from fairlead.controllers.apps.status import (
     TARGET_READY,
     deployed_fields,
     derive_status,
-    find_drift,
 )
 from fairlead.controllers.apps.targets import (
     TARGET_DELETING,
@@ -30,8 +28,10 @@ from fairlead.controllers.apps.targets import (
     prepare_namespace,
     remove_binding,
 )
-from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.deploy import ReleaseRunner
+from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
+from fairlead.controllers.helm.chart import Chart, Release, check_timeout
+from fairlead.controllers.helm.deploy import HELM_MISSING_REMARK, ReleaseRunner
+from fairlead.controllers.helm.deployments import CHECK_SECONDS, Deployment, Deployments, read_release_revisions
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt, Removal
 from fairlead.controllers.instances.prerequisites import (
@@ -49,6 +49,7 @@ from fairlead.controllers.instances.remote_errors import (
     translate_errors,
 )
 from fairlead.controllers.instances.remote_namespace import get_or_none
+from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
@@ -67,8 +68,6 @@ from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
 FINALIZER = "service.sh/app-release"
-CHECK_SECONDS = 60.0
-"""How often the release in the cluster is compared with what was deployed."""
 
 
 class AppInstanceController:
@@ -91,6 +90,7 @@ class AppInstanceController:
         self._context = InstanceContext(registry, config)
         self._targets = AppTargets(registry, group, clusters)
         self._runner = runner
+        self._deployments = Deployments(runner)
         self._repositories = repositories
         self._instances = InstanceReconciler(
             registry, (group, APP_INSTANCE.plural), AppInstance, FINALIZER, derive=derive_status
@@ -108,6 +108,10 @@ class AppInstanceController:
         field = next((f"spec.target.{field}.name" for field, (plural, _) in TARGETS.items() if plural == key[1]), "")
         entries = self._registry.view.entries(self._group, APP_INSTANCE.plural, key[2])
         return [each.key for each in entries if each.fields.get(field or "spec.appRef.name") == key[3]]
+
+    def subscribe(self, requeue: Requeue) -> Callable[[], None]:
+        """A free slot for helm triggers a reconcile, too."""
+        return self._runner.subscribe((self._group, APP_INSTANCE.plural), requeue)
 
     async def reconcile(self, key: Key) -> float | None:
         instance = self._instances.find(key)
@@ -147,6 +151,8 @@ class AppInstanceController:
         _check_clusters(app, target)
 
         run.stage = DEPLOYED
+        if not instance.release.get("name"):
+            self._runner.require_program()  # before anything is created
         release = self._build_release(instance, app, resolved, target)
         instance = run.instance = await self._claim(instance, target, release)
 
@@ -155,9 +161,7 @@ class AppInstanceController:
         run.done(TARGET_READY, "Usable", f'the namespace is "{target.namespace}"')
 
         run.stage = DEPLOYED
-        run.fields = await self._deploy(instance, target, release, resolved)
-        run.done(DEPLOYED, "Deployed", f'release "{release.name}" is deployed')
-        run.done(SYNCED, "Synced", "the release is as it was deployed")
+        await self._deploy(run, target, release, resolved)
         await self._instances.write_status(instance, run.conditions, **run.fields)
         return add_jitter(CHECK_SECONDS)
 
@@ -173,7 +177,6 @@ class AppInstanceController:
         return app or App({}), resolved
 
     def _build_release(self, instance: AppInstance, app: App, resolved: ResolvedApp, target: AppTarget) -> Release:
-        self._runner.require_program()
         chart = build_chart(resolved.config)
         check_repository(app, chart, self._repositories)
         return Release(
@@ -183,6 +186,7 @@ class AppInstanceController:
             values=resolved.config.get("values") or "",
             impersonate_user=deploying_user(instance, app, target),
             waits=app.waits,
+            timeout=check_timeout(app.timeout, "spec", "fix the app"),
         )
 
     async def _claim(self, instance: AppInstance, target: AppTarget, release: Release) -> AppInstance:
@@ -212,40 +216,71 @@ class AppInstanceController:
         return None
 
     async def _deploy(
-        self, instance: AppInstance, target: AppTarget, release: Release, resolved: ResolvedApp
-    ) -> Object:
-        """Runs helm if the release is not deployed as wanted. Returns the new status fields."""
-        now = timestamp(self._registry.clock.now())
-        record = await read_deployed_release(target, release, self._chart_role)
-        if record is not None and not instance.release.get("name"):
+        self, run: ReconcileAttempt[AppInstance], target: AppTarget, release: Release, resolved: ResolvedApp
+    ) -> None:
+        """Runs helm if the release is not deployed as wanted."""
+        instance = run.instance
+        if not instance.release.get("name"):
+            await self._check_unused(target, release)
+            recorded = {"name": release.name, "namespace": release.namespace}
+            instance = run.instance = await self._instances.write_status(instance, (), release=recorded)
+
+        async def begin(attempt: Attempt) -> None:
+            await self._instances.record(run.instance, lastAttempt=attempt.as_fields(), deployHash="")
+
+        wanted = Deployment(
+            key=self._instances.key_of(instance),
+            uid=instance.uid,
+            project=instance.namespace,
+            generation=instance.generation,
+            target=target.release_target,
+            release=release,
+            attempt=read_attempt(instance.last_attempt),
+            deploy_hash=instance.deploy_hash,
+            digest=instance.release.get("digest") or "",
+            begin=begin,
+            report=lambda why: self._report_drift(instance, why),
+            role=self._chart_role,
+        )
+        try:
+            record = await self._deployments.ensure(wanted, checks_always=True)
+        except InstanceError:
+            if wanted.attempt is not None:
+                run.fields["lastAttempt"] = wanted.attempt.as_fields()
+            raise
+        if record is not None:
+            now = timestamp(self._registry.clock.now())
+            run.fields |= deployed_fields(instance, target, record, resolved, now)
+            run.fields["deployHash"] = release.hash
+        if wanted.attempt is not None:
+            run.fields["lastAttempt"] = wanted.attempt.as_fields()
+        missing = "" if self._runner.has_program() else HELM_MISSING_REMARK
+        run.done(DEPLOYED, "Deployed", f'release "{release.name}" is deployed{missing}')
+        run.done(SYNCED, "Synced", f"the release is as it was deployed{self._deployments.remark(wanted)}")
+
+    async def _check_unused(self, target: AppTarget, release: Release) -> None:
+        """Raises InstanceError if there is a release of that name already, before the first deployment."""
+        revisions = await read_release_revisions(target.release_target, release, self._chart_role)
+        if revisions and not revisions[0].is_removed:
             message = (
                 f'a release "{release.name}" exists in namespace "{release.namespace}", and was not deployed by this; '
                 "uninstall it, or delete this and create it with another releaseName"
             )
             raise InstanceError("ReleaseConflict", message, ERROR)
-        drift = find_drift(instance, record)
-        if drift is not None:
-            await self._report_drift(instance, *drift, now)
-        elif record is not None and instance.deploy_hash == release.hash:
-            return {}
-        if not instance.release.get("name"):
-            recorded = {"name": release.name, "namespace": release.namespace}
-            await self._instances.write_status(instance, (), release=recorded)
-        await self._runner.install(instance.uid, instance.namespace, target.release_target, release)
-        record = await read_deployed_release(target, release, self._chart_role)
-        if record is None:
-            message = "helm has deployed the release, but the cluster has no record of it; this is retried"
-            raise InstanceError("ReleaseMissing", message, WARNING)
-        return {**deployed_fields(instance, target, record, resolved, now), "deployHash": release.hash}
 
-    async def _report_drift(self, instance: AppInstance, reason: str, message: str, now: str) -> None:
-        if instance.condition(SYNCED).get("message") == message:
+    async def _report_drift(self, instance: AppInstance, why: RunReason) -> None:
+        """Reports why it is deployed again. What others have done is recorded, too."""
+        if instance.condition(SYNCED).get("message") == why.message:
             return  # it is reported already, and deploying it again has failed
+        synced = condition(SYNCED, FALSE, why.reason, why.message, WARNING)
+        if not why.is_foreign:
+            await self._instances.write_status(instance, (synced,))
+            return
         count = int(instance.drift.get("count") or 0) + 1
-        drift = {"time": now, "reason": reason, "message": message, "count": count}
-        synced = condition(SYNCED, FALSE, reason, message, WARNING)
+        now = timestamp(self._registry.clock.now())
+        drift = {"time": now, "reason": why.reason, "message": why.message, "count": count}
         await self._instances.write_status(instance, (synced,), drift=drift)
-        await record_event(self._registry, instance.raw, reason, message, type="Warning")
+        await record_event(self._registry, instance.raw, why.reason, why.message, type="Warning")
 
     async def _remove(self, instance: AppInstance) -> float | None:
         target = self._targets.find_object(instance)
@@ -262,7 +297,7 @@ class AppInstanceController:
             return await self._instances.clean_up(instance, _wait_for_target(instance))
         else:
             left_behind = await find_left_behind(self._targets, instance)
-        self._runner.forget(instance.uid)
+        self._deployments.forget(instance.uid)
         if left_behind:
             await self._instances.abandon(instance, DEPLOYED, left_behind)
         else:
@@ -287,14 +322,16 @@ class AppInstanceController:
         with translate_errors(target.release_target.name, "uninstall the release"):
             if await get_or_none(target.api(), target.namespace_path) is not None:
                 await prepare_namespace(target, instance, user, self._chart_role)
-                await self._runner.uninstall(instance.namespace, target.release_target, release)
-                if await read_deployed_release(target, release, self._chart_role) is not None:
+                key = self._instances.key_of(instance)
+                await self._runner.uninstall(instance.namespace, target.release_target, release, key)
+                revisions = await read_release_revisions(target.release_target, release, self._chart_role)
+                if revisions and not revisions[0].is_removed:
                     raise InstanceError(
                         "ReleaseNotRemoved", "helm has not uninstalled the release; this is retried", WARNING
                     )
                 if user:
                     await remove_binding(target, instance)
-        self._runner.forget(instance.uid)
+        self._deployments.forget(instance.uid)
 
     async def _hide_passwords(self, instance: AppInstance) -> bool:
         """Hides password parameters that were stored before their App existed. Returns whether it wrote."""

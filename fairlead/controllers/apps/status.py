@@ -4,8 +4,8 @@
 and not changed by others. `Reconciling` and `Stalled` follow kstatus, as for other instances.
 """
 
-from fairlead.controllers.apps.release_records import ReleaseRecord
 from fairlead.controllers.apps.targets import AppTarget
+from fairlead.controllers.helm.release_records import ReleaseRecord
 from fairlead.controllers.instances.status import Readiness, find_missing, find_obstacle, with_readiness
 from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import ResolvedApp
@@ -16,7 +16,6 @@ from fairlead.kinds.instances.fields import READY
 from fairlead.registry.conditions import TRUE, find_condition
 
 APP_RESOLVED, TARGET_READY, DEPLOYED, SYNCED = "AppResolved", "TargetReady", "Deployed", "Synced"
-RELEASE_MISSING, RELEASE_CHANGED = "ReleaseMissing", "ReleaseChanged"
 _PROGRESS_MESSAGES = {
     APP_RESOLVED: "its App is being resolved",
     TARGET_READY: "its target is being checked",
@@ -29,7 +28,7 @@ _PROGRESS_MESSAGES = {
 def derive_status(instance: AppInstance, status: Object, now: str) -> Object:
     """The status with everything that is derived from its conditions."""
     readiness = (
-        find_obstacle(find_condition(status, type) for type in _PROGRESS_MESSAGES)
+        find_obstacle((find_condition(status, type) for type in _PROGRESS_MESSAGES), instance.generation)
         or find_missing(status, _PROGRESS_MESSAGES, instance.generation)
         or Readiness(TRUE, READY, "Deployed", "the App is deployed")
     )
@@ -53,15 +52,18 @@ def deployed_fields(
     }
     status = record_rendered_secrets(instance.raw, {"release": release, "notes": _redact_notes(instance, record.notes)})
     entry = _history_entry(instance, record, resolved, now)
-    former = [each for each in instance.history if each.get("revision") != record.revision]
-    return {"renderedSecrets": None, **status, "history": [entry, *former][:MAX_HISTORY]}
+    return {"renderedSecrets": None, **status, "history": [entry, *instance.history][:MAX_HISTORY]}
 
 
 def _history_entry(instance: AppInstance, record: ReleaseRecord, resolved: ResolvedApp, now: str) -> Object:
+    """Helm counts from 1 again after the release was uninstalled outside of this server. So the number of an entry is
+    that of Helm only if it is larger than all that the history has."""
     text = instance.parameters
     fits = len(text) <= MAX_HISTORY_PARAMETERS
+    newest = max((int(each.get("revision") or 0) for each in instance.history), default=0)
     return {
-        "revision": record.revision,
+        "revision": max(record.revision, newest + 1),
+        "helmRevision": record.revision,
         "appVersion": resolved.version,
         "chart": f"{record.chart} {record.version}".strip(),
         "parameters": text if fits else "",
@@ -77,22 +79,3 @@ def _redact_notes(instance: AppInstance, notes: str) -> str:
     redacted: Object = {"spec": instance.spec, "metadata": {}, "status": {"notes": notes}}
     redact_instance(redacted)
     return str(redacted["status"]["notes"])
-
-
-def find_drift(instance: AppInstance, record: ReleaseRecord | None) -> tuple[str, str] | None:
-    """Reason and message of a change of the release that this server did not make."""
-    known = instance.release
-    if not known.get("digest"):
-        return None
-    if record is None:
-        return (
-            RELEASE_MISSING,
-            f'release "{known.get("name")}" was uninstalled outside of Fairlead; it is deployed again',
-        )
-    if record.digest == known["digest"]:
-        return None
-    message = (
-        f'release "{known.get("name")}" was changed outside of Fairlead: its revision is {record.revision} '
-        f"({record.chart} {record.version}), not {known.get('revision')}; it is deployed again"
-    )
-    return RELEASE_CHANGED, message

@@ -10,7 +10,6 @@ In a space, other users can write Secrets, and Helm trusts what is in the Secret
 permissions than in the namespace, whatever the App is. Once a release was confined, it stays confined.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from fairlead.controllers.apps.charts import is_trusted
@@ -71,8 +70,6 @@ class AppTarget:
     release_target: ReleaseTarget
     cluster: str
     namespace: str
-    confined_api: Callable[[str], KubeApi]
-    """The API as an impersonated user."""
     uid: str
     """Of the Cluster, space or virtual cluster."""
     host: Object
@@ -83,7 +80,7 @@ class AppTarget:
         return f"{NAMESPACES_PATH}/{url_segment(self.namespace)}"
 
     def api(self, impersonate_user: str = "") -> KubeApi:
-        return self.confined_api(impersonate_user) if impersonate_user else self.release_target.api()
+        return self.release_target.api(impersonate_user)
 
 
 def is_same_target(instance: AppInstance, found: TypedObject) -> bool:
@@ -154,7 +151,6 @@ class AppTargets:
                 release_target=virtual_cluster_target(clusters, found.key),
                 cluster=place.cluster,
                 namespace=instance.target_namespace or "default",
-                confined_api=lambda user: clusters.virtual_cluster_api(*found.key),
                 uid=found.uid,
                 host=_describe_host(VirtualClusterInstance(found.raw)),
             )
@@ -164,7 +160,6 @@ class AppTargets:
             release_target=cluster_target(clusters, cluster),
             cluster=cluster,
             namespace=instance.target_namespace if field == "cluster" else place.remote_namespace,
-            confined_api=lambda user: clusters.cluster_api(cluster, user),
             uid=found.uid,
             host={} if field == "cluster" else _describe_host(SpaceInstance(found.raw)),
         )

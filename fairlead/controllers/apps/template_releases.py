@@ -7,17 +7,19 @@ each that has failed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from fairlead.controllers.apps.charts import build_chart, check_owner_use, check_repository
-from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_repository_chart
+from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
+from fairlead.controllers.helm.chart import Chart, Release, check_timeout, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
-from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
+from fairlead.controllers.helm.deployments import Deployment, Deployments
 from fairlead.controllers.instances.confinement import template_trust
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler
-from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
+from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.objects import Object
 from fairlead.domain.app_resolution import resolve_app
 from fairlead.domain.release_names import release_name, release_name_problems
@@ -75,6 +77,43 @@ class _Entry:
     error: InstanceError | None = None
 
 
+@dataclass(slots=True)
+class _Progress(Generic[R]):
+    """The releases of a template while they are deployed: what the status records of each, by part, and the errors by
+    title."""
+
+    reconciler: InstanceReconciler[R]
+    instance: R
+    wanted: ReleaseSet
+    place: ReleasePlace
+    recorded: Object
+    states: dict[str, list[Object]] = field(init=False)
+    errors: dict[str, InstanceError] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.states = {part: list(self.recorded.get(part) or ()) for part in RELEASE_PARTS}
+
+    def find(self, part: str, release: Release) -> Object | None:
+        key = _key_of(release)
+        return next((each for each in self.states[part] if (each.get("namespace"), each.get("release")) == key), None)
+
+    def put(self, entry: _Entry, state: Object) -> None:
+        """Replaces the state of an entry that has a release, or adds it."""
+        if entry.release is None:
+            return
+        known = self.find(entry.part, entry.release)
+        names = {"name": entry.name, "release": entry.release.name, "namespace": entry.release.namespace}
+        states = self.states[entry.part]
+        if known is None:
+            states.append({**names, **state})
+        else:
+            states[states.index(known)] = {**names, **state}
+
+    def fields(self) -> Object:
+        """The fields of the status."""
+        return {self.wanted.field: {**self.recorded, **{part: list(found) for part, found in self.states.items()}}}
+
+
 @dataclass(frozen=True, slots=True)
 class ReleaseStates:
     """What is deployed, as the status records it by part, and the errors by title."""
@@ -107,7 +146,12 @@ class TemplateReleases:
     def __init__(self, registry: Registry, api_group: str, runner: ReleaseRunner, repositories: Sequence[str]) -> None:
         self._apps = registry.resource(api_group, "apps")
         self._runner = runner
+        self._deployments = Deployments(runner)
         self._repositories = repositories
+
+    def subscribe(self, resource: tuple[str, str], requeue: Requeue) -> Callable[[], None]:
+        """Instances of this resource whose releases wait for a slot of helm are queued when it is their turn."""
+        return self._runner.subscribe(resource, requeue)
 
     def find_pending(self, instance: RemoteInstance, wanted: ReleaseSet) -> Sequence[Object]:
         """The condition while the releases are not deployed yet, so that the instance is not ready before. One that is
@@ -144,11 +188,11 @@ class TemplateReleases:
         except InstanceError as error:
             await reconciler.write_status(instance, (error.as_condition(wanted.condition),))
             return (error,)
-        synced = await self._sync(instance, wanted.template, recorded, place)
+        progress = _Progress(reconciler, instance, wanted, place, recorded)
+        await self._sync(progress)
         failed = {"objects": wanted.object_error} if wanted.object_error is not None else {}
-        result = ReleaseStates(synced.states, {**failed, **synced.errors}, wanted.object_count)
-        fields: Object = {wanted.field: {**recorded, **result.states}}
-        await reconciler.write_status(instance, (result.as_condition(wanted.condition),), **fields)
+        result = ReleaseStates(progress.states, {**failed, **progress.errors}, wanted.object_count)
+        await reconciler.write_status(instance, (result.as_condition(wanted.condition),), **progress.fields())
         return tuple(result.errors.values())
 
     def _is_synced(self, instance: RemoteInstance, template: Object, recorded: Object, place: ReleasePlace) -> bool:
@@ -164,70 +208,78 @@ class TemplateReleases:
         }
         return wanted == known and all(each.error is None for each in entries)
 
-    async def _sync(
-        self, instance: RemoteInstance, template: Object, recorded: Object, place: ReleasePlace
-    ) -> ReleaseStates:
-        """Deploys and uninstalls releases. Errors are in the result."""
-        entries = list(self._entries(instance, template, place))
+    async def _sync(self, progress: "_Progress[R]") -> None:
+        """Deploys and uninstalls releases. Errors are in `progress`."""
+        entries = list(self._entries(progress.instance, progress.wanted.template, progress.place))
         wanted = {_key_of(each.release) for each in entries if each.release is not None}
-        states: dict[str, list[Object]] = {part: [] for part in RELEASE_PARTS}
-        errors: dict[str, InstanceError] = {}
+        failed = {(each.part, each.name) for each in entries if each.release is None}
         for part in RELEASE_PARTS:
-            for state in recorded.get(part) or ():
-                if (state.get("namespace"), state.get("release")) not in wanted:
-                    await self._remove(instance, state, place, errors, states[part])
+            for state in tuple(progress.states[part]):
+                is_wanted = (state.get("namespace"), state.get("release")) in wanted
+                if not is_wanted and (part, state.get("name")) not in failed:
+                    await self._remove(progress, part, state)
         for entry in entries:
-            await self._deploy(instance, entry, place, recorded, (errors, states[entry.part]))
-        return ReleaseStates(states, errors)
+            await self._deploy(progress, entry)
 
-    async def _deploy(
-        self,
-        instance: RemoteInstance,
-        entry: _Entry,
-        place: ReleasePlace,
-        recorded: Object,
-        results: tuple[dict[str, InstanceError], list[Object]],
-    ) -> None:
-        errors, states = results
+    async def _deploy(self, progress: "_Progress[R]", entry: _Entry) -> None:
         title = f'{entry.part[:-1]} "{entry.name}"'
-        known = _find_state(recorded, entry)
-        if entry.release is None:
-            errors[title] = entry.error or InstanceError("InvalidChart", "it cannot be deployed", ERROR)
-            if known is not None:
-                states.append(known)
+        release = entry.release
+        if release is None:
+            progress.errors[title] = entry.error or InstanceError("InvalidChart", "it cannot be deployed", ERROR)
             return
-        state = {"name": entry.name, "release": entry.release.name, "namespace": entry.release.namespace}
-        if known is not None and known.get("hash") == entry.release.hash:
-            states.append(known)
-            return
+        known = progress.find(entry.part, release) or {}
+        instance = progress.instance
+        place = progress.place
+        reconciler = progress.reconciler
+
+        async def begin(attempt: Attempt) -> None:
+            progress.put(entry, {"hash": "", "status": DEPLOYING, "attempt": attempt.as_fields()})
+            await reconciler.record(instance, **progress.fields())
+
+        async def report(why: RunReason) -> None:
+            if not why.is_foreign:
+                return  # the failure is reported already
+            message = f"{title}: {why.message}"
+            reported = condition(progress.wanted.condition, FALSE, why.reason, message, WARNING)
+            await reconciler.write_status(instance, (reported,))
+
+        attempt = read_attempt(known.get("attempt"))
+        wanted = Deployment(
+            key=reconciler.key_of(instance),
+            uid=instance.uid,
+            project=instance.namespace,
+            generation=instance.generation,
+            target=place.target,
+            release=release,
+            attempt=attempt,
+            deploy_hash=str(known.get("hash") or ""),
+            digest=attempt.digest if attempt is not None else "",
+            begin=begin,
+            report=report,
+            before_run=lambda: _ensure_namespace(place, release),
+        )
         try:
-            await self._install(instance, entry.release, place)
-            states.append({**state, "hash": entry.release.hash, "status": DEPLOYED})
+            record = await self._deployments.ensure(wanted)
         except InstanceError as error:
-            errors[title] = error
-            if error.reason != WAITING_FOR_HELM_SLOT:
-                states.append({**state, "hash": "", "status": FAILED, "reason": error.reason})
-            elif known is not None:  # helm did not run: what was deployed before still is
-                states.append(known)
+            progress.errors[title] = error
+            # If helm did not run, what was deployed before still is.
+            if wanted.attempt is not attempt and wanted.attempt is not None:
+                failed = {"status": FAILED, "reason": error.reason, "attempt": wanted.attempt.as_fields()}
+                progress.put(entry, {"hash": "", **failed})
+            return
+        if record is not None and wanted.attempt is not None:
+            progress.put(entry, {"hash": release.hash, "status": DEPLOYED, "attempt": wanted.attempt.as_fields()})
 
-    async def _install(self, instance: RemoteInstance, release: Release, place: ReleasePlace) -> None:
-        if place.allows_other_namespaces:
-            path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}"
-            with translate_errors(place.target.name, f'create namespace "{release.namespace}"'):
-                if await get_or_none(place.target.api(), path) is None:
-                    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
-                    await place.target.api().create(NAMESPACES_PATH, body)
-        await self._runner.install(instance.uid, instance.namespace, place.target, release)
-
-    async def _remove(
-        self,
-        instance: RemoteInstance,
-        state: Object,
-        place: ReleasePlace,
-        errors: dict[str, InstanceError],
-        states: list[Object],
-    ) -> None:
+    async def _remove(self, progress: "_Progress[R]", part: str, state: Object) -> None:
         """Uninstalls a release whose entry is gone."""
+        error = await self._uninstall(progress.instance, state, progress.place)
+        if error is None:
+            progress.states[part].remove(state)
+        else:
+            progress.errors[f'release "{state.get("release")}"'] = error
+
+    async def _uninstall(self, instance: RemoteInstance, state: Object, place: ReleasePlace) -> InstanceError | None:
+        """Returns the error if that is not possible."""
         release = Release(
             str(state.get("release")), str(state.get("namespace")), Chart("", ""), "", place.impersonate_user
         )
@@ -235,8 +287,8 @@ class TemplateReleases:
             with translate_errors(place.target.name, "uninstall a release"):
                 await self._runner.uninstall(instance.namespace, place.target, release)
         except InstanceError as error:
-            errors[f'release "{release.name}"'] = error
-            states.append(state)
+            return error
+        return None
 
     async def uninstall_all(self, instance: RemoteInstance, recorded: Object, place: ReleasePlace) -> None:
         """Uninstalls all releases; nothing without a helm program, as for virtual clusters. Raises InstanceError."""
@@ -244,16 +296,18 @@ class TemplateReleases:
             self._runner.require_program()
         except InstanceError:
             return
-        errors: dict[str, InstanceError] = {}
-        for part in RELEASE_PARTS:
-            for state in recorded.get(part) or ():
-                await self._remove(instance, state, place, errors, [])
-        for error in errors.values():
-            raise error
+        errors = [
+            await self._uninstall(instance, state, place)
+            for part in RELEASE_PARTS
+            for state in recorded.get(part) or ()
+        ]
+        for error in errors:
+            if error is not None:
+                raise error
 
     def forget(self, instance: RemoteInstance) -> None:
         """The instance is gone: drops what is remembered about its releases."""
-        self._runner.forget(instance.uid)
+        self._deployments.forget(instance.uid)
 
     def _entries(self, instance: RemoteInstance, template: Object, place: ReleasePlace) -> Iterator[_Entry]:
         seen: set[tuple[str, str]] = set()
@@ -280,7 +334,8 @@ class TemplateReleases:
         location = _locate(requested.get("releaseName") or chart.name, requested.get("releaseNamespace"), place)
         values = str(requested.get("values") or "")
         waits = bool(requested.get("wait"))
-        return Release(*location, chart, values, place.impersonate_user, waits)
+        timeout = check_timeout(str(requested.get("timeout") or ""), "charts[]", "fix the template")
+        return Release(*location, chart, values, place.impersonate_user, waits, timeout)
 
     def _build_app_release(self, instance: RemoteInstance, requested: Object, place: ReleasePlace) -> Release:
         name = str(requested.get("name") or "")
@@ -300,7 +355,8 @@ class TemplateReleases:
         default = app.default_namespace if place.allows_other_namespaces else ""
         location = _locate(requested.get("releaseName") or name, requested.get("namespace") or default, place)
         values = str(resolved.config.get("values") or "")
-        return Release(*location, chart, values, place.impersonate_user, app.waits)
+        timeout = check_timeout(app.timeout, "spec", "fix the app")
+        return Release(*location, chart, values, place.impersonate_user, app.waits, timeout)
 
 
 def _locate(name: Any, namespace: Any, place: ReleasePlace) -> tuple[str, str]:
@@ -324,10 +380,12 @@ def _key_of(release: Release) -> tuple[str, str]:
     return release.namespace, release.name
 
 
-def _find_state(recorded: Object, entry: _Entry) -> Object | None:
-    for state in recorded.get(entry.part) or ():
-        is_same = entry.release is not None and (state.get("namespace"), state.get("release")) == _key_of(entry.release)
-        if is_same or (entry.release is None and state.get("name") == entry.name):
-            found: Object = state
-            return found
-    return None
+async def _ensure_namespace(place: ReleasePlace, release: Release) -> None:
+    """Creates the namespace of a release, if it may be another one than that of the place."""
+    if not place.allows_other_namespaces:
+        return
+    path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}"
+    with translate_errors(place.target.name, f'create namespace "{release.namespace}"'):
+        if await get_or_none(place.target.api(""), path) is None:
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
+            await place.target.api("").create(NAMESPACES_PATH, body)

@@ -7,8 +7,14 @@
 - `index_versions.py`: a program that lists the versions of a chart in an index
 - `chart_archive.py`: a program that copies the archive of a chart, without what refers to anything else
 - `limited_process.py`: runs these programs and helm with limits
+- `end_with_parent.py`: a program that starts helm so that it ends with this server
 - `helm.py`: runs the `helm` program, and sanitizes its errors
+- `missing_rules.py`: which rules a credential lacks, from an error of helm
 - `slots.py`: how many charts are deployed at the same time, shared between projects
 - `deploy.py`: runs helm for releases
+- `deployments.py`: brings a release to what is wanted, and knows whether the cluster has it
+- `attempts.py`: what is known about the last run for a release, and whether helm has to run
+- `release_records.py`: reads what Helm has stored about a release in the cluster
+- `release_objects.py`: compares the objects of a release with the cluster
 - `pending_release.py`: clears what an interrupted run has left
 """

@@ -16,9 +16,11 @@ import orjson
 from fairlead.controllers.helm.versions import parse_range
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object, get_path
+from fairlead.domain.deploy_timeouts import TIMEOUT_RULE, parse_timeout
 from fairlead.upstream.access import ClusterEndpoint
 
 OCI, _HTTPS = "oci", "https"
+DEFAULT_TIMEOUT_SECONDS = 300
 
 _MAX_URL_LENGTH, _MAX_USERNAME_LENGTH = 2048, 256
 _name_pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", re.ASCII)
@@ -53,6 +55,8 @@ class Release:
     impersonate_user: str = ""
     waits: bool = False
     """Whether helm waits until the deployed objects are ready."""
+    timeout: int = DEFAULT_TIMEOUT_SECONDS
+    """Seconds that helm may take. Not a part of the hash: it does not change what is deployed."""
 
     @property
     def hash(self) -> str:
@@ -131,6 +135,14 @@ def _is_below(repo: str, prefix: str) -> bool:
 
 def _bad_chart(reason: str, advice: str) -> InstanceError:
     return InstanceError("InvalidChart", f"{reason}; {advice}", ERROR)
+
+
+def check_timeout(text: str, path: str, advice: str) -> int:
+    """The seconds of a timeout; empty stands for the default one. Raises InstanceError."""
+    seconds = parse_timeout(text) if text else DEFAULT_TIMEOUT_SECONDS
+    if seconds is None:
+        raise _bad_chart(f"{path}.timeout {TIMEOUT_RULE}", advice)
+    return seconds
 
 
 def manifest_chart_files(release: Release) -> Mapping[str, str]:

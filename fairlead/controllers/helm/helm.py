@@ -15,25 +15,30 @@ which differ: 3 counts errors, 4 uses server-side apply.
 The number of concurrent runs is limited (`slots.py`).
 """
 
+import asyncio
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from fairlead.controllers.helm import end_with_parent
 from fairlead.controllers.helm.chart import Chart, Release, build_kubeconfig, manifest_chart_files
 from fairlead.controllers.helm.limited_process import run_limited
+from fairlead.controllers.helm.missing_rules import PERMISSIONS_MISSING, describe_missing_rules
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.core import yaml
 from fairlead.core.files import write_file
 from fairlead.core.helm_program import HELM, HELM_ADVICE, find_helm
 from fairlead.upstream.access import ClusterEndpoint
 
-MAX_MESSAGE_LENGTH = 500
+MAX_MESSAGE_LENGTH = 2_000
+FORCE_CONFLICTS = "--force-conflicts"
 MISSING_HELM = f"there is no program `{HELM}` on the server's PATH; {HELM_ADVICE}"
 CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
 
@@ -95,6 +100,11 @@ def is_pending(stderr: bytes) -> bool:
     return bool(_release_pending.match(_last_error(stderr)))
 
 
+def is_unknown_flag(stderr: bytes) -> bool:
+    """Whether helm does not know the option to take over fields of others: only Helm 4 does."""
+    return _last_error(stderr).startswith(f"Error: unknown flag: {FORCE_CONFLICTS}")
+
+
 def _last_error(text: bytes) -> str:
     """The last error in the output of helm, joined into one line. It may span lines and follow warnings."""
     lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
@@ -102,10 +112,8 @@ def _last_error(text: bytes) -> str:
     return " ".join(lines[starts[-1] :]) if starts else ""
 
 
-OPERATION_TIMEOUT = 300.0
-"""The `--timeout` of a helm operation."""
 TIMEOUT_MARGIN_SECONDS = 60.0
-"""Seconds beyond that timeout until helm is sent SIGTERM."""
+"""Seconds beyond the timeout of a release until helm is sent SIGTERM."""
 RELEASE_PENDING = "ReleasePending"
 PASSED_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Variables of the server's environment that helm gets, besides PATH: for clusters without a CA of their own."""
@@ -140,10 +148,9 @@ class ChartSource(Protocol):
 class Helm:
     """Implements `ChartDeployer`. The program is looked up at each run: it may be installed later."""
 
-    def __init__(self, charts: ChartSource, program: str = HELM, seconds: float = OPERATION_TIMEOUT) -> None:
+    def __init__(self, charts: ChartSource, program: str = HELM) -> None:
         self._charts = charts
         self._program = program
-        self._seconds = seconds
 
     def find_program(self) -> str:
         """The path of the program. Raises InstanceError if there is none."""
@@ -152,19 +159,24 @@ class Helm:
             raise InstanceError("HelmNotFound", MISSING_HELM, ERROR)
         return found
 
-    async def install(self, release: Release, endpoint: ClusterEndpoint) -> None:
-        """Installs or upgrades the release."""
+    async def install(self, release: Release, endpoint: ClusterEndpoint, *, forces_conflicts: bool = False) -> None:
+        """Installs or upgrades the release. With `forces_conflicts`, it takes over fields that others have changed, as
+        far as helm knows that: Helm 3 does so in any case."""
         async with self._prepare_run(release, endpoint) as run:
-            write_file(run.folder / "values.yaml", release.values.encode())
+            await asyncio.to_thread(write_file, run.folder / "values.yaml", release.values.encode())
             if release.chart.manifests:
-                chart = _write_manifest_chart(run, release)
+                chart = await asyncio.to_thread(_write_manifest_chart, run, release)
             else:
                 chart = str(await self._charts.fetch(release.chart, run.folder))
             ready = ("--wait",) if release.waits else ()
-            waiting = ("--timeout", f"{self._seconds:.0f}s", "--history-max", "3", *ready)
+            waiting = ("--timeout", f"{release.timeout}s", "--history-max", "3", *ready)
             values = ("--values", str(run.folder / "values.yaml"))
             flags = (*values, *waiting, *_target_flags(run, release))
-            code = await self._run(run, ("upgrade", "--install", *flags, "--", release.name, chart))
+            command = ("upgrade", "--install", *flags, "--", release.name, chart)
+            forced = ("upgrade", FORCE_CONFLICTS, *command[1:])
+            code = await self._run(run, forced if forces_conflicts else command, release.timeout)
+            if code and forces_conflicts and is_unknown_flag(_read_tail(run.folder / "complaint")):
+                code = await self._run(run, command, release.timeout)
             if code:
                 raise _run_error(run, "upgrade", code)
 
@@ -178,12 +190,12 @@ class Helm:
             arguments = (
                 "uninstall",
                 "--timeout",
-                f"{self._seconds:.0f}s",
+                f"{release.timeout}s",
                 *_target_flags(run, release),
                 "--",
                 release.name,
             )
-            code = await self._run(run, arguments)
+            code = await self._run(run, arguments, release.timeout)
             stderr = _read_tail(run.folder / "complaint")
             # A confined release is all in its namespace, which is deleted next; its RoleBinding may be gone already.
             if code and not (is_not_installed(stderr) or (release.impersonate_user and is_forbidden(stderr))):
@@ -194,11 +206,10 @@ class Helm:
         """A temporary directory for runs of the release. Raises InstanceError on local errors."""
         program = self.find_program()
         address = f"{endpoint.host}:{endpoint.port}", endpoint.host
-        with ExitStack() as stack:
+        folder: Path | None = None
+        try:
             try:
-                folder = Path(tempfile.mkdtemp(prefix="fairlead-helm-"))
-                stack.callback(shutil.rmtree, folder, ignore_errors=True)
-                write_file(folder / "kubeconfig", yaml.encode(build_kubeconfig(endpoint, release.namespace)))
+                folder = await asyncio.to_thread(_create_folder, endpoint, release)
                 secret = (endpoint.token, endpoint.client_key, release.chart.password, *address, str(folder))
                 yield _HelmRun(folder, program, [text for text in secret if text])
             # Disk full, too many processes or files, an argument that is too long or has a NUL, a child that exits
@@ -206,19 +217,45 @@ class Helm:
             except (OSError, ValueError, RuntimeError) as error:
                 message = f"helm could not be run ({type(error).__name__}); check the server's disk, memory and limits"
                 raise InstanceError("HelmFailed", message, WARNING) from error
+        finally:
+            if folder is not None:
+                await _remove_folder(folder)
 
-    async def _run(self, run: _HelmRun, arguments: Sequence[str]) -> int:
+    async def _run(self, run: _HelmRun, arguments: Sequence[str], seconds: int) -> int:
         """Runs helm, and returns the exit code."""
-        command = (run.program, *arguments)
-        limit = self._seconds + TIMEOUT_MARGIN_SECONDS
+        command = (sys.executable, "-I", end_with_parent.__file__, str(os.getpid()), run.program, *arguments)
+        limit = seconds + TIMEOUT_MARGIN_SECONDS
         try:
-            return await run_limited(command, run.folder, run.folder / "complaint", run.environment(), limit)
+            code = await run_limited(command, run.folder, run.folder / "complaint", run.environment(), limit)
         except TimeoutError:
             message = (
-                f"helm {arguments[0]} took longer than {self._seconds:.0f} s; check the objects that it created in "
-                "the cluster"
+                f"helm {arguments[0]} took longer than {seconds} s; check the objects that it created in the cluster"
             )
             raise InstanceError("HelmTimedOut", message, WARNING) from None
+        if code == end_with_parent.CANNOT_START:
+            raise OSError(f"{run.program} cannot be started")
+        return code
+
+
+def _create_folder(endpoint: ClusterEndpoint, release: Release) -> Path:
+    """The private folder of a run, with the kubeconfig."""
+    folder = Path(tempfile.mkdtemp(prefix="fairlead-helm-"))
+    try:
+        write_file(folder / "kubeconfig", yaml.encode(build_kubeconfig(endpoint, release.namespace)))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+async def _remove_folder(folder: Path) -> None:
+    """In a thread, since helm may have unpacked a large chart in it; and in any case, also if the task is cancelled."""
+    removal = asyncio.create_task(asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True))
+    try:
+        await asyncio.shield(removal)
+    except asyncio.CancelledError:
+        await removal
+        raise
 
 
 def _write_manifest_chart(run: _HelmRun, release: Release) -> str:
@@ -242,6 +279,9 @@ def _run_error(run: _HelmRun, subcommand: str, code: int) -> InstanceError:
             "is deleted, and the chart is deployed again"
         )
         return InstanceError(RELEASE_PENDING, message, WARNING)
+    missing_rules = describe_missing_rules(_last_error(stderr))
+    if missing_rules:
+        return InstanceError(PERMISSIONS_MISSING, missing_rules, ERROR)
     message = sanitize_error(stderr, run.secrets) or f"exit code {code}, with an error that is not about the release"
     advice = "correct the chart, its values or the cluster"
     return InstanceError("HelmFailed", f"helm {subcommand} failed: {message}; {advice}", WARNING)

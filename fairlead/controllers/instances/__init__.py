@@ -7,6 +7,7 @@
 - `prerequisites.py`: project and cluster of an instance, and what blocks it; `status.py` derives conditions and phase
 - `namespace_contents.py`: the namespace of an instance with all that is in it: `remote_namespace.py` (itself, its name
   and its labels), `remote_objects.py` (template objects), `role_bindings.py` (who gets which role)
+- `discovery.py`: which kinds a cluster serves, and the paths of their objects
 - `confinement.py`: which template is applied with whose permissions
 - `drift.py`: detects and reports drift, with the watches of `remote_informers.py` and the limits of `resync_rate.py`
 - `sleep.py`: writes who sleeps and wakes; `asleep.py`: the step that does it, with `sleeping_workloads.py`

@@ -38,8 +38,8 @@ DELETION_POLL_SECONDS = 2.0
 """Requeue delay while a deletion is in progress."""
 CHANGED_RETRY_SECONDS = 2.0
 """Requeue delay after the instance has changed during a reconcile."""
-HELM_SLOT_RETRY_SECONDS = 5.0
-"""Requeue delay while no slot for a helm run is free."""
+HELM_SLOT_RETRY_SECONDS = 15.0
+"""Requeue delay while no slot for a helm run is free, if it is not queued before because one has become free."""
 REQUEUE_SECONDS = 15.0
 """Requeue delay of an instance that is in progress, and of a deletion that is blocked."""
 RETRY = BackoffPolicy(first_seconds=5.0, max_seconds=120.0)
@@ -294,6 +294,16 @@ class InstanceReconciler(Generic[V]):
         after = edit(before)
         await self._record(self.registry, before, after["status"])
         return self._typed(after)
+
+    async def record(self, instance: V, **fields: object) -> None:
+        """Writes fields of the status that something depends on that is about to be done. Raises NotFound, and
+        ChangedMeanwhile if they were not written, as the instance is another one or is not to be reconciled now."""
+        written = (await self.write_status(instance, (), **fields)).status
+        if any(written.get(name) != value for name, value in fields.items()):
+            raise ChangedMeanwhile
+
+    def key_of(self, instance: V) -> Key:
+        return (self.group, self.plural, *instance.key)
 
     def _build_status(self, current: V, instance: V, conditions: Sequence[Object], fields: Object, now: str) -> Object:
         status = current.status

@@ -178,6 +178,9 @@ class RecordingApi:
             self.on_namespace_owned()
         return answer
 
+    async def check_apply(self, path: str, body: Object, /) -> Object:
+        return await self.api.check_apply(path, body)
+
     async def patch(self, path: str, body: Object, /) -> Object:
         return await self.api.patch(path, body)
 

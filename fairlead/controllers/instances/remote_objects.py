@@ -7,8 +7,9 @@ owner there (`confinement.py`). Those inside a virtual cluster may be anywhere i
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from fairlead.controllers.instances.discovery import Discovery
 from fairlead.controllers.instances.remote_errors import (
     ERROR,
     OWNER_FORBIDDEN,
@@ -20,9 +21,7 @@ from fairlead.controllers.instances.remote_namespace import (
     RemoteNamespace,
     delete_if_exists,
     get_or_none,
-    list_items,
     uid_precondition,
-    url_segment,
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
 from fairlead.core import yaml
@@ -105,7 +104,7 @@ class RemoteObjects:
         self._writer = writer or api
         self._impersonate_user = impersonate_user
         self._retry_delays = list(RBAC_RETRY_SECONDS) if impersonate_user else []
-        self._discovery_cache: dict[str, Object] = {}
+        self._discovery = Discovery(api)
 
     async def apply(self, objects: Sequence[Object], previous: Sequence[Object]) -> list[Object]:
         """Applies all objects, and deletes those of `previous` that are not among them. If the cluster rejects one,
@@ -210,9 +209,9 @@ class RemoteObjects:
     async def _prepare(self, obj: Object) -> Object:
         placed = deep_copy(obj)
         meta = metadata(placed)
-        served = await self._find_served(obj)
+        served = await self._discovery.find(obj["apiVersion"], obj["kind"])
         meta.pop("namespace", None)
-        if served is not None and served.get("namespaced"):
+        if served is not None and served.is_namespaced:
             meta["namespace"] = self._namespace_of(obj)
         labels = meta.get("labels") or {}
         if not isinstance(labels, dict):
@@ -232,7 +231,8 @@ class RemoteObjects:
             raise _template_error(
                 f'{kind} "{name}" is not in the namespace of the space; remove its metadata.namespace'
             )
-        served = await self._find_served(obj)
+        with translate_errors(self._target.cluster, f'discover the resources of "{version}"'):
+            served = await self._discovery.find(version, kind)
         if served is None:
             if missing_ok:
                 return ""
@@ -240,39 +240,14 @@ class RemoteObjects:
             if self._is_whole_cluster:
                 raise InstanceError(KIND_NOT_SERVED, f"{message}; define it in there, or fix the template", WARNING)
             raise _template_error(message)
-        collection = f"{_api_root(obj)}/{url_segment(served['name'])}"
-        if served.get("namespaced"):
-            namespace = url_segment(self._namespace_of(obj))
-            collection = f"{_api_root(obj)}/namespaces/{namespace}/{url_segment(served['name'])}"
-        elif not self._is_whole_cluster:
+        if not served.is_namespaced and not self._is_whole_cluster:
             raise _template_error(
                 f'{kind} "{name}" is cluster-scoped, but a space can only have objects in its own namespace'
             )
-        return f"{collection}/{url_segment(name)}"
+        return served.path(name, self._namespace_of(obj))
 
     def _namespace_of(self, obj: Object) -> str:
         return str(get_path(obj, "metadata.namespace") or self._target.namespace)
-
-    async def _find_served(self, obj: Object) -> Object | None:
-        """The resource of the object's kind that the cluster serves."""
-        return next(self._resources_of_kind(await self._discover(_api_root(obj)), obj["kind"]), None)
-
-    async def _discover(self, root: str) -> Object:
-        if root not in self._discovery_cache:
-            with translate_errors(self._target.cluster, f'discover the resources of "{root.removeprefix("/apis/")}"'):
-                self._discovery_cache[root] = await get_or_none(self._api, root) or {}
-        return self._discovery_cache[root]
-
-    def _resources_of_kind(self, document: Object, kind: str) -> Iterator[Object]:
-        for each in list_items(document, "resources"):
-            name = each.get("name")
-            if each.get("kind") == kind and isinstance(name, str) and _name_pattern.fullmatch(name):
-                yield each
-
-
-def _api_root(obj: Object) -> str:
-    version = obj["apiVersion"]
-    return f"/apis/{version}" if "/" in version else f"/api/{version}"
 
 
 def parse_recorded_objects(instance: RemoteInstance, field: str = SPACE_OBJECTS) -> list[Object]:

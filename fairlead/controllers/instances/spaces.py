@@ -74,8 +74,15 @@ class SpaceController:
         self._sleep = SleepStep(self._contents)
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
-        """Changes in remote clusters trigger a reconcile, too."""
-        return self._drift.informers.subscribe(self._spaces.retry_on_change(requeue))
+        """Changes in remote clusters, and free slots for helm, trigger a reconcile, too."""
+        end_changes = self._drift.informers.subscribe(self._spaces.retry_on_change(requeue))
+        end_slots = self._template_releases.subscribe((self._config.api_group, SPACE.plural), requeue)
+
+        def unsubscribe() -> None:
+            end_changes()
+            end_slots()
+
+        return unsubscribe
 
     async def reconcile(self, key: Key) -> float | None:
         space = self._spaces.find(key)

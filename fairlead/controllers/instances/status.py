@@ -171,9 +171,14 @@ class Readiness:
     severity: str = ""
 
 
-def find_obstacle(conditions: Iterable[Object | None]) -> Readiness | None:
-    """The condition that prevents Ready: the most severe that is False; among equals the first in order."""
-    failing = [each for each in conditions if each is not None and each.get("status") == FALSE]
+def find_obstacle(conditions: Iterable[Object | None], generation: int) -> Readiness | None:
+    """The condition that prevents Ready: the most severe that is False; among equals the first in order. One about an
+    older generation does not count: the change may have fixed it, which is not known yet."""
+    failing = [
+        each
+        for each in conditions
+        if each is not None and each.get("status") == FALSE and each.get("observedGeneration", generation) >= generation
+    ]
     if not failing:
         return None
     worst = next((each for each in failing if each.get("severity") == ERROR), failing[0])
@@ -228,7 +233,7 @@ def derive_status(instance: RemoteInstance, status: Object, blocker: InstanceErr
     status = _without_past_sleep(instance, status)
     readiness = (
         _find_sleep(instance, status)
-        or find_obstacle(_obstacle_candidates(status, blocker))
+        or find_obstacle(_obstacle_candidates(status, blocker), generation)
         or _find_missing_report(instance, status)
         or find_missing(status, _required_conditions(instance), generation)
         or Readiness(TRUE, READY, USABLE, "it is in sync and can be used")

@@ -4,8 +4,10 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Sequence
 
+from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
 from fairlead.controllers.helm.chart import Chart, Release, is_allowed_repository, parse_chart
-from fairlead.controllers.helm.deploy import ReleaseRunner, cluster_target
+from fairlead.controllers.helm.deploy import HELM_MISSING_REMARK, ReleaseRunner, cluster_target
+from fairlead.controllers.helm.deployments import Deployment, Deployments
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import (
     applied_trust,
@@ -14,7 +16,8 @@ from fairlead.controllers.instances.confinement import (
     deployer_user,
     is_confined,
 )
-from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceError, translate_errors
+from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import (
     MANAGED_LABEL,
     MANAGED_VALUE,
@@ -23,12 +26,14 @@ from fairlead.controllers.instances.remote_namespace import (
     url_segment,
 )
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding
+from fairlead.controllers.instances.status import VC_DEPLOYED
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.kinds.core.server_objects import is_generated_kubeconfig
 from fairlead.kinds.instances.templates import CONFINED
 from fairlead.registry.codec import decode
+from fairlead.registry.conditions import FALSE, condition
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_secret_name
@@ -95,25 +100,63 @@ class VirtualClusterReleases:
         self._secrets = registry.resource("", "secrets")
         self._clusters = clusters
         self._runner = runner
+        self._deployments = Deployments(runner)
         self._repositories = repositories
 
     def check(self, instance: VirtualClusterInstance) -> None:
-        """Raises InstanceError if there is no chart or no helm program, before anything is created."""
+        """Raises InstanceError if there is no chart, or no helm program before the first deployment, before anything is
+        created."""
         require_chart(instance)
+        if instance.deploy_hash or instance.last_attempt:
+            return
         try:
             self._runner.require_program()
         except InstanceError as error:
             message = f"{error.message}, or import a running virtual cluster with spec.config"
             raise InstanceError(error.reason, message, error.severity) from None
 
-    async def deploy(self, instance: VirtualClusterInstance, release: Release) -> str:
-        """Runs helm if the release has changed since the last deployment. Returns the release hash."""
-        if instance.deploy_hash == release.hash:
-            return release.hash
-        self._check_chart_allowed(instance, release)
-        target = cluster_target(self._clusters, instance.cluster)
-        await self._runner.install(instance.uid, instance.namespace, target, release)
-        return release.hash
+    async def deploy(
+        self,
+        reconciler: InstanceReconciler[VirtualClusterInstance],
+        run: ReconcileAttempt[VirtualClusterInstance],
+        release: Release,
+    ) -> None:
+        """Runs helm if the cluster has not the wanted release."""
+        instance = run.instance
+
+        async def begin(attempt: Attempt) -> None:
+            self._check_chart_allowed(instance, release)
+            await reconciler.record(instance, lastAttempt=attempt.as_fields(), deployHash="")
+
+        async def report(why: RunReason) -> None:
+            if not why.is_foreign:
+                return  # the failure is reported already
+            await reconciler.write_status(instance, (condition(VC_DEPLOYED, FALSE, why.reason, why.message, WARNING),))
+
+        attempt = read_attempt(instance.last_attempt)
+        wanted = Deployment(
+            key=reconciler.key_of(instance),
+            uid=instance.uid,
+            project=instance.namespace,
+            generation=instance.generation,
+            target=cluster_target(self._clusters, instance.cluster),
+            release=release,
+            attempt=attempt,
+            deploy_hash=instance.deploy_hash,
+            digest=attempt.digest if attempt is not None else "",
+            begin=begin,
+            report=report,
+        )
+        try:
+            if await self._deployments.ensure(wanted) is not None:
+                run.fields["deployHash"] = release.hash
+        finally:
+            if wanted.attempt is not None:
+                run.fields["lastAttempt"] = wanted.attempt.as_fields()
+        remark = self._deployments.remark(wanted)
+        if not self._runner.has_program():
+            remark += HELM_MISSING_REMARK
+        run.done(VC_DEPLOYED, "Deployed", f'release "{release.name}" is deployed{remark}')
 
     def _check_chart_allowed(self, instance: VirtualClusterInstance, release: Release) -> None:
         """Raises InstanceError unless an administrator allowed the chart or its repository."""
@@ -140,7 +183,7 @@ class VirtualClusterReleases:
 
     def forget(self, instance: VirtualClusterInstance) -> None:
         """The instance is gone: drops what is remembered about all its releases, also those of its template."""
-        self._runner.forget(instance.uid)
+        self._deployments.forget(instance.uid)
 
     async def copy_kubeconfig(self, instance: VirtualClusterInstance, release: Release) -> None:
         """Copies the kubeconfig that the chart created to the secret that the gateway reads."""

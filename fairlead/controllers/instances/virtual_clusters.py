@@ -120,14 +120,22 @@ class VirtualClusterController:
         """By namespace and name of an instance: consecutive failed probes."""
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
-        """Changes in remote clusters trigger a reconcile, too."""
+        """Changes in remote clusters, and free slots for helm, trigger a reconcile, too."""
         retry = self._instances.retry_on_change(requeue)
 
         def requeue_changed(key: Key, seconds: float) -> None:
             self._full_passes.mark_changed((key[2], key[3]))
             retry(key, seconds)
 
-        return self._drift.informers.subscribe(requeue_changed)
+        end_changes = self._drift.informers.subscribe(requeue_changed)
+        resource = (self._config.api_group, VIRTUAL_CLUSTER.plural)
+        end_slots = self._template_releases.subscribe(resource, requeue_changed)
+
+        def unsubscribe() -> None:
+            end_changes()
+            end_slots()
+
+        return unsubscribe
 
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         keys = self._triggers.keys_for(key, entry)
@@ -200,8 +208,7 @@ class VirtualClusterController:
         instance = run.instance = await self._apply_namespace(run, release)
 
         run.stage = VC_DEPLOYED
-        run.fields["deployHash"] = await self._releases.deploy(instance, release)
-        run.done(VC_DEPLOYED, "Deployed", f'release "{release.name}" is deployed')
+        await self._releases.deploy(self._instances, run, release)
 
         run.stage = VC_SYNCED
         await self._releases.copy_kubeconfig(instance, release)

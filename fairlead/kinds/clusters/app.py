@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.core.objects import Object, get_path
+from fairlead.domain.deploy_timeouts import TIMEOUT_RULE, parse_timeout
 from fairlead.kinds.fields import (
     ACCESS,
     CATEGORY,
@@ -62,9 +63,7 @@ SPEC = obj(
     defaultNamespace=string("Default namespace for deployments of the app."),
     readme=string("Description of the app in Markdown. HTML in it is not rendered.", max_length=limits.README),
     wait=boolean("Wait until all deployed objects are ready. Defaults to false."),
-    timeout=without_effect(
-        string("Timeout of a deployment, such as `90s`."), "has no effect: every deployment has the same timeout"
-    ),
+    timeout=string("Timeout of a deployment, from `1s` to `30m`, such as `90s`. Defaults to `5m`."),
     config=obj("Content of an unversioned app.", **_CONFIG),
     parameters=PARAMETERS,
     versions=array(
@@ -116,6 +115,9 @@ def warn_deprecated(change: Change) -> None:
 def check(change: Change) -> Iterable[Problem]:
     spec = change.spec
     yield from owner_problems(spec)
+    timeout = spec.get("timeout") or ""
+    if timeout and timeout != get_path(change.old, "spec.timeout") and parse_timeout(timeout) is None:
+        yield Problem.invalid("spec.timeout", timeout, TIMEOUT_RULE)
     yield from _source_problems("spec.config", spec.get("config"))
     for index, version in enumerate(spec.get("versions") or ()):
         yield from _source_problems(f"spec.versions[{index}]", version)

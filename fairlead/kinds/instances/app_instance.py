@@ -20,7 +20,7 @@ from fairlead.kinds.fields import (
     password_independent_fields,
     password_paths,
 )
-from fairlead.kinds.instances.fields import initial_status, project_name
+from fairlead.kinds.instances.fields import LAST_ATTEMPT, initial_status, project_name
 from fairlead.registry import limits
 from fairlead.registry.kind import AllowListField, Change, Column, Instance, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_label_errors, dns_subdomain_errors
@@ -119,7 +119,8 @@ STATUS = obj(
     ),
     history=array(
         obj(
-            revision=integer("Revision of the release."),
+            revision=integer("Number of the deployment, which increases: that of Helm, unless it has begun again."),
+            helmRevision=integer("Revision of the release, which Helm counts."),
             appVersion=string("Version of the App. Empty means its unversioned content."),
             chart=string("Name and version of the chart."),
             parameters=string(
@@ -142,6 +143,7 @@ STATUS = obj(
         uid=string("The uid in the labels of the namespace, which tells it from another one of that name."),
     ),
     deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),
+    lastAttempt=LAST_ATTEMPT,
     deployedConfined=boolean("Whether it was ever deployed with permissions in its namespace only."),
     renderedSecrets=with_description(RENDERED_PASSWORDS, "Password values that were deployed. Never returned."),
 )

@@ -32,7 +32,18 @@ from fairlead.registry import limits
 from fairlead.registry.conditions import TRUE, UNKNOWN, condition, with_conditions
 from fairlead.registry.kind import Change, Column, Problem
 from fairlead.registry.names import dns_subdomain_errors
-from fairlead.registry.schema import Schema, array, boolean, enum, integer, obj, open_object, string, with_description
+from fairlead.registry.schema import (
+    Schema,
+    array,
+    boolean,
+    enum,
+    integer,
+    obj,
+    open_object,
+    string,
+    timestamp,
+    with_description,
+)
 
 PENDING, READY, RECONCILING, PROGRESSING = "Pending", "Ready", "Reconciling", "Progressing"
 PHASES = ("", PENDING, READY, "Sleeping", "Failed")
@@ -71,6 +82,21 @@ def deployed_objects(target: str) -> Schema:
         apps=array(open_object(), "The deployed apps and their state."),
     )
 
+
+ATTEMPT_OUTCOMES = ("Running", "Succeeded", "Failed", "Interrupted")
+LAST_ATTEMPT = obj(
+    "The last run of Helm for the release. It is written before Helm starts.",
+    id=string("Identifies the run."),
+    generation=integer("Generation of this object that the run was for."),
+    hash=string("Hash of the definition that was to be deployed."),
+    holder=string("The server process that ran Helm."),
+    startedAt=timestamp("When it has started."),
+    deadline=timestamp("When it has ended in any case."),
+    outcome=enum("How it has ended. Interrupted: the server has ended before.", *ATTEMPT_OUTCOMES),
+    reason=string("Machine-readable reason of a failure. The conditions have the message."),
+    revision=integer("Revision of the release that was deployed."),
+    digest=string("Digest of the deployed chart, values and revision. Another one in the cluster is drift."),
+)
 
 STATUS_FIELDS: Mapping[str, Any] = {
     "phase": enum("Phase of the instance. Empty means Pending.", *PHASES),

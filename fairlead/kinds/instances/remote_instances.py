@@ -8,6 +8,7 @@ from fairlead.domain.password_parameters import redact_instance
 from fairlead.kinds.fields import CATEGORY, password_independent_fields, password_paths
 from fairlead.kinds.instances.fields import (
     COLUMNS,
+    LAST_ATTEMPT,
     SELECTABLE,
     SPEC_FIELDS,
     STATUS_FIELDS,
@@ -69,6 +70,7 @@ VIRTUAL_CLUSTER_FIELDS = {
         serviceUID=string("Permanent ID of the virtual cluster; a migration to another project keeps it."),
         deployedConfined=boolean("Whether any of its objects were ever created with only the owner's permissions."),
         deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),
+        lastAttempt=LAST_ATTEMPT,
         connection=obj(
             "How the server reached it last.",
             mode=string("`Direct`, or `Tunnel`: by port-forward through the cluster in which it runs."),

@@ -95,9 +95,7 @@ _CHARTS = array(
         releaseNamespace=string("Namespace to deploy to."),
         values=string("Values for the chart, as YAML text.", max_length=limits.DOCUMENT),
         wait=boolean("Wait until all deployed objects are ready. Defaults to false."),
-        timeout=without_effect(
-            string("Timeout of the wait, such as `5m0s`."), "has no effect: every deployment has the same timeout"
-        ),
+        timeout=string("Timeout of the deployment, from `1s` to `30m`, such as `5m0s`. Defaults to `5m`."),
     ),
     "Charts to deploy.",
     max_items=limits.DEPLOYMENTS,

@@ -181,3 +181,39 @@ def test_status_shows_the_release_and_the_notes(ada: CliFixture) -> None:
     texts = ("space dev", "web 1.2.3", "revision 2 of version 1.0.0 with size=2;", "too long to be kept")
     for text in (*texts, "Open it.", "token: <hidden>"):
         assert text in shown
+
+
+def failed_instance(generation: int, outcome: str) -> dict[str, Any]:
+    """Helm has failed, which the server tries again: the phase stays Pending."""
+    message = "helm upgrade failed: the port is invalid"
+    condition = {"type": "Deployed", "status": "False", "reason": "HelmFailed", "message": message}
+    ready = {**condition, "type": "Ready"}
+    return build_instance(
+        phase="Pending",
+        reason="HelmFailed",
+        message=message,
+        observedGeneration=5,
+        conditions=[ready, condition],
+        lastAttempt={"generation": generation, "outcome": outcome, "reason": "HelmFailed"},
+    )
+
+
+def test_a_wait_ends_with_the_reason_once_when_helm_has_failed(ada: CliFixture) -> None:
+    failed = {"type": "MODIFIED", "object": failed_instance(5, "Failed")}
+    ada.fake.on("GET", APPS, build_watch_response({"type": "ADDED", "object": build_instance()}, END, failed))
+    for flags in ((), ("-v",)):
+        result = ada.run(*INSTALL, "--space", "dev", "--wait", *flags)
+        assert (result.code, result.err.count("the port is invalid")) == (1, 1), result.err
+
+
+@pytest.mark.parametrize("state", [(4, "Failed"), (5, "Interrupted"), (5, "Running")])
+def test_a_wait_goes_on_unless_the_current_generation_has_failed(ada: CliFixture, state: tuple[int, str]) -> None:
+    ready = build_instance(phase="Ready", observedGeneration=5, conditions=DEPLOYED)
+    ada.fake.on(
+        "GET",
+        APPS,
+        build_watch_response(
+            {"type": "ADDED", "object": failed_instance(*state)}, END, {"type": "MODIFIED", "object": ready}
+        ),
+    )
+    assert ada.run(*INSTALL, "--space", "dev", "--wait").code == 0

@@ -1,9 +1,9 @@
 """Fixtures for tests of deployed apps: running controllers, and a fake helm that stores releases as Helm does."""
 
-import gzip
+import asyncio
 import json
-from base64 import b64encode
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -11,13 +11,15 @@ import pytest
 from fairlead.controllers.apps.app_instances import AppInstanceController
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import ReleaseRunner
+from fairlead.controllers.helm.helm import RELEASE_PENDING
+from fairlead.controllers.helm.release_objects import RELEASE_NAME, RELEASE_NAMESPACE
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError
 from fairlead.controllers.instances.templates import InstanceTemplateController
-from fairlead.core import yaml
 from fairlead.core.objects import Object, get_path
 from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.access import ClusterEndpoint
 from tests.controllers.instances.helm_fixture import KUBECONFIG
+from tests.fake_cluster.helm_releases import SECRETS, find_revisions, remove_release, store_release
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
@@ -28,7 +30,6 @@ from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, create_cl
 APP = "AppInstance"
 VIRTUAL_CLUSTER_CHART = "vc"
 """The chart that makes a virtual cluster: it stores a kubeconfig."""
-SECRETS = "/api/v1/namespaces/{}/secrets"
 VALUES = "size: {{ parameters.size }}\ntoken: {{ parameters.token }}\n"
 PARAMETERS = [{"variable": "size", "defaultValue": "1"}, {"variable": "token", "type": "password"}]
 
@@ -38,60 +39,78 @@ def app_spec(**fields: Any) -> Object:
     return {"config": {"chart": chart, "values": VALUES}, "parameters": PARAMETERS, **fields}
 
 
+SETTINGS = "/api/v1/namespaces/{}/configmaps/{}-settings"
+EXTRA = "/api/v1/namespaces/{}/configmaps/{}-extra"
+"""The objects of a chart: each has the first; a chart whose values have the word `more` also has the second."""
+
+
 class ReleaseHelm:
-    """Stores each revision in a Secret of the cluster that the endpoint leads to, and records its calls."""
+    """Stores each revision in a Secret of the cluster that the endpoint leads to, and its objects, and records its
+    calls. As Helm 4 it refuses to change a field that others have changed, unless it is forced to, and refuses to run
+    while the newest revision is pending."""
 
     def __init__(self, access: FakeAccess) -> None:
         self._kubes = {"cluster-token": access.kube, "virtual-token": access.virtual}
         self.is_missing = False
         self.failures: set[str] = set()
-        """Names of releases that fail."""
+        """Names of releases that fail before anything is stored, as if the chart could not be rendered."""
+        self.refused_values = ""
+        """With values that contain this, the first object is written, and the cluster refuses the second."""
+        self.hanging_values = ""
+        """With values that contain this, the run does not end after the first object, as with `wait`."""
         self.installed: list[Release] = []
         self.uninstalled: list[Release] = []
+        self.now: Callable[[], float] = time.time
+        self.forced = 0
+        """How many runs were told to take over fields of others."""
 
     def find_program(self) -> str:
         if self.is_missing:
             raise InstanceError("HelmNotFound", "install it", ERROR)
         return "/bin/helm"
 
-    async def install(self, release: Release, endpoint: ClusterEndpoint) -> None:
+    async def install(self, release: Release, endpoint: ClusterEndpoint, *, forces_conflicts: bool = False) -> None:
         self.installed.append(release)
+        self.forced += forces_conflicts
         if release.name in self.failures:
             raise InstanceError("HelmFailed", f"{release.values.strip()} is not good", WARNING)
         kube = self._kubes[endpoint.token]
-        store_release(kube, release)
+        if any(
+            kube.objects[path]["metadata"]["labels"]["status"].startswith("pending-")
+            for path in find_revisions(kube, release)
+        ):
+            raise InstanceError(RELEASE_PENDING, "another operation is in progress", WARNING)
+        manifest = self._write_objects(kube, release, forces_conflicts=forces_conflicts)
+        if self.hanging_values and self.hanging_values in release.values:
+            store_release(kube, release, "pending-upgrade", created_at=f"{self.now():.0f}", manifest=manifest)
+            await asyncio.Event().wait()
+        if self.refused_values and self.refused_values in release.values:
+            store_release(kube, release, "failed", manifest=manifest)
+            raise InstanceError("HelmFailed", "the second object was refused", WARNING)
+        store_release(kube, release, manifest=manifest)
         if release.chart.name == VIRTUAL_CLUSTER_CHART:
             path = f"{SECRETS.format(release.namespace)}/vc-{release.name}"
             kube.add_object(path, data={"config": encode_base64(KUBECONFIG)})
 
+    def _write_objects(self, kube: FakeKube, release: Release, *, forces_conflicts: bool) -> str:
+        """Returns the manifest."""
+        paths = [SETTINGS] + [EXTRA] * ("more" in release.values)
+        documents = []
+        for pattern in paths:
+            path = pattern.format(release.namespace, release.name)
+            others = (kube.objects.get(path) or {"metadata": {}})["metadata"].get("managedFields")
+            if others and not forces_conflicts:
+                raise InstanceError("HelmFailed", 'conflict with "kubectl-edit"', WARNING)
+            data = {"values": release.values}
+            annotations = {RELEASE_NAME: release.name, RELEASE_NAMESPACE: release.namespace}
+            kube.add_object(path, metadata={"annotations": annotations}, data=data)
+            meta = {"name": path.rpartition("/")[2]}
+            documents.append(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}))
+        return "\n---\n".join(documents)
+
     async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None:
         self.uninstalled.append(release)
-        kube = self._kubes[endpoint.token]
-        for path in [path for path in kube.objects if _is_revision(path, release)]:
-            del kube.objects[path]
-
-
-def _is_revision(path: str, release: Release) -> bool:
-    return path.startswith(f"{SECRETS.format(release.namespace)}/sh.helm.release.v1.{release.name}.v")
-
-
-def store_release(kube: FakeKube, release: Release, **changes: Any) -> None:
-    """Stores the next revision of a release."""
-    former = [path for path in kube.objects if _is_revision(path, release)]
-    for path in former:
-        kube.objects[path]["metadata"]["labels"]["status"] = "superseded"
-    revision = len(former) + 1
-    content = {
-        "chart": {"metadata": {"name": release.chart.name, "version": release.chart.version, "appVersion": "9.9"}},
-        "config": yaml.decode(release.values.encode())[0],
-        "info": {"notes": f"Deployed with {release.values}"},
-        "manifest": "",
-        **changes,
-    }
-    encoded = b64encode(b64encode(gzip.compress(json.dumps(content).encode()))).decode()
-    labels = {"owner": "helm", "name": release.name, "status": "deployed", "version": str(revision)}
-    path = f"{SECRETS.format(release.namespace)}/sh.helm.release.v1.{release.name}.v{revision}"
-    kube.add_object(path, metadata={"labels": labels}, data={"release": encoded})
+        remove_release(self._kubes[endpoint.token], release)
 
 
 @pytest.fixture

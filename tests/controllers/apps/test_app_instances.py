@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.apps.app_instances import CHECK_SECONDS
 from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.controllers.helm.deployments import CHECK_SECONDS
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import get_path
 from fairlead.registry.codec import decode
@@ -15,7 +15,6 @@ from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
 from tests.controllers.apps.app_fixture import (
     APP,
-    SECRETS,
     ReleaseHelm,
     access,
     app_spec,
@@ -24,9 +23,9 @@ from tests.controllers.apps.app_fixture import (
     helm,
     install_app,
     server,
-    store_release,
     wait_for_reason,
 )
+from tests.fake_cluster.helm_releases import SECRETS, store_release
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import FakeAccess, condition_message, condition_status
@@ -324,6 +323,70 @@ async def test_without_helm_nothing_is_created(server: RegistryFixture, access: 
     await install_app(server)
     await wait_for_reason(server, "HelmNotFound")
     assert BINDING not in access.kube.objects
+
+
+async def test_a_deployed_app_stays_deployed_without_helm(server: RegistryFixture, helm: ReleaseHelm) -> None:
+    await install_app(server)
+    await wait_for_reason(server, "Deployed")
+    helm.is_missing = True
+    await asyncio.sleep(3 * CHECK_SECONDS)
+    assert condition_status(server, APP, "Deployed") == ("True", "Deployed")
+    assert "Helm is missing on the server" in condition_message(server, APP, "Deployed")
+    await server.patch(APP, "one", lambda each: each["spec"].update(parameters="size: 2\n"))
+    await wait_for_reason(server, "HelmNotFound")
+
+
+async def test_numbers_of_the_history_stay_unique_after_a_foreign_uninstall(
+    server: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await install_app(server, parameters="size: 1\n")
+    await wait_for_reason(server, "Deployed")
+    await server.patch(APP, "one", lambda each: each["spec"].update(parameters="size: 2\n"))
+    await eventually(lambda: get_path(server.get(APP, "one"), "status.release.revision") == 2)
+    access.kube.objects = {path: obj for path, obj in access.kube.objects.items() if "sh.helm" not in path}
+    await eventually(lambda: get_path(server.get(APP, "one"), "status.release.revision") == 1, seconds=300)
+    history = get_path(server.get(APP, "one"), "status.history")
+    assert [(each["revision"], each["helmRevision"]) for each in history] == [(3, 1), (2, 2), (1, 1)]
+
+
+async def test_a_failure_of_an_older_generation_does_not_count_for_a_new_one(
+    server: RegistryFixture, helm: ReleaseHelm
+) -> None:
+    phases: list[Any] = []
+    await install_app(server, appRef={"name": "web"}, releaseName="one")
+    await wait_for_reason(server, "Deployed")
+    helm.is_missing = True
+    await server.patch(APP, "one", lambda each: each["spec"].update(parameters="size: 2\n"))
+    await wait_for_reason(server, "HelmNotFound")
+    install = helm.install
+
+    async def record_phase(release: Release, endpoint: Any, *, forces_conflicts: bool = False) -> None:
+        phases.append(get_path(server.get(APP, "one"), "status.phase"))
+        await install(release, endpoint)
+
+    helm.install = record_phase  # type: ignore[method-assign]
+    helm.is_missing = False
+    await server.patch(APP, "one", lambda each: each["spec"].update(parameters="size: 3\n"))
+    await wait_for_reason(server, "Deployed")
+    assert phases == ["Pending"]
+
+
+async def test_twelve_apps_are_deployed_without_waiting_between_runs(
+    server: RegistryFixture, helm: ReleaseHelm
+) -> None:
+    """Each run takes a second, and two of a project run at once: waiters are woken when a slot becomes free."""
+    install = helm.install
+
+    async def install_slowly(release: Release, endpoint: Any, *, forces_conflicts: bool = False) -> None:
+        await asyncio.sleep(1)
+        await install(release, endpoint)
+
+    helm.install = install_slowly  # type: ignore[method-assign]
+    started = server.clock.monotonic()
+    for number in range(12):
+        await install_app(server, f"app-{number}")
+    await eventually(lambda: len(helm.installed) == 12, seconds=300)
+    assert server.clock.monotonic() - started < 12 / 2 + 2
 
 
 async def test_an_instance_is_uninstalled_before_it_is_gone(

@@ -127,7 +127,7 @@ async def test_an_untrusted_template_deploys_only_what_its_owner_may_use(
 async def test_a_space_is_not_ready_before_its_charts_are_deployed(server: RegistryFixture, helm: ReleaseHelm) -> None:
     phases: list[Any] = []
 
-    async def record_phase(release: Release, endpoint: ClusterEndpoint) -> None:
+    async def record_phase(release: Release, endpoint: ClusterEndpoint, *, forces_conflicts: bool = False) -> None:
         phases.append(get_path(server.get(SPACE, "one"), "status.phase"))
         await install(release, endpoint)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
+from fairlead.controllers.helm.deploy import HelmRun, ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.pending_release import MAX_RUN_SECONDS, clear_pending_release
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
 from fairlead.core.clock import timestamp
@@ -68,7 +68,7 @@ class FailingHelm:
     def find_program(self) -> str:
         return "/bin/helm"
 
-    async def install(self, release: Release, endpoint: ClusterEndpoint) -> None:
+    async def install(self, release: Release, endpoint: ClusterEndpoint, *, forces_conflicts: bool = False) -> None:
         self.runs += 1
         raise InstanceError("HelmFailed", "it broke", WARNING)
 
@@ -84,11 +84,23 @@ async def test_the_failed_runs_of_an_instance_that_is_gone_are_forgotten() -> No
     async def open_endpoint() -> AsyncIterator[ClusterEndpoint]:
         yield ClusterEndpoint("cluster.example", 443, "", "cluster.example", "")
 
-    target = ReleaseTarget("c", open_endpoint, lambda: InMemoryClusterApi(FakeKube()))
+    target = ReleaseTarget("c", open_endpoint, lambda user: InMemoryClusterApi(FakeKube()))
+
+    async def begin() -> None:
+        pass
 
     async def install(uid: str, release: Release) -> None:
         with pytest.raises(InstanceError, match="it broke"):
-            await runner.install(uid, "demo", target, release)
+            await runner.install(
+                HelmRun(
+                    key=("management.service.sh", "appinstances", "demo", "one"),
+                    release_key=(uid, "c", release.namespace, release.name),
+                    project="demo",
+                    target=target,
+                    release=release,
+                    begin=begin,
+                )
+            )
 
     releases = (RELEASE, replace(RELEASE, name="two"), replace(RELEASE, namespace="other"))
     for _ in range(2):

@@ -4,8 +4,11 @@ import asyncio
 import errno
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,9 +32,9 @@ def fake_helm(tmp_path: Path) -> FakeHelmProgram:
     return FakeHelmProgram(tmp_path)
 
 
-def install(fake_helm: FakeHelmProgram, release: Release, seconds: float = 30) -> None:
+def install(fake_helm: FakeHelmProgram, release: Release, seconds: int = 30) -> None:
     """Runs on an event loop in real time, since it starts a process."""
-    asyncio.run(Helm(LocalCharts(), str(fake_helm.path), seconds).install(release, ENDPOINT))
+    asyncio.run(Helm(LocalCharts(), str(fake_helm.path)).install(replace(release, timeout=seconds), ENDPOINT))
 
 
 def build_release(chart: Chart = CHART, impersonate_user: str = "") -> Release:
@@ -245,6 +248,45 @@ def test_a_run_over_the_timeout_gets_sigterm_before_it_is_killed(
     assert signal_file.exists()
 
 
+def test_the_timeout_of_a_release_is_that_of_helm(fake_helm: FakeHelmProgram) -> None:
+    install(fake_helm, build_release(), seconds=90)
+    arguments = fake_helm.calls[0]["arguments"]
+    assert arguments[arguments.index("--timeout") + 1] == "90s"
+
+
+def test_conflicts_are_forced_if_helm_knows_how(fake_helm: FakeHelmProgram) -> None:
+    helm = Helm(LocalCharts(), str(fake_helm.path))
+    asyncio.run(helm.install(build_release(), ENDPOINT, forces_conflicts=True))
+    assert ["--force-conflicts" in each["arguments"] for each in fake_helm.calls] == [True]
+    refusal = "Error: unknown flag: --force-conflicts"
+    fake_helm.set_behaviour(f"if '--force-conflicts' in arguments: sys.stderr.write({refusal!r}); sys.exit(1)")
+    asyncio.run(helm.install(build_release(), ENDPOINT, forces_conflicts=True))
+    assert ["--force-conflicts" in each["arguments"] for each in fake_helm.calls] == [True, True, False]
+
+
+KILLED_SERVER = """
+import asyncio, os, signal
+from tests.controllers.helm.test_helm import ENDPOINT, Helm, LocalCharts, build_release
+asyncio.run(Helm(LocalCharts(), {program!r}).install(build_release(), ENDPOINT))
+"""
+
+
+def test_helm_ends_with_a_server_that_is_killed(fake_helm: FakeHelmProgram, tmp_path: Path) -> None:
+    """It gets SIGTERM, so that it records that the release has failed."""
+    started = tmp_path / "started"
+    ended = tmp_path / "ended"
+    fake_helm.set_behaviour(
+        f"import signal, time\ndef end(*_):\n    open({str(ended)!r}, 'w').close()\n    sys.exit(1)\n"
+        f"signal.signal(signal.SIGTERM, end)\nopen({str(started)!r}, 'w').close()\ntime.sleep(60)"
+    )
+    program = KILLED_SERVER.format(program=str(fake_helm.path))
+    with subprocess.Popen((sys.executable, "-c", program), stdin=subprocess.DEVNULL) as server:
+        _wait_for_file(started)
+        server.kill()
+    _wait_for_file(ended)
+    assert started.exists() and ended.exists()
+
+
 def test_a_run_that_ignores_sigterm_is_killed(fake_helm: FakeHelmProgram, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.controllers.helm.helm.TIMEOUT_MARGIN_SECONDS", 0.5)
     monkeypatch.setattr("fairlead.controllers.helm.limited_process.TERMINATION_GRACE_SECONDS", 0.2)
@@ -273,7 +315,7 @@ def test_a_run_that_is_cancelled_again_after_sigterm_is_killed(
     )
 
     async def cancel_twice() -> None:
-        run = asyncio.create_task(Helm(LocalCharts(), str(fake_helm.path), 60).install(build_release(), ENDPOINT))
+        run = asyncio.create_task(Helm(LocalCharts(), str(fake_helm.path)).install(build_release(), ENDPOINT))
         for path in (pid_file, signal_file):
             async with asyncio.timeout(30):
                 await asyncio.to_thread(_wait_for_file, path)

@@ -5,11 +5,23 @@ import pytest
 from fairlead.controllers.helm.helm import (
     CLUSTER_NOT_REACHED,
     MAX_MESSAGE_LENGTH,
+    _last_error,
     is_forbidden,
     is_not_installed,
     sanitize_error,
 )
+from fairlead.controllers.helm.missing_rules import describe_missing_rules
 
+GROUPS = ", ".join(f'"group-{number}"' for number in range(60))
+RULES = (
+    '{APIGroups:[""], Resources:["pods/resize"], Verbs:["patch" "update"]}\n'
+    '{APIGroups:["events.k8s.io"], Resources:["events"], Verbs:["create"]}\n'
+    '{APIGroups:["discovery.k8s.io"], Resources:["endpointslices"], ResourceNames:["x"], Verbs:["get"]}\n'
+)
+ESCALATION = (
+    'roles.rbac.authorization.k8s.io "vc-one" is forbidden: user "system:serviceaccount:kube-system:fairlead" '
+    f"(groups=[{GROUPS}]) is attempting to grant RBAC permissions not currently held:\n{RULES}"
+)
 INVALID = 'ConfigMap "UPPER" is invalid: metadata.name: Invalid value: "UPPER": a lowercase RFC 1123 subdomain'
 WARNING = 'level=WARN msg="upgrade failed" name=one error="failed to create resource"\n'
 UNREACHABLE = 'Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: connect: connection refused\n'
@@ -129,3 +141,30 @@ def test_a_missing_release_is_distinguished_from_a_forbidden_one() -> None:
     )
     assert (is_not_installed(not_installed), is_forbidden(not_installed)) == (True, False)
     assert (is_not_installed(forbidden), is_forbidden(forbidden)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "Error: UPGRADE FAILED: failed to create resource: ",
+        "Error: INSTALLATION FAILED: 1 error occurred:\n\t* ",
+        "Error: server-side apply failed for object ns/vc-one rbac.authorization.k8s.io/v1, Kind=Role: ",
+    ],
+)
+def test_missing_rules_are_named_first_and_without_the_groups(prefix: str) -> None:
+    message = describe_missing_rules(_last_error(f"{prefix}{ESCALATION}".encode()))
+    assert message.startswith(
+        'the stored credential may not grant what the chart\'s Role "vc-one" grants: pods/resize [patch update]; '
+        "events.events.k8s.io [create]; endpointslices.discovery.k8s.io x [get]; `fairlead cluster role"
+    )
+    assert "group-1" not in message and "serviceaccount" not in message
+
+
+def test_many_missing_rules_are_counted() -> None:
+    rules = "".join(f'{{APIGroups:[""], Resources:["r{number}"], Verbs:["get"]}}\n' for number in range(25))
+    text = ESCALATION.partition("held:")[0] + "held:\n" + rules
+    assert "r19 [get]; and 5 more; `fairlead" in describe_missing_rules(_last_error(f"Error: {text}".encode()))
+
+
+def test_other_errors_are_not_about_missing_rules() -> None:
+    assert describe_missing_rules(f"Error: UPGRADE FAILED: {INVALID}") == ""

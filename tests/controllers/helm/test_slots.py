@@ -97,3 +97,17 @@ def test_a_slot_is_released_after_a_failure() -> None:
         raise ZeroDivisionError
     with slots.acquire("p"):
         pass
+
+
+def test_waiters_are_woken_in_turn_when_a_slot_becomes_free() -> None:
+    woken: list[str] = []
+    slots = HelmSlots(ManualClock(), 2, on_free=lambda key: woken.append(key[3]))
+    with slots.acquire("a"), ExitStack() as other:
+        other.enter_context(slots.acquire("b"))
+        for project, name in (("a", "third"), ("c", "first"), ("c", "second")):
+            with pytest.raises(InstanceError, match="limit"), slots.acquire(project, ("", "", project, name)):
+                raise AssertionError
+        assert woken == []
+        other.close()
+        assert woken == ["first"]
+    assert woken == ["first", "third", "second"]  # the project of the third holds no slot any more, and waits longer

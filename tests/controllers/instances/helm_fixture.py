@@ -11,6 +11,7 @@ from fairlead.controllers.instances.remote_errors import ERROR, WARNING, Instanc
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object
 from fairlead.upstream.access import ClusterEndpoint
+from tests.fake_cluster.helm_releases import find_revisions, remove_release, store_release
 from tests.fake_cluster.kube import FakeKube
 from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
@@ -49,28 +50,24 @@ class FakeHelm:
             raise InstanceError("HelmNotFound", "install it", ERROR)
         return "/bin/helm"
 
-    async def install(self, release: Release, endpoint: ClusterEndpoint) -> None:
+    async def install(self, release: Release, endpoint: ClusterEndpoint, *, forces_conflicts: bool = False) -> None:
         assert endpoint.token == "cluster-token"
         self.installed.append(release)
-        if any(
-            obj["metadata"].get("labels", {}).get("status") == "pending-install"
-            for obj in self._release_secrets(release)
-        ):
+        secrets = [self.kube.objects[path] for path in find_revisions(self.kube, release)]
+        if any(each["metadata"].get("labels", {}).get("status") == "pending-install" for each in secrets):
             raise InstanceError(RELEASE_PENDING, "another operation is in progress", WARNING)
         if self.is_failing:
+            store_release(self.kube, release, "failed")
             raise InstanceError("HelmFailed", "it broke", WARNING)
+        store_release(self.kube, release)
         if self.kubeconfig:
             path = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
             self.kube.add_object(path, data={"config": encode_base64(self.kubeconfig)})
 
-    def _release_secrets(self, release: Release) -> list[Object]:
-        """The Secrets of the release in the cluster."""
-        prefix = f"/api/v1/namespaces/{release.namespace}/secrets/sh.helm.release.v1.{release.name}."
-        return [obj for path, obj in self.kube.objects.items() if path.startswith(prefix)]
-
     async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None:
         assert f"/api/v1/namespaces/{release.namespace}" in self.kube.objects
         self.uninstalled.append(release)
+        remove_release(self.kube, release)
 
 
 @pytest.fixture

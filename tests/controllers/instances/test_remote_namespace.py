@@ -40,6 +40,9 @@ class FixedResponseApi:
     async def apply(self, path: str, body: Object) -> Object:
         return self.response
 
+    async def check_apply(self, path: str, body: Object) -> Object:
+        return self.response
+
     async def patch(self, path: str, body: Object) -> Object:
         return self.response
 

@@ -202,7 +202,8 @@ async def test_a_pending_release_of_an_interrupted_run_is_deployed_again(
     )
     await create_from_template(server)
     await wait_until_ready(server, access)
-    assert len(helm.installed) == 2 and RELEASE_SECRET_PATH not in access.kube.objects
+    assert len(helm.installed) == 2
+    assert access.kube.objects[RELEASE_SECRET_PATH]["metadata"]["labels"]["status"] == "deployed"
 
 
 async def test_a_pending_release_of_another_run_is_not_disturbed(server: RegistryFixture, access: FakeAccess) -> None:

@@ -123,7 +123,7 @@ async def test_a_project_with_slow_charts_leaves_slots_for_others(
     can_finish = asyncio.Event()
     started: list[str] = []
 
-    async def install_slowly(release: Release, endpoint: ClusterEndpoint) -> None:
+    async def install_slowly(release: Release, endpoint: ClusterEndpoint, *, forces_conflicts: bool = False) -> None:
         started.append(release.name)
         await can_finish.wait()
 

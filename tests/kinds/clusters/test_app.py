@@ -95,3 +95,8 @@ def test_passwords_of_repositories_are_sensitive_in_every_field() -> None:
 
 def test_the_status_is_not_a_subresource() -> None:
     assert not BY_NAME["App"].status_subresource
+
+
+def test_a_timeout_must_be_a_duration_in_its_limits() -> None:
+    assert find_problems(build_app(timeout="90s")) == []
+    assert problem_reasons(build_app(timeout="1h")) == [("spec.timeout", "FieldValueInvalid")]

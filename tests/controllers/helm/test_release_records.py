@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.apps import release_records
-from fairlead.controllers.apps.release_records import read_release
+from fairlead.controllers.helm import release_records
 from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.controllers.helm.release_records import read_newest
 from fairlead.controllers.instances.remote_errors import InstanceError
 from fairlead.kinds.instances.app_instance import MAX_NOTES_LENGTH
-from tests.controllers.apps.app_fixture import store_release
+from tests.fake_cluster.helm_releases import store_release
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
 
 RELEASE = Release("one", "ns", Chart("web", "https://charts.example", "1.0.0"), "a: 1\n")
@@ -22,11 +22,11 @@ def api_of(kube: FakeKube) -> InMemoryClusterApi:
 
 
 async def test_the_deployed_revision_is_read(kube: FakeKube) -> None:
-    assert await read_release(api_of(kube), RELEASE) is None
+    assert await read_newest(api_of(kube), RELEASE) is None
     store_release(kube, RELEASE)
-    first = await read_release(api_of(kube), RELEASE)
+    first = await read_newest(api_of(kube), RELEASE)
     store_release(kube, RELEASE)
-    second = await read_release(api_of(kube), RELEASE)
+    second = await read_newest(api_of(kube), RELEASE)
     assert first is not None and second is not None
     assert (first.revision, second.revision, second.chart, second.version) == (1, 2, "web", "1.0.0")
     assert first.digest != second.digest
@@ -34,7 +34,7 @@ async def test_the_deployed_revision_is_read(kube: FakeKube) -> None:
 
 async def test_notes_are_printable_and_bounded(kube: FakeKube) -> None:
     store_release(kube, RELEASE, info={"notes": "\x1b[31mred\n" + "n" * 2 * MAX_NOTES_LENGTH})
-    record = await read_release(api_of(kube), RELEASE)
+    record = await read_newest(api_of(kube), RELEASE)
     assert record is not None
     assert record.notes.startswith("[31mred\nnnn") and len(record.notes) == MAX_NOTES_LENGTH
 
@@ -58,18 +58,18 @@ async def test_an_unreadable_record_is_an_error(kube: FakeKube, content: Any) ->
     (path,) = kube.objects
     kube.objects[path]["data"] = {"release": content}
     with pytest.raises(InstanceError, match="cannot be read"):
-        await read_release(api_of(kube), RELEASE)
+        await read_newest(api_of(kube), RELEASE)
 
 
 async def test_a_record_that_is_too_large_is_an_error(kube: FakeKube, monkeypatch: pytest.MonkeyPatch) -> None:
     store_release(kube, RELEASE, manifest="m" * 100_000)
     monkeypatch.setattr(release_records, "MAX_RECORD_BYTES", 50_000)
     with pytest.raises(InstanceError, match="cannot be read"):
-        await read_release(api_of(kube), RELEASE)
+        await read_newest(api_of(kube), RELEASE)
 
 
 async def test_unexpected_types_are_left_out(kube: FakeKube) -> None:
     store_release(kube, RELEASE, chart=[1], info=7)
-    record = await read_release(api_of(kube), RELEASE)
+    record = await read_newest(api_of(kube), RELEASE)
     assert record is not None
     assert (record.chart, record.version, record.notes) == ("", "", "")
