@@ -122,7 +122,7 @@ def _check_crash_handler() -> Finding:
         "write kernel.core_pattern=core to /etc/sysctl.d/99-fairlead-runner.conf, run `sysctl --system`, and remove or "
         "mask the package that sets it (apport, systemd-coredump, abrt)"
     )
-    return Finding("crash handler", problem, remedy)
+    return Finding("crash handler", problem, remedy, is_fatal=False)
 
 
 async def _check_ranges(settings: Settings) -> Finding:
