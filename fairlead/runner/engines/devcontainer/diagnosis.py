@@ -149,6 +149,8 @@ def _list_subordinates(own: Range) -> Iterator[str]:
 
 async def _list_routes(own: Range) -> list[str]:
     """Networks of the machine that are not those of workspaces. The default route is for all others."""
+    if not shutil.which("ip", path=PATH):  # which is a finding of its own
+        return []
     listed = await run_program(["ip", "-4", "-o", "route", "show", "table", "all"], {"PATH": PATH})
     pool = ipaddress.IPv4Network(own.network_pool)
     found = []
