@@ -160,7 +160,10 @@ def team_references(change: Change, subject: Subject) -> Iterator[Reference]:
 
 
 def binding_references(change: Change, subject: Subject) -> Iterator[Reference]:
-    """The users, teams and role of a RoleBinding or ClusterRoleBinding. A team is the group `service:team:NAME`."""
+    """The users, teams and role of a RoleBinding in a project. A team is the group `service:team:NAME`. Elsewhere
+    bindings are answered as Kubernetes answers them, without a warning."""
+    if not str(metadata(change.obj).get("namespace") or "").startswith(subject.namespace_prefix):
+        return
     before = {(entry.get("kind"), entry.get("name")) for _, entry in _entries(get_path(change.old, "subjects"))}
     for index, entry in _entries(get_path(change.new, "subjects")):
         name = entry.get("name")
@@ -319,7 +322,7 @@ def _finders(kind: Kind, api_group: str) -> list[FindReferences]:
         "virtualclusterinstances": instance_cluster_references,
     }
     found = [find for plural, find in by_plural.items() if is_resource(kind, api_group, plural)]
-    if is_resource(kind, RBAC_GROUP, "rolebindings", "clusterrolebindings"):
+    if is_resource(kind, RBAC_GROUP, "rolebindings"):
         found.append(binding_references)
     return [owner_and_access_references, *found] if kind.has_access_entries else found
 

@@ -90,5 +90,5 @@ def _annotations_in(obj: Object) -> Iterator[Mapping[str, str]]:
     templates += [each.get("template") for each in versions if isinstance(each, dict)] if versions else []
     for template in templates:
         found = get_path(template, "instanceTemplate.metadata.annotations") if isinstance(template, dict) else None
-        if isinstance(found, dict):
-            yield found
+        if isinstance(found, dict):  # what parameters fill in is not known here
+            yield {key: text for key, text in found.items() if "{{" not in str(text)}

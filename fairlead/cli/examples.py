@@ -115,8 +115,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead vcluster import theirs --project demo --cluster berlin --namespace vc-ns --virtual-cluster theirs",
     ),
     "vcluster delete": ("fairlead vcluster delete dev --project demo",),
+    "vcluster sleep": (
+        "fairlead vcluster sleep dev --project demo --wait",
+        "fairlead vcluster sleep dev --project demo --for 12h",
+    ),
+    "vcluster wake": ("fairlead vcluster wake dev --project demo --wait",),
     "vcluster migrate": ("fairlead vcluster migrate dev --from demo --to other --dry-run",),
     "space list": ("fairlead space list", "fairlead space list --project demo -o name"),
+    "space sleep": (
+        "fairlead space sleep dev --project demo --wait",
+        "fairlead space sleep dev --project demo --for 12h",
+    ),
+    "space wake": ("fairlead space wake dev --project demo --wait",),
     "space show": ("fairlead space show dev --project demo",),
     "space create": (
         "fairlead space create dev --project demo --cluster berlin --user ada --wait",

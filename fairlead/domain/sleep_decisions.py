@@ -174,6 +174,16 @@ def created_at(instance: Object) -> int:
     return parse_time(metadata(instance).get("creationTimestamp"))
 
 
+def carry_sleep_over(moved: Object) -> None:
+    """A moved object has a new time of creation, and its sleep would seem to be that of another object. So it begins
+    anew. A forced sleep ends when it would have ended."""
+    notes = annotations_of(moved)
+    sleep_type = notes.get(SLEEP_TYPE, "")
+    if sleep_type and not sleep_type.startswith("forced"):
+        since = max(created_at(moved), parse_seconds(notes.get(SLEEPING_SINCE)))
+        metadata(moved)["annotations"] = {**notes, SLEEPING_SINCE: str(since)}
+
+
 def parse_time(text: object) -> int:
     """Unix seconds; 0 if the text is no time."""
     moment = parse_rfc3339(text)

@@ -372,10 +372,10 @@ class AppInstance(TypedObject):
         return self.status.get("targetUID") or ""
 
     @property
-    def host(self) -> Object:
+    def namespace_in_cluster(self) -> Object:
         """The namespace that the space or virtual cluster has in a connected cluster: `cluster`, `namespace` and the
         `uid` in its labels. Empty for a cluster, and for a virtual cluster that this server has not deployed."""
-        recorded: Object = self.status.get("host") or {}
+        recorded: Object = self.status.get("namespaceInCluster") or {}
         if not recorded and self.target_field == "spaceInstance" and self.release.get("cluster"):
             # deployed by a version that did not record it
             return {"cluster": self.release["cluster"], "namespace": self.release["namespace"], "uid": self.target_uid}

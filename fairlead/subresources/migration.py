@@ -24,6 +24,7 @@ import structlog
 from fairlead.core.call import RequestInfo
 from fairlead.core.errors import ApiError, BadRequest, Forbidden, Invalid, Problem, qualified_resource
 from fairlead.core.objects import Object, metadata
+from fairlead.domain.sleep_decisions import carry_sleep_over
 from fairlead.domain.typed_objects import TypedObject
 from fairlead.kinds.core.server_objects import is_managed
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
@@ -271,7 +272,9 @@ def _describe_result(moved: MoveResult, plan: MigrationPlan) -> Object:
 
 
 def _adapt_to_project(obj: Object, plan: MigrationPlan) -> None:
-    """Updates the project label of a moved object, and removes conditions that depend on the project."""
+    """Updates the project label of a moved object, and removes conditions that depend on the project. What sleeps goes
+    on to sleep."""
+    carry_sleep_over(obj)
     labels = metadata(obj).get("labels") or {}
     status = obj.get("status")
     if labels.get(PROJECT_LABEL) == plan.source_project:

@@ -217,6 +217,8 @@ class TunnelDialer:
         self._opening = asyncio.Lock()
         self._shared: list[_PooledForward] = []
         self._exclusive: list[_PooledForward] = []
+        self._exclusive_openings = 0
+        """How many of these are being opened: they count already."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -310,11 +312,15 @@ class TunnelDialer:
             return await self._open_forward(target, self._shared)
 
     async def _open_exclusive(self) -> _PooledForward:
-        if len(self._exclusive) >= MAX_EXCLUSIVE_FORWARDS:
+        if len(self._exclusive) + self._exclusive_openings >= MAX_EXCLUSIVE_FORWARDS:
             raise ClusterLimitExceeded(
                 "too many streams of this virtual cluster are open; close some, or try again later"
             )
-        return await self._open_forward(await self._finder.find(), self._exclusive)
+        self._exclusive_openings += 1
+        try:
+            return await self._open_forward(await self._finder.find(), self._exclusive)
+        finally:
+            self._exclusive_openings -= 1
 
     async def _open_forward(self, target: PodTarget, pool: list[_PooledForward]) -> _PooledForward:
         """Opens a forward with one reserved stream. Raises UpstreamError."""

@@ -190,7 +190,7 @@ async def test_service_accounts_and_the_server_are_not_checked(server: RegistryF
     ("kind", "subject", "role", "warnings"),
     [
         (
-            "ClusterRoleBinding",
+            "RoleBinding",
             {"kind": "User", "name": "alcie"},
             {"kind": "ClusterRole", "name": "auditor"},
             [
@@ -209,6 +209,7 @@ async def test_service_accounts_and_the_server_are_not_checked(server: RegistryF
             ],
         ),
         ("RoleBinding", {"kind": "User", "name": "alice"}, {"kind": "ClusterRole", "name": "auditor"}, []),
+        ("ClusterRoleBinding", {"kind": "User", "name": "alcie"}, {"kind": "ClusterRole", "name": "auditor"}, []),
         ("RoleBinding", {"kind": "Group", "name": "service:team:core"}, {"kind": "ClusterRole", "name": "auditor"}, []),
         ("RoleBinding", {"kind": "Group", "name": "anyone"}, {"kind": "ClusterRole", "name": "auditor"}, []),
         ("RoleBinding", {"kind": "ServiceAccount", "name": "x"}, {"kind": "ClusterRole", "name": "auditor"}, []),
@@ -230,6 +231,6 @@ async def test_bindings_of_users_teams_and_roles_that_do_not_exist_are_accepted_
 async def test_a_warning_about_a_binding_does_not_reveal_whether_a_user_exists(server: RegistryFixture) -> None:
     options = WriteOptions(ADA)
     role = {"kind": "ClusterRole", "name": "missing"}
-    body = server.build_object("ClusterRoleBinding", "new", subjects=[{"kind": "User", "name": "gone"}], roleRef=role)
-    await server.submit("ClusterRoleBinding", body, options)
+    body = server.build_object("RoleBinding", "new", subjects=[{"kind": "User", "name": "gone"}], roleRef=role)
+    await server.submit("RoleBinding", body, options)
     assert options.warnings == []

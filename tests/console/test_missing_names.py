@@ -31,7 +31,8 @@ def test_members_who_may_not_list_users_see_no_marks(page: Page, sign_in: SignIn
 def test_a_binding_of_names_that_do_not_exist_says_so(page: Page, sign_in: SignIn, server: ConsoleServer) -> None:
     sign_in(page, ADMIN)
     page.goto(
-        "clusterrolebindings.rbac.authorization.k8s.io/~new?form=all&name=typo&roleRef.kind=ClusterRole&roleRef.name=audtor"
+        f"rolebindings.rbac.authorization.k8s.io/~new?form=all&name=typo&namespace=service-p-{PROJECT}"
+        "&roleRef.kind=ClusterRole&roleRef.name=audtor"
     )
     page.wait_for(role("button", "Check"))
     page.wait_idle()
@@ -41,4 +42,4 @@ def test_a_binding_of_names_that_do_not_exist_says_so(page: Page, sign_in: SignI
     page.wait_for(role("link", "Create the cluster role audtor"))
     page.click(role("button", "Create"))
     page.wait_for_text('There is no ClusterRole "audtor"', ".toasts")
-    assert server.send("GET", f"{RBAC}/clusterrolebindings/typo")["roleRef"]["name"] == "audtor"
+    assert server.send("GET", f"{RBAC}/namespaces/service-p-{PROJECT}/rolebindings/typo")["roleRef"]["name"] == "audtor"

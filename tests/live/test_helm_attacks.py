@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from tests.fake_cluster.chart_repository import Chart, ChartResponse, redirect_to
-from tests.harness import helm as helm_harness
 from tests.harness.gateways import M, gateway_kubeconfig
 from tests.harness.helm import CHARTS, DEPLOYED, SMALL, HelmFixture, open_helm
 from tests.harness.server_process import MANAGEMENT, running_server
@@ -92,15 +91,16 @@ def helm(tmp_path_factory: pytest.TempPathFactory, internal: Internal) -> Iterat
         Chart("reads-env", {**SMALL, "templates/x.yaml": '{{ env "HOME" }}'}),
         Chart("resolves", {**SMALL, "templates/x.yaml": '{{ fail (printf "<%s>" (getHostByName "localhost")) }}'}),
     )
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(helm_harness, "CHARTS", (*CHARTS, *charts))
-        with (
-            running_server(folder / "remote") as remote,
-            open_helm(folder / "server", gateway_kubeconfig(remote, MANAGEMENT, remote.key)) as (helm, server),
-        ):
-            yield helm
-            log = server.log.read_text()
-            assert "Traceback" not in log and CANARY not in log
+    with (
+        running_server(folder / "remote") as remote,
+        open_helm(folder / "server", gateway_kubeconfig(remote, MANAGEMENT, remote.key), charts=(*CHARTS, *charts)) as (
+            helm,
+            server,
+        ),
+    ):
+        yield helm
+        log = server.log.read_text()
+        assert "Traceback" not in log and CANARY not in log
 
 
 READS_FILES = """{{- range list "/etc/passwd" "../../../../etc/passwd" "kubeconfig" "../kubeconfig" "../values.yaml" }}

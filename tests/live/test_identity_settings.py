@@ -52,7 +52,7 @@ def test_password_login_can_be_disabled(server: Server) -> None:
     with server.client(None) as anonymous:
         response = anonymous.post("/auth/password/login", json={"username": "admin", "password": "x" * 20})
         assert response.status_code == 403 and "disabled" in response.json()["message"]
-        assert anonymous.get("/auth/methods").json()["methods"]["password"] == {"enabled": False}
+        assert anonymous.get("/auth/methods").json()["methods"]["password"]["enabled"] is False
 
 
 def test_a_key_ttl_over_the_limit_is_rejected(server: Server) -> None:

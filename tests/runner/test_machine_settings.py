@@ -57,7 +57,7 @@ def test_a_file_has_some_settings_or_none(tmp_path: Path) -> None:
         ("first_uid: 1000", "first_uid must be a number from 65536"),
         ("first_uid: true", "first_uid must be a number"),
         ("first_uid: '1000000'", "first_uid must be a number"),
-        ("first_uid: 4294900000", "first_uid must be a number"),
+        ("first_uid: 4294900000", "and the last one is 4294967294"),
         ("first_uid: 4200000000", "need the user ids 4200000000 to 4468435455, and the last one is"),
         ("first_uid: 1999000000", "are those of processes of the runner"),
         ("first_uid: 2000000000", "are those of processes of the runner"),

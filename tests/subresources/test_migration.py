@@ -11,6 +11,9 @@ import pytest
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import Scope
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.sleep_decisions import created_at
+from fairlead.domain.sleep_mode import SLEEP_TYPE, SLEEPING_SINCE
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.harness.calls import ADMIN
 from tests.subresources.migration_fixture import (
@@ -88,6 +91,23 @@ async def test_the_project_label_is_updated(migration: MigrationFixture) -> None
     await migration.create(INSTANCE, "w", "a", spec={"template": {}}, metadata={"labels": labels})
     await migration.migrate(name="w")
     assert migration.objects_in("b")["w"]["metadata"]["labels"] == {"service.sh/project": "b", "other": "a"}
+
+
+@pytest.mark.parametrize(("sleep_type", "is_carried_over"), [("inactivitySleep", True), ("forcedDurationSleep", False)])
+async def test_what_sleeps_goes_on_to_sleep(
+    migration: MigrationFixture, sleep_type: str, is_carried_over: bool
+) -> None:
+    notes = {SLEEP_TYPE: sleep_type, SLEEPING_SINCE: "1000"}
+
+    def fall_asleep(old: Object) -> Object:
+        return {**old, "metadata": {**old["metadata"], "annotations": notes}}
+
+    await migration.of(INSTANCE).modify(f"{PREFIX}a", "v", fall_asleep, WriteOptions(CONTROLLER_USER))
+    await migration.migrate()
+    moved = migration.objects_in("b")["v"]
+    assert metadata(moved)["annotations"][SLEEP_TYPE] == sleep_type
+    since = int(metadata(moved)["annotations"][SLEEPING_SINCE])
+    assert since == (created_at(moved) if is_carried_over else 1000)
 
 
 async def test_both_projects_get_an_event(migration: MigrationFixture) -> None:

@@ -1,6 +1,7 @@
 """Tests of `fairlead.upstream.tunnel`: many streams share few forwards, and do not hold each other up."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -69,6 +70,16 @@ async def test_forwards_are_limited(place: Place, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ClusterLimitExceeded):
         await upstream.send(Request("GET", TICKS, is_streaming=True))
     await close_streams(streams)
+
+
+async def test_forwards_that_are_being_opened_count(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnel, "MAX_EXCLUSIVE_FORWARDS", 3)
+    await fetch(await place.connect())
+    results = await asyncio.gather(*(place.dialer(is_exclusive=True) for _ in range(8)), return_exceptions=True)
+    opened = [each for each in results if isinstance(each, socket.socket)]
+    for each in opened:
+        each.close()
+    assert (len(opened), sum(isinstance(each, ClusterLimitExceeded) for each in results)) == (3, 5)
 
 
 async def test_a_cancelled_stream_is_reset_and_does_not_hold_up_the_others(place: Place) -> None:

@@ -198,8 +198,12 @@ class AppInstanceController:
             raise InstanceError("ReleaseConflict", message, ERROR)
         claimed = await self._instances.claim(instance)
         is_confined = claimed.was_confined or bool(release.impersonate_user)
-        recorded = {"targetUID": target.uid, "deployedConfined": is_confined, "host": target.host}
-        if (claimed.target_uid, claimed.was_confined, claimed.host) != tuple(recorded.values()):
+        recorded = {
+            "targetUID": target.uid,
+            "deployedConfined": is_confined,
+            "namespaceInCluster": target.namespace_in_cluster,
+        }
+        if (claimed.target_uid, claimed.was_confined, claimed.namespace_in_cluster) != tuple(recorded.values()):
             await self._instances.write_status(claimed, (), **recorded)
         return claimed
 
@@ -293,7 +297,7 @@ class AppInstanceController:
         elif target is not None and (instance.target_field == "cluster" or not target.is_deleting):
             place = self._targets.locate(instance, target)
             return await self._instances.clean_up(instance, self._removal(instance, place))
-        elif target is not None and instance.host:
+        elif target is not None and instance.namespace_in_cluster:
             return await self._instances.clean_up(instance, _wait_for_target(instance))
         else:
             left_behind = await find_left_behind(self._targets, instance)

@@ -29,7 +29,7 @@ def describe_abandoned(instance: AppInstance) -> str:
 async def _find_reason(targets: AppTargets, instance: AppInstance) -> str:
     noun = TARGETS[instance.target_field][1]
     removed = f'the {noun} "{instance.target_name}" was removed'
-    host = instance.host
+    host = instance.namespace_in_cluster
     if not host:  # a cluster, or a virtual cluster that this server has not deployed: what is in it stays
         return removed
     cluster = host["cluster"]

@@ -72,8 +72,8 @@ class AppTarget:
     namespace: str
     uid: str
     """Of the Cluster, space or virtual cluster."""
-    host: Object
-    """As `status.host` of the instance."""
+    namespace_in_cluster: Object
+    """As `status.namespaceInCluster` of the instance."""
 
     @property
     def namespace_path(self) -> str:
@@ -152,7 +152,7 @@ class AppTargets:
                 cluster=place.cluster,
                 namespace=instance.target_namespace or "default",
                 uid=found.uid,
-                host=_describe_host(VirtualClusterInstance(found.raw)),
+                namespace_in_cluster=_describe_namespace(VirtualClusterInstance(found.raw)),
             )
         cluster = found.name if field == "cluster" else place.cluster
         return AppTarget(
@@ -161,11 +161,11 @@ class AppTargets:
             cluster=cluster,
             namespace=instance.target_namespace if field == "cluster" else place.remote_namespace,
             uid=found.uid,
-            host={} if field == "cluster" else _describe_host(SpaceInstance(found.raw)),
+            namespace_in_cluster={} if field == "cluster" else _describe_namespace(SpaceInstance(found.raw)),
         )
 
 
-def _describe_host(target: RemoteInstance) -> Object:
+def _describe_namespace(target: RemoteInstance) -> Object:
     if target.is_deployed_elsewhere or not target.remote_namespace:
         return {}
     return {"cluster": target.cluster, "namespace": target.remote_namespace, "uid": target.owner_uid}

@@ -135,7 +135,7 @@ STATUS = obj(
     targetUID=string(
         "The metadata.uid of the target that it was deployed to. Another one of the same name is not used."
     ),
-    host=obj(
+    namespaceInCluster=obj(
         "The namespace of the space or virtual cluster that it was deployed to, in a connected cluster. Empty for a "
         "target that is a cluster, and for a virtual cluster that is deployed by another tool.",
         cluster=string("Connected cluster of the namespace."),

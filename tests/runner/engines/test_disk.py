@@ -98,4 +98,4 @@ async def test_a_disk_keeps_its_size(tmp_path: Path) -> None:
     for size in (GIBIBYTE, 2 * GIBIBYTE, 0):
         await prepare_disk(folder, make_grant(disk_bytes=size))
         assert folder.disk.stat().st_size == GIBIBYTE
-    assert sorted(os.listdir(tmp_path)) == ["disk.img", "task"]
+    assert sorted(os.listdir(tmp_path)) == ["disk.img", "task", "unused"]

@@ -239,6 +239,7 @@ class ListPage {
     replace(this.notice, list.state === "stale" && h("p.stale", stateDot("attention"), T.stale));
     this.showStates();
     const instead = this.explainEmpty();
+    if (instead === undefined) return;  // it is not known yet what to say: the page stays as it is
     if (instead) replace(this.body, instead);
     else if (table.node.parentNode !== this.body) {
       replace(this.body, table.node);
@@ -268,7 +269,7 @@ class ListPage {
     if (this.reviewed !== this.namespace) {
       this.reviewed = this.namespace;
       review({ verb: "list", kind, namespace: this.namespace }).then(({ filtered }) => { this.isFiltered = filtered; this.showRows(); });
-      return null;
+      return undefined;
     }
     const known = this.isFiltered ? T.onlyYours[kind.plural] ?? T.onlyPermitted(kinds) : !canCreate && T.noneExist(kinds);
     const next = canCreate ? T.makeFirst(kind.title.toLowerCase()) : T.askOthers;
