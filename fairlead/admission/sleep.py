@@ -3,16 +3,20 @@
 That one of them is asleep, since when and why, is what the server has decided: a user who could remove it would wake it
 without regard to quotas. Others ask for a sleep or a wake-up with annotations that are theirs to write. An update that
 changes the server's ones keeps them, with a warning: clients send back what they have read some time before.
+Who shortens the time after which one is deleted has to be allowed to delete it.
 Who wakes one up is recorded with the request. Annotations that make no sense are ignored later, so they get a warning.
 """
 
 from collections.abc import Iterator, Mapping
 
 from fairlead.admission import Rule, applies_to, is_resource
-from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.call import Authorize, RequestInfo
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.domain.instance_sleep import find_problems
 from fairlead.domain.sleep_mode import (
+    DELETE_AFTER,
     FORCE,
     LAST_ACTIVITY,
     LAST_ACTIVITY_INFO,
@@ -21,6 +25,7 @@ from fairlead.domain.sleep_mode import (
     decode_info,
     encode_info,
     is_forced,
+    parse_seconds,
     sleep_type_of,
 )
 from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
@@ -65,6 +70,34 @@ def _record_waker(change: Change) -> None:
     if decode_info(change.obj).get("user") != change.user.name:
         info = encode_info("Command", f"woken up by {change.user.name}", change.user.name)
         metadata(change.obj)["annotations"] = {**requested, LAST_ACTIVITY_INFO: info}
+
+
+def check_delete_after(authorize: Authorize, api_group: str) -> Rule:
+    """Having an existing instance deleted earlier, by its annotation `delete-after`, needs the permission to delete
+    it."""
+
+    @applies_to(lambda kind, verb: verb not in ("create", "delete") and is_resource(kind, api_group, *_INSTANCES))
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.user == CONTROLLER_USER or change.old is None or change.is_move or change.subresource:
+            return
+        after = parse_seconds(annotations_of(change.obj).get(DELETE_AFTER))
+        before = parse_seconds(annotations_of(change.old).get(DELETE_AFTER))
+        if not after or 0 < before <= after:
+            return
+        kind = change.kind
+        target = RequestInfo(
+            verb="delete",
+            group=kind.group,
+            version=kind.version,
+            resource=kind.plural,
+            namespace=metadata(change.obj).get("namespace", ""),
+            name=name_of(change.obj),
+        )
+        if not authorize(change.user, target).allowed:
+            why = f'User "{change.user.name}" may not delete it, and a shorter {DELETE_AFTER} needs that permission'
+            raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
+
+    return rule
 
 
 def warn_invalid_sleep(api_group: str) -> Rule:

@@ -8,6 +8,7 @@ every cron. A time that the clocks skip in spring happens as much later as they 
 in autumn happens the first time.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
@@ -23,6 +24,9 @@ MAX_ZONE_LENGTH = 64
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _SUNDAY = 7
+_MONTH_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""At most, by month."""
+_MINUTE_SECONDS, _DAY_SECONDS = 60, 86_400
 
 
 class InvalidSchedule(ValueError):
@@ -48,8 +52,9 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    minutes: frozenset[int]
-    hours: frozenset[int]
+    minutes: tuple[int, ...]
+    """In ascending order, as are the hours."""
+    hours: tuple[int, ...]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
@@ -60,11 +65,16 @@ class Schedule:
 
     def next_after(self, seconds: int) -> int:
         """The first time after `seconds`, both as Unix time; 0 if there is none in the next years."""
+        # A day that clocks skip as a whole, as on the date line, happens on the next one.
         day = datetime.fromtimestamp(seconds, self.zone).date() - timedelta(days=1)
-        for _ in range(MAX_DAYS_AHEAD):
-            later = [each for each in self._times_of(day) if each > seconds]
-            if later:
-                return min(later)
+        last = day + timedelta(days=MAX_DAYS_AHEAD)
+        while day < last:
+            if day.month not in self.months:
+                day = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+                continue
+            found = self._next_of_day(day, seconds) if self._has_day(day) else 0
+            if found:
+                return found
             day += timedelta(days=1)
         return 0
 
@@ -72,11 +82,29 @@ class Schedule:
         """Whether this is one of its times."""
         return seconds > 0 and self.next_after(seconds - 1) == seconds
 
-    def _times_of(self, day: date) -> Sequence[int]:
-        if day.month not in self.months or not self._has_day(day):
-            return ()
-        moments = (time(hour, minute) for hour, minute in product(self.hours, self.minutes))
-        return [int(datetime.combine(day, each, self.zone).astimezone(UTC).timestamp()) for each in moments]
+    def _next_of_day(self, day: date, seconds: int) -> int:
+        """The first time of a day that is later than `seconds`; 0 if there is none."""
+        midnight = self.seconds_at(day, time())
+        if self.seconds_at(day + timedelta(days=1), time()) - midnight == _DAY_SECONDS:
+            # Without asking the zone for each time of the day: that may take milliseconds.
+            first = max(0, (seconds - midnight) // _MINUTE_SECONDS + 1)
+            found = self._next_minute(first)
+            return midnight + found * _MINUTE_SECONDS if found is not None else 0
+        times = _list_times(self, day)
+        later = bisect_right(times, seconds)
+        return times[later] if later < len(times) else 0
+
+    def _next_minute(self, first: int) -> int | None:
+        """The first minute of a day, from `first` on, counted from midnight."""
+        hour, minute = divmod(first, 60)
+        for each in self.hours[bisect_left(self.hours, hour) :]:
+            later = bisect_left(self.minutes, minute) if each == hour else 0
+            if later < len(self.minutes):
+                return each * 60 + self.minutes[later]
+        return None
+
+    def seconds_at(self, day: date, moment: time) -> int:
+        return int(datetime.combine(day, moment, self.zone).timestamp())
 
     def _has_day(self, day: date) -> bool:
         is_day = day.day in self.days
@@ -84,6 +112,13 @@ class Schedule:
         if self.is_any_day or self.is_any_weekday:
             return is_day and is_weekday
         return is_day or is_weekday
+
+
+@lru_cache(maxsize=64)
+def _list_times(schedule: Schedule, day: date) -> Sequence[int]:
+    """All times of a day on which clocks are changed: the order of those that they skip is not that of the clock."""
+    moments = (time(hour, minute) for hour, minute in product(schedule.hours, schedule.minutes))
+    return sorted(schedule.seconds_at(day, each) for each in moments)
 
 
 @lru_cache(maxsize=1024)
@@ -95,14 +130,18 @@ def parse_schedule(text: str, zone: str = "") -> Schedule:
     minutes, hours, days, months, weekdays = (
         _parse_field(part, field) for part, field in zip(parts, _FIELDS, strict=True)
     )
+    is_any_day = parts[2].startswith("*")
+    is_any_weekday = parts[4].startswith("*")
+    if (is_any_day or is_any_weekday) and min(days) > max(_MONTH_DAYS[month - 1] for month in months):
+        raise InvalidSchedule("it never happens: none of its months has such a day")
     return Schedule(
-        minutes=minutes,
-        hours=hours,
+        minutes=tuple(sorted(minutes)),
+        hours=tuple(sorted(hours)),
         days=days,
         months=months,
         weekdays=frozenset(each % _SUNDAY for each in weekdays),
-        is_any_day=parts[2].startswith("*"),
-        is_any_weekday=parts[4].startswith("*"),
+        is_any_day=is_any_day,
+        is_any_weekday=is_any_weekday,
         zone=_parse_zone(zone),
     )
 

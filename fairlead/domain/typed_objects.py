@@ -22,6 +22,8 @@ RELEASE_PARTS = ("charts", "apps")
 """The parts of a template that are Helm releases, and of the fields above."""
 FALLING_ASLEEP, ASLEEP_STAGE = "FallingAsleep", "Asleep"
 WAKING_UP, STARTING = "WakingUp", "Starting"
+WAKE_FAILED = "WakeFailed"
+"""The reason of `Asleep`, and of the readiness, while a wake-up that has failed is retried."""
 """Stages of the sleep of a space or virtual cluster in its cluster. Each is recorded before the first change that
 belongs to it, so that a server that is interrupted knows what may have been done. A virtual cluster is starting from
 when it has its workloads again until it answers."""

@@ -16,7 +16,7 @@ from fairlead.admission.objects_in_use import prevent_deletion_while_used
 from fairlead.admission.parameters import check_parameters, parse_large_parameters
 from fairlead.admission.presets import apply_presets, require_presets
 from fairlead.admission.secret_references import check_virtual_cluster_secret
-from fairlead.admission.sleep import keep_sleep_state, warn_invalid_sleep
+from fairlead.admission.sleep import check_delete_after, keep_sleep_state, warn_invalid_sleep
 from fairlead.admission.templates import mark_trusted_templates
 from fairlead.authz.name_index import owns
 from fairlead.controllers.apps.template_releases import TemplateReleases
@@ -81,6 +81,7 @@ def build_instances_feature(services: Services) -> Feature:
             ),
             Phase.AUTHORIZE: (
                 require_owner_consent(owners, group),
+                check_delete_after(auth.authorize, group),
                 check_import_source(auth.authorize, group),
                 check_virtual_cluster_secret(auth.authorize, group, kubeconfig_problems),
                 restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),

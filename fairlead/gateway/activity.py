@@ -30,7 +30,7 @@ from fairlead.domain.sleep_mode import (
     parse_seconds,
     sleep_type_of,
 )
-from fairlead.domain.typed_objects import RemoteInstance, SpaceInstance, VirtualClusterInstance
+from fairlead.domain.typed_objects import WAKE_FAILED, RemoteInstance, SpaceInstance, VirtualClusterInstance
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
 from fairlead.registry.codec import decode
@@ -72,6 +72,8 @@ class SleepState:
     sleeping_since: int
     is_awake: bool
     """Whether nothing of it is asleep in its cluster, falls asleep or wakes up."""
+    has_failed_to_wake: bool
+    """Whether its wake-up has failed, and is retried: that may take until a person repairs something."""
     wakes_on_request: bool
     has_policy: bool
     write_seconds: int
@@ -86,6 +88,7 @@ _GONE = SleepState(
     sleep_type="",
     sleeping_since=0,
     is_awake=True,
+    has_failed_to_wake=False,
     wakes_on_request=False,
     has_policy=False,
     write_seconds=0,
@@ -126,6 +129,7 @@ def _read_state(typed: type[RemoteInstance], entry: Entry) -> SleepState:
         sleep_type=instance.sleep_type if is_managed else "",
         sleeping_since=parse_seconds(notes.get(SLEEPING_SINCE)),
         is_awake=not is_managed or not (instance.sleep_type or instance.sleep_stage),
+        has_failed_to_wake=instance.status.get("reason") == WAKE_FAILED,
         wakes_on_request=wakes_on_request(instance),
         has_policy=is_managed and bool(policy.sleep_after or policy.delete_after),
         write_seconds=0 if is_announced else min(MAX_WRITE_SECONDS, policy.idle_seconds // 4),
@@ -151,7 +155,8 @@ class ActivityTracker:
         self._keys = registry.resource(api_group, OWNED_ACCESS_KEY.plural)
         self._unwritten: dict[InstanceId, _Activity] = {}
         self._written_at: dict[InstanceId, float] = {}
-        """By the monotonic clock."""
+        """By the monotonic clock; what is so old that it delays no write any more is removed."""
+        self._cleaned_at = registry.clock.monotonic()
         self._open: Counter[InstanceId] = Counter()
         """Open streams."""
         self._openers: dict[InstanceId, _Activity] = {}
@@ -209,6 +214,9 @@ class ActivityTracker:
         due = [id for id in self._unwritten if everything or self._is_due(id, now)]
         for start in range(0, len(due), MAX_CONCURRENT_WRITES):
             await asyncio.gather(*(self._write(id) for id in due[start : start + MAX_CONCURRENT_WRITES]))
+        if now >= self._cleaned_at + MAX_WRITE_SECONDS:
+            self._cleaned_at = now
+            self._written_at = {id: at for id, at in self._written_at.items() if at > now - MAX_WRITE_SECONDS}
 
     def _is_due(self, id: InstanceId, now: float) -> bool:
         interval = max(float(self._states.find(id).write_seconds), FLUSH_SECONDS)

@@ -17,7 +17,13 @@ from fairlead.core.call import Call, RequestInfo
 from fairlead.core.errors import Details, Unavailable
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.domain.sleep_mode import build_wake_request, change_annotations, encode_info, sleep_type_of
+from fairlead.domain.sleep_mode import (
+    INACTIVITY_SLEEP,
+    build_wake_request,
+    change_annotations,
+    encode_info,
+    sleep_type_of,
+)
 from fairlead.gateway.activity import WATCH, ActivityTracker, InstanceId, SleepState, SleepStates
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import SERVER_MANAGER, WriteOptions
@@ -26,6 +32,10 @@ HOLD_SECONDS = 25.0
 """Clients give up discovery after 32 seconds."""
 MAX_HELD = 100
 """Requests that wait for one instance, in one process."""
+MAX_HELD_PER_USER_AND_INSTANCE = 20
+MAX_HELD_PER_USER = 100
+MAX_HELD_TOTAL = 1000
+"""For all instances: each is a connection and a task."""
 POLL_SECONDS = 0.05
 RETRY_AFTER_SECONDS = 5
 QUIET_SECONDS = 300.0
@@ -36,8 +46,12 @@ PERSONS_AGENT = "kubectl"
 """Of a client that persons use: other than its watches, its requests are theirs."""
 WARNING_HEADER = ("warning", '299 - "woken up by this request"')
 
+_RETRY_LATER = Details(retry_after=RETRY_AFTER_SECONDS)
+
 _Client = tuple[str, str, str]
 """The uid of an instance, the user, and the user agent."""
+_Share = tuple[InstanceId | None, str]
+"""Requests that are counted together: for one instance or all (None), of one user or all (empty)."""
 
 
 class Waking:
@@ -49,7 +63,7 @@ class Waking:
         self._seen: BoundedCache[_Client, float] = BoundedCache(MAX_KNOWN_CLIENTS)
         self._waits: dict[InstanceId, asyncio.Task[bool]] = {}
         """Each shared by all requests that wait for an instance."""
-        self._held: Counter[InstanceId] = Counter()
+        self._held: Counter[_Share] = Counter()
         self._requested: set[tuple[InstanceId, int]] = set()
         """Instances, with the beginning of their sleep, that a request of this process is waking."""
 
@@ -74,9 +88,11 @@ class Waking:
             if why:
                 raise Unavailable(f"{title} is asleep: {why}; wake it with `fairlead vcluster wake {gateway.name}`")
             await self._request_wake(id, state, user)
-        elif is_space and not self._activity.counts(call, user, state):
+        elif is_space and (state.has_failed_to_wake or not self._activity.counts(call, user, state)):
             return False
-        await self._hold(id, title)
+        elif not self._activity.counts(call, user, state):  # a program that asks again by itself
+            raise Unavailable(f"{title} is waking up: {state.message}; try again", _RETRY_LATER)
+        await self._hold(id, user.flow_distinguisher, title)
         return True
 
     def _find_obstacle(self, state: SleepState, call: Call, user: User) -> str:
@@ -104,7 +120,8 @@ class Waking:
         now = int(self._registry.clock.now().timestamp())
 
         def edit(current: Object) -> Object:
-            if current["metadata"]["uid"] != state.uid or not sleep_type_of(current):
+            # A person may have asked for a sleep since: that must not be undone.
+            if current["metadata"]["uid"] != state.uid or sleep_type_of(current) != INACTIVITY_SLEEP:
                 return current
             return change_annotations(current, build_wake_request(current, now, info))
 
@@ -115,14 +132,22 @@ class Waking:
             self._requested.discard(request)
             raise
 
-    async def _hold(self, id: InstanceId, title: str) -> None:
-        if self._held[id] >= MAX_HELD:
-            message = f"{title} is waking up, and {MAX_HELD} other requests wait for it; try again"
-            raise Unavailable(message, Details(retry_after=RETRY_AFTER_SECONDS))
+    async def _hold(self, id: InstanceId, payer: str, title: str) -> None:
+        """`payer` is the name that limits of the user are counted under."""
+        shares: dict[_Share, int] = {
+            (id, ""): MAX_HELD,
+            (id, payer): MAX_HELD_PER_USER_AND_INSTANCE,
+            (None, payer): MAX_HELD_PER_USER,
+            (None, ""): MAX_HELD_TOTAL,
+        }
+        full = next((share for share, limit in shares.items() if self._held[share] >= limit), None)
+        if full is not None:
+            why = _describe_share(full, shares[full])
+            raise Unavailable(f"{title} is waking up, and {why}; try again", _RETRY_LATER)
         wait = self._waits.get(id)
         if wait is None:
             wait = self._waits[id] = asyncio.create_task(self._wait(id))
-        self._held[id] += 1
+        self._held.update(shares.keys())
         try:
             # Shielded: a client that leaves must not end the wait of the others.
             async with asyncio.timeout(HOLD_SECONDS):
@@ -130,12 +155,13 @@ class Waking:
         except TimeoutError:
             is_awake = False
         finally:
-            self._held[id] -= 1
-            if not self._held[id]:
-                del self._held[id]
+            for share in shares:
+                self._held[share] -= 1
+                if not self._held[share]:
+                    del self._held[share]
         if not is_awake:
             message = f"{title} is waking up: {self._states.find(id).message}; try again"
-            raise Unavailable(message, Details(retry_after=RETRY_AFTER_SECONDS))
+            raise Unavailable(message, _RETRY_LATER)
 
     async def _wait(self, id: InstanceId) -> bool:
         """Until the instance is awake; not longer than any request waits that comes now."""
@@ -149,6 +175,12 @@ class Waking:
         finally:
             self._waits.pop(id, None)
             self._requested = {each for each in self._requested if each[0] != id}
+
+
+def _describe_share(share: _Share, limit: int) -> str:
+    instance, user = share
+    whose = "requests of yours" if user else "requests"
+    return f"{limit} other {whose} wait for {'it' if instance is not None else 'instances that wake up'}"
 
 
 def _client(state: SleepState, call: Call, user: User) -> _Client:

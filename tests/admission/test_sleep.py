@@ -4,11 +4,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.admission.sleep import keep_sleep_state, warn_invalid_sleep
+from fairlead.admission.sleep import check_delete_after, keep_sleep_state, warn_invalid_sleep
+from fairlead.core.call import Decision, RequestInfo
+from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
+from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import WriteOptions, server_write_options
-from tests.harness.registry import ADA, RegistryFixture, open_registry
+from tests.harness.registry import ADA, NAMESPACE, RegistryFixture, open_registry
 
 PREFIX = "sleepmode.service.sh/"
 ASLEEP = {f"{PREFIX}sleep-type": "inactivitySleep", f"{PREFIX}sleeping-since": "1789000000"}
@@ -79,3 +82,26 @@ async def test_who_wakes_it_is_recorded(api: RegistryFixture, kind: str) -> None
     await write(api, kind, forced, server_write_options())
     await write(api, kind, {**forced, f"{PREFIX}force": "false"}, WriteOptions(ADA))
     assert '"message":"woken up by ada"' in annotations(api, kind)[info]
+
+
+def may_not_delete(user: User, target: RequestInfo) -> Decision:
+    assert (target.verb, target.namespace, target.name) == ("delete", NAMESPACE, "a")
+    return Decision(user.name == "ada")
+
+
+@kinds
+async def test_a_shorter_time_until_deletion_needs_the_permission_to_delete(kind: str) -> None:
+    name = f"{PREFIX}delete-after"
+    bob = User("bob")
+    async with open_registry(rules=(check_delete_after(may_not_delete, GROUP),)) as api:
+        body = api.build_object(kind, "a", metadata={"annotations": {name: "3600"}})
+        await api.submit(kind, body, WriteOptions(bob))
+        with pytest.raises(Forbidden, match='User "bob" may not delete it'):
+            await write(api, kind, {name: "1"}, WriteOptions(bob))
+        await write(api, kind, {name: "3600", "mine": "x"}, WriteOptions(bob))
+        await write(api, kind, {name: "7200"}, WriteOptions(bob))
+        await write(api, kind, {}, WriteOptions(bob))
+        with pytest.raises(Forbidden, match="delete-after"):
+            await write(api, kind, {name: "7200"}, WriteOptions(bob))
+        await write(api, kind, {name: "1"}, WriteOptions(ADA))
+        assert annotations(api, kind) == {name: "1"}

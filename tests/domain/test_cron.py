@@ -1,6 +1,7 @@
 """Tests of `fairlead.domain.cron`: schedules of sleep, also where clocks are changed."""
 
-from datetime import datetime
+from datetime import datetime, time, timedelta
+from time import monotonic
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -72,8 +73,45 @@ def test_one_of_its_times() -> None:
     assert not schedule.has(0)
 
 
-def test_a_day_that_never_comes() -> None:
-    assert parse_schedule("0 0 30 2 *").next_after(seconds("2026-11-18T00:00:00")) == 0
+def test_a_day_that_does_not_come_in_the_next_years() -> None:
+    """A Sunday that is the 29 February: in 2032, and then not before 2060."""
+    assert parse_schedule("0 0 29 2 */7").next_after(seconds("2032-03-01T00:00:00")) == 0
+
+
+def test_times_of_each_zone_are_those_of_its_clock() -> None:
+    """Every minute for three days, around changes of clocks at different hours, and a day that was skipped."""
+    for zone, day in (
+        ("Europe/Berlin", "2026-03-28T12:00:00"),
+        ("Europe/Berlin", "2026-10-24T12:00:00"),
+        ("America/Havana", "2026-03-07T12:00:00"),
+        ("America/Havana", "2026-10-31T12:00:00"),
+        ("Australia/Lord_Howe", "2026-04-04T03:00:00"),
+        ("Pacific/Apia", "2011-12-29T00:00:00"),
+        ("Asia/Kathmandu", "2026-11-18T00:00:00"),
+    ):
+        schedule = parse_schedule("*/7 */3 * * *", zone)
+        first = seconds(day)
+        moment = first
+        found = []
+        while (moment := schedule.next_after(moment)) <= first + 2 * 86_400:
+            found.append(moment)
+        clock = ZoneInfo(zone)
+        start = datetime.fromtimestamp(first, clock).date() - timedelta(days=2)
+        days = [start + timedelta(days=number) for number in range(6)]
+        moments = [time(hour, minute) for hour in range(0, 24, 3) for minute in range(0, 60, 7)]
+        expected = {int(datetime.combine(day, each, clock).timestamp()) for day in days for each in moments}
+        assert found == sorted(each for each in expected if first < each <= first + 2 * 86_400), zone
+
+
+@pytest.mark.parametrize("day", ["2026-11-18T12:00:00", "2026-03-29T00:30:00"])
+@pytest.mark.parametrize("text", ["* * * * *", "0 0 29 2 *"])
+def test_the_next_time_is_found_at_once(text: str, day: str) -> None:
+    """The event loop waits for it. Looking at each minute of two days would take 6 ms."""
+    schedule = parse_schedule(text, "Europe/Berlin")
+    began = monotonic()
+    for number in range(100):
+        schedule.next_after(seconds(day) + number)
+    assert (monotonic() - began) / 100 < 0.001
 
 
 @pytest.mark.parametrize(
@@ -92,6 +130,8 @@ def test_a_day_that_never_comes() -> None:
         ("x 0 * * *", "", "not a number"),
         ("-1 0 * * *", "", "not a number"),
         ("² 0 * * *", "", "not a number"),
+        ("0 0 30 2 *", "", "never happens"),
+        ("0 0 31 feb,4,6 *", "", "never happens"),
         ("0 0 * * *", "Mars/Olympus", "time zone"),
         ("0 0 * * *", "../etc/passwd", "time zone"),
         ("0 0 * * *", "x" * 300, "time zone"),

@@ -194,7 +194,8 @@ class FakeKube:
             uid = ((body or {}).get("preconditions") or {}).get("uid")
             if uid not in (None, existing["metadata"]["uid"]):
                 return _build_failure(409, "Conflict", "the UID does not match")
-            self._delete(path, existing)
+            if (body or {}).get("dryRun") != ["All"]:
+                self._delete(path, existing)
         return OK, deep_copy(existing)
 
     def _is_collection(self, path: str) -> bool:

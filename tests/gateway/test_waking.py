@@ -13,7 +13,7 @@ from fairlead.core.errors import Forbidden, Unavailable
 from fairlead.core.objects import Object, get_path
 from fairlead.core.user import User
 from fairlead.domain.sleep_mode import change_annotations
-from fairlead.gateway import waking
+from fairlead.gateway import activity, waking
 from fairlead.gateway.routes import GatewayHandler
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
 from fairlead.registry.registry import Registry
@@ -232,7 +232,7 @@ async def test_a_hundred_requests_cause_one_wake_up_and_one_more_is_too_many(gat
     await gateways.put_to_sleep(VIRTUAL_CLUSTER)
     calls = [build(VIRTUAL_CLUSTER) for _ in range(waking.MAX_HELD)]
     for number, call in enumerate(calls):
-        call.user = User(f"user-{number % 2}")  # one alone may not have so many requests in a cluster
+        call.user = User(f"user-{number % 5}")  # one alone may not have so many
     held = [asyncio.create_task(gateways.handler(call)) for call in calls]
     await eventually(lambda: gateways.is_wake_requested(VIRTUAL_CLUSTER))
     requested = (gateways.api.get(KINDS[VIRTUAL_CLUSTER], "one") or {})["metadata"]["resourceVersion"]
@@ -242,6 +242,94 @@ async def test_a_hundred_requests_cause_one_wake_up_and_one_more_is_too_many(gat
     assert (gateways.api.get(KINDS[VIRTUAL_CLUSTER], "one") or {})["metadata"]["resourceVersion"] == requested
     await gateways.finish_wake(VIRTUAL_CLUSTER)
     assert {reply.status for reply in await asyncio.gather(*held)} == {200}
+
+
+async def test_one_user_does_not_take_the_places_of_others(gateways: Gateways) -> None:
+    await gateways.create(VIRTUAL_CLUSTER, sleep_after="3600")
+    await gateways.put_to_sleep(VIRTUAL_CLUSTER)
+    calls = [build(VIRTUAL_CLUSTER) for _ in range(waking.MAX_HELD_PER_USER_AND_INSTANCE)]
+    held = [asyncio.create_task(gateways.handler(call)) for call in calls]
+    await eventually(lambda: gateways.is_wake_requested(VIRTUAL_CLUSTER))
+    await asyncio.sleep(0.1)
+    with pytest.raises(Unavailable, match="20 other requests of yours wait for it") as refused:
+        await gateways.handler(build(VIRTUAL_CLUSTER))
+    assert refused.value.details.retry_after == waking.RETRY_AFTER_SECONDS
+    other = build(VIRTUAL_CLUSTER)
+    other.user = User("ben")
+    held.append(asyncio.create_task(gateways.handler(other)))
+    await asyncio.sleep(0.1)
+    await gateways.finish_wake(VIRTUAL_CLUSTER)
+    assert {reply.status for reply in await asyncio.gather(*held)} == {200}
+    assert not gateways.handler._waking._held
+
+
+@pytest.mark.parametrize(
+    ("limit", "user", "message"),
+    [
+        ("MAX_HELD_PER_USER", "anna", "3 other requests of yours wait for instances"),
+        ("MAX_HELD_TOTAL", "ben", "3 other requests wait for instances"),
+    ],
+)
+async def test_requests_held_for_all_instances_are_limited(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch, limit: str, user: str, message: str
+) -> None:
+    monkeypatch.setattr(waking, limit, 3)
+    await gateways.create(VIRTUAL_CLUSTER, sleep_after="3600")
+    await gateways.put_to_sleep(VIRTUAL_CLUSTER)
+    held = [asyncio.create_task(gateways.handler(build(VIRTUAL_CLUSTER))) for _ in range(3)]
+    await eventually(lambda: gateways.is_wake_requested(VIRTUAL_CLUSTER))
+    await asyncio.sleep(0.1)
+    call = build(VIRTUAL_CLUSTER)
+    call.user = User(user)
+    with pytest.raises(Unavailable, match=message):
+        await gateways.handler(call)
+    await gateways.finish_wake(VIRTUAL_CLUSTER)
+    await asyncio.gather(*held)
+
+
+async def test_programs_that_ask_by_themselves_do_not_wait_for_a_virtual_cluster(gateways: Gateways) -> None:
+    await gateways.create(VIRTUAL_CLUSTER, sleep_after="3600")
+    await gateways.set_status(VIRTUAL_CLUSTER, phase="Pending", sleep={"stage": "Starting"})
+    async with asyncio.timeout(5):
+        with pytest.raises(Unavailable, match="is waking up") as refused:
+            await gateways.handler(build(VIRTUAL_CLUSTER, agent="Prometheus/3.1.0"))
+    assert refused.value.details.retry_after == waking.RETRY_AFTER_SECONDS
+
+
+async def test_a_space_whose_wake_up_fails_is_usable(gateways: Gateways) -> None:
+    """Its API server is that of the cluster."""
+    await gateways.create(SPACE, sleep_after="3600")
+    await gateways.set_status(SPACE, phase="Pending", reason="WakeFailed", sleep={"stage": "WakingUp"})
+    async with asyncio.timeout(5):
+        assert (await gateways.handler(build(SPACE))).status == 200
+
+
+async def test_a_request_does_not_end_a_sleep_that_a_person_has_just_requested(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waking, "HOLD_SECONDS", 0.2)
+    await gateways.create(VIRTUAL_CLUSTER, sleep_after="3600")
+    await gateways.put_to_sleep(VIRTUAL_CLUSTER)
+    call = build(VIRTUAL_CLUSTER)
+    assert call.target.gateway is not None
+    id = ("virtualclusterinstances", NAMESPACE, "one")
+    seen = gateways.handler._sleep_states.find(id)
+    await gateways.annotate(VIRTUAL_CLUSTER, force="true")
+    with pytest.raises(Unavailable):
+        await gateways.handler._waking.ensure_awake(id, seen, call, call.target.gateway, "it")
+    assert gateways.note(VIRTUAL_CLUSTER, "force") == "true"
+    assert not gateways.is_wake_requested(VIRTUAL_CLUSTER)
+
+
+async def test_times_of_writes_are_forgotten(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activity, "MAX_WRITE_SECONDS", 1)
+    await gateways.create(SPACE, sleep_after="3600")
+    await gateways.handler(build(SPACE))
+    await gateways.handler.activity.flush()
+    assert gateways.handler.activity._written_at
+    await asyncio.sleep(1.1)
+    await gateways.handler.activity.flush()
+    assert gateways.handler.activity._written_at == {}
 
 
 async def test_a_request_that_waits_too_long_is_to_be_repeated(

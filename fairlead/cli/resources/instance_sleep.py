@@ -22,7 +22,7 @@ from fairlead.core.objects import Object, get_path
 
 PREFIX = "sleepmode.service.sh/"
 REFUSALS = ("SleepRefused", "SleepForbidden")
-SLEEPING = "Sleeping"
+SLEEPING, WAKE_FAILED = "Sleeping", "WakeFailed"
 WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until that is done, at most --timeout.")]
 
 
@@ -76,14 +76,15 @@ def add_sleep_commands(group: typer.Typer, resource: Resource) -> None:
         with open_session(context) as session, name_project(session.client, project):
             namespace = project_namespace(session, project)
             current = session.client.get(resource.plural, name, namespace=namespace)
-            if not _is_sleeping(current) and not _annotations(current).get(f"{PREFIX}sleep-type"):
+            is_wanted = not _annotations(current).get(f"{PREFIX}sleep-type")
+            if is_wanted and not _is_sleeping(current) and not get_path(current, "status.sleep.stage"):
                 print_note(f"the {resource.noun} {name} is awake already")
                 return
             request = SleepRequest(resource, name, project, _wake_annotations(current), _is_awake)
             instance = _send(session.client, request, namespace)
             if wait:
                 instance = _wait(session.client, request, instance, timeout)
-        if wait and has_failed(instance):
+        if wait and (has_failed(instance) or _has_failed_to_wake(instance)):
             raise exit_with_error(f"the {resource.noun} {name} is {replace_fields(describe_phase(instance))}")
         print_note(f"the {resource.noun} {name} {'is awake' if wait else 'wakes up'}")
 
@@ -142,8 +143,14 @@ def _is_asleep(instance: Object) -> bool:
 
 
 def _is_awake(instance: Object) -> bool:
+    """Whether it is awake, or could not be woken up."""
     is_wanted = not _annotations(instance).get(f"{PREFIX}sleep-type")
-    return is_wanted and (phase_of(instance) == "Ready" or has_failed(instance))
+    return is_wanted and (phase_of(instance) == "Ready" or has_failed(instance) or _has_failed_to_wake(instance))
+
+
+def _has_failed_to_wake(instance: Object) -> bool:
+    """The server retries it, but mostly a person has to repair something before."""
+    return bool(get_path(instance, "status.reason") == WAKE_FAILED)
 
 
 def _is_sleeping(instance: Object) -> bool:

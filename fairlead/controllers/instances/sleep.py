@@ -11,15 +11,17 @@ is corrected, deletes nothing.
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from fairlead.core.errors import Conflict, NotFound
+from fairlead.controllers.instances.remote_errors import QUOTA_EXCEEDED, WARNING
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import QUOTA, Conflict, Forbidden, NotFound
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.domain.instance_sleep import build_sleep_mode, decide
 from fairlead.domain.sleep_decisions import SleepDecision, format_time
 from fairlead.domain.sleep_mode import change_annotations
-from fairlead.domain.typed_objects import RemoteInstance, SpaceInstance, VirtualClusterInstance
+from fairlead.domain.typed_objects import ASLEEP, RemoteInstance, SpaceInstance, VirtualClusterInstance
 from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import record_event
+from fairlead.registry.conditions import TRUE, condition, find_condition, record_event, with_condition
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Key
@@ -40,8 +42,10 @@ class SleepController:
     def __init__(self, registry: Registry, api_group: str) -> None:
         self._registry = registry
         self._group = api_group
-        self._deletions: dict[str, float] = {}
-        """By uid: since when a deletion is due, on the monotonic clock."""
+        self._deletions: dict[Key, tuple[str, float]] = {}
+        """Whose deletion is due: the uid, and since when, on the monotonic clock."""
+        self._refusals: dict[Key, str] = {}
+        """Wake-ups that a quota refuses, with the message of the Event about it."""
 
     def _decide(self, key: Key, instance: Object) -> SleepDecision:
         """What happens to the instance now. Of subclasses."""
@@ -55,16 +59,36 @@ class SleepController:
         resource = self._registry.resource(self._group, key[1])
         entry = resource.get_cached(key[2], key[3])
         if entry is None:
+            self._forget(key)
             return None
         instance = decode(entry)
         if "deletionTimestamp" in metadata(instance) or get_path(instance, "status.ignoreReconciliation"):
-            self._deletions.pop(metadata(instance)["uid"], None)
+            self._forget(key)
             return None
         with suppress(NotFound):  # it was deleted meanwhile
-            decision = await self._write_annotations(key, instance)
+            decision = await self._try_to_decide(key, instance)
             await self._write_status(key)
             return self._earliest(decision, await self._delete_unused(key, instance, decision))
         return None
+
+    def _forget(self, key: Key) -> None:
+        self._deletions.pop(key, None)
+        self._refusals.pop(key, None)
+
+    async def _try_to_decide(self, key: Key, instance: Object) -> SleepDecision:
+        """A wake-up by the server itself, such as that of a schedule, waits until the quota of awake instances allows
+        it."""
+        try:
+            decision = await self._write_annotations(key, instance)
+        except Forbidden as error:
+            if error.refused_by != QUOTA:
+                raise
+            if self._refusals.get(key) != error.message:
+                await record_event(self._registry, instance, QUOTA_EXCEEDED, _describe(error.message), type="Warning")
+            self._refusals[key] = error.message
+            return SleepDecision(recheck_at=self._now() + int(MAX_RECHECK_SECONDS))
+        self._refusals.pop(key, None)
+        return decision
 
     async def _write_annotations(self, key: Key, instance: Object) -> SleepDecision:
         decision = self._decide(key, instance)
@@ -86,14 +110,19 @@ class SleepController:
         def edit(current: Object) -> Object:
             status = current.get("status") or {}
             config = self._build_sleep_mode(key, current)
-            if config == (status.get("sleepModeConfig") or {}):
-                return current
-            return {**current, "status": {**status, "sleepModeConfig": config}}
+            after = {**status, "sleepModeConfig": config} if config or "sleepModeConfig" in status else status
+            after = self._report_refusal(current, after, self._refusals.get(key, ""))
+            return {**current, "status": after} if after != status else current
 
         resource = self._registry.resource(self._group, key[1])
         entry = resource.get_cached(key[2], key[3])
         if entry is not None and edit(current := decode(entry)) is not current:
             await resource.modify(key[2], key[3], edit, server_write_options("status"))
+
+    def _report_refusal(self, instance: Object, status: Object, message: str) -> Object:
+        """The status with a condition about a wake-up that a quota refuses; without one if the message is empty. Of
+        subclasses whose kinds have such a condition."""
+        return status
 
     async def _delete_unused(self, key: Key, instance: Object, decision: SleepDecision) -> float | None:
         """Deletes the instance when that has been due for a while. Returns the seconds after which to check again."""
@@ -101,20 +130,20 @@ class SleepController:
         monotonic = self._registry.clock.monotonic()
         uid, at = meta["uid"], decision.deletes_at
         if not at or self._now() < at:
-            self._deletions.pop(uid, None)
+            self._deletions.pop(key, None)
             return at - self._now() if at else None
-        if uid not in self._deletions:
-            self._deletions[uid] = monotonic
+        if self._deletions.get(key, ("", 0.0))[0] != uid:
+            self._deletions[key] = (uid, monotonic)
             message = f"it was not used for so long that its deletion is due since {format_time(at)}; it is deleted in "
             message += "an hour, unless it is started before"
             await record_event(self._registry, instance, "DeletionScheduled", message, type="Warning")
-        if (remaining := self._deletions[uid] + DELETION_GRACE_SECONDS - monotonic) > 0:
+        if (remaining := self._deletions[key][1] + DELETION_GRACE_SECONDS - monotonic) > 0:
             return remaining
         options = DeleteOptions(uid, meta["resourceVersion"])
         resource = self._registry.resource(self._group, key[1])
         with suppress(Conflict):  # it was changed, and so is queued again
             await resource.delete(meta["namespace"], name_of(instance), options, server_write_options())
-            del self._deletions[uid]
+            del self._deletions[key]
             await record_event(self._registry, instance, "DeletedUnused", "it was not used for long", type="Warning")
         return None
 
@@ -142,3 +171,18 @@ class InstanceSleepController(SleepController):
 
     def _build_sleep_mode(self, key: Key, instance: Object) -> Object:
         return build_sleep_mode(_TYPES[key[1]](instance), self._decide(key, instance), self._now())
+
+    def _report_refusal(self, instance: Object, status: Object, message: str) -> Object:
+        if message:
+            report = condition(ASLEEP, TRUE, QUOTA_EXCEEDED, _describe(message), WARNING)
+        elif (find_condition(status, ASLEEP) or {}).get("reason") == QUOTA_EXCEEDED:
+            report = condition(ASLEEP, TRUE, ASLEEP, "its workloads are stopped")
+        else:
+            return status
+        return with_condition(
+            status, report, timestamp(self._registry.clock.now()), metadata(instance).get("generation")
+        )
+
+
+def _describe(refusal: str) -> str:
+    return f"it cannot be woken up: {refusal}; this is retried; put others to sleep, or ask for a larger quota"

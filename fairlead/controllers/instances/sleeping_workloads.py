@@ -50,6 +50,8 @@ MAX_PAGES = 200
 """Of one list: a namespace with more objects than that is not put to sleep."""
 MAX_REPLICAS_DIGITS = 6
 CONFLICT_ATTEMPTS = 5
+DRY_RUN: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
+"""Nothing is deleted, but the permission is checked, also if there is nothing to delete."""
 _NOT_FOUND, _CONFLICT = 404, 409
 
 DEPLOYMENTS, STATEFUL_SETS = "apps/v1/deployments", "apps/v1/statefulsets"
@@ -94,6 +96,17 @@ class SleepingNamespace:
         """Whether the namespace exists and belongs to the instance. Otherwise nothing in it is changed."""
         found = await get_or_none(self.api, self.target.path)
         return found is not None and is_owned_by(found, self.target)
+
+    async def check_permissions(self) -> None:
+        """Raises RemoteApiError with 403 if the stored credential may not begin to put the namespace to sleep, or could
+        not go back. Changes nothing. Whether it may change the workloads turns out when they are changed."""
+        if not await self.exists():
+            return
+        quota = self._path(QUOTA_NAME, "v1/resourcequotas")
+        await self.api.check_apply(quota, self._build_quota())
+        await delete_if_exists(self.api, quota, DRY_RUN)
+        for path in (*_KINDS, "v1/pods"):
+            await get_or_none(self.api, f"{self._path('', path)}?limit=1")
 
     async def find_running_jobs(self) -> list[str]:
         return [_title(JOBS, each) async for each in self._list(JOBS) if _is_running_job(each)]

@@ -45,6 +45,7 @@ from fairlead.domain.typed_objects import (
     SPACE_SYNCED,
     STARTING,
     TEMPLATE_RESOLVED,
+    WAKE_FAILED,
     WAKING_UP,
     RemoteInstance,
     TypedObject,
@@ -75,7 +76,6 @@ CLUSTER_CONDITIONS = (*VC_CONDITIONS, "ProjectSecretsSynced", APPS_SYNCED, VC_AP
 """Conditions about the cluster. An instance is not ready while one of them is False."""
 
 FAILED, SLEEPING = "Failed", "Sleeping"
-WAKE_FAILED = "WakeFailed"
 _SLEEP_CAUSES = {
     INACTIVITY_SLEEP: "no requests",
     SCHEDULED_TYPE: "by its schedule",

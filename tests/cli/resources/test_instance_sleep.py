@@ -90,6 +90,21 @@ def test_wake_waits_until_it_is_ready(user: CliFixture, group: str) -> None:
     assert (result.code, "is awake" in result.err) == (0, True)
 
 
+@groups
+def test_a_wake_up_that_fails_ends_the_wait(user: CliFixture, group: str) -> None:
+    asleep = instance(group, "Sleeping", sleep_type="inactivitySleep", sleeping_since="1")
+    failed = instance(group, "Pending")
+    failed["status"] |= {"reason": "WakeFailed", "message": "it cannot be woken up: no", "sleep": {"stage": "WakingUp"}}
+    user.fake.on("GET", f"{path(group)}/dev", (200, asleep))
+    user.fake.on("PATCH", f"{path(group)}/dev", (200, asleep))
+    user.fake.on("GET", path(group), watch_response(asleep, failed))
+    result = user.run(group, "wake", "dev", "--project", "demo", "--wait", "--timeout", "5s")
+    assert (result.code, "it cannot be woken up: no" in result.err) == (1, True)
+    assert "is still" not in result.err  # what is said after the time is over
+    user.fake.on("GET", f"{path(group)}/dev", (200, failed))
+    assert "awake already" not in user.run(group, "wake", "dev", "--project", "demo").err
+
+
 def test_what_is_awake_is_left_alone(user: CliFixture) -> None:
     user.fake.on("GET", f"{path('space')}/dev", (200, instance("space")))
     assert "is awake already" in user.run("space", "wake", "dev", "--project", "demo").err

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from fairlead.admission.quotas import enforce_quotas
 from fairlead.controllers.instances.asleep import ASLEEP_RESYNC_SECONDS
 from fairlead.controllers.instances.sleep import DELETION_GRACE_SECONDS, InstanceSleepController
 from fairlead.controllers.instances.templates import InstanceTemplateController
@@ -54,9 +55,23 @@ async def server(api: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> As
         yield api
 
 
+@pytest.fixture
+async def limited(api: RegistryFixture, access: FakeAccess, helm: FakeHelm) -> AsyncIterator[RegistryFixture]:
+    """A server with quotas."""
+    access.kube.after_write = run_workloads
+    found = api.with_rules(enforce_quotas(MANAGEMENT_GROUP, ""))
+    controllers = (
+        InstanceTemplateController(found.registry, INSTANCE_CONFIG),
+        build_space_controller(found, access),
+        InstanceSleepController(found.registry, MANAGEMENT_GROUP),
+    )
+    async with running_controllers(found, *controllers):
+        yield found
+
+
 async def create_space(api: RegistryFixture, **annotations: str) -> None:
     """A space with a Deployment and a CronJob, that is Ready."""
-    await create_cluster(api)
+    await create_cluster(api, quotas={"project": {"spaceinstances.active": "1"}})
     noted = {f"{PREFIX}{name.replace('_', '-')}": value for name, value in annotations.items()}
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}}
     await api.create(SPACE, "one", metadata={"annotations": noted}, spec=spec)
@@ -200,6 +215,72 @@ async def test_what_others_start_is_not_put_down_again(server: RegistryFixture, 
     assert (annotation(server, SPACE, "force"), get_path(kube.objects[WEB], "spec.replicas")) == ("", 1)
 
 
+async def test_a_quota_stops_again_what_others_start(limited: RegistryFixture, kube: FakeKube) -> None:
+    await create_space(limited)
+    add_contents(kube)
+    await annotate(limited, SPACE, force="true")
+    await eventually(lambda: phase_of(limited, SPACE) == "Sleeping")
+    await limited.create(SPACE, "two", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
+    kube.remove_object(QUOTA)
+    kube.edit_object(WEB, lambda obj: obj["spec"].update(replicas=1))
+    run_workloads(kube)
+    assert len(pods_in(kube, NAMESPACE)) == 1
+    await asyncio.sleep(2 * ASLEEP_RESYNC_SECONDS)
+    assert (phase_of(limited, SPACE), pods_in(kube, NAMESPACE)) == ("Sleeping", [])
+    assert annotation(limited, SPACE, "force") == "true"
+    assert condition_status(limited, SPACE, "Asleep") == ("True", "Asleep")
+    assert events(limited).count("StoppingAgain") == 1
+
+
+async def test_pods_that_do_not_end_are_waited_for_when_it_is_stopped_again(
+    limited: RegistryFixture, kube: FakeKube
+) -> None:
+    await create_space(limited)
+    add_contents(kube)
+    await annotate(limited, SPACE, force="true")
+    await eventually(lambda: phase_of(limited, SPACE) == "Sleeping")
+    await limited.create(SPACE, "two", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
+    kube.remove_object(QUOTA)
+    kube.edit_object(WEB, lambda obj: obj["spec"].update(replicas=1))
+    run_workloads(kube)
+    assert len(pods_in(kube, NAMESPACE)) == 1
+    kube.after_write = None
+    await asyncio.sleep(2 * ASLEEP_RESYNC_SECONDS)
+    assert condition_status(limited, SPACE, "Asleep") == ("True", "StoppingAgain")
+    assert "exceeded quota" in condition_message(limited, SPACE, "Asleep")
+    assert phase_of(limited, SPACE) == "Sleeping"
+    run_workloads(kube)
+    await eventually(lambda: condition_status(limited, SPACE, "Asleep") == ("True", "Asleep"))
+
+
+async def test_a_wake_up_that_a_quota_refuses_is_reported_and_retried(limited: RegistryFixture, kube: FakeKube) -> None:
+    await create_space(limited)
+    add_contents(kube)
+    await annotate(limited, SPACE, force="true", force_duration=str(HOUR))
+    await eventually(lambda: phase_of(limited, SPACE) == "Sleeping")
+    await limited.create(SPACE, "two", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
+    await asyncio.sleep(HOUR + 300)
+    assert (phase_of(limited, SPACE), pods_in(kube, NAMESPACE)) == ("Sleeping", [])
+    assert condition_status(limited, SPACE, "Asleep") == ("True", "QuotaExceeded")
+    assert "spaceinstances.active=1" in condition_message(limited, SPACE, "Asleep")
+    assert events(limited).count("QuotaExceeded") == 1
+    await limited.delete(SPACE, "two")
+    await eventually(lambda: phase_of(limited, SPACE) == "Ready")
+    assert len(pods_in(kube, NAMESPACE)) == 3
+
+
+async def test_a_refused_wake_up_that_is_no_longer_due_is_not_reported(
+    limited: RegistryFixture, kube: FakeKube
+) -> None:
+    await create_space(limited)
+    await annotate(limited, SPACE, force="true", force_duration=str(HOUR))
+    await eventually(lambda: phase_of(limited, SPACE) == "Sleeping")
+    await limited.create(SPACE, "two", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
+    await eventually(lambda: condition_status(limited, SPACE, "Asleep") == ("True", "QuotaExceeded"), 2 * HOUR)
+    await annotate(limited, SPACE, force_duration=None)
+    await eventually(lambda: condition_status(limited, SPACE, "Asleep") == ("True", "Asleep"))
+
+
 async def test_a_credential_that_may_not_do_it_leaves_the_space_awake(server: RegistryFixture, kube: FakeKube) -> None:
     await create_space(server, sleep_after=str(HOUR))
     add_contents(kube)
@@ -212,6 +293,37 @@ async def test_a_credential_that_may_not_do_it_leaves_the_space_awake(server: Re
     kube.failing_paths.clear()
     await asyncio.sleep(HOUR + 60)
     assert phase_of(server, SPACE) == "Sleeping"
+
+
+@pytest.mark.parametrize("missing", ["/resourcequotas/", "/cronjobs", "/pods"])
+@pytest.mark.parametrize("annotations", [{"force": "true"}, {"sleep_after": "1"}], ids=["forced", "idle"])
+async def test_a_credential_without_the_role_changes_nothing(
+    server: RegistryFixture, kube: FakeKube, missing: str, annotations: dict[str, str]
+) -> None:
+    """Neither quotas nor lists: that of `fairlead cluster role spaces`."""
+    await create_space(server)
+    add_contents(kube)
+    kube.failing_paths[missing] = 403
+    kube.request_log.clear()
+    await annotate(server, SPACE, **annotations)
+    await eventually(lambda: condition_status(server, SPACE, "Asleep") == ("False", "SleepForbidden"))
+    await eventually(lambda: phase_of(server, SPACE) == "Ready")
+    assert (annotation(server, SPACE, "force"), annotation(server, SPACE, "sleep-type")) == ("", "")
+    assert get_path(server.get(SPACE, "one"), "status.sleep.stage") is None
+    assert len(pods_in(kube, NAMESPACE)) == 3
+    assert "SleepForbidden" in events(server)
+    await asyncio.sleep(60)
+    assert phase_of(server, SPACE) == "Ready"
+
+
+async def test_a_check_of_permissions_deletes_nothing(server: RegistryFixture, kube: FakeKube) -> None:
+    """Whoever has created the quota before."""
+    await create_space(server)
+    kube.add_object(QUOTA, spec={"hard": {"pods": "0"}})
+    kube.failing_paths["/cronjobs"] = 403
+    await annotate(server, SPACE, force="true")
+    await eventually(lambda: condition_status(server, SPACE, "Asleep") == ("False", "SleepForbidden"))
+    assert QUOTA in kube.objects
 
 
 async def test_a_sleep_that_is_withdrawn_halfway_is_undone(server: RegistryFixture, kube: FakeKube) -> None:
@@ -295,7 +407,13 @@ async def test_a_schedule_in_the_template_puts_it_to_sleep_and_wakes_it(
     await asyncio.sleep(3 * HOUR)
     assert (phase_of(server, SPACE), pods_in(kube, NAMESPACE)) == ("Sleeping", [])
     assert annotation(server, SPACE, "sleep-type") == "scheduledSleep"
-    await asyncio.sleep(3 * HOUR)
+    kube.remove_object(QUOTA)
+    kube.edit_object(WEB, lambda obj: obj["spec"].update(replicas=3))
+    run_workloads(kube)
+    assert len(pods_in(kube, NAMESPACE)) == 3
+    await asyncio.sleep(2 * ASLEEP_RESYNC_SECONDS)  # who starts it outside does not end the schedule of the template
+    assert (phase_of(server, SPACE), pods_in(kube, NAMESPACE)) == ("Sleeping", [])
+    await asyncio.sleep(3 * HOUR - 2 * ASLEEP_RESYNC_SECONDS)
     assert (phase_of(server, SPACE), len(pods_in(kube, NAMESPACE))) == ("Ready", 3)
 
 
@@ -352,3 +470,32 @@ async def test_a_virtual_cluster_with_its_data_on_emptydir_is_not_put_to_sleep(
     await eventually(lambda: annotation(server, VC, "force") == "")
     assert (phase_of(server, VC), pods_in(access.kube, "demo-v-one")) == ("Ready", ["one-0"])
     assert "SleepRefused" in events(server)
+
+
+async def test_a_sleep_that_begins_before_it_answers_can_be_undone(server: RegistryFixture, access: FakeAccess) -> None:
+    await create_virtual_cluster(server, access)
+    add_control_plane(access.kube)
+    await annotate(server, VC, force="true")
+    await eventually(lambda: phase_of(server, VC) == "Sleeping")
+    access.virtual_down = Unreachable("connection refused")
+    await request_wake(server, VC)
+    await eventually(lambda: get_path(server.get(VC, "one"), "status.sleep.stage") == "Starting")
+    access.kube.failing_paths["/statefulsets/"] = 500
+    await annotate(server, VC, force="true")
+    await eventually(lambda: condition_status(server, VC, "Asleep") == ("False", "ClusterFailing"))
+    quota = QUOTA.replace(NAMESPACE, "demo-v-one")
+    assert quota in access.kube.objects
+    access.kube.failing_paths.clear()
+    await annotate(server, VC, force=None)
+    access.virtual_down = None
+    await eventually(lambda: phase_of(server, VC) == "Ready")
+    assert (quota in access.kube.objects, pods_in(access.kube, "demo-v-one")) == (False, ["one-0"])
+
+
+async def test_deletions_that_are_due_are_forgotten_with_the_instance(server: RegistryFixture) -> None:
+    controller = InstanceSleepController(server.registry, MANAGEMENT_GROUP)
+    key = (MANAGEMENT_GROUP, "spaceinstances", "demo", "gone")
+    controller._deletions[key] = ("uid", 0.0)
+    controller._refusals[key] = "exceeded quota"
+    await controller.reconcile(key)
+    assert (controller._deletions, controller._refusals) == ({}, {})
