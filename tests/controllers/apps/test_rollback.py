@@ -300,6 +300,23 @@ async def test_a_release_is_not_repaired_while_the_cluster_cannot_compare_it(
         assert get_path(api.get(APP, "one"), "status.lastAttempt.outcome") == "Succeeded"
 
 
+@pytest.mark.parametrize("step", ["find_differences", "delete_leftovers"])
+async def test_a_repair_that_takes_too_long_is_an_error(
+    api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    await refuse_second_object(api, access, helm)
+    async with running_server(api, access, helm):
+        with monkeypatch.context() as patched:
+            patched.setattr(deployments, step, hang)
+            await set_parameters(api, GOOD)
+            await eventually(lambda: get_path(api.get(APP, "one"), "status.reason") == "TimedOut", seconds=900)
+            assert 'cluster "c" takes too long to' in get_path(api.get(APP, "one"), "status.message")
+        await eventually(lambda: condition_status(api, APP, "Synced") == ("True", "Synced"), seconds=900)
+
+
 async def test_a_comparison_that_fails_does_not_end_a_deployment(
     api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
 ) -> None:
