@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fairlead.core.errors import ApiError, Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.domain.typed_objects import AppInstance
+from fairlead.domain.typed_objects import RELEASE_PARTS, SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS, AppInstance
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
@@ -53,7 +53,7 @@ class MigrationCompanions:
     def find_obstacles(self, objects: Sequence[MovedObject], may_see: MaySee) -> Iterable[ApiError]:
         """What prevents the move of these objects, of which the first is the virtual cluster."""
         for each in objects:
-            if get_path(each.obj, "status.lastAttempt.outcome") == "Running":
+            if any(attempt.get("outcome") == "Running" for attempt in _iter_attempts(each.obj)):
                 reason = "a deployment of it is running; try again when that has ended"
                 yield Conflict.of(each.kind.plural, each.kind.group, each.name, reason)
         name = config_secret(objects[0].obj)
@@ -74,6 +74,15 @@ class MigrationCompanions:
                 if not is_same and place == namespace and config_secret(other) == secret:
                     known = may_see(kind, where, name_of(other))
                     yield f'{kind.name} "{name_of(other)}"' if known else f"another {kind.name}"
+
+
+def _iter_attempts(obj: Object) -> Iterator[Object]:
+    """The last run of Helm for the release of an object, and for each chart and app of its template."""
+    yield get_path(obj, "status.lastAttempt") or {}
+    for field in (SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS):
+        for part in RELEASE_PARTS:
+            for each in get_path(obj, f"status.{field}.{part}") or ():
+                yield each.get("attempt") or {}
 
 
 def config_secret(instance: Object) -> str:

@@ -235,3 +235,18 @@ async def test_nothing_moves_while_helm_runs(migration: MigrationFixture, outcom
     found: Sequence[ApiError] = list(companions.find_obstacles(objects, lambda *_: True))
     assert len(found) == count
     assert all(each.code == 409 and "a deployment of it is running; try again" in each.message for each in found)
+
+
+@pytest.mark.parametrize("field", ["spaceObjects", "virtualClusterObjects"])
+@pytest.mark.parametrize("part", ["charts", "apps"])
+@pytest.mark.parametrize(("outcome", "code"), [("Running", 409), ("Failed", 201)])
+async def test_nothing_moves_while_helm_runs_for_its_template(
+    migration: MigrationFixture, field: str, part: str, outcome: str, code: int
+) -> None:
+    names = {"name": "redis", "release": "redis", "namespace": "inner"}
+    states = [{**names, "status": "Deployed"}, {**names, "release": "two", "attempt": {"id": "1", "outcome": outcome}}]
+    await write_status(migration, INSTANCE, "v", **{field: {part: states}})
+    reply = await migration.migrate()
+    assert reply.status == code, reply.body
+    if code == 409:
+        assert "a deployment of it is running; try again" in status_and_message(reply)[1]

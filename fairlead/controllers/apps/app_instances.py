@@ -14,6 +14,7 @@ from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
     DEPLOYED,
+    NOT_COMPARED,
     SYNCED,
     TARGET_READY,
     deployed_fields,
@@ -61,7 +62,7 @@ from fairlead.domain.typed_objects import ABANDON_ANNOTATION, App, AppInstance, 
 from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.instances.app_instance import APP_INSTANCE, TARGETS
 from fairlead.registry.codec import decode
-from fairlead.registry.conditions import FALSE, condition, record_event
+from fairlead.registry.conditions import FALSE, UNKNOWN, condition, record_event
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
@@ -245,6 +246,7 @@ class AppInstanceController:
             begin=begin,
             report=lambda why: self._report_drift(instance, why),
             role=self._chart_role,
+            is_unproven=instance.condition(SYNCED).get("reason") == NOT_COMPARED,
         )
         try:
             record = await self._deployments.ensure(wanted, checks_always=True)
@@ -260,7 +262,15 @@ class AppInstanceController:
             run.fields["lastAttempt"] = wanted.attempt.as_fields()
         missing = "" if self._runner.has_program() else HELM_MISSING_REMARK
         run.done(DEPLOYED, "Deployed", f'release "{release.name}" is deployed{missing}')
-        run.done(SYNCED, "Synced", f"the release is as it was deployed{self._deployments.remark(wanted)}")
+        remark = self._deployments.remark(wanted)
+        if self._deployments.is_unproven(wanted):
+            message = (
+                f"helm has deployed the release after a failure, but none of its objects was compared with it{remark}; "
+                "check them in the cluster, then change the parameters or the App to deploy it anew"
+            )
+            run.conditions.append(condition(SYNCED, UNKNOWN, NOT_COMPARED, message))
+        else:
+            run.done(SYNCED, "Synced", f"the release is as it was deployed{remark}")
 
     async def _check_unused(self, target: AppTarget, release: Release) -> None:
         """Raises InstanceError if there is a release of that name already, before the first deployment."""

@@ -1,9 +1,9 @@
 """What is left of a deployed app that cannot be uninstalled, since its target is gone or was replaced.
 
 What was deployed into a space or a virtual cluster is deleted with the namespace that this has in a connected cluster.
-So its release is gone if, and only if, that namespace is; its labels tell whether a namespace of that name is another
-one. Whatever cannot be found out counts as left behind: a release that is still running is never reported as
-uninstalled.
+So its release is gone if, and only if, that namespace is; a label with the uid of something else tells that a namespace
+of that name is another one. Whatever cannot be found out counts as left behind: a release that is still running is
+never reported as uninstalled.
 """
 
 from fairlead.controllers.apps.targets import AppTargets
@@ -42,8 +42,13 @@ async def _find_reason(targets: AppTargets, instance: AppInstance) -> str:
             existing = await get_or_none(targets.clusters.cluster_api(cluster), path)
     except InstanceError as error:
         return f"{removed}, and its {location} cannot be checked: {error.message}"
+    if existing is None:
+        return ""
     labels = get_path(existing, "metadata.labels")
-    if existing is None or not isinstance(labels, dict) or labels.get(UID_LABEL) != host["uid"]:
+    uid = labels.get(UID_LABEL) if isinstance(labels, dict) else None
+    if not uid:
+        return f"{removed}, and its {location} exists, but has lost its label {UID_LABEL}"
+    if uid != host["uid"]:
         return ""
     state = "is still being deleted" if "deletionTimestamp" in metadata(existing) else "still exists"
     return f"{removed}, but its {location} {state}"

@@ -12,10 +12,11 @@ from fairlead.domain.app_resolution import ResolvedApp
 from fairlead.domain.password_parameters import hidden_values, record_rendered_secrets, redact_instance
 from fairlead.domain.typed_objects import AppInstance
 from fairlead.kinds.instances.app_instance import MAX_HISTORY, MAX_HISTORY_PARAMETERS
-from fairlead.kinds.instances.fields import READY
-from fairlead.registry.conditions import TRUE, find_condition
+from fairlead.kinds.instances.fields import PENDING, READY, RECONCILING
+from fairlead.registry.conditions import TRUE, UNKNOWN, find_condition
 
 APP_RESOLVED, TARGET_READY, DEPLOYED, SYNCED = "AppResolved", "TargetReady", "Deployed", "Synced"
+NOT_COMPARED = "NotCompared"
 _PROGRESS_MESSAGES = {
     APP_RESOLVED: "its App is being resolved",
     TARGET_READY: "its target is being checked",
@@ -29,10 +30,19 @@ def derive_status(instance: AppInstance, status: Object, now: str) -> Object:
     """The status with everything that is derived from its conditions."""
     readiness = (
         find_obstacle((find_condition(status, type) for type in _PROGRESS_MESSAGES), instance.generation)
+        or _find_doubt(status, instance.generation)
         or find_missing(status, _PROGRESS_MESSAGES, instance.generation)
         or Readiness(TRUE, READY, "Deployed", "the App is deployed")
     )
     return with_readiness(status, readiness, instance.generation, now)
+
+
+def _find_doubt(status: Object, generation: int) -> Readiness | None:
+    """Why it is not known whether the cluster has what helm has deployed."""
+    synced = find_condition(status, SYNCED) or {}
+    if synced.get("reason") != NOT_COMPARED or synced.get("observedGeneration", generation) < generation:
+        return None
+    return Readiness(UNKNOWN, PENDING, NOT_COMPARED, synced["message"], RECONCILING)
 
 
 def deployed_fields(

@@ -158,7 +158,8 @@ def _build_holder(process: int) -> str:
 
 def is_holder_gone(holder: str) -> bool:
     """Whether the process that ran Helm is known to have ended, and Helm with it; or is this one, which has ended that
-    run. Of a process of another machine, another boot or another container, that is not known."""
+    run: `ReleaseRunner` does not ask while it has another run for that release. Of a process of another machine,
+    another boot or another container, that is not known."""
     if holder == holder_of_this_process():
         return True
     scope, _, process = holder.rpartition("/")[0].rpartition("/")

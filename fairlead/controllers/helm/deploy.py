@@ -3,8 +3,9 @@
 That takes minutes, and any change of an instance triggers a reconcile, so a failed run is not repeated at once.
 """
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,6 +88,9 @@ class ReleaseRunner:
         self._slots = HelmSlots(clock, on_free=self._wake)
         self._requeues: dict[tuple[str, str], Requeue] = {}
         self._failures: dict[ReleaseKey, _FailedRun] = {}
+        self._running: Counter[tuple[str, str, str]] = Counter()
+        """The runs in progress by target, namespace and name of the release, whichever instance it is of: an instance
+        that moves to another project has another uid."""
 
     def subscribe(self, resource: tuple[str, str], requeue: Requeue) -> Callable[[], None]:
         """Instances of this resource that wait for a slot are queued when it is their turn. Returns the function that
@@ -120,7 +124,7 @@ class ReleaseRunner:
         last = self._failures.get(run.release_key)
         if last is not None and last.release_hash == run.release.hash and self.clock.monotonic() < last.retry_at:
             raise InstanceError(last.error.reason, last.error.message, last.error.severity)
-        with self._slots.acquire(run.project, run.key):
+        with self._slots.acquire(run.project, run.key), self._count_run(run):
             await run.begin()
             try:
                 await self._install(run)
@@ -130,13 +134,25 @@ class ReleaseRunner:
                 raise
         self._failures.pop(run.release_key, None)
 
+    @contextmanager
+    def _count_run(self, run: HelmRun) -> Iterator[None]:
+        place = _place_of(run)
+        self._running[place] += 1
+        try:
+            yield
+        finally:
+            self._running[place] -= 1
+            if not self._running[place]:
+                del self._running[place]
+
     async def _install(self, run: HelmRun) -> None:
         with translate_errors(run.target.name, "deploy a chart"):
             async with run.target.open_endpoint() as access:
                 try:
                     await self._helm.install(run.release, access, forces_conflicts=run.forces_conflicts)
                 except InstanceError as error:
-                    if error.reason != RELEASE_PENDING:
+                    # A pending revision may be that of another run of this server, which is not to be disturbed.
+                    if error.reason != RELEASE_PENDING or self._running[_place_of(run)] > 1:
                         raise
                     if not await clear_pending_release(run.target.api(""), run.release, self.clock.now(), run.former):
                         raise
@@ -151,6 +167,10 @@ class ReleaseRunner:
     def forget(self, instance_uid: str) -> None:
         """Drops what is remembered about all releases of an instance that is gone."""
         self._failures = {key: failed for key, failed in self._failures.items() if key[0] != instance_uid}
+
+
+def _place_of(run: HelmRun) -> tuple[str, str, str]:
+    return run.target.name, run.release.namespace, run.release.name
 
 
 def cluster_target(clusters: ClusterAccess, cluster: str) -> ReleaseTarget:

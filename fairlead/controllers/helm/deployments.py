@@ -8,6 +8,7 @@ objects are compared with the release: Helm compares with its own record, and so
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from fairlead.controllers.helm.attempts import Attempt, RunReason, begin_attempt, needs_run
@@ -21,6 +22,7 @@ from fairlead.controllers.instances.remote_errors import (
     OWNER_FORBIDDEN,
     WARNING,
     InstanceError,
+    limit_seconds,
     translate_errors,
 )
 from fairlead.storage.contract import Key
@@ -31,6 +33,8 @@ CHECK_SECONDS = 60.0
 """How often a deployed release is compared with the newest revision in the cluster."""
 COMPARE_SECONDS = 600.0
 """How often the objects of a deployed release are compared with the cluster."""
+OBJECTS_TIMEOUT = 300.0
+"""Maximum seconds to compare all objects of a release, and to delete those that a failed deployment has left."""
 BINDING_RETRY_SECONDS = (0.1, 0.4, 1.5, 3.0, 5.0)
 """Retry delays until a RoleBinding that was just created takes effect."""
 
@@ -60,6 +64,8 @@ class Deployment:
     role: str = ""
     before_run: Callable[[], Awaitable[None]] | None = None
     """Called before Helm runs, for what it needs. Raises InstanceError."""
+    is_unproven: bool = False
+    """Whether the status says that nothing could be compared after the last failure."""
 
     @property
     def release_key(self) -> ReleaseKey:
@@ -78,12 +84,14 @@ class Deployment:
 @dataclass(slots=True)
 class _Memory:
     """What is remembered about a release that is deployed: when it is checked and compared next, and which objects
-    were deployed again, as others had changed them."""
+    were deployed again, as others had changed them. `is_unproven`: it was deployed after a failure, and nothing could
+    be compared since then."""
 
     check_at: float
     compare_at: float
     repaired: frozenset[str] = field(default_factory=frozenset)
     remark: str = ""
+    is_unproven: bool = False
 
 
 class Deployments:
@@ -117,6 +125,10 @@ class Deployments:
         """What is to be said about a release that is deployed; empty: nothing."""
         return self._remember(wanted).remark
 
+    def is_unproven(self, wanted: Deployment) -> bool:
+        """Whether Helm has deployed it after a failure, and it is not known whether the cluster has it."""
+        return self._remember(wanted).is_unproven
+
     def forget(self, uid: str) -> None:
         """Drops what is remembered about all releases of an instance that is gone."""
         self._memories = {key: memory for key, memory in self._memories.items() if key[0] != uid}
@@ -124,21 +136,34 @@ class Deployments:
 
     def _remember(self, wanted: Deployment) -> _Memory:
         now = self._runner.clock.monotonic()
-        return self._memories.setdefault(wanted.release_key, _Memory(check_at=now, compare_at=now + COMPARE_SECONDS))
+        compare_at = now if wanted.is_unproven else now + COMPARE_SECONDS
+        first = _Memory(check_at=now, compare_at=compare_at, is_unproven=wanted.is_unproven)
+        return self._memories.setdefault(wanted.release_key, first)
 
     async def _find_changed_objects(
         self, wanted: Deployment, memory: _Memory, newest: ReleaseRecord
     ) -> RunReason | None:
         """Why Helm has to run although its record is as it was deployed. What others change again after it was deployed
-        again is only remarked: another program of the cluster writes to it, such as an operator."""
-        memory.compare_at = self._runner.clock.monotonic() + COMPARE_SECONDS
-        differences = await self._compare(wanted, newest)
+        again is only remarked: another program of the cluster writes to it, such as an operator. So is what cannot be
+        compared: the release is deployed nevertheless."""
+        now = self._runner.clock.monotonic()
+        try:
+            differences = await self._compare(wanted, newest)
+        except InstanceError as error:
+            memory.compare_at = now + CHECK_SECONDS
+            memory.remark = f"; its objects could not be compared with it: {error.message}"
+            return None
+        memory.compare_at = now + COMPARE_SECONDS
+        memory.is_unproven = memory.is_unproven and differences.is_unknown
         titles = frozenset((*differences.changed, *differences.missing))
         if titles and titles <= memory.repaired:
-            memory.remark = f"; {differences.describe()}, again after they were deployed again, so they are left as is"
+            memory.remark = (
+                f"; {differences.describe()}, again after they were deployed again, so they are left as is"
+                f"{_remark_unchecked(differences)}"
+            )
             return None
         memory.repaired = titles
-        memory.remark = ""
+        memory.remark = _remark_unchecked(differences)
         if not titles:
             return None
         return RunReason(OBJECTS_CHANGED, f"{differences.describe()}; the release is deployed again", is_foreign=True)
@@ -157,14 +182,19 @@ class Deployments:
         if wanted.before_run is not None:
             await wanted.before_run()
         former = wanted.attempt
+        memory = self._remember(wanted)
         try:
             record = await self._run(wanted, former, why, is_forced=is_forced)
+            differences = Differences()
             if is_repair:
-                record = await self._repair(wanted, record, [each for each in revisions if not each.is_deployed])
+                unfinished = [each for each in revisions if not each.is_deployed]
+                record, differences = await self._repair(wanted, record, unfinished)
         except InstanceError as error:
             if wanted.attempt is not None and wanted.attempt is not former:
                 wanted.attempt = wanted.attempt.failed(error.reason)
             raise
+        memory.is_unproven = differences.is_unknown
+        memory.remark = _remark_unchecked(differences)
         if wanted.attempt is not None:
             wanted.attempt = wanted.attempt.succeeded(record)
         return record
@@ -206,9 +236,10 @@ class Deployments:
 
     async def _repair(
         self, wanted: Deployment, record: ReleaseRecord, unfinished: Sequence[ReleaseRecord]
-    ) -> ReleaseRecord:
+    ) -> tuple[ReleaseRecord, Differences]:
         """Removes what unfinished revisions have left, and checks that the objects are those of the release. If not,
-        Helm runs once more and takes over fields that others own."""
+        Helm runs once more and takes over fields that others own. Returns the revision that is deployed then, and what
+        could not be compared."""
         differences = await self._compare(wanted, record)
         if differences:
             record = await self._run(wanted, None, RunReason(), is_forced=True)
@@ -219,16 +250,23 @@ class Deployments:
                 "to them in the cluster, or delete them there: they are created again"
             )
             raise InstanceError(REPAIR_FAILED, message, ERROR)
-        user = wanted.release.impersonate_user
-        with translate_errors(wanted.target.name, "delete the objects of a failed deployment", user):
+        async with _limit_requests(wanted, "delete the objects of a failed deployment"):
             await delete_leftovers(wanted.api(), wanted.release, record, unfinished)
-        return record
+        return record, differences
 
     async def _compare(self, wanted: Deployment, record: ReleaseRecord) -> Differences:
-        with translate_errors(
-            wanted.target.name, "compare the objects of the release", wanted.release.impersonate_user
-        ):
+        async with _limit_requests(wanted, "compare the objects of the release"):
             return await find_differences(wanted.api(), wanted.release, record)
+
+
+def _limit_requests(wanted: Deployment, action: str) -> AbstractAsyncContextManager[None]:
+    """For requests about each object of a release, whose number others may control."""
+    return limit_seconds(wanted.target.name, action, OBJECTS_TIMEOUT, wanted.release.impersonate_user, noun="cluster")
+
+
+def _remark_unchecked(differences: Differences) -> str:
+    text = differences.describe_unchecked()
+    return f"; {text}" if text else ""
 
 
 async def read_release_revisions(target: ReleaseTarget, release: Release, role: str = "") -> Sequence[ReleaseRecord]:

@@ -16,7 +16,7 @@ from typing import Any
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.release_records import ReleaseRecord
 from fairlead.controllers.instances.discovery import Discovery
-from fairlead.controllers.instances.remote_errors import InstanceError
+from fairlead.controllers.instances.remote_errors import InstanceError, is_about_object
 from fairlead.controllers.instances.remote_namespace import delete_if_exists, get_or_none, uid_precondition
 from fairlead.controllers.instances.remote_objects import parse_objects
 from fairlead.core.concurrency import LARGE_YAML_BYTES, compute
@@ -34,7 +34,10 @@ RELEASE_NAME, RELEASE_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/rel
 _SLEEP_PREFIX = "sleepmode.service.sh/"
 _KEEP_POLICY = "helm.sh/resource-policy"
 _SET_BY_CLUSTER = frozenset({"managedFields", "resourceVersion", "generation", "creationTimestamp", "uid", "selfLink"})
+_UNAUTHORIZED = 401
 _NOT_FOUND = 404
+_TOO_MANY = 429
+_SERVER_ERROR = 500
 ObjectIdentity = tuple[str, str, str, str]
 """Group, kind, namespace and name."""
 
@@ -46,11 +49,35 @@ class Differences:
 
     changed: Sequence[str] = ()
     missing: Sequence[str] = ()
+    compared: int = 0
+    """How many objects were compared."""
     unchecked: int = 0
-    """How many objects could not be compared, as the cluster does not permit or serve that."""
+    """How many objects were not compared, as they are too many, or the cluster does not permit or serve that."""
+    is_unreadable: bool = False
+    """Whether the objects of the release are not known."""
 
     def __bool__(self) -> bool:
         return bool(self.changed or self.missing)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing was compared, although the release has objects."""
+        return self.is_unreadable or (self.unchecked > 0 and not self.compared)
+
+    def describe_unchecked(self) -> str:
+        """What was not compared, and why; empty if everything was."""
+        if self.is_unreadable:
+            return (
+                f"its manifest cannot be read, or has more than {MAX_MANIFEST_OBJECTS} objects, so it was not compared"
+            )
+        if not self.unchecked:
+            return ""
+        total = self.compared + self.unchecked
+        limit = f"; at most {MAX_COMPARED_OBJECTS} are" if total > MAX_COMPARED_OBJECTS else ""
+        return (
+            f"{self.unchecked} of {total} objects were not compared, as the cluster does not serve their kind or "
+            f"refuses a dry run{limit}"
+        )
 
     def describe(self) -> str:
         parts = []
@@ -65,6 +92,8 @@ class Differences:
 async def find_differences(api: KubeApi, release: Release, record: ReleaseRecord) -> Differences:
     """Compares each object of a deployed revision with the cluster. Raises RemoteApiError and UpstreamError."""
     objects = await _parse_manifest(record)
+    if objects is None:
+        return Differences(is_unreadable=True)
     compared = objects[:MAX_COMPARED_OBJECTS]
     discovery = Discovery(api)
     semaphore = asyncio.Semaphore(CONCURRENT_COMPARISONS)
@@ -73,12 +102,18 @@ async def find_differences(api: KubeApi, release: Release, record: ReleaseRecord
         async with semaphore:
             return await _compare_object(api, discovery, release, each)
 
-    results = await asyncio.gather(*(compare(each) for each in compared))
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(compare(each)) for each in compared]
+    except ExceptionGroup as errors:  # the other comparisons are cancelled
+        raise errors.exceptions[0] from None
+    results = [each.result() for each in tasks]
     titles = [_title(each) for each in compared]
     found = list(zip(titles, results, strict=True))
     return Differences(
         changed=[title for title, result in found if result == _CHANGED],
         missing=[title for title, result in found if result == _MISSING],
+        compared=len(compared) - results.count(_UNCHECKED),
         unchecked=len(objects) - len(compared) + results.count(_UNCHECKED),
     )
 
@@ -87,22 +122,35 @@ _SAME, _CHANGED, _MISSING, _UNCHECKED = "same", "changed", "missing", "unchecked
 
 
 async def _compare_object(api: KubeApi, discovery: Discovery, release: Release, wanted: Object) -> str:
+    """Raises RemoteApiError and UpstreamError if the cluster cannot answer now."""
     try:
         path = await _find_path(discovery, release, wanted)
         live = await get_or_none(api, path) if path else None
-    except (RemoteApiError, InstanceError):  # it may not be read
+    except InstanceError:
         return _UNCHECKED
+    except RemoteApiError as error:
+        if _may_succeed_later(error):
+            raise
+        return _UNCHECKED  # it may not be read
     if live is None:
         return _MISSING if path else _UNCHECKED
     try:
         applied = await api.check_apply(path, wanted)
     except RemoteApiError as error:
+        if _may_succeed_later(error):
+            raise
         # Deleted meanwhile; or the cluster does not permit it, or refuses the object with a dry run.
         return _MISSING if error.status == _NOT_FOUND else _UNCHECKED
     if _is_asleep(live):
         return _SAME
     ignored = _scaled_fields(live)
     return _SAME if _comparable(live, ignored) == _comparable(applied, ignored) else _CHANGED
+
+
+def _may_succeed_later(error: RemoteApiError) -> bool:
+    """Whether the error is about the cluster or the credential, and neither about the object nor a permission."""
+    is_temporary = error.status in (_UNAUTHORIZED, _TOO_MANY) or error.status >= _SERVER_ERROR
+    return is_temporary and not is_about_object(error)
 
 
 def _comparable(obj: Object, ignored: Iterable[str]) -> Object:
@@ -140,11 +188,15 @@ async def delete_leftovers(
     api: KubeApi, release: Release, deployed: ReleaseRecord, unfinished: Sequence[ReleaseRecord]
 ) -> None:
     """Deletes the objects that unfinished revisions have, and the deployed one has not, if Helm has marked them as
-    those of this release. Raises RemoteApiError and UpstreamError."""
-    retained = {_identity(release, each) for each in await _parse_manifest(deployed)}
+    those of this release. Nothing if the objects of the deployed one are not known: all would be deleted. Raises
+    RemoteApiError and UpstreamError."""
+    wanted = await _parse_manifest(deployed)
+    if wanted is None:
+        return
+    retained = {_identity(release, each) for each in wanted}
     leftovers: dict[ObjectIdentity, Object] = {}
     for record in unfinished:
-        for each in await _parse_manifest(record):
+        for each in await _parse_manifest(record) or ():
             if _identity(release, each) not in retained:
                 leftovers[_identity(release, each)] = each
     discovery = Discovery(api)
@@ -165,13 +217,13 @@ def _belongs_to(release: Release, existing: Object) -> bool:
     return (annotations.get(RELEASE_NAME), annotations.get(RELEASE_NAMESPACE)) == (release.name, release.namespace)
 
 
-async def _parse_manifest(record: ReleaseRecord) -> Sequence[Object]:
-    """The objects of a revision; none if they cannot be read, which Helm would have refused."""
+async def _parse_manifest(record: ReleaseRecord) -> Sequence[Object] | None:
+    """The objects of a revision; None if they cannot be read, or are too many."""
     text = record.manifest
     try:
         return await compute(len(text), parse_objects, text, MAX_MANIFEST_OBJECTS, inline_size=LARGE_YAML_BYTES)
     except InstanceError:
-        return ()
+        return None
 
 
 async def _find_path(discovery: Discovery, release: Release, obj: Object) -> str:

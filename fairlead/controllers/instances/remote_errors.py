@@ -79,15 +79,17 @@ def translate_errors(cluster: str, action: str, impersonate_user: str = "") -> I
 
 
 @asynccontextmanager
-async def limit_seconds(virtual_cluster: str, action: str, seconds: float) -> AsyncIterator[None]:
-    """`translate_errors` for several requests to a virtual cluster, whose owner controls how slowly it answers: more
-    than `seconds` for all of them is an error, too."""
+async def limit_seconds(
+    cluster: str, action: str, seconds: float, impersonate_user: str = "", noun: str = "virtual cluster"
+) -> AsyncIterator[None]:
+    """`translate_errors` for several requests to a cluster, such as a virtual one, whose owner controls how slowly it
+    answers: more than `seconds` for all of them is an error, too."""
     try:
-        with translate_errors(virtual_cluster, action):
+        with translate_errors(cluster, action, impersonate_user):
             async with asyncio.timeout(seconds):
                 yield
     except TimeoutError:
-        message = f'virtual cluster "{virtual_cluster}" takes too long to {action}; check its API server'
+        message = f'{noun} "{cluster}" takes too long to {action}; check its API server'
         raise InstanceError("TimedOut", message, WARNING) from None
 
 
@@ -145,6 +147,11 @@ def _translate_response(error: RemoteApiError, cluster: str, action: str) -> Ins
     if error.status >= _SERVER or error.status == _TOO_MANY:
         return _server_error(error, cluster, action)
     return _rejected_error(error, _reason_of(error), cluster, action)
+
+
+def is_about_object(error: RemoteApiError) -> bool:
+    """Whether the cluster rejected the object itself, whatever the status code is."""
+    return bool(_object_error_reason(error))
 
 
 def _object_error_reason(error: RemoteApiError) -> str:

@@ -65,8 +65,8 @@ def parse_objects(text: str, max_objects: int = MAX_OBJECTS) -> list[Object]:
         if not isinstance(value, dict) or not _has_valid_identity(value):
             raise _template_error(f"document {number} has no valid apiVersion, kind and metadata.name")
         found.append(value)
-    if len(found) > max_objects:
-        raise _template_error(f"there are {len(found)} of them, but at most {max_objects} are allowed")
+        if len(found) > max_objects:
+            raise _template_error(f"there are more than {max_objects} of them; at most {max_objects} are allowed")
     return found
 
 

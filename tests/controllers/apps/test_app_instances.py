@@ -430,6 +430,7 @@ async def test_an_instance_in_a_space_that_is_being_deleted_is_deleted_after_it(
         ("terminating", 'but its namespace "demo-dev" in cluster "c" is still being deleted'),
         ("unreachable", 'and its namespace "demo-dev" in cluster "c" cannot be checked: cluster "c": gone'),
         ("no cluster", 'and so was the cluster "c", so that its namespace cannot be checked'),
+        ("no label", 'and its namespace "demo-dev" in cluster "c" exists, but has lost its label service.sh/uid'),
         ("nothing", ""),
         ("of another", ""),
     ],
@@ -448,6 +449,8 @@ async def test_what_is_left_of_a_space_that_is_gone_is_reported(
         access.down = Unreachable("gone")
     elif left == "no cluster":
         await server.delete("Cluster", "c")
+    elif left == "no label":
+        del namespace["metadata"]["labels"]
     elif left == "nothing":
         del access.kube.objects[f"/api/v1/namespaces/{NAMESPACE}"]
     elif left == "of another":

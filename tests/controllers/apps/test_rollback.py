@@ -34,7 +34,14 @@ from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
 from tests.harness.instance_controllers import build_space_controller, build_virtual_cluster_controller
 from tests.harness.registry import RegistryFixture
-from tests.harness.remote import INSTANCE_CONFIG, TRUSTED, FakeAccess, condition_status, create_cluster
+from tests.harness.remote import (
+    INSTANCE_CONFIG,
+    TRUSTED,
+    FakeAccess,
+    condition_message,
+    condition_status,
+    create_cluster,
+)
 
 __all__ = ["access", "helm"]
 
@@ -236,6 +243,93 @@ async def test_an_object_that_others_changed_is_deployed_again_and_only_once(
         assert len(helm.installed) == 2
         found = next(each for each in (api.get(APP, "one") or {})["status"]["conditions"] if each["type"] == "Synced")
         assert found["status"] == "True" and "they are left as is" in found["message"]
+
+
+async def test_a_release_that_cannot_be_compared_after_a_failure_is_no_success(
+    api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await refuse_second_object(api, access, helm)
+    path = SETTINGS.format(NAMESPACE, "one")
+    access.kube.apply_failures[path] = (400, "BadRequest", 'admission webhook "x" does not support dry run')
+    async with running_server(api, access, helm):
+        await set_parameters(api, GOOD)
+        await wait_for_reason(api, "NotCompared")
+        assert condition_status(api, APP, "Synced") == ("Unknown", "NotCompared")
+        assert "1 of 1 objects were not compared" in condition_message(api, APP, "Synced")
+        assert get_path(api.get(APP, "one"), "status.phase") == "Pending"
+        assert objects_of(access) == {"settings": helm.installed[-1].values}
+    runs = len(helm.installed)
+    async with running_server(api, access, helm):  # a new server does not take it for compared
+        await asyncio.sleep(3 * CHECK_SECONDS)
+        assert condition_status(api, APP, "Synced") == ("Unknown", "NotCompared")
+        access.kube.apply_failures.clear()
+        await eventually(
+            lambda: condition_status(api, APP, "Synced") == ("True", "Synced"), seconds=2 * COMPARE_SECONDS
+        )
+        assert len(helm.installed) == runs
+
+
+async def test_a_release_that_was_not_compared_can_be_deployed_anew(
+    api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await refuse_second_object(api, access, helm)
+    path = SETTINGS.format(NAMESPACE, "one")
+    access.kube.apply_failures[path] = (400, "BadRequest", 'admission webhook "x" does not support dry run')
+    async with running_server(api, access, helm):
+        await set_parameters(api, GOOD)
+        await wait_for_reason(api, "NotCompared")
+        await set_parameters(api, OTHER)
+        await wait_for_reason(api, "Deployed")
+        await asyncio.sleep(2 * COMPARE_SECONDS)
+        assert condition_status(api, APP, "Synced") == ("True", "Synced")
+        assert "1 of 1 objects were not compared" in condition_message(api, APP, "Synced")
+
+
+async def test_a_release_is_not_repaired_while_the_cluster_cannot_compare_it(
+    api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    await refuse_second_object(api, access, helm)
+    path = SETTINGS.format(NAMESPACE, "one")
+    access.kube.apply_failures[path] = (503, "ServiceUnavailable", "try again")
+    async with running_server(api, access, helm):
+        await set_parameters(api, GOOD)
+        await wait_for_reason(api, "ClusterFailing")
+        assert get_path(api.get(APP, "one"), "status.lastAttempt.outcome") == "Failed"
+        access.kube.apply_failures.clear()
+        await eventually(lambda: condition_status(api, APP, "Synced") == ("True", "Synced"), seconds=900)
+        assert get_path(api.get(APP, "one"), "status.lastAttempt.outcome") == "Succeeded"
+
+
+@pytest.mark.parametrize("step", ["find_differences", "delete_leftovers"])
+async def test_a_repair_that_takes_too_long_is_an_error(
+    api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    async def hang(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    await refuse_second_object(api, access, helm)
+    async with running_server(api, access, helm):
+        with monkeypatch.context() as patched:
+            patched.setattr(deployments, step, hang)
+            await set_parameters(api, GOOD)
+            await eventually(lambda: get_path(api.get(APP, "one"), "status.reason") == "TimedOut", seconds=900)
+            assert 'cluster "c" takes too long to' in get_path(api.get(APP, "one"), "status.message")
+        await eventually(lambda: condition_status(api, APP, "Synced") == ("True", "Synced"), seconds=900)
+
+
+async def test_a_comparison_that_fails_does_not_end_a_deployment(
+    api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
+) -> None:
+    async with running_server(api, access, helm):
+        await deploy_first(api)
+        path = SETTINGS.format(NAMESPACE, "one")
+        access.kube.apply_failures[path] = (503, "ServiceUnavailable", "try again")
+        await asyncio.sleep(COMPARE_SECONDS + 2 * CHECK_SECONDS)
+        assert condition_status(api, APP, "Ready") == ("True", "Deployed")
+        assert "its objects could not be compared with it: cluster" in condition_message(api, APP, "Synced")
+        access.kube.apply_failures.clear()
+        await asyncio.sleep(3 * CHECK_SECONDS)
+        assert condition_message(api, APP, "Synced") == "the release is as it was deployed"
 
 
 async def test_a_release_of_former_versions_is_not_deployed_again(

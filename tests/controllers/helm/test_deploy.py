@@ -1,6 +1,7 @@
 """Tests of `fairlead.controllers.helm.deploy`: a pending release is removed when it is older than any run of helm, and
 failed runs are remembered as long as the instance exists."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -8,14 +9,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fairlead.controllers.helm.attempts import INTERRUPTED, Attempt, begin_attempt
 from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.deploy import HelmRun, ReleaseRunner, ReleaseTarget
+from fairlead.controllers.helm.deploy import FAILED_RETRY_SECONDS, HelmRun, ReleaseRunner, ReleaseTarget
+from fairlead.controllers.helm.helm import RELEASE_PENDING
 from fairlead.controllers.helm.pending_release import MAX_RUN_SECONDS, clear_pending_release
 from fairlead.controllers.instances.remote_errors import WARNING, InstanceError
 from fairlead.core.clock import timestamp
 from fairlead.upstream.access import ClusterEndpoint
 from tests.fake_cluster.kube import FakeKube, InMemoryClusterApi
 from tests.harness.clock import ManualClock
+from tests.harness.eventually import eventually
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 OLD = NOW - timedelta(seconds=MAX_RUN_SECONDS + 1)
@@ -32,6 +36,14 @@ def put_release_secret(
     creation = {"creationTimestamp": timestamp(created)} if created else {}
     kube.add_object(path, metadata={"labels": labels, **creation}, type="helm.sh/release.v1")
     return path
+
+
+def build_target(kube: FakeKube) -> ReleaseTarget:
+    @asynccontextmanager
+    async def open_endpoint() -> AsyncIterator[ClusterEndpoint]:
+        yield ClusterEndpoint("cluster.example", 443, "", "cluster.example", "")
+
+    return ReleaseTarget("c", open_endpoint, lambda user: InMemoryClusterApi(kube))
 
 
 @pytest.mark.parametrize("status", ["pending-install", "pending-upgrade", "pending-rollback"])
@@ -59,6 +71,67 @@ async def test_other_releases_and_other_secrets_are_kept() -> None:
     assert {other, f"{SECRETS}/mine"} <= kube.objects.keys()
 
 
+class PendingHelm:
+    """As Helm, it stores a pending revision while it runs, and refuses to run while there is one. A run ends with
+    `ends`."""
+
+    def __init__(self, kube: FakeKube) -> None:
+        self._kube = kube
+        self.ends = asyncio.Event()
+        self.pending: list[str] = []
+
+    def find_program(self) -> str:
+        return "/bin/helm"
+
+    async def install(self, release: Release, endpoint: ClusterEndpoint, *, forces_conflicts: bool = False) -> None:
+        if any("sh.helm.release" in path for path in self._kube.objects):
+            raise InstanceError(RELEASE_PENDING, "another operation is in progress", WARNING)
+        self.pending.append(put_release_secret(self._kube, "pending-upgrade", NOW + timedelta(seconds=1)))
+        await self.ends.wait()
+        del self._kube.objects[self.pending[-1]]
+
+    async def uninstall(self, release: Release, endpoint: ClusterEndpoint) -> None:
+        raise AssertionError("nothing is uninstalled here")
+
+
+async def test_the_pending_revision_of_a_run_of_this_server_is_kept_until_that_has_ended() -> None:
+    """An instance that has moved to another project has another key, and reads the attempt as interrupted."""
+    kube = FakeKube()
+    helm = PendingHelm(kube)
+    clock = ManualClock()
+    clock.jump((NOW - clock.now()).total_seconds())
+    runner = ReleaseRunner(clock, helm)
+    target = build_target(kube)
+    former = replace(begin_attempt(1, RELEASE, NOW, 600), outcome=INTERRUPTED)
+
+    async def begin() -> None:
+        pass
+
+    def build_run(uid: str, project: str, attempt: Attempt | None) -> HelmRun:
+        return HelmRun(
+            key=("management.service.sh", "virtualclusterinstances", project, "v"),
+            release_key=(uid, "c", RELEASE.namespace, RELEASE.name),
+            project=project,
+            target=target,
+            release=RELEASE,
+            begin=begin,
+            former=attempt,
+        )
+
+    first = asyncio.create_task(runner.install(build_run("old", "a", None)))
+    await eventually(lambda: len(helm.pending) == 1)
+    with pytest.raises(InstanceError, match="another operation is in progress"):
+        await runner.install(build_run("new", "b", former))
+    assert helm.pending[0] in kube.objects
+    first.cancel()  # as when the controllers end; Helm is killed then, and its revision stays pending
+    await asyncio.gather(first, return_exceptions=True)
+    assert helm.pending[0] in kube.objects
+    helm.ends.set()
+    clock.tick(FAILED_RETRY_SECONDS + 1)
+    await runner.install(build_run("new", "b", former))
+    assert len(helm.pending) == 2
+
+
 class FailingHelm:
     """Counts its runs, all of which fail."""
 
@@ -79,12 +152,7 @@ class FailingHelm:
 async def test_the_failed_runs_of_an_instance_that_is_gone_are_forgotten() -> None:
     helm = FailingHelm()
     runner = ReleaseRunner(ManualClock(), helm)
-
-    @asynccontextmanager
-    async def open_endpoint() -> AsyncIterator[ClusterEndpoint]:
-        yield ClusterEndpoint("cluster.example", 443, "", "cluster.example", "")
-
-    target = ReleaseTarget("c", open_endpoint, lambda user: InMemoryClusterApi(FakeKube()))
+    target = build_target(FakeKube())
 
     async def begin() -> None:
         pass
