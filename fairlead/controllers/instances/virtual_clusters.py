@@ -222,8 +222,10 @@ class VirtualClusterController:
         try:
             source = await self._import_sources.check(run.instance)
         except InstanceError as error:
-            if error.severity == ERROR:  # otherwise it may recover by itself
-                run.fields["importedFrom"] = None
+            # Other errors may recover by themselves.
+            if error.severity == ERROR and run.instance.status.get("importedFrom"):
+                run.instance = await self._instances.write_status(run.instance, (), importedFrom=None)
+                self._clusters.close_virtual_cluster(*run.instance.key)
             raise
         if source != run.instance.status.get("importedFrom"):
             # Written before the probe, which depends on it.

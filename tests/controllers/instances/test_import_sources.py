@@ -7,10 +7,18 @@ import pytest
 
 from fairlead.controllers.instances.import_sources import RECHECK_SECONDS
 from fairlead.core.objects import get_path
+from fairlead.registry.conditions import find_condition
 from tests.controllers.instances.helm_fixture import KUBECONFIG, VC, access, helm, server, wait_until_ready
 from tests.harness.eventually import eventually
 from tests.harness.registry import RegistryFixture
-from tests.harness.remote import FakeAccess, condition_message, condition_status, create_cluster, encode_base64
+from tests.harness.remote import (
+    PROJECT,
+    FakeAccess,
+    condition_message,
+    condition_status,
+    create_cluster,
+    encode_base64,
+)
 
 __all__ = ["access", "helm", "server"]
 
@@ -55,7 +63,7 @@ async def test_the_kubeconfig_that_the_chart_wrote_proves_where_it_runs(
     [
         ("c/vc-ns/theirs", OTHER, "SourceMismatch"),
         ("c/vc-ns/theirs", b"no kubeconfig", "SourceMismatch"),
-        ("c/vc-ns/theirs", b"", "SourceNotFound"),
+        ("c/vc-ns/theirs", b"", "SourceMismatch"),
         ("c/vc-ns", b"", "InvalidImportSource"),
     ],
 )
@@ -72,6 +80,31 @@ async def test_another_kubeconfig_proves_nothing(
     assert get_path(server.get(VC, "one"), "status.phase") != "Ready"
 
 
+async def test_without_the_kubeconfig_nothing_tells_whether_the_secret_exists(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    await import_instance(server, "c/vc-ns/theirs")
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced")[0] == "False")
+    missing = find_condition(get_path(server.get(VC, "one"), "status"), "VirtualClusterSynced")
+    access.kube.add_object(SOURCE, data={"config": encode_base64(OTHER)})
+    before = len(access.kube.request_log)
+    await eventually(lambda: ("GET", SOURCE) in access.kube.request_log[before:], seconds=3 * RECHECK_SECONDS)
+    await asyncio.sleep(1)
+    assert find_condition(get_path(server.get(VC, "one"), "status"), "VirtualClusterSynced") == missing
+
+
+async def test_that_the_secret_of_a_verified_import_is_gone_is_reported(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    await import_instance(server, "c/vc-ns/theirs")
+    await wait_until_ready(server, access)
+    del access.kube.objects[SOURCE]
+    is_reported = lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceNotFound")  # noqa: E731
+    await eventually(is_reported, seconds=3 * RECHECK_SECONDS)
+    assert imported_from(server)
+
+
 async def test_a_source_counts_no_longer_for_another_kubeconfig_or_secret(
     server: RegistryFixture, access: FakeAccess
 ) -> None:
@@ -83,6 +116,7 @@ async def test_a_source_counts_no_longer_for_another_kubeconfig_or_secret(
     await server.patch("Secret", "theirs", lambda obj: obj.update(data=changed))
     await eventually(lambda: imported_from(server) is None, seconds=3 * RECHECK_SECONDS)
     assert condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceMismatch")
+    await eventually(lambda: (PROJECT, "one") in access.closed)  # what is open through the tunnel ends
     access.kube.objects[SOURCE]["data"] = changed
     await eventually(lambda: bool(imported_from(server)), seconds=3 * RECHECK_SECONDS)
     access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})  # deleted and created again
