@@ -1,12 +1,13 @@
 """Checks the import source of a virtual cluster: whether its kubeconfig is the one that the chart wrote in the cluster.
 
 The result is recorded in `status.importedFrom`, which lets the server reach the virtual cluster through the connected
-cluster. It counts for that kubeconfig, and as long as the Secret in the cluster is the same object. Both are compared
-again from time to time.
+cluster. It counts for that kubeconfig, as long as the Secret in the cluster is the same object, and as long as the user
+who has set the source may use that cluster. All of it is checked again from time to time.
 """
 
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections.abc import Callable
 
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError, translate_errors
@@ -16,6 +17,7 @@ from fairlead.domain.import_sources import (
     IMPORT_SOURCE_ANNOTATION,
     ImportSource,
     import_source_text,
+    import_writer,
     parse_import_source,
 )
 from fairlead.domain.typed_objects import VirtualClusterInstance
@@ -28,8 +30,13 @@ RECHECK_SECONDS = 240.0
 """After this time, the next full pass reads the Secret in the cluster again; there is one in five minutes."""
 
 
+MayUseCluster = Callable[[str, str], bool]
+"""Whether a user, as recorded with the source of an import, may use a cluster."""
+
+
 class ImportSources:
-    def __init__(self, registry: Registry, clusters: ClusterAccess) -> None:
+    def __init__(self, registry: Registry, clusters: ClusterAccess, may_use: MayUseCluster) -> None:
+        self._may_use = may_use
         self._clock = registry.clock
         self._secrets = registry.resource("", "secrets")
         self._clusters = clusters
@@ -48,6 +55,7 @@ class ImportSources:
         if source is None:
             message = f"the annotation {IMPORT_SOURCE_ANNOTATION} must be CLUSTER/NAMESPACE/RELEASE; fix or remove it"
             raise InstanceError("InvalidImportSource", message, ERROR)
+        self._require_use(instance, source)
         content = self._read_own(instance)
         known = instance.status.get("importedFrom") or {}
         wanted: Object = {
@@ -72,6 +80,19 @@ class ImportSources:
             _require_same(source, content, secret)
         self._due[instance.key] = self._clock.monotonic() + RECHECK_SECONDS
         return {**wanted, "secretUID": uid}
+
+    def _require_use(self, instance: VirtualClusterInstance, source: ImportSource) -> None:
+        writer = import_writer(instance.raw)
+        if writer and self._may_use(writer, source.cluster):
+            return
+        who = (
+            f'user "{writer}", who has set it, may not use that cluster' if writer else "it is not known who has set it"
+        )
+        message = (
+            f'the annotation {IMPORT_SOURCE_ANNOTATION} names the cluster "{source.cluster}", but {who}; have a user '
+            "with the verb use on the cluster remove it and set it again"
+        )
+        raise InstanceError("SourceNotAllowed", message, ERROR)
 
     def _read_own(self, instance: VirtualClusterInstance) -> bytes:
         """The kubeconfig that `spec.config` names; empty if there is none, which the probe reports."""

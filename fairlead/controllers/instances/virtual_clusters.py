@@ -18,7 +18,7 @@ from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
 from fairlead.controllers.instances.full_passes import FullPasses
-from fairlead.controllers.instances.import_sources import ImportSources
+from fairlead.controllers.instances.import_sources import ImportSources, MayUseCluster
 from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObjectsResult
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
@@ -94,6 +94,7 @@ class VirtualClusterController:
         clusters: ClusterAccess,
         releases: VirtualClusterReleases,
         template_releases: TemplateReleases,
+        may_use_cluster: MayUseCluster,
     ) -> None:
         self._config = config
         self._clusters = clusters
@@ -113,7 +114,7 @@ class VirtualClusterController:
         self._contents = NamespaceContents(
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
-        self._import_sources = ImportSources(registry, clusters)
+        self._import_sources = ImportSources(registry, clusters, may_use_cluster)
         self._sleep = SleepStep(self._contents)
         self._inner_objects = InnerObjects(self._instances, self._context, clusters)
         self._probe_failures: dict[tuple[str, str], int] = {}

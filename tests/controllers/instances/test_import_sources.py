@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.import_sources import RECHECK_SECONDS
+from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import get_path
 from fairlead.registry.conditions import find_condition
-from tests.controllers.instances.helm_fixture import KUBECONFIG, VC, access, helm, server, wait_until_ready
+from tests.controllers.instances.helm_fixture import KUBECONFIG, VC, FakeHelm, access, helm, server, wait_until_ready
+from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_virtual_cluster_controller
 from tests.harness.registry import RegistryFixture
 from tests.harness.remote import (
+    INSTANCE_CONFIG,
     PROJECT,
     FakeAccess,
     condition_message,
@@ -24,14 +28,17 @@ __all__ = ["access", "helm", "server"]
 
 SOURCE = "/api/v1/namespaces/vc-ns/secrets/vc-theirs"
 ANNOTATION = "service.sh/import-source"
+WRITER_ANNOTATION = "service.sh/import-source-writer"
 OTHER = KUBECONFIG.replace(b"inner-token", b"another-token")
 
 
-async def import_instance(server: RegistryFixture, source: str, content: bytes = KUBECONFIG) -> None:
+async def import_instance(
+    server: RegistryFixture, source: str, content: bytes = KUBECONFIG, writer: str = "ada"
+) -> None:
     await create_cluster(server)
     await server.create("Secret", "theirs", data={"config": encode_base64(content)})
-    metadata = {"annotations": {ANNOTATION: source}} if source else {}
-    await server.create(VC, "one", metadata=metadata, spec={"config": {"secretName": "theirs"}})
+    annotations = {ANNOTATION: source, **({WRITER_ANNOTATION: writer} if writer else {})}
+    await server.create(VC, "one", metadata={"annotations": annotations}, spec={"config": {"secretName": "theirs"}})
 
 
 def imported_from(server: RegistryFixture) -> Any:
@@ -144,3 +151,34 @@ async def test_a_cluster_that_cannot_be_reached_now_does_not_end_it(
     access.kube.failing_paths.clear()
     is_synced = lambda: condition_status(server, VC, "VirtualClusterSynced") == ("True", "Synced")  # noqa: E731
     await eventually(is_synced, seconds=3 * RECHECK_SECONDS)
+
+
+async def test_a_source_counts_while_the_user_who_has_set_it_may_use_the_cluster(
+    api: RegistryFixture, access: FakeAccess, helm: FakeHelm
+) -> None:
+    allowed = {("ada", "c")}
+    controller = build_virtual_cluster_controller(
+        api, access, helm, may_use_cluster=lambda writer, cluster: (writer, cluster) in allowed
+    )
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG), controller):
+        await import_instance(api, "c/vc-ns/theirs")
+        await wait_until_ready(api, access)
+        assert imported_from(api)
+        allowed.clear()
+        await eventually(lambda: imported_from(api) is None, seconds=3 * RECHECK_SECONDS)
+        await eventually(lambda: condition_status(api, VC, "VirtualClusterSynced") == ("False", "SourceNotAllowed"))
+        assert 'user "ada", who has set it, may not use' in condition_message(api, VC, "VirtualClusterSynced")
+        assert (PROJECT, "one") in access.closed
+        allowed.add(("ada", "c"))
+        await eventually(lambda: bool(imported_from(api)), seconds=3 * RECHECK_SECONDS)
+
+
+async def test_a_source_of_which_no_one_knows_who_has_set_it_does_not_count(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    await import_instance(server, "c/vc-ns/theirs", writer="")
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceNotAllowed"))
+    assert ("GET", SOURCE) not in access.kube.request_log
+    assert imported_from(server) is None
