@@ -21,11 +21,18 @@ from typing import Any
 from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.projects import find_project
 from fairlead.admission.restricted import RESTRICTED_SUBRESOURCE, may_create_restricted
+from fairlead.admission.secret_references import writer_name
 from fairlead.core.call import Authorize, RequestInfo
 from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.domain.import_sources import IMPORT_SOURCE_ANNOTATION, import_source_text, parse_import_source
+from fairlead.domain.import_sources import (
+    IMPORT_SOURCE_ANNOTATION,
+    IMPORT_WRITER_ANNOTATION,
+    import_source_text,
+    import_writer,
+    parse_import_source,
+)
 from fairlead.domain.template_resolution import ResolutionError, find_definition
 from fairlead.domain.typed_objects import ABANDON_ANNOTATION, Cluster, VirtualClusterInstance
 from fairlead.kinds import CLUSTER_INSTANCES, INSTANCES, TEMPLATE_INSTANCES
@@ -133,14 +140,16 @@ def _no_chart_problem(instance: VirtualClusterInstance) -> Problem:
 
 def check_import_source(authorize: Authorize, api_group: str) -> Rule:
     """Checks the annotation that names where an imported virtual cluster runs, which the server then connects through:
-    its form, and that the requester may use the cluster."""
+    its form, and that the requester may use the cluster. Records the requester, who has to have that permission as long
+    as the annotation is there."""
 
     @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, VIRTUAL_CLUSTER.plural))
     async def rule(change: Change, registry: Registry) -> None:
         text = import_source_text(change.new)
-        if change.subresource or change.user == CONTROLLER_USER or change.is_move or not text:
+        if change.subresource or change.user == CONTROLLER_USER or change.is_move:
             return
-        if text == import_source_text(change.old):
+        if not text or text == import_source_text(change.old):
+            _set_import_writer(change, import_writer(change.old) if text else "")
             return
         field = f"metadata.annotations[{IMPORT_SOURCE_ANNOTATION}]"
         source = parse_import_source(text)
@@ -157,8 +166,20 @@ def check_import_source(authorize: Authorize, api_group: str) -> Rule:
                 "cluster would be reached; ask for an entry in its spec.access with the verbs get and use"
             )
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+        _set_import_writer(change, writer_name(change.user))
 
     return rule
+
+
+def _set_import_writer(change: Change, writer: str) -> None:
+    """Other values are replaced without a warning: clients send back what they have read before."""
+    if import_writer(change.obj) == writer:
+        return
+    meta = metadata(change.obj)
+    others = {key: value for key, value in meta["annotations"].items() if key != IMPORT_WRITER_ANNOTATION}
+    meta["annotations"] = {**others, IMPORT_WRITER_ANNOTATION: writer} if writer else others
+    if not meta["annotations"]:
+        del meta["annotations"]
 
 
 def warn_outside_of_projects(api_group: str, prefix: str) -> Rule:

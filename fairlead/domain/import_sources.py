@@ -2,6 +2,7 @@
 
 Its kubeconfig usually names a loopback address, so the server reaches it through that cluster. It does that only if the
 kubeconfig of the instance is the one in the Secret that the chart wrote there: those who have it could read the Secret.
+Another annotation records who has set the first one, and so has to have `use` on that cluster as long as it counts.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from fairlead.registry.names import dns_label_errors, dns_subdomain_errors
 
 IMPORT_SOURCE_ANNOTATION = "service.sh/import-source"
 """`CLUSTER/NAMESPACE/RELEASE`."""
+IMPORT_WRITER_ANNOTATION = "service.sh/import-source-writer"
+"""Written by the server: the user who has set the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,17 @@ class ImportSource:
 
 
 def import_source_text(instance: Object | None) -> str:
+    return _read_annotation(instance, IMPORT_SOURCE_ANNOTATION)
+
+
+def import_writer(instance: Object | None) -> str:
+    """The user who has set the source; empty if that is not known."""
+    return _read_annotation(instance, IMPORT_WRITER_ANNOTATION)
+
+
+def _read_annotation(instance: Object | None, key: str) -> str:
     annotations = metadata(instance).get("annotations") if instance is not None else None
-    found = annotations.get(IMPORT_SOURCE_ANNOTATION) if isinstance(annotations, dict) else None
+    found = annotations.get(key) if isinstance(annotations, dict) else None
     return found if isinstance(found, str) else ""
 
 

@@ -28,6 +28,7 @@ from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.controllers.instances.virtual_cluster_release import VirtualClusterReleases
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
 from fairlead.controllers.runtime.loop import Controller
+from fairlead.core.call import RequestInfo
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
 from fairlead.features.contract import Feature, LeaderServices, Services
 from fairlead.settings import Settings
@@ -55,6 +56,10 @@ def build_instances_feature(services: Services) -> Feature:
     prefix = settings.namespace_prefix
     owners = OwnerChecks(auth.authorize, owns, auth.secret_access.may_own)
 
+    def may_use_cluster(writer: str, cluster: str) -> bool:
+        target = RequestInfo(verb="use", group=group, version="v1", resource="clusters", name=cluster)
+        return auth.secret_access.writer_may_use(writer, target)
+
     def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
         registry = leader.registry
         config = instance_config(settings)
@@ -64,7 +69,9 @@ def build_instances_feature(services: Services) -> Feature:
         template_releases = TemplateReleases(registry, group, leader.helm, settings.chart_repositories)
         return (
             SpaceController(registry, config, leader.clusters, template_releases),
-            VirtualClusterController(registry, config, leader.clusters, virtual_cluster_releases, template_releases),
+            VirtualClusterController(
+                registry, config, leader.clusters, virtual_cluster_releases, template_releases, may_use_cluster
+            ),
             InstanceSleepController(registry, group),
         )
 
@@ -78,11 +85,11 @@ def build_instances_feature(services: Services) -> Feature:
                 require_presets(auth.authorize, group, prefix),  # before the rule that requires a template
                 default_instance_owner(group),
                 require_template(auth.authorize, group, prefix),
+                check_import_source(auth.authorize, group),
             ),
             Phase.AUTHORIZE: (
                 require_owner_consent(owners, group),
                 check_delete_after(auth.authorize, group),
-                check_import_source(auth.authorize, group),
                 check_virtual_cluster_secret(auth.authorize, group, kubeconfig_problems),
                 restrict_remote_access(auth.authorize, group, frozenset(settings.space_roles)),
             ),

@@ -206,12 +206,16 @@ class LoginSessions:
         """Deletes a user's logins except the one named `keep` and the `newest` of the others; returns how many.
 
         The login with which `keep` was allowed stays, as `keep` ends with it; but unless others stay, too, its user is
-        signed out of it.
+        signed out of it. With `newest`, the logins with an access key that has a scope count for that key only:
+        otherwise, whoever has such a key could sign its user out everywhere.
         """
         with translate_storage_errors():
             await self._view.wait_current()
         parents = self._parents_of(keep)
         ages = sorted((age, name) for name, age in self._logins_of(user) if name not in (keep, *parents))
+        if newest:
+            own_key = self._scoped_key_of(keep)
+            ages = [(age, name) for age, name in ages if self._scoped_key_of(name) == own_key]
         too_many = ages[: len(ages) - newest] if len(ages) > newest else []
         for _, name in too_many:
             await self.end_login(name)
@@ -219,6 +223,11 @@ class LoginSessions:
         for name in ended:
             await self._disable(name)
         return len(too_many) + len(ended)
+
+    def _scoped_key_of(self, login: str) -> str:
+        """The access key with a scope that a login was made with; empty for other logins."""
+        found = self._find(login)
+        return get_path(found, "spec.parent") or "" if get_path(found, "spec.scope") is not None else ""
 
     def _parents_of(self, key: str) -> list[str]:
         """The logins that a login depends on."""

@@ -2,11 +2,12 @@
 
 Gateways and controllers look up an Upstream for every request, so it is cached until the object or its secret changes.
 Cache entries belong to the object's uid: a recreated object gets new connections. When the secret changes, the old
-Upstream is closed once it is idle; when the object is deleted, immediately. Failures are cached, too, so that a
-request for an object with an invalid secret is cheap.
+Upstream is closed once it is idle; when the object is deleted, or may no longer be reached by a tunnel, immediately.
+Failures are cached, too, so that a request for an object with an invalid secret is cheap.
 """
 
 import asyncio
+import hashlib
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -101,9 +102,15 @@ def virtual_cluster_kubeconfig_ref(instance: Object) -> KubeconfigRef:
     return KubeconfigRef(meta["namespace"], kubeconfig_secret_name(meta["name"]), DEFAULT_KUBECONFIG_KEY, meta["uid"])
 
 
+def kubeconfig_digest(kubeconfig: bytes) -> str:
+    """As in `status.importedFrom`, which counts for the kubeconfig with this digest only."""
+    return hashlib.sha256(kubeconfig).hexdigest()
+
+
 def tunnel_place(instance: Object) -> TunnelPlace | None:
     """Where a chart has created the virtual cluster: for this server, or, if it was imported by the Secret that the
-    chart wrote, for others. None for one that was imported with a kubeconfig of its user."""
+    chart wrote, for others. None for one that was imported with a kubeconfig of its user. The place of an import counts
+    for the kubeconfig that was compared: see `UpstreamRegistry`."""
     source = get_path(instance, "status.importedFrom") or {}
     release = source.get("name")
     if not get_path(instance, "spec.config.secretName"):
@@ -231,7 +238,7 @@ class UpstreamRegistry:
             raise NotConnected("NotFound", f'"{name}" no longer exists')
         instance = decode(entry)
         endpoint = self._load_endpoint(virtual_cluster_kubeconfig_ref(instance))
-        dialer = self._build_dialer(endpoint, tunnel_place(instance))
+        dialer = self._build_dialer(endpoint, self._find_place(instance))
         upstream = Upstream(endpoint, dialer, SYSTEM_LIMITS, user_agent=CONTROLLER_AGENT)
         try:
             yield upstream
@@ -240,13 +247,18 @@ class UpstreamRegistry:
             if isinstance(dialer, TunnelDialer):
                 await dialer.close()
 
-    def close_deleted_virtual_cluster(self, namespace: str, name: str) -> None:
-        """Closes the connections to a virtual cluster whose object is deleted or being deleted."""
+    def close_withdrawn_virtual_cluster(self, namespace: str, name: str) -> None:
+        """Closes the connections to a virtual cluster whose object is deleted or being deleted, or whose tunnel may no
+        longer be used."""
         key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
         cached = self._cache.get(key)
         entry = self._registry.view.get(key)
-        current = metadata(decode(entry)) if entry is not None else {}
-        if cached is not None and (current.get("uid") != cached.uid or "deletionTimestamp" in current):
+        if cached is None:
+            return
+        instance = decode(entry) if entry is not None else {}
+        current = metadata(instance) if entry is not None else {}
+        is_gone = current.get("uid") != cached.uid or "deletionTimestamp" in current
+        if is_gone or _is_place_withdrawn(cached, self._find_place(instance)):
             self._evict(key)
 
     async def close_all(self) -> None:
@@ -301,17 +313,30 @@ class UpstreamRegistry:
             raise NotConnected("KubeconfigNotSet", f'"{key[3]}" is not connected; set spec.config.secretName')
         uid = metadata(obj)["uid"]
         revision = self._secret_revision(ref)
-        place = tunnel_place(obj) if key[1] == VIRTUAL_CLUSTERS else None
+        place = self._find_place(obj) if key[1] == VIRTUAL_CLUSTERS else None
         conflict = find_identity_conflict(obj)
         basis = (uid, ref, revision, place)
         if cached is not None and (cached.uid, cached.ref, cached.secret_revision, cached.place) == basis:
             return replace(cached, revision=entry.revision, identity_conflict=conflict)
         if cached is not None and cached.uid == uid:
-            self._retire(cached, immediately=False)
+            self._retire(cached, immediately=_is_place_withdrawn(cached, place))
         else:
             self._evict(key)
         self._evict_deleted()
         return _CachedUpstreams(uid, entry.revision, ref, revision, place, self._build(key, ref, place), conflict)
+
+    def _find_place(self, instance: Object) -> TunnelPlace | None:
+        """Where the tunnel to a virtual cluster leads. Those who may write the Secret of an import could name any
+        Service of the namespace in it, so its place counts for the kubeconfig that the server has compared only."""
+        place = tunnel_place(instance)
+        if place is None or not get_path(instance, "spec.config.secretName"):
+            return place
+        try:
+            kubeconfig = self.read_kubeconfig(virtual_cluster_kubeconfig_ref(instance))
+        except NotConnected:  # reported by whoever connects
+            return None
+        compared = get_path(instance, "status.importedFrom.kubeconfigDigest")
+        return place if kubeconfig_digest(kubeconfig) == compared else None
 
     def _build(self, key: Key, ref: KubeconfigRef, place: TunnelPlace | None) -> _UpstreamSet | NotConnected:
         try:
@@ -393,6 +418,11 @@ class UpstreamRegistry:
 
     def _on_closed(self, closed: "_Closable", task: "asyncio.Task[None]") -> None:
         self._retired.pop(closed, None)
+
+
+def _is_place_withdrawn(cached: _CachedUpstreams, place: TunnelPlace | None) -> bool:
+    """Whether open connections lead through a tunnel to a place that is no longer that of the virtual cluster."""
+    return cached.place is not None and cached.place != place
 
 
 class _Closable(Protocol):

@@ -288,3 +288,33 @@ async def test_the_source_of_an_import_needs_its_form_and_the_use_of_the_cluster
                 await api.submit("VirtualClusterInstance", body, WriteOptions(user))
         if error is not Invalid:
             assert [(each.verb, each.resource, each.name) for each in requests] == [("use", "clusters", "c")]
+
+
+async def test_the_user_who_has_set_the_source_of_an_import_is_recorded() -> None:
+    source = "service.sh/import-source"
+    writer = "service.sh/import-source-writer"
+
+    def allow(user: User, target: RequestInfo) -> Decision:
+        return Decision(True)
+
+    async with open_registry(rules=(check_import_source(allow, GROUP),)) as api:
+        await api.submit("Project", api.build_object("Project", "web", spec={}), WriteOptions(CONTROLLER_USER))
+        resource = api.resource("VirtualClusterInstance")
+
+        async def annotate(user: User, annotations: Object) -> Any:
+            def edit(old: Object) -> Object:
+                return {**old, "metadata": {**old["metadata"], "annotations": annotations}}
+
+            updated = orjson.loads(await resource.modify(NAMESPACE, "one", edit, WriteOptions(user)))
+            return updated["metadata"].get("annotations") or {}
+
+        body = api.build_object("VirtualClusterInstance", "one", NAMESPACE, spec={"config": {"secretName": "s"}})
+        body["metadata"]["annotations"] = {source: "c/ns/vc", writer: "system:masters"}
+        created = await api.submit("VirtualClusterInstance", body, WriteOptions(ADA))
+        assert created["metadata"]["annotations"] == {source: "c/ns/vc", writer: "ada"}
+        forged = {source: "c/ns/vc", writer: TEAM.name}
+        assert await annotate(TEAM, forged) == {source: "c/ns/vc", writer: "ada"}
+        assert await annotate(TEAM, {source: "c/ns/vc"}) == {source: "c/ns/vc", writer: "ada"}
+        assert await annotate(TEAM, {source: "d/ns/vc"}) == {source: "d/ns/vc", writer: TEAM.name}
+        assert await annotate(ADMIN, {source: "c/ns/vc"}) == {source: "c/ns/vc", writer: "system:masters"}
+        assert await annotate(ADA, {writer: "system:masters"}) == {}

@@ -220,11 +220,12 @@ async def test_bindings_of_users_teams_and_roles_that_do_not_exist_are_accepted_
     server: RegistryFixture, kind: str, subject: Object, role: Object, warnings: list[str]
 ) -> None:
     options = WriteOptions(ROOT)
-    body = server.build_object(kind, "new", subjects=[subject], roleRef=role)
+    namespace = f"{NAMESPACE_PREFIX}{READABLE_PROJECT}" if kind == "RoleBinding" else ""
+    body = server.build_object(kind, "new", namespace, subjects=[subject], roleRef=role)
     await server.submit(kind, body, options)
     assert options.warnings == warnings
     again = WriteOptions(ROOT)
-    await server.patch(kind, "new", lambda obj: obj["metadata"].update(labels={"a": "b"}), again)
+    await server.patch(kind, "new", lambda obj: obj["metadata"].update(labels={"a": "b"}), again, namespace)
     assert again.warnings == []
 
 

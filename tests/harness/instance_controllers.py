@@ -5,6 +5,7 @@ from fairlead.controllers.helm.deploy import ChartDeployer, ReleaseRunner
 from fairlead.controllers.helm.fetch import ChartFetcher
 from fairlead.controllers.helm.helm import Helm
 from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.import_sources import MayUseCluster
 from fairlead.controllers.instances.spaces import SpaceController
 from fairlead.controllers.instances.virtual_cluster_release import VirtualClusterReleases
 from fairlead.controllers.instances.virtual_clusters import VirtualClusterController
@@ -26,9 +27,14 @@ def build_space_controller(
 
 
 def build_virtual_cluster_controller(
-    api: RegistryFixture, access: ClusterAccess, helm: ChartDeployer
+    api: RegistryFixture,
+    access: ClusterAccess,
+    helm: ChartDeployer,
+    may_use_cluster: MayUseCluster = lambda writer, cluster: True,
 ) -> VirtualClusterController:
     runner = ReleaseRunner(api.clock, helm)
     virtual_cluster_releases = VirtualClusterReleases(api.registry, MANAGEMENT_GROUP, access, runner, REPOSITORIES)
     template_releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
-    return VirtualClusterController(api.registry, INSTANCE_CONFIG, access, virtual_cluster_releases, template_releases)
+    return VirtualClusterController(
+        api.registry, INSTANCE_CONFIG, access, virtual_cluster_releases, template_releases, may_use_cluster
+    )

@@ -223,6 +223,26 @@ async def test_a_user_has_a_limited_number_of_logins(login: LoginFixture) -> Non
     assert len([name for name in login.key_names() if name.startswith("login-")]) == MAX_LOGINS
 
 
+async def test_a_key_with_a_scope_does_not_end_logins_that_others_made(login: LoginFixture) -> None:
+    own_key = await login.add_key("alice")
+    first = await exchange(login, own_key)
+    scoped_keys = [await login.add_key("alice", scope=SCOPE) for _ in range(2)]
+    other = await exchange(login, scoped_keys[0])
+    login.clock.tick(1)
+    made = []
+    for _ in range(MAX_LOGINS + 2):
+        made.append(await exchange(login, scoped_keys[1]))
+        login.clock.tick(1)
+    assert user_of(login, first).name == user_of(login, other).name == "alice"
+    # Its own logins are limited, and do not count when the user signs in another way.
+    for ended in made[:2]:
+        with pytest.raises(Unauthorized):
+            user_of(login, ended)
+    await exchange(login, own_key)
+    for reply in (first, other, *made[2:]):
+        assert user_of(login, reply).name == "alice"
+
+
 async def test_a_first_password_is_offered_once(login: LoginFixture) -> None:
     key = await login.add_key("alice")
     assert not login.passwords.is_used()

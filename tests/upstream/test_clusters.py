@@ -277,10 +277,10 @@ async def test_connections_of_a_deleted_virtual_cluster_are_closed_at_once(
         upstreams.virtual_cluster_system_upstream(NAMESPACE, "v"),
     )
     streams = [await upstream.send(Request("GET", "/fake/ticks?seconds=0.01")) for upstream in instance_upstreams]
-    upstreams.close_deleted_virtual_cluster(NAMESPACE, "v")
+    upstreams.close_withdrawn_virtual_cluster(NAMESPACE, "v")
     assert upstreams.virtual_cluster_upstream(NAMESPACE, "v") is instance_upstreams[0]
     await api.delete("VirtualClusterInstance", "v")
-    upstreams.close_deleted_virtual_cluster(NAMESPACE, "v")
+    upstreams.close_withdrawn_virtual_cluster(NAMESPACE, "v")
     async with asyncio.timeout(40):
         while fake_cluster.open_connections:  # noqa: ASYNC110  # the fake cluster runs in another thread
             await asyncio.sleep(0.01)

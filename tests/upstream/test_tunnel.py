@@ -13,7 +13,7 @@ from fairlead.kinds.core.server_objects import MANAGED_LABEL, MANAGED_VALUE
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.address_policy import AddressPolicy
-from fairlead.upstream.clusters import UpstreamRegistry, tunnel_place
+from fairlead.upstream.clusters import UpstreamRegistry, kubeconfig_digest, tunnel_place
 from fairlead.upstream.errors import AddressBlocked, TlsError, TunnelError, UpstreamError
 from fairlead.upstream.tunnel import TunnelDialer
 from fairlead.upstream.tunnel_pods import TunnelPlace, find_route
@@ -23,7 +23,7 @@ from tests.fake_cluster.kube import FakeKube, build_kube_responder
 from tests.fake_cluster.server import ClusterOptions, FakeCluster
 from tests.fake_cluster.virtual_cluster_pods import VirtualClusterPods
 from tests.harness.eventually import BUSY_SECONDS
-from tests.harness.registry import NAMESPACE, RegistryFixture
+from tests.harness.registry import NAMESPACE, RegistryFixture, write_options
 from tests.upstream.test_clusters import build_secret_data
 
 TUNNEL_PLACE = TunnelPlace("berlin", "demo-v-dev", "dev")
@@ -46,13 +46,16 @@ class Place:
     api: RegistryFixture
     upstreams: UpstreamRegistry
 
-    async def connect(self, server: str = "https://localhost:8443") -> Upstream:
-        """Stores the kubeconfig with this server as the chart's. Returns the Upstream of users."""
+    async def connect_host(self) -> None:
         await self.api.create(
             "Secret", "berlin", data=build_secret_data(self.host.build_kubeconfig(token="host-token"))
         )
         config = {"secretName": "berlin", "secretNamespace": NAMESPACE}
         await self.api.create("Cluster", "berlin", spec={"config": config})
+
+    async def connect(self, server: str = "https://localhost:8443") -> Upstream:
+        """Stores the kubeconfig with this server as the chart's. Returns the Upstream of users."""
+        await self.connect_host()
         instance = await self.api.create("VirtualClusterInstance", "dev", spec={"clusterRef": CLUSTER_REF})
         owner = {
             **{name: instance[name] for name in ("apiVersion", "kind")},
@@ -62,6 +65,26 @@ class Place:
         data = build_secret_data(self.inner.build_kubeconfig(token="inner-token", server=server))
         await self.api.create("Secret", "vc-dev-kubeconfig", data=data, metadata=meta)
         return self.upstream
+
+    async def import_verified(self) -> Upstream:
+        """An import whose kubeconfig the server has compared with that of the chart. Returns the Upstream of users."""
+        await self.connect_host()
+        kubeconfig = self.inner.build_kubeconfig(token="inner-token", server="https://localhost:8443")
+        await self.api.create("Secret", "theirs", data=build_secret_data(kubeconfig))
+        await self.api.create("VirtualClusterInstance", "dev", spec={"config": {"secretName": "theirs"}})
+        source = {"cluster": "berlin", "namespace": "demo-v-dev", "name": "dev"}
+        await self.record_source({**source, "kubeconfigDigest": kubeconfig_digest(kubeconfig)})
+        return self.upstream
+
+    async def record_source(self, source: Object | None) -> None:
+        status = {"importedFrom": source} if source else {}
+        options = write_options(subresource="status")
+        await self.api.patch("VirtualClusterInstance", "dev", lambda each: each.update(status=status), options)
+
+    async def replace_imported(self, server: str) -> None:
+        """Writes another address into the Secret of the import, as members of its project can."""
+        kubeconfig = self.inner.build_kubeconfig(token="inner-token", server=server)
+        await self.api.patch("Secret", "theirs", lambda each: each.update(data=build_secret_data(kubeconfig)))
 
     @property
     def upstream(self) -> Upstream:
@@ -166,6 +189,37 @@ def test_an_imported_virtual_cluster_is_tunnelled_only_if_the_server_has_recorde
     source = {"cluster": "berlin", "namespace": "n", "name": "dev"}
     assert tunnel_place({**imported, "status": {"importedFrom": source}}) == TunnelPlace("berlin", "n", "dev")
     assert tunnel_place({"spec": {"clusterRef": {"cluster": "berlin"}}}) is None
+
+
+async def test_a_kubeconfig_of_an_import_that_was_not_compared_is_not_tunnelled(place: Place) -> None:
+    upstream = await place.import_verified()
+    stream = await upstream.send(Request("GET", "/fake/ticks?seconds=0.01"))
+    dialer = place.dialer
+    assert dialer.forward_count == 1
+    await place.replace_imported("https://localhost:1")
+    assert place.upstreams.virtual_cluster_tunnel(NAMESPACE, "dev") is None
+    await eventually_no_forwards(dialer)  # the open stream does not run on
+    await stream.close()
+    count = len(place.host.requests)
+    async with place.upstreams.open_virtual_cluster_cleanup(NAMESPACE, "dev") as cleanup:
+        for each in (place.upstream, cleanup):
+            with pytest.raises(UpstreamError):
+                await fetch(each)
+    assert len(place.host.requests) == count
+    await place.replace_imported("https://localhost:8443")
+    assert b"gitVersion" in await fetch(place.upstream)
+
+
+async def test_the_tunnel_of_an_import_is_closed_when_its_source_is_withdrawn(place: Place) -> None:
+    upstream = await place.import_verified()
+    stream = await upstream.send(Request("GET", "/fake/ticks?seconds=0.01"))
+    dialer = place.dialer
+    place.upstreams.close_withdrawn_virtual_cluster(NAMESPACE, "dev")
+    assert (place.upstream, dialer.forward_count) == (upstream, 1)
+    await place.record_source(None)
+    place.upstreams.close_withdrawn_virtual_cluster(NAMESPACE, "dev")
+    await eventually_no_forwards(dialer)
+    await stream.close()
 
 
 @pytest.mark.parametrize("host", ["dev.demo-v-dev.svc", "10.96.0.7", "10.244.0.9"])
@@ -352,7 +406,7 @@ async def test_the_tunnel_is_closed_with_the_object(place: Place) -> None:
     dialer = place.dialer
     assert dialer.forward_count == 1
     await place.api.delete("VirtualClusterInstance", "dev")
-    place.upstreams.close_deleted_virtual_cluster(NAMESPACE, "dev")
+    place.upstreams.close_withdrawn_virtual_cluster(NAMESPACE, "dev")
     await eventually_no_forwards(dialer)
     await stream.close()
 

@@ -48,7 +48,8 @@ class ClusterAccess(Protocol):
         RemoteApiError, too."""
 
     def close_virtual_cluster(self, namespace: str, name: str) -> None:
-        """Closes all connections to a virtual cluster that is deleted or being deleted."""
+        """Closes all connections to a virtual cluster that is deleted or being deleted, or whose tunnel may no longer
+        be used."""
 
     def virtual_cluster_target(self, namespace: str, name: str) -> PodTarget | None:
         """The pod that a tunnel to a virtual cluster leads to; None if it is reached directly, or not at all."""
@@ -91,7 +92,7 @@ class RegistryClusterAccess:
         return await KubeClient(upstream, VIRTUAL_CLUSTER_TIMEOUT, MAX_VERSION_BYTES).get("/version")
 
     def close_virtual_cluster(self, namespace: str, name: str) -> None:
-        self.upstreams.close_deleted_virtual_cluster(namespace, name)
+        self.upstreams.close_withdrawn_virtual_cluster(namespace, name)
 
     def virtual_cluster_target(self, namespace: str, name: str) -> PodTarget | None:
         try:

@@ -1,13 +1,13 @@
 """Checks the import source of a virtual cluster: whether its kubeconfig is the one that the chart wrote in the cluster.
 
 The result is recorded in `status.importedFrom`, which lets the server reach the virtual cluster through the connected
-cluster. It counts for that kubeconfig, and as long as the Secret in the cluster is the same object. Both are compared
-again from time to time.
+cluster. It counts for that kubeconfig, as long as the Secret in the cluster is the same object, and as long as the user
+who has set the source may use that cluster. All of it is checked again from time to time.
 """
 
-import hashlib
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections.abc import Callable
 
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.remote_errors import ERROR, WARNING, InstanceError, translate_errors
@@ -17,20 +17,26 @@ from fairlead.domain.import_sources import (
     IMPORT_SOURCE_ANNOTATION,
     ImportSource,
     import_source_text,
+    import_writer,
     parse_import_source,
 )
 from fairlead.domain.typed_objects import VirtualClusterInstance
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, virtual_cluster_kubeconfig_ref
+from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_digest, virtual_cluster_kubeconfig_ref
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 RECHECK_SECONDS = 240.0
 """After this time, the next full pass reads the Secret in the cluster again; there is one in five minutes."""
 
 
+MayUseCluster = Callable[[str, str], bool]
+"""Whether a user, as recorded with the source of an import, may use a cluster."""
+
+
 class ImportSources:
-    def __init__(self, registry: Registry, clusters: ClusterAccess) -> None:
+    def __init__(self, registry: Registry, clusters: ClusterAccess, may_use: MayUseCluster) -> None:
+        self._may_use = may_use
         self._clock = registry.clock
         self._secrets = registry.resource("", "secrets")
         self._clusters = clusters
@@ -49,23 +55,44 @@ class ImportSources:
         if source is None:
             message = f"the annotation {IMPORT_SOURCE_ANNOTATION} must be CLUSTER/NAMESPACE/RELEASE; fix or remove it"
             raise InstanceError("InvalidImportSource", message, ERROR)
+        self._require_use(instance, source)
         content = self._read_own(instance)
         known = instance.status.get("importedFrom") or {}
         wanted: Object = {
             "cluster": source.cluster,
             "namespace": source.namespace,
             "name": source.release,
-            "kubeconfigDigest": hashlib.sha256(content).hexdigest(),
+            "kubeconfigDigest": kubeconfig_digest(content),
         }
         is_known = {field: known.get(field) for field in wanted} == wanted
         if is_known and self._clock.monotonic() < self._due.get(instance.key, 0.0):
             return dict(known)
-        secret = await self._read_source(source)
-        uid = str(metadata(secret).get("uid") or "")
+        secret = await self._find_source(source)
+        if secret is None and is_known:
+            message = (
+                f'cluster "{source.cluster}" has no secret "{source.secret_name}" in namespace "{source.namespace}" '
+                "any more, in which a chart stored the kubeconfig of a virtual cluster; delete this instance if it is "
+                "gone"
+            )
+            raise InstanceError("SourceNotFound", message, WARNING)
+        uid = str(metadata(secret).get("uid") or "") if secret is not None else ""
         if not is_known or uid != known.get("secretUID"):
             _require_same(source, content, secret)
         self._due[instance.key] = self._clock.monotonic() + RECHECK_SECONDS
         return {**wanted, "secretUID": uid}
+
+    def _require_use(self, instance: VirtualClusterInstance, source: ImportSource) -> None:
+        writer = import_writer(instance.raw)
+        if writer and self._may_use(writer, source.cluster):
+            return
+        who = (
+            f'user "{writer}", who has set it, may not use that cluster' if writer else "it is not known who has set it"
+        )
+        message = (
+            f'the annotation {IMPORT_SOURCE_ANNOTATION} names the cluster "{source.cluster}", but {who}; have a user '
+            "with the verb use on the cluster remove it and set it again"
+        )
+        raise InstanceError("SourceNotAllowed", message, ERROR)
 
     def _read_own(self, instance: VirtualClusterInstance) -> bytes:
         """The kubeconfig that `spec.config` names; empty if there is none, which the probe reports."""
@@ -73,29 +100,25 @@ class ImportSources:
         entry = self._secrets.get_cached(reference.namespace, reference.name)
         return _read_key(decode(entry), reference.key) if entry is not None else b""
 
-    async def _read_source(self, source: ImportSource) -> Object:
+    async def _find_source(self, source: ImportSource) -> Object | None:
         with translate_errors(source.cluster, f'read secret "{source.secret_name}"'):
             path = f"{NAMESPACES_PATH}/{url_segment(source.namespace)}/secrets/{url_segment(source.secret_name)}"
-            secret = await get_or_none(self._clusters.cluster_api(source.cluster), path)
-        if secret is None:
-            message = (
-                f'cluster "{source.cluster}" has no secret "{source.secret_name}" in namespace "{source.namespace}", '
-                "in which a chart stores the kubeconfig of a virtual cluster; delete this instance if it is gone"
-            )
-            raise InstanceError("SourceNotFound", message, WARNING)
-        return secret
+            return await get_or_none(self._clusters.cluster_api(source.cluster), path)
 
 
-def _require_same(source: ImportSource, content: bytes, secret: Object) -> None:
-    """Raises InstanceError unless the kubeconfigs lead to the same API server with the same credential."""
+def _require_same(source: ImportSource, content: bytes, secret: Object | None) -> None:
+    """Raises InstanceError unless the kubeconfigs lead to the same API server with the same credential. Those who do
+    not have the kubeconfig are not told whether the Secret exists: the server can read those of all namespaces."""
+    stored = _read_key(secret, DEFAULT_KUBECONFIG_KEY) if secret is not None else b""
     try:
-        is_same = parse_kubeconfig(content) == parse_kubeconfig(_read_key(secret, DEFAULT_KUBECONFIG_KEY))
+        is_same = parse_kubeconfig(content) == parse_kubeconfig(stored)
     except InvalidKubeconfig:
         is_same = False
     if not is_same:
         message = (
             f'the kubeconfig in spec.config is not that of secret "{source.secret_name}" in namespace '
-            f'"{source.namespace}" of cluster "{source.cluster}"; import the virtual cluster again'
+            f'"{source.namespace}" of cluster "{source.cluster}", or there is no such secret; see whether the virtual '
+            "cluster runs there, and import it again"
         )
         raise InstanceError("SourceMismatch", message, ERROR)
 

@@ -22,8 +22,6 @@ from fairlead.controllers.instances.remote_errors import ERROR, INFO, InstanceEr
 from fairlead.controllers.instances.remote_namespace import (
     DELETING,
     RemoteNamespace,
-    choose_namespace,
-    distinguish_namespace,
     ensure_namespace,
     ownership_labels,
 )
@@ -76,7 +74,9 @@ class NamespaceContents(Generic[R]):
             advice = "use another cluster, or set its spec.unusable to false"
             message = f'cluster "{cluster.name}" accepts no new instances; {advice}'
             raise InstanceError("ClusterUnusable", message, ERROR)
-        namespace = instance.remote_namespace or self._choose_namespace(instance, project)
+        namespace = instance.remote_namespace
+        if not namespace:
+            namespace = self.context.choose_namespace(instance, project, self.label, self.pattern)
         for fault in dns_label_errors(namespace):
             advice = "delete this instance and create one with another namespace"
             raise InstanceError("InvalidNamespace", f"spec.clusterRef.namespace {fault}; {advice}", ERROR)
@@ -85,14 +85,6 @@ class NamespaceContents(Generic[R]):
         if not claimed.is_resolved:  # the rendered template is outdated
             raise ChangedMeanwhile
         return claimed
-
-    def _choose_namespace(self, instance: R, project: Project) -> str:
-        """One that moved to another project keeps its namespace: another of the same name, here, gets another one."""
-        pattern = project.namespace_patterns.get(self.pattern) or ""
-        namespace = choose_namespace(self.label, project.name, instance.name, pattern)
-        if pattern or not self.context.has_namespace(instance.cluster, namespace):
-            return namespace
-        return distinguish_namespace(namespace, instance.uid)
 
     def target(self, instance: R) -> RemoteNamespace:
         project = self.context.project_name(instance)

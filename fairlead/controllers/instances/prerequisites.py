@@ -8,8 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import orjson
+
 from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.remote_errors import ERROR, IMPERSONATION_FORBIDDEN, WARNING, InstanceError
+from fairlead.controllers.instances.remote_namespace import choose_namespace, distinguish_namespace
 from fairlead.core.clock import parse_rfc3339
 from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
@@ -80,13 +83,26 @@ class InstanceContext:
         found = self._cached_object(CLUSTERS, instance.cluster) if instance.cluster else None
         return Cluster(found) if found is not None else None
 
-    def has_namespace(self, cluster: str, namespace: str) -> bool:
-        """Whether some space or virtual cluster has this namespace in the cluster. Seldom needed: there is no index."""
+    def choose_namespace(self, instance: RemoteInstance, project: Project, label: str, pattern_field: str) -> str:
+        """The namespace of an instance that has none yet, for its claim and for the placeholder of templates. `label`
+        is the label key of its kind, and `pattern_field` its field in the `namespacePattern` of projects. One that
+        moved to another project keeps its namespace: another of the same name, here, gets another one. Raises
+        InstanceError."""
+        pattern = project.namespace_patterns.get(pattern_field) or ""
+        namespace = choose_namespace(label, project.name, instance.name, pattern)
+        if pattern or not self._has_namespace(instance.cluster, namespace):
+            return namespace
+        return distinguish_namespace(namespace, instance.uid)
+
+    def _has_namespace(self, cluster: str, namespace: str) -> bool:
+        """Whether some space or virtual cluster has this namespace in the cluster. Seldom needed: there is no index.
+        Only those that contain the name are decoded."""
+        text = orjson.dumps(namespace)
         return any(
             PlacedObject(decode(entry)).remote_namespace == namespace
             for plural in CLUSTER_INSTANCES
             for entry in self.registry.view.entries(self.config.api_group, plural)
-            if entry.fields.get("spec.clusterRef.cluster") == cluster
+            if entry.fields.get("spec.clusterRef.cluster") == cluster and text in entry.body
         )
 
     def has_kubeconfig(self, instance: PlacedObject) -> bool:

@@ -19,7 +19,7 @@ from fairlead.controllers.instances.prerequisites import (
     remaining_grace,
 )
 from fairlead.controllers.instances.remote_errors import InstanceError
-from fairlead.controllers.instances.remote_namespace import SPACE_LABEL, VIRTUAL_CLUSTER_LABEL, choose_namespace
+from fairlead.controllers.instances.remote_namespace import SPACE_LABEL, VIRTUAL_CLUSTER_LABEL
 from fairlead.controllers.instances.status import (
     TemplateResolution,
     derive_status,
@@ -209,13 +209,14 @@ class InstanceTemplateController:
         project = self._context.project(typed)
         if project is None:
             return instance_values(instance, project="", namespace=typed.remote_namespace)
-        label, pattern_field = _NAMESPACE_NAMES[plural]
-        pattern = project.namespace_patterns.get(pattern_field) or ""
-        try:
-            chosen = choose_namespace(label, project.name, typed.name, pattern)
-        except InstanceError:  # reported when the namespace is claimed
-            chosen = ""
-        return instance_values(instance, project.name, typed.remote_namespace or chosen)
+        namespace = typed.remote_namespace
+        if not namespace:
+            label, pattern_field = _NAMESPACE_NAMES[plural]
+            try:
+                namespace = self._context.choose_namespace(typed, project, label, pattern_field)
+            except InstanceError:  # reported when the namespace is claimed
+                namespace = ""
+        return instance_values(instance, project.name, namespace)
 
     def _find_blocker(self, key: Key, instance: Object) -> InstanceError | None:
         """None for workspaces: they run on runners, which another controller checks."""

@@ -18,7 +18,7 @@ from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
 from fairlead.controllers.instances.full_passes import FullPasses
-from fairlead.controllers.instances.import_sources import ImportSources
+from fairlead.controllers.instances.import_sources import ImportSources, MayUseCluster
 from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObjectsResult
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
 from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
@@ -94,6 +94,7 @@ class VirtualClusterController:
         clusters: ClusterAccess,
         releases: VirtualClusterReleases,
         template_releases: TemplateReleases,
+        may_use_cluster: MayUseCluster,
     ) -> None:
         self._config = config
         self._clusters = clusters
@@ -113,7 +114,7 @@ class VirtualClusterController:
         self._contents = NamespaceContents(
             self._instances, self._context, clusters, self._drift, VIRTUAL_CLUSTER_LABEL, "virtualCluster"
         )
-        self._import_sources = ImportSources(registry, clusters)
+        self._import_sources = ImportSources(registry, clusters, may_use_cluster)
         self._sleep = SleepStep(self._contents)
         self._inner_objects = InnerObjects(self._instances, self._context, clusters)
         self._probe_failures: dict[tuple[str, str], int] = {}
@@ -222,8 +223,10 @@ class VirtualClusterController:
         try:
             source = await self._import_sources.check(run.instance)
         except InstanceError as error:
-            if error.severity == ERROR:  # otherwise it may recover by itself
-                run.fields["importedFrom"] = None
+            # Other errors may recover by themselves.
+            if error.severity == ERROR and run.instance.status.get("importedFrom"):
+                run.instance = await self._instances.write_status(run.instance, (), importedFrom=None)
+                self._clusters.close_virtual_cluster(*run.instance.key)
             raise
         if source != run.instance.status.get("importedFrom"):
             # Written before the probe, which depends on it.

@@ -303,8 +303,8 @@ LOGIN_TYPE = "Login"
 """The type of keys that a login creates. They are counted separately, because a new login replaces the oldest one."""
 
 MAX_LOGINS = 50
-"""Concurrent logins per user. A new login removes the oldest: a script that signs in every minute must not fill the
-store, and must not lock its user out."""
+"""Concurrent logins per user, and per access key with a scope. A new login removes the oldest: a script that signs in
+every minute must not fill the store, and must not lock its user out."""
 
 
 SESSION_CLAIM = "sid"

@@ -6,24 +6,39 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.instances.import_sources import RECHECK_SECONDS
+from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import get_path
-from tests.controllers.instances.helm_fixture import KUBECONFIG, VC, access, helm, server, wait_until_ready
+from fairlead.registry.conditions import find_condition
+from tests.controllers.instances.helm_fixture import KUBECONFIG, VC, FakeHelm, access, helm, server, wait_until_ready
+from tests.harness.controllers import running_controllers
 from tests.harness.eventually import eventually
+from tests.harness.instance_controllers import build_virtual_cluster_controller
 from tests.harness.registry import RegistryFixture
-from tests.harness.remote import FakeAccess, condition_message, condition_status, create_cluster, encode_base64
+from tests.harness.remote import (
+    INSTANCE_CONFIG,
+    PROJECT,
+    FakeAccess,
+    condition_message,
+    condition_status,
+    create_cluster,
+    encode_base64,
+)
 
 __all__ = ["access", "helm", "server"]
 
 SOURCE = "/api/v1/namespaces/vc-ns/secrets/vc-theirs"
 ANNOTATION = "service.sh/import-source"
+WRITER_ANNOTATION = "service.sh/import-source-writer"
 OTHER = KUBECONFIG.replace(b"inner-token", b"another-token")
 
 
-async def import_instance(server: RegistryFixture, source: str, content: bytes = KUBECONFIG) -> None:
+async def import_instance(
+    server: RegistryFixture, source: str, content: bytes = KUBECONFIG, writer: str = "ada"
+) -> None:
     await create_cluster(server)
     await server.create("Secret", "theirs", data={"config": encode_base64(content)})
-    metadata = {"annotations": {ANNOTATION: source}} if source else {}
-    await server.create(VC, "one", metadata=metadata, spec={"config": {"secretName": "theirs"}})
+    annotations = {ANNOTATION: source, **({WRITER_ANNOTATION: writer} if writer else {})}
+    await server.create(VC, "one", metadata={"annotations": annotations}, spec={"config": {"secretName": "theirs"}})
 
 
 def imported_from(server: RegistryFixture) -> Any:
@@ -55,7 +70,7 @@ async def test_the_kubeconfig_that_the_chart_wrote_proves_where_it_runs(
     [
         ("c/vc-ns/theirs", OTHER, "SourceMismatch"),
         ("c/vc-ns/theirs", b"no kubeconfig", "SourceMismatch"),
-        ("c/vc-ns/theirs", b"", "SourceNotFound"),
+        ("c/vc-ns/theirs", b"", "SourceMismatch"),
         ("c/vc-ns", b"", "InvalidImportSource"),
     ],
 )
@@ -72,6 +87,31 @@ async def test_another_kubeconfig_proves_nothing(
     assert get_path(server.get(VC, "one"), "status.phase") != "Ready"
 
 
+async def test_without_the_kubeconfig_nothing_tells_whether_the_secret_exists(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    await import_instance(server, "c/vc-ns/theirs")
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced")[0] == "False")
+    missing = find_condition(get_path(server.get(VC, "one"), "status"), "VirtualClusterSynced")
+    access.kube.add_object(SOURCE, data={"config": encode_base64(OTHER)})
+    before = len(access.kube.request_log)
+    await eventually(lambda: ("GET", SOURCE) in access.kube.request_log[before:], seconds=3 * RECHECK_SECONDS)
+    await asyncio.sleep(1)
+    assert find_condition(get_path(server.get(VC, "one"), "status"), "VirtualClusterSynced") == missing
+
+
+async def test_that_the_secret_of_a_verified_import_is_gone_is_reported(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    await import_instance(server, "c/vc-ns/theirs")
+    await wait_until_ready(server, access)
+    del access.kube.objects[SOURCE]
+    is_reported = lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceNotFound")  # noqa: E731
+    await eventually(is_reported, seconds=3 * RECHECK_SECONDS)
+    assert imported_from(server)
+
+
 async def test_a_source_counts_no_longer_for_another_kubeconfig_or_secret(
     server: RegistryFixture, access: FakeAccess
 ) -> None:
@@ -83,6 +123,7 @@ async def test_a_source_counts_no_longer_for_another_kubeconfig_or_secret(
     await server.patch("Secret", "theirs", lambda obj: obj.update(data=changed))
     await eventually(lambda: imported_from(server) is None, seconds=3 * RECHECK_SECONDS)
     assert condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceMismatch")
+    await eventually(lambda: (PROJECT, "one") in access.closed)  # what is open through the tunnel ends
     access.kube.objects[SOURCE]["data"] = changed
     await eventually(lambda: bool(imported_from(server)), seconds=3 * RECHECK_SECONDS)
     access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})  # deleted and created again
@@ -110,3 +151,34 @@ async def test_a_cluster_that_cannot_be_reached_now_does_not_end_it(
     access.kube.failing_paths.clear()
     is_synced = lambda: condition_status(server, VC, "VirtualClusterSynced") == ("True", "Synced")  # noqa: E731
     await eventually(is_synced, seconds=3 * RECHECK_SECONDS)
+
+
+async def test_a_source_counts_while_the_user_who_has_set_it_may_use_the_cluster(
+    api: RegistryFixture, access: FakeAccess, helm: FakeHelm
+) -> None:
+    allowed = {("ada", "c")}
+    controller = build_virtual_cluster_controller(
+        api, access, helm, may_use_cluster=lambda writer, cluster: (writer, cluster) in allowed
+    )
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    async with running_controllers(api, InstanceTemplateController(api.registry, INSTANCE_CONFIG), controller):
+        await import_instance(api, "c/vc-ns/theirs")
+        await wait_until_ready(api, access)
+        assert imported_from(api)
+        allowed.clear()
+        await eventually(lambda: imported_from(api) is None, seconds=3 * RECHECK_SECONDS)
+        await eventually(lambda: condition_status(api, VC, "VirtualClusterSynced") == ("False", "SourceNotAllowed"))
+        assert 'user "ada", who has set it, may not use' in condition_message(api, VC, "VirtualClusterSynced")
+        assert (PROJECT, "one") in access.closed
+        allowed.add(("ada", "c"))
+        await eventually(lambda: bool(imported_from(api)), seconds=3 * RECHECK_SECONDS)
+
+
+async def test_a_source_of_which_no_one_knows_who_has_set_it_does_not_count(
+    server: RegistryFixture, access: FakeAccess
+) -> None:
+    access.kube.add_object(SOURCE, data={"config": encode_base64(KUBECONFIG)})
+    await import_instance(server, "c/vc-ns/theirs", writer="")
+    await eventually(lambda: condition_status(server, VC, "VirtualClusterSynced") == ("False", "SourceNotAllowed"))
+    assert ("GET", SOURCE) not in access.kube.request_log
+    assert imported_from(server) is None

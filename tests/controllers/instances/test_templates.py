@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.controllers.instances.remote_namespace import distinguish_namespace
 from fairlead.controllers.instances.status import SPACE_CONDITIONS, VC_CONDITIONS
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
@@ -98,6 +99,17 @@ async def test_what_an_instance_has_is_inserted(
     await server.create(kind, "one", spec={"templateRef": {"name": "t"}, "owner": {"user": "ada"}, **spec})
     await eventually(lambda: get_text(server, kind) == expected)
     assert get_condition(server, "TemplateResolved", kind) == ("True", "Resolved")
+
+
+@pytest.mark.parametrize("kind", [SPACE, "VirtualClusterInstance"])
+async def test_the_namespace_that_a_moved_instance_has_kept_is_not_inserted(server: RegistryFixture, kind: str) -> None:
+    kept = "demo-one" if kind == SPACE else "demo-v-one"
+    await server.create(kind, "moved", spec={"clusterRef": {"cluster": "c", "namespace": kept}})
+    await create_template(server, kind, template=build_template("{{ namespace }}"))
+    spec = {"templateRef": {"name": "t"}, "clusterRef": {"cluster": "c"}}
+    made = await server.create(kind, "one", spec=spec)
+    await eventually(lambda: bool(get_text(server, kind)))
+    assert get_text(server, kind) == distinguish_namespace(kept, made["metadata"]["uid"])
 
 
 async def test_a_namespace_that_cannot_be_chosen_is_not_inserted(server: RegistryFixture) -> None:
