@@ -8,13 +8,15 @@ machine. So a process is its pid together with the moment of its start, candidat
 group, and a signal goes to what a descriptor refers to, not to a number.
 """
 
-import contextlib
+import errno
 import os
 import random
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+
+import structlog
 
 from fairlead.runner.engines.measurement import ProcessSample, read_nested_pids, read_process, read_start_ticks
 
@@ -28,6 +30,8 @@ MAX_ROUNDS = 16
 ListPids = Callable[[], list[int]]
 Members = Mapping[int, ProcessSample]
 """Processes of a workspace, by pid."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +65,20 @@ class MarkedProcesses:
     def kill(self) -> bool:
         """Kills them and all that descend from them. Says whether there were any, or may be some that were not looked
         at in time. All are stopped first, so that none starts another one that would be missed, and none stays stopped
-        only."""
+        only. That has a limit of time, too: what starts others faster is left to the next search."""
         limit = TimeLimit()
         new = self._find_roots(read_members(self.list_pids), limit)
         stopped: dict[int, ProcessSample] = {}
+        rounds = TimeLimit()
         for _ in range(MAX_ROUNDS):
             for each in new:
                 send(each, signal.SIGSTOP)
                 stopped[each.pid] = each
             found = find_trees(stopped.values(), read_members(self.list_pids)) if new else []
             new = [each for each in found if not _is_same(stopped.get(each.pid), each)]
-        for each in stopped.values():
+            if not new or rounds.is_over():
+                break
+        for each in (*stopped.values(), *new):
             send(each, signal.SIGKILL)
         return bool(stopped) or limit.is_over()
 
@@ -170,13 +177,19 @@ def send(process: ProcessSample, number: signal.Signals) -> None:
 def send_to(pid: int, start_ticks: int, number: signal.Signals) -> None:
     """Signals the process with this pid, if it started then. The descriptor refers to one process for as long as it is
     open; what is read of the pid meanwhile is of that process, or it has ended and gets no signal."""
-    with contextlib.suppress(ProcessLookupError):
+    try:
         descriptor = os.pidfd_open(pid)
-        try:
-            if read_start_ticks(pid) == start_ticks:
-                signal.pidfd_send_signal(descriptor, number)
-        finally:
-            os.close(descriptor)
+    except OSError as error:  # the process has ended; its pid may be that of a thread now, which is another error
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            log.error("a process of a workspace is not signalled", error=error.strerror)
+        return
+    try:
+        if read_start_ticks(pid) == start_ticks:
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(descriptor)
 
 
 def _choose_signal(process: ProcessSample) -> signal.Signals:

@@ -69,18 +69,26 @@ class Session:
             raise
 
     async def _end(self) -> None:
+        """Whatever a search for its processes meets, neither podman nor the descriptors stay with the runner."""
+        try:
+            await self._end_processes()
+        finally:
+            try:
+                if self.podman.returncode is None:
+                    self.podman.kill()
+                    await self.podman.wait()
+                await end_trees(self.processes)
+            finally:
+                for each in (self.stdin, self.stdout, self.stderr):
+                    await each.release()
+
+    async def _end_processes(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         while self.podman.returncode is None and time.monotonic() < deadline:
             if await end_trees(self.processes):
                 deadline = min(deadline, time.monotonic() + NOTICE_SECONDS)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.podman.wait(), 0.1)
-        if self.podman.returncode is None:
-            self.podman.kill()
-            await self.podman.wait()
-        await end_trees(self.processes)
-        for each in (self.stdin, self.stdout, self.stderr):
-            await each.release()
 
     def take_descriptors(self) -> list[int]:
         if self.terminal is not None:

@@ -1,6 +1,7 @@
 """The firewall on the real machine, with the networks of workspaces and without containers."""
 
 import asyncio
+import fcntl
 import os
 import socket
 import subprocess
@@ -23,7 +24,10 @@ from fairlead.runner.engines.devcontainer.isolation.firewall import (
     HOOKS,
     chain_name,
     ensure_firewall,
+    forward_chain_name,
+    forward_jump,
     keep_firewall,
+    list_forward_rules,
     list_jumps,
     list_routing_rules,
     list_rules,
@@ -250,8 +254,9 @@ async def test_rules_that_another_program_removed_come_back_while_workspaces_run
     await place.open()
     restoring = asyncio.create_task(keep_firewall(place.settings))
     try:
-        rules = [rule for each, _, rule in list_routing_rules(place.settings) if each == table and table != "mangle"]
+        rules = [rule for each, rule in list_routing_rules(place.settings) if each == table and table != "mangle"]
         rules += list_jumps(place.settings) if table == "mangle" else []
+        rules += [forward_jump(place.settings)] if table == "filter" else []
         for rule in rules:
             await asyncio.to_thread(run, "iptables", "--wait", "-t", table, "-D", *rule)
         for rule in rules:
@@ -261,6 +266,60 @@ async def test_rules_that_another_program_removed_come_back_while_workspaces_run
         await eventually(lambda: len(run(*MANGLE, "-S", chain_name(place.settings)).stdout.splitlines()) == expected)
     finally:
         restoring.cancel()
+
+
+@pytest.mark.parametrize("removed", range(3))
+async def test_rules_whose_order_matters_come_back_in_their_order(places: tuple[Place, Place], removed: int) -> None:
+    """Another program removes one of them alone. Then answers still reach workspaces, and nothing else does."""
+    settings = places[0].settings
+    chain = forward_chain_name(settings)
+    await ensure_firewall(settings)
+    before = run("iptables", "--wait", "-S", chain).stdout
+    assert len(before.splitlines()) == 1 + len(list_forward_rules(settings))
+    assert run("iptables", "--wait", "-D", chain, *list_forward_rules(settings)[removed]).returncode == 0
+    await ensure_firewall(settings)
+    assert run("iptables", "--wait", "-S", chain).stdout == before
+
+
+async def test_rules_that_are_added_at_the_same_time_are_there_once_and_in_order(
+    similar_places: tuple[Place, Place],
+) -> None:
+    """By starts of several workspaces, and by two runners with the same pool."""
+    await asyncio.gather(*(ensure_firewall(place.settings) for place in similar_places for _ in range(4)))
+    settings = similar_places[0].settings
+    listed = run("iptables", "--wait", "-S").stdout.splitlines()
+    assert listed.count(f"-A {' '.join(forward_jump(settings))}") == 1
+    chain = forward_chain_name(settings)
+    targets = [line.split()[-1] for line in listed if line.startswith(f"-A {chain} ")]
+    assert targets == ["ACCEPT", "ACCEPT", "DROP"]
+    for place in similar_places:
+        jumps = [f"-A {' '.join(rule)}" for rule in list_jumps(place.settings)]
+        shown = run(*MANGLE, "-S").stdout.splitlines()
+        assert [shown.count(jump) for jump in jumps] == [1] * len(jumps)
+
+
+async def test_rules_that_an_earlier_version_added_to_the_chain_of_all_are_removed(
+    places: tuple[Place, Place],
+) -> None:
+    settings = places[0].settings
+    former = [["FORWARD", *rule] for rule in list_forward_rules(settings)]
+    for rule in former:
+        assert run("iptables", "--wait", "-I", *rule).returncode == 0
+    await ensure_firewall(settings)
+    assert not any(has_rule("filter", rule) for rule in former)
+
+
+async def test_a_firewall_that_another_process_has_locked_is_an_error_that_names_the_file(
+    places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = places[0].settings
+    monkeypatch.setattr(firewall, "LOCK_SECONDS", 0.1)
+    own = replace(settings, ranges_folder=settings.state_folder.parent / "ranges")
+    own.ranges_folder.mkdir(parents=True)
+    with (own.ranges_folder / "firewall-lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(EngineError, match=r"another process has locked .*/ranges/firewall-lock"):
+            await ensure_firewall(own)
 
 
 def has_rule(table: str, rule: list[str]) -> bool:

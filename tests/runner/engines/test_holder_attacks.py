@@ -42,7 +42,7 @@ PROBES = {
     "settings of the kernel": f"for f in {KERNEL}; do echo 1 >/proc/sys/kernel/$f && echo REACHED $f; done",
     "settings of its network": "echo 1 >/proc/sys/net/ipv4/ip_forward && echo REACHED",
     "keys of the machine": "grep -v _ses /proc/keys | grep . && echo REACHED",
-    "mounts that become writable": "for m in / /usr /sys /etc/ssl/certs /opt/fairlead/inside /images/0; do "
+    "mounts that become writable": "for m in / /usr /sys /etc/ssl/certs /opt/fairlead/inside /images/0/overlay; do "
     "mount -o remount,bind,rw $m && echo REACHED $m; umount $m && echo REACHED $m; done",
     "file systems of the kernel": "for t in sysfs debugfs tracefs securityfs bpf configfs; do "
     "mount -t $t none /tmp && echo REACHED $t; done",

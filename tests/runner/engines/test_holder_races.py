@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from fairlead.runner.engines.contract import EngineError, ImageSource, WorkspaceSpec
+from fairlead.runner.engines.devcontainer.isolation import holder as holder_module
 from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.layout import open_folder
 from tests.harness.server_process import ROOT
@@ -45,6 +48,38 @@ async def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing_after_the_
         await asyncio.gather(starting, return_exceptions=True)
         await engine.delete(UID, RecordedTask("delete"))
         expect_workspace_is_gone(containers)
+
+
+def change_namespaces(monkeypatch: pytest.MonkeyPatch, folder: Path, line: str) -> None:
+    """Has the program that builds holders do something else before it makes the inner user namespace."""
+    place = "    enter_inner_namespace()\n"
+    text = holder_module.NAMESPACES.read_text()
+    assert text.count(place) == 1
+    changed = folder / "namespaces.py"
+    changed.write_text(text.replace(place, f"    {line}\n{place}"))
+    monkeypatch.setattr(holder_module, "NAMESPACES", changed)
+
+
+async def test_nothing_enters_a_holder_before_its_inner_user_namespace_is_complete(
+    containers: Containers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_namespaces(monkeypatch, tmp_path, "import time; time.sleep(1.5)")
+    engine = containers.engine()
+    holder = await engine.pulled._start()
+    try:
+        entered = (await holder.expect("/bin/readlink", "/proc/self/ns/user")).strip()
+        await asyncio.sleep(2)
+        assert os.readlink(f"/proc/{holder.pid}/ns/user") == entered
+    finally:
+        await engine.close()
+
+
+async def test_a_holder_whose_inner_user_namespace_cannot_be_made_says_why(
+    containers: Containers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_namespaces(monkeypatch, tmp_path, "raise OSError('no room for a user namespace')")
+    with pytest.raises(EngineError, match="the namespaces cannot be made: OSError: no room for a user namespace"):
+        await containers.engine().pulled._start()
 
 
 async def start(command: list[str]) -> asyncio.subprocess.Process:

@@ -12,6 +12,7 @@ import pytest
 
 from fairlead.runner.engines.contract import ContainerState, GitSource, WorkspaceSpec
 from fairlead.runner.engines.devcontainer.grant import CONTAINER
+from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES
 from tests.runner.harness.podman import IMAGE, Containers
 from tests.runner.harness.sessions import run_inside
 from tests.runner.harness.tasks import RecordedTask
@@ -47,7 +48,7 @@ def make_spec(uid: str, url: str) -> WorkspaceSpec:
 
 
 def list_archives(containers: Containers) -> list[Path]:
-    return sorted((containers.folder / "state/images").glob("*/*"))
+    return sorted((containers.folder / f"state/{SHARED_IMAGES}").glob("*/*"))
 
 
 async def test_the_second_workspace_of_a_repository_starts_without_a_build(containers: Containers) -> None:
@@ -68,7 +69,7 @@ async def test_the_second_workspace_of_a_repository_starts_without_a_build(conta
 
 
 def test_the_image_has_no_secret(containers: Containers) -> None:
-    archives = containers.folder / "state/images"
+    archives = containers.folder / f"state/{SHARED_IMAGES}"
     found = subprocess.run(["grep", "-rlF", SECRET, str(archives)], capture_output=True, text=True, check=False)
     assert (found.returncode, found.stdout) == (1, "")
     for uid in (FIRST, SECOND):

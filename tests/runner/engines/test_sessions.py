@@ -6,8 +6,10 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +17,8 @@ import pytest
 
 from fairlead.runner.engines import process_trees, sessions
 from fairlead.runner.engines.devcontainer.isolation.holder import PYTHON
-from fairlead.runner.engines.measurement import MAX_THREADS, ProcessSample, Scans
-from fairlead.runner.engines.process_trees import MARK, EndRequests, MarkedProcesses, Members, read_mark
+from fairlead.runner.engines.measurement import MAX_THREADS, ProcessSample, Scans, read_start_ticks
+from fairlead.runner.engines.process_trees import MARK, EndRequests, MarkedProcesses, Members, read_mark, send_to
 from fairlead.runner.engines.sessions import end_trees, find_session, new_mark, request_end, start_session
 from tests.harness.eventually import eventually
 from tests.runner.harness.processes import find_marked, list_pids, read_running
@@ -316,6 +318,54 @@ def test_a_signal_for_a_process_that_has_ended_does_not_reach_the_next_one_with_
         pytest.skip("a pid namespace needs root")
     command = ["/usr/bin/unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c", RECYCLE]
     subprocess.run(command, check=True, timeout=60)
+
+
+def test_a_pid_that_a_thread_has_by_now_gets_no_signal() -> None:
+    """The kernel opens no descriptor for it, with an error of its own."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait)
+    thread.start()
+    try:
+        assert thread.native_id is not None
+        send_to(thread.native_id, read_start_ticks(thread.native_id), signal.SIGCONT)
+    finally:
+        is_over.set()
+        thread.join()
+
+
+async def test_a_search_that_fails_leaves_neither_podman_nor_descriptors() -> None:
+    def fail() -> list[int]:
+        raise OSError("no such control group")
+
+    session = await start_session(["/bin/sleep", "1000"], find_listed(fail), {"PATH": os.defpath})
+    with pytest.raises(OSError, match="no such control group"):
+        await session.kill()
+    assert session.podman.returncode == -signal.SIGKILL
+    assert [each.descriptor for each in (session.stdin, session.stdout, session.stderr)] == [-1, -1, -1]
+
+
+def test_the_rounds_of_a_search_end_in_time_and_leave_nothing_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round finds another process, and takes long, as with thousands of them."""
+    sent: dict[int, list[signal.Signals]] = {}
+    monkeypatch.setattr(process_trees, "send", lambda each, number: sent.setdefault(each.pid, []).append(number))
+    known = read_running(os.getpid())
+    chain = [replace(known, pid=1_000_000 + number, parent=999_999 + number) for number in range(100)]
+    monkeypatch.setattr(process_trees, "read_mark", lambda pid: "wanted" if pid == chain[0].pid else "")
+    shown = 1
+
+    def read_slowly(list_pids: Callable[[], list[int]]) -> dict[int, ProcessSample]:
+        nonlocal shown
+        time.sleep(0.2)
+        shown += 1
+        return {each.pid: each for each in chain[:shown]}
+
+    monkeypatch.setattr(process_trees, "read_members", read_slowly)
+    wanted = MarkedProcesses("uid-of-sessions", lambda: [], lambda mark: mark == "wanted", has_detached=True)
+    began = time.monotonic()
+    assert wanted.kill()
+    assert time.monotonic() - began < 2.5
+    assert len(sent) >= 2
+    assert all(signals[-1] == signal.SIGKILL for signals in sent.values())
 
 
 def test_a_search_ends_in_time_also_if_each_process_takes_long(

@@ -11,7 +11,9 @@ from typing import cast
 import pytest
 
 from fairlead.runner.engines.devcontainer import shared_images
+from fairlead.runner.engines.devcontainer.inside.build_key import Build, compute_key
 from fairlead.runner.engines.devcontainer.isolation.holder import Holder
+from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages, choose_expired
 from tests.harness.eventually import eventually
@@ -34,13 +36,13 @@ class FakeHolder:
 
 
 def make_images(tmp_path: Path, **changes: object) -> SharedImages:
-    (tmp_path / "images/repository").mkdir(parents=True, exist_ok=True)
+    (tmp_path / SHARED_IMAGES / "repository").mkdir(parents=True, exist_ok=True)
     settings = Settings(state_folder=tmp_path, runner="r", **{"min_free_bytes": 1, **changes})  # type: ignore[arg-type]
     return SharedImages(settings)
 
 
 def list_files(tmp_path: Path) -> list[str]:
-    return sorted(path.name for path in (tmp_path / "images").glob("*/*"))
+    return sorted(path.name for path in (tmp_path / SHARED_IMAGES).glob("*/*"))
 
 
 async def save(
@@ -53,7 +55,7 @@ async def save(
 async def test_an_image_that_was_built_is_saved_once(tmp_path: Path) -> None:
     holder = FakeHolder()
     assert await save(tmp_path, holder) == [f"{KEY}.tar"]
-    archive = tmp_path / f"images/repository/{KEY}.tar"
+    archive = tmp_path / f"{SHARED_IMAGES}/repository/{KEY}.tar"
     assert (archive.read_bytes(), archive.stat().st_mode & 0o777) == (b"archive", 0o644)
     await save(tmp_path, holder)
     assert holder.saved == 1
@@ -131,7 +133,7 @@ def test_images_expire_after_their_last_use_and_the_oldest_when_there_are_many()
 
 def fill(tmp_path: Path, **ages: float) -> None:
     for name, age in ages.items():
-        path = tmp_path / f"images/repository/{name}.tar"
+        path = tmp_path / f"{SHARED_IMAGES}/repository/{name}.tar"
         path.touch()
         os.utime(path, (path.stat().st_mtime - age,) * 2)
 
@@ -147,7 +149,7 @@ def test_a_use_counts_for_all_images_of_the_repository_and_no_others(tmp_path: P
     images = make_images(tmp_path, unused_image_seconds=1000)
     fill(tmp_path, a=5000, b=5000)
     (images.folder / "other").mkdir()
-    (tmp_path / "images/repository/b.tar").rename(images.folder / "other/b.tar")
+    (tmp_path / SHARED_IMAGES / "repository/b.tar").rename(images.folder / "other/b.tar")
     images.note_use("repository")
     images.note_use("")
     images.collect()
@@ -191,7 +193,7 @@ async def test_the_workspace_that_built_an_image_does_not_wait_and_the_next_one_
 async def test_a_holder_cannot_change_an_archive_after_it_was_saved(tmp_path: Path) -> None:
     """It has a pipe, not the file. What its processes write later is not waited for without end."""
     await save(tmp_path, FakeHolder(script="readlink /proc/self/fd/1"))
-    assert (tmp_path / f"images/repository/{KEY}.tar").read_text().startswith("pipe:")
+    assert (tmp_path / f"{SHARED_IMAGES}/repository/{KEY}.tar").read_text().startswith("pipe:")
 
 
 async def test_an_archive_that_is_larger_than_the_free_disk_is_not_kept(
@@ -206,6 +208,26 @@ async def test_an_archive_that_is_larger_than_the_free_disk_is_not_kept(
     assert list_files(tmp_path) == [f"{KEY}.tar"]
 
 
+async def test_archives_of_earlier_versions_are_removed_and_not_shown_to_workspaces(tmp_path: Path) -> None:
+    """Holders chose themselves under which key they were saved."""
+    images = make_images(tmp_path)
+    former = tmp_path / "images/repository"
+    former.mkdir(parents=True)
+    (former / f"{KEY}.tar").touch()
+    (images.folder / f"repository/{KEY}.tar").touch()
+    await images.remove_former()
+    assert not former.parent.exists()
+    assert list_files(tmp_path) == [f"{KEY}.tar"]
+    await images.remove_former()
+
+
+def test_an_image_that_an_earlier_version_named_is_not_found_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may still be in the store of a workspace."""
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
+    former = "44362ada25f31bd11414961cf332d0c7"
+    assert compute_key(Build("/missing/Dockerfile", "/missing"), "FROM debian\n", [], ["sha256:1"]) != former
+
+
 def test_a_machine_without_images_has_nothing_to_remove(tmp_path: Path) -> None:
     images = SharedImages(Settings(state_folder=tmp_path / "missing", runner="r"))
     images.collect()
@@ -215,7 +237,7 @@ def test_a_machine_without_images_has_nothing_to_remove(tmp_path: Path) -> None:
 async def test_what_saves_an_image_has_no_terminal_of_the_runner(tmp_path: Path) -> None:
     """In the session of the runner, /dev/tty is its terminal, to which a workspace could type."""
     await save(tmp_path, FakeHolder(script="cut -d' ' -f6 /proc/self/stat"))
-    session = int((tmp_path / f"images/repository/{KEY}.tar").read_text())
+    session = int((tmp_path / f"{SHARED_IMAGES}/repository/{KEY}.tar").read_text())
     assert session not in (0, os.getsid(0))
 
 

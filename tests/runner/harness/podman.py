@@ -22,7 +22,13 @@ from fairlead.runner.engines.contract import Limits
 from fairlead.runner.engines.devcontainer.cleanup import remove_everything
 from fairlead.runner.engines.devcontainer.engine import DevcontainerEngine
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
-from fairlead.runner.engines.devcontainer.isolation.firewall import chain_name, list_jumps, list_routing_rules
+from fairlead.runner.engines.devcontainer.isolation.firewall import (
+    chain_name,
+    forward_chain_name,
+    forward_jump,
+    list_jumps,
+    list_routing_rules,
+)
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, find_holder
 from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX, NAMESPACES
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder
@@ -163,9 +169,9 @@ def remove_firewall(settings: Settings) -> None:
     chain = chain_name(settings)
     commands = [("mangle", "-D", rule) for rule in list_jumps(settings) for _ in range(2)]
     commands += [("mangle", "-F", [chain]), ("mangle", "-X", [chain])]
-    commands += [
-        (table, "-D", rule) for table, _, rule in list_routing_rules(settings) if settings.network_pool in rule
-    ]
+    forward = forward_chain_name(settings)
+    commands += [("filter", "-D", forward_jump(settings)), ("filter", "-F", [forward]), ("filter", "-X", [forward])]
+    commands += [(table, "-D", rule) for table, rule in list_routing_rules(settings) if settings.network_pool in rule]
     for table, command, rule in commands:
         subprocess.run(["iptables", "--wait", "-t", table, command, *rule], check=False, capture_output=True)
 

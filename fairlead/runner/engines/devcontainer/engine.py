@@ -102,11 +102,16 @@ class DevcontainerEngine:
         return await diagnose(self.settings)
 
     async def maintain(self) -> None:
-        """Notes which user ids and networks are in use, for other runners of the machine, and keeps the firewall."""
+        """Notes which user ids and networks are in use, for other runners of the machine, removes images of earlier
+        versions, and keeps the firewall."""
         try:
             await asyncio.to_thread(claim_existing, self.settings)
         except (EngineError, OSError) as error:  # no workspace starts then, and each says why
             log.error("the user ids and networks of this runner cannot be noted", error=str(error))
+        try:
+            await self.images.remove_former()
+        except (EngineError, OSError) as error:  # they take space, and are not used
+            log.warning("images of an earlier version cannot be removed", error=str(error))
         await keep_firewall(self.settings)
 
     async def close(self) -> None:

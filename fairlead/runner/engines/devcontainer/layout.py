@@ -29,8 +29,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SHARED_IMAGES = "images"
+SHARED_IMAGES = "images-2"
 """The folder beside those of the workspaces with the archives of images that workspaces share."""
+FORMER_SHARED_IMAGES = "images"
+"""That of earlier versions, in which holders said themselves what they had built: it is removed, not used."""
 UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 """Object uids are UUIDs. Anything else that could be a path is refused."""
 

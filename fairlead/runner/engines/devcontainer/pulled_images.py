@@ -109,10 +109,13 @@ class PulledImages:
             return []
 
     def _find_store(self) -> list[ImageStore]:
+        if not self.folder.root.exists():
+            return []
+        first_uid = self.first_uid  # first of all: a store that belongs to other ids is removed with that
         if (self.folder.root / PULLED).exists():
-            return [ImageStore("ws", "/images/pulled", self.first_uid, str(self.folder.disk))]
+            return [ImageStore("ws", "/images/pulled", first_uid, str(self.folder.disk))]
         has_images = (self.folder.store / "overlay-images").is_dir()
-        return [ImageStore(str(self.folder.store), "/images/pulled", self.first_uid)] if has_images else []
+        return [ImageStore(str(self.folder.store), "/images/pulled", first_uid)] if has_images else []
 
     async def ensure(self, references: Iterable[str]) -> dict[str, str]:
         """Pulls images that are missing. Returns the IDs of those that are there."""

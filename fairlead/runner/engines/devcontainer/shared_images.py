@@ -19,9 +19,10 @@ from typing import BinaryIO
 
 import structlog
 
+from fairlead.runner.engines.devcontainer.cleanup import remove_paths
 from fairlead.runner.engines.devcontainer.inside.builds import SHARED
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
-from fairlead.runner.engines.devcontainer.layout import SHARED_IMAGES
+from fairlead.runner.engines.devcontainer.layout import FORMER_SHARED_IMAGES, SHARED_IMAGES
 from fairlead.runner.engines.devcontainer.settings import Settings
 
 SAVE_SECONDS = 900.0
@@ -108,6 +109,10 @@ class SharedImages:
         if repository:
             for path in (self.folder / repository).glob("*.tar"):
                 os.utime(path)
+
+    async def remove_former(self) -> None:
+        """Archives of earlier versions: what is in them was chosen by the holders that built it."""
+        await remove_paths([self.settings.state_folder / FORMER_SHARED_IMAGES])
 
     def collect(self) -> None:
         """Removes what was not used for long, the oldest of what is too much, and everything when the disk is low."""

@@ -28,8 +28,9 @@ CAPABILITIES = (
 )
 """What a root user in a container needs to install packages and to become another user. Runtimes grant more by
 default; those would allow to forge packets and devices."""
-CLONE_CAPABILITIES = ("DAC_OVERRIDE",)
-"""What a root user needs to replace files that belong to the user of the workspace."""
+CLONE_CAPABILITIES = ("DAC_OVERRIDE", "FOWNER")
+"""What a root user needs to replace files that belong to the user of the workspace, also in folders with the sticky
+bit."""
 GRACE_SECONDS = 15
 PRIVATE_BYTES, TEMPORARY_BYTES = "16Mi", "64Mi"
 SECRET_ENVIRONMENT = {"GIT_USER", "TOKEN", "SSH_KEY", "KNOWN_HOSTS"}

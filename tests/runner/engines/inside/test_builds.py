@@ -116,7 +116,7 @@ def test_the_command_line_of_the_cli_is_understood() -> None:
     arguments = ["--no-cache", "--build-arg", "A=b=c", "--target", "x", "-f", "/D", "-t", "v", "--label", "l=1", "/c"]
     options = ["--no-cache", "--target=x", "--label=l=1"]
     assert builds.parse_build(arguments) == Build("/D", "/c", ["v"], {"A": "b=c"}, options)
-    long = builds.parse_build(["-f", "/D", "--target=x", "--build-arg=A=b", "--cache-from", "i", "/c"])
+    long = builds.parse_build(["-f", "/D", "--target=x", "--build-arg=A=b", "/c"])
     assert long == Build("/D", "/c", [], {"A": "b"}, ["--target=x"])
 
 
@@ -127,7 +127,8 @@ def test_the_command_line_of_the_cli_is_understood() -> None:
         *(["--build-context=x=/ws"], ["--ignorefile", "/ws/i"], ["--secret", "id=a"], ["--squash"], ["--layers=false"]),
         *(["--file=/other"], ["-f=/other"], ["-f/other"], ["--tag=z"], ["-tz"], ["-"], ["--"], ["--pull=always"]),
         *(["--build-arg", "HOME"], ["--build-arg=HOME"], ["--platform", "linux/arm64"], ["--platform=linux/arm64"]),
-        *(["--no-cache=true"], ["--pull"]),
+        *(["--no-cache=true"], ["--pull"], ["--cache-from", "registry.example.com/c"]),
+        ["--cache-from=registry.example.com/c"],
     ],
     ids=" ".join,
 )
@@ -186,6 +187,19 @@ def test_a_build_that_is_not_understood_is_not_shared(podman: Podman, text: str)
     on_build = {"Id": "sha256:4", "Config": {"OnBuild": ["ADD https://example.com/x /x"]}}
     podman.set_images({"debian": {"Id": "sha256:1", "Config": None}, "on-build": on_build}, {})
     (podman.folder / "Dockerfile").write_text(text)
+    assert find_key(podman) is None
+
+
+def test_a_dockerfile_that_podman_preprocesses_is_not_shared(podman: Podman) -> None:
+    """To the preprocessor, what looks like a comment includes a file."""
+    text = '#include "other"\nFROM debian\n'
+    (podman.folder / "Dockerfile").write_text(text)
+    assert find_key(podman) is not None
+    (podman.folder / "Dockerfile.in").write_text(text)
+    build = Build(f"{podman.folder}/Dockerfile.in", f"{podman.folder}/context", ["x"])
+    assert builds.find_key(build, podman.path) is None
+    (podman.folder / "Dockerfile").unlink()
+    (podman.folder / "Dockerfile").symlink_to("Dockerfile.in")
     assert find_key(podman) is None
 
 

@@ -2,11 +2,13 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fairlead.runner.engines.kubernetes import scripts
+from fairlead.runner.engines.kubernetes.manifests import CLONE_CAPABILITIES
 
 IDENTITY = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
 PROGRAM = '#!/bin/sh\ntouch "$CANARY"\n'
@@ -38,7 +40,7 @@ def read_head(repository: Path) -> str:
 
 
 def clone(
-    claim: Path, repository: Path, path: str = os.defpath, **variables: str
+    claim: Path, repository: Path, path: str = os.defpath, as_user: Sequence[str] = (), **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     environment = {
         "PATH": path,
@@ -52,7 +54,7 @@ def clone(
         "CANARY": str(claim.parent / "canary"),
         **variables,
     }
-    command = ["/bin/sh", "-c", scripts.CLONE]
+    command = [*as_user, "/bin/sh", "-c", scripts.CLONE]
     return subprocess.run(command, check=False, env=environment, cwd="/", capture_output=True, text=True, timeout=60)
 
 
@@ -65,6 +67,25 @@ def test_it_clones_once(claim: Path, repository: Path) -> None:
     head = read_head(repository)
     assert clone(claim, repository, RESET="1", TASK="task-2", COMMIT=head).returncode == 0
     assert (claim / "work/bin/mv").exists()
+
+
+def test_root_with_the_capabilities_of_the_clone_replaces_folders_with_the_sticky_bit(
+    claim: Path, repository: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("capabilities need root")
+    granted = ",".join(["-all", *(f"+{each.lower()}" for each in CLONE_CAPABILITIES)])
+    as_clone = ("/usr/bin/setpriv", f"--bounding-set={granted}", f"--inh-caps={granted}", "--")
+    assert clone(claim, repository, as_user=as_clone).returncode == 0
+    sticky = claim / "work/bin/t"
+    sticky.mkdir()
+    (sticky / "x").touch()
+    for path in (claim / "work/bin", sticky, sticky / "x"):
+        os.chown(path, 1000, 1000)
+    sticky.chmod(0o1777)
+    result = clone(claim, repository, as_user=as_clone, RESET="1", TASK="task-2")
+    assert result.returncode == 0, result.stderr
+    assert not sticky.exists()
 
 
 @pytest.mark.parametrize("name", ["work", "fetched", "fetched.new"])

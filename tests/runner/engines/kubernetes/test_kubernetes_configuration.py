@@ -190,7 +190,7 @@ def test_the_clone_has_a_read_only_root_and_nothing_that_it_does_not_need() -> N
     (clone,), (show,) = spec["initContainers"], spec["containers"]
     for each in (clone, show):
         assert each["securityContext"]["readOnlyRootFilesystem"] is True
-        assert each["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]}
+        assert each["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["DAC_OVERRIDE", "FOWNER"]}
     assert {"name": "claim", "mountPath": FOLDER, "subPath": "work/demo", "readOnly": True} in show["volumeMounts"]
     assert not any("valueFrom" in each for each in show["env"])
 

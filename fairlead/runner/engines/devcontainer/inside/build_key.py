@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 
 IGNORE_FILES = (".dockerignore", ".containerignore")
 BLOCK = 1 << 20
+VERSION = "2"
+"""Another one for each change after which images of before, in archives and stores, are not to be used."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class Build:
 def compute_key(build: Build, dockerfile: str, sources: Sequence[str] | None, image_ids: Sequence[str]) -> str:
     digest = hashlib.sha256()
     parts = [
-        *("machine", os.uname().machine, "dockerfile", dockerfile),
+        *("version", VERSION, "machine", os.uname().machine, "dockerfile", dockerfile),
         *("arguments", *(f"{name}={value}" for name, value in sorted(build.arguments.items()))),
         *("options", *build.options, "images", *image_ids),
         *("ignore files", *(_describe(path) for path in ignore_files(build))),

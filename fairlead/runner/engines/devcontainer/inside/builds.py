@@ -21,8 +21,10 @@ SHARED = "localhost/fairlead-shared"
 CACHE = "/cache"
 MAX_DOCKERFILE_BYTES = 1 << 20
 OF_FEATURES = ["FROM", "scratch", "COPY", ".", "/tmp/build-features/"]
-VALUED = frozenset({"-f", "-t", "--target", "--build-arg", "--cache-from", "--label"})
+VALUED = frozenset({"-f", "-t", "--target", "--build-arg", "--label"})
 FLAGS = frozenset({"--no-cache", "--pull"})
+PREPROCESSED = ".in"
+"""The end of the names of Dockerfiles that podman gives to the C preprocessor, which can include any other file."""
 
 
 def run_build(arguments: Sequence[str], settings: Mapping[str, Any]) -> int:
@@ -76,7 +78,8 @@ def load_shared(key: str, tags: Sequence[str], podman: str) -> bool:
 
 
 def parse_build(arguments: Sequence[str]) -> Build | None:
-    """None if there are options whose effect on the result is not known."""
+    """None if there are options whose effect on the result is not known. One is `--cache-from`: podman then takes
+    layers from a registry in place of running the instructions, and that registry chooses what is in them."""
     build = Build()
     remaining: Iterator[str] = iter(arguments)
     for argument in remaining:
@@ -98,8 +101,6 @@ def parse_build(arguments: Sequence[str]) -> Build | None:
                 if not is_given:  # it comes from the environment
                     return None
                 build.arguments[key] = text
-            case "--cache-from":
-                pass
             case _:
                 build.options.append(f"{name}={value}" if name in VALUED else argument)
     return build
@@ -108,6 +109,8 @@ def parse_build(arguments: Sequence[str]) -> Build | None:
 def find_key(build: Build, podman: str) -> str | None:
     """None if the result depends on something that is not understood: then it is not shared."""
     if not os.path.isdir(build.context) or any(map(os.path.islink, ignore_files(build))):
+        return None
+    if os.path.realpath(build.dockerfile).endswith(PREPROCESSED) or build.dockerfile.endswith(PREPROCESSED):
         return None
     if "--pull" in build.options:  # the images that are here now may not be those that the build gets
         return None

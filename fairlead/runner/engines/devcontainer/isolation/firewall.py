@@ -14,12 +14,15 @@ a runner runs, it adds again what another program has removed.
 """
 
 import asyncio
+import fcntl
 import hashlib
 import ipaddress
 import os
 import re
 import shlex
-from collections.abc import Iterable
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
@@ -46,6 +49,8 @@ IPV6_RULE = ("PREROUTING", "-i", f"{INTERFACE_PREFIX}+", "-j", "DROP")
 FORMER_INTERFACE = re.compile(rf"{INTERFACE_PREFIX}[0-9a-f]{{1,4}}")
 """The names of earlier versions, which had no part for the runner. What began then still runs with them."""
 CHECK_SECONDS = 10.0
+LOCK_SECONDS = 60.0
+LOCK_POLL_SECONDS = 0.02
 
 log = structlog.get_logger(__name__)
 
@@ -74,18 +79,35 @@ def list_inner_rules(settings: Settings, machine: Iterable[str]) -> list[list[st
     ]
 
 
-def list_routing_rules(settings: Settings) -> list[tuple[str, str, list[str]]]:
-    """Table, command that adds it, and rule. Those that accept come first in their chain: others may refuse all. So
-    those of a second runner come before those that protect the workspaces of the first; another table does that."""
+def list_routing_rules(settings: Settings) -> list[tuple[str, list[str]]]:
+    """Table and rule, in any order."""
     pool, interfaces = settings.network_pool, f"{INTERFACE_PREFIX}+"
-    answers = ["-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED"]
     return [
-        ("mangle", "-A", ["FORWARD", "-i", interfaces, "-o", interfaces, "-j", "DROP"]),
-        ("nat", "-A", ["POSTROUTING", "-s", pool, "!", "-d", pool, "-j", "MASQUERADE"]),
-        ("filter", "-I", ["FORWARD", "-d", pool, "-j", "DROP"]),
-        ("filter", "-I", ["FORWARD", "-d", pool, *answers, "-j", "ACCEPT"]),
-        ("filter", "-I", ["FORWARD", "-s", pool, "-j", "ACCEPT"]),
+        ("mangle", ["FORWARD", "-i", interfaces, "-o", interfaces, "-j", "DROP"]),
+        ("nat", ["POSTROUTING", "-s", pool, "!", "-d", pool, "-j", "MASQUERADE"]),
     ]
+
+
+def list_forward_rules(settings: Settings) -> list[list[str]]:
+    """The rules of the chain in the table `filter`, first match wins: an order that rules beside those of others, each
+    added when it is missing, would not keep."""
+    pool = settings.network_pool
+    return [
+        ["-s", pool, "-j", "ACCEPT"],
+        ["-d", pool, "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"],
+        ["-d", pool, "-j", "DROP"],
+    ]
+
+
+def forward_jump(settings: Settings) -> list[str]:
+    """Leads to that chain. It comes first, as rules of others may refuse all. So that of a second runner comes before
+    the one that protects the workspaces of the first; another table does that."""
+    return ["FORWARD", "-j", forward_chain_name(settings)]
+
+
+def forward_chain_name(settings: Settings) -> str:
+    """Runners with the same pool have the same rules, and this chain in common."""
+    return f"{CHAIN}-{hashlib.sha256(settings.network_pool.encode()).hexdigest()[:12]}"
 
 
 def list_jumps(settings: Settings) -> list[list[str]]:
@@ -122,14 +144,50 @@ async def keep_firewall(settings: Settings) -> None:
 
 async def ensure_firewall(settings: Settings) -> None:
     """Adds what is missing, and removes the chain of former settings."""
-    if not await _is_complete(settings):
+    if await _is_complete(settings):
+        return
+    async with _lock(settings):
+        if await _is_complete(settings):  # another task, or another runner, has added it meanwhile
+            return
         await asyncio.to_thread(FORWARDING.write_text, "1")
-        for table, command, rule in list_routing_rules(settings):
-            if await _iptables("-C", *rule, table=table) != 0 and await _iptables(command, *rule, table=table) != 0:
+        for table, rule in list_routing_rules(settings):
+            if await _iptables("-C", *rule, table=table) != 0 and await _iptables("-A", *rule, table=table) != 0:
                 raise EngineError(Reason.ENGINE_UNAVAILABLE, f"iptables refused the rule {' '.join(rule)}")
         await _drop_ipv6()
-        await _add_chain(settings)
+        await _add_chains(settings)
         await _remove_former_chains(settings)
+        for rule in list_forward_rules(settings):  # earlier versions had them in the chain of all
+            await _iptables("-D", "FORWARD", *rule, table="filter")
+
+
+@asynccontextmanager
+async def _lock(settings: Settings) -> AsyncIterator[None]:
+    """For one task of one runner of the machine. The event loop does not wait for it. Not the lock of the ranges: this
+    one is kept while programs run. Raises EngineError if another runner has it for too long."""
+    settings.ranges_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = settings.ranges_folder / "firewall-lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + LOCK_SECONDS
+    try:
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    Reason.ENGINE_UNAVAILABLE,
+                    f"another process has locked {path} for more than {LOCK_SECONDS:.0f} seconds, so the firewall "
+                    "cannot be changed; look for a runner of this machine that is stopped (`fuser` names it)",
+                )
+            await asyncio.sleep(LOCK_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 async def protect_network(settings: Settings, network: str) -> None:
@@ -138,31 +196,43 @@ async def protect_network(settings: Settings, network: str) -> None:
 
 
 async def _is_complete(settings: Settings) -> bool:
-    """Whether each rule is there: what clears a table may leave a part of it. Rules of the chain are only counted, as
-    it has no others and its name follows from them."""
-    rules = [*(("mangle", rule) for rule in list_jumps(settings))]
-    rules += [(table, rule) for table, _, rule in list_routing_rules(settings)]
+    """Whether each rule is there: what clears a table may leave a part of it. Rules of the chains are only counted, as
+    these have no others, in no other order, and their names follow from them."""
+    rules = [*(("mangle", rule) for rule in list_jumps(settings)), *list_routing_rules(settings)]
+    rules.append(("filter", forward_jump(settings)))
     checks = [[IPTABLES, "--wait", "-t", table, "-C", *rule] for table, rule in rules]
     if _has_ipv6():
         checks.append([IP6TABLES, "--wait", "-t", "mangle", "-C", *IPV6_RULE])
-    chain = chain_name(settings)
-    count = f"[ $({IPTABLES} --wait -t mangle -S {chain} | wc -l) = {len(list_rules(settings)) + 1} ]"
-    script = " && ".join((*(shlex.join(each) for each in checks), count))
+    counts = [
+        f"[ $({IPTABLES} --wait -t {table} -S {chain} | wc -l) = {len(contained) + 1} ]"
+        for table, chain, contained in _list_chains(settings)
+    ]
+    script = " && ".join((*(shlex.join(each) for each in checks), *counts))
     return (await run_program(["/bin/sh", "-c", script], {"PATH": PATH})).code == 0
 
 
-async def _add_chain(settings: Settings) -> None:
-    """All of it at once: packets never pass a part of the rules, and another task may be doing the same. The chain is
-    emptied first, and nothing leads there twice."""
-    chain = chain_name(settings)
-    missing = [rule for rule in list_jumps(settings) if await _iptables("-C", *rule) != 0]
-    lines = [
-        "*mangle",
-        f":{chain} - [0:0]",
-        *(f"-A {chain} {' '.join(rule)}" for rule in list_rules(settings)),
-        *(f"-I {' '.join(rule)}" for rule in missing),
-        "COMMIT",
+def _list_chains(settings: Settings) -> list[tuple[str, str, list[list[str]]]]:
+    """Table, name and rules."""
+    return [
+        ("mangle", chain_name(settings), list_rules(settings)),
+        ("filter", forward_chain_name(settings), list_forward_rules(settings)),
     ]
+
+
+async def _add_chains(settings: Settings) -> None:
+    """Each of them at once: packets never pass a part of the rules. The chains are emptied first, and nothing leads
+    there twice."""
+    jumps = {"mangle": list_jumps(settings), "filter": [forward_jump(settings)]}
+    lines: list[str] = []
+    for table, chain, rules in _list_chains(settings):
+        missing = [rule for rule in jumps[table] if await _iptables("-C", *rule, table=table) != 0]
+        lines += [
+            f"*{table}",
+            f":{chain} - [0:0]",
+            *(f"-A {chain} {' '.join(rule)}" for rule in rules),
+            *(f"-I {' '.join(rule)}" for rule in missing),
+            "COMMIT",
+        ]
     given = "".join(f"{line}\n" for line in lines).encode()
     result = await run_program([IPTABLES_RESTORE, "--wait", "--noflush"], {"PATH": PATH}, given)
     if result.code != 0:

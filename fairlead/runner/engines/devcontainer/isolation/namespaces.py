@@ -37,6 +37,8 @@ IDS = 65536
 MAX_USER_NAMESPACES = 256
 LOCKS = "/etc/fairlead/locks"
 """Files of the holder that are in place of those which podman locks in image stores of others."""
+STORE_FOLDERS = ("overlay", "overlay-images", "overlay-layers")
+"""What podman reads of an image store of others. Beside them is what belongs to the podman that writes there."""
 
 FOLDERS = (
     *("/usr", "/etc/ssl/certs", "/etc/alternatives", "/proc", "/sys", "/dev/pts", "/dev/shm", "/dev/mqueue"),
@@ -83,6 +85,9 @@ def main() -> None:
             file.write(value)
     write_map(f"/proc/{pid}", f"0 {plan['first_uid']} {IDS}\n")
     os.write(mapped_writer, b"1")
+    if os.read(ready_reader, 1) != b"1":  # what enters the holder earlier would be in the outer user namespace
+        os.waitpid(pid, 0)
+        sys.exit(1)
     print(pid, flush=True)
 
 
@@ -110,6 +115,7 @@ def become_holder(plan: dict[str, Any], ready: int, mapped: int) -> None:
     limit_namespaces(plan["max_networks"])
     enter_inner_namespace()
     become_root()
+    os.write(ready, b"1")
     silent = os.open("/dev/null", os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(silent, descriptor)
@@ -186,33 +192,49 @@ def build_root(plan: dict[str, Any], cgroup_mounts: list[tuple[str, str, str]]) 
         bind(source, root + each["target"], attributes)
     for store in plan["image_stores"]:
         source = os.path.join(disks.get(store["disk"], ""), store["source"])
-        os.makedirs(root + store["target"])
-        bind_with_ids(source, root + store["target"], f"{store['first_uid']} {first_uid} {IDS}\n", root)
-        cover_locks(root + store["target"], root + LOCKS + store["target"])
+        whole = f"{root}/store"
+        os.mkdir(whole)
+        bind_with_ids(source, whole, f"{store['first_uid']} {first_uid} {IDS}\n", root)
+        show_images(whole, root + store["target"], root + LOCKS + store["target"])
+        check(_libc.umount2(whole.encode(), MNT_DETACH), f"umount {whole}")  # what was bound stays
+        os.rmdir(whole)
     for path in disks.values():  # what was bound stays
         check(_libc.umount2(path.encode(), MNT_DETACH), f"umount {path}")
         os.rmdir(path)
     enter_root(root)
 
 
-def cover_locks(store: str, own: str) -> None:
-    """Shows files of the holder in place of those that podman locks. To lock a file needs no more than to read it: who
-    could lock those of the store would keep the podman that writes there, for all workspaces, waiting for ever.
+def show_images(store: str, target: str, own: str) -> None:
+    """Shows those folders of an image store that podman needs to read images of others, with files of the holder in
+    place of those that podman locks there. To lock a file needs no more than to read it: who could lock those of the
+    store, its database included, would keep the podman that writes there, for all workspaces, waiting for ever.
 
     The store belongs to another holder, so no link in it is followed."""
     os.makedirs(own)
+    os.makedirs(target)
     folder = os.open(store, os.O_RDONLY | os.O_DIRECTORY)
-    for name in ["."] + [entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]:
+    present = {entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)}
+    for name in STORE_FOLDERS:
+        if name not in present:
+            continue
         inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-        names = [entry.name for entry in os.scandir(inner) if entry.name.endswith(".lock")]
-        for lock in names:
-            covered = os.open(lock, os.O_PATH | os.O_NOFOLLOW, dir_fd=inner)
-            if stat.S_ISREG(os.fstat(covered).st_mode):
-                path = f"{own}/{len(os.listdir(own))}"
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-                mount(path, f"/proc/self/fd/{covered}", "", MS_BIND)
-            os.close(covered)
+        os.mkdir(f"{target}/{name}")
+        mount(f"/proc/self/fd/{inner}", f"{target}/{name}", "", MS_BIND)
         os.close(inner)
+        cover_locks(f"{target}/{name}", own)
+    os.close(folder)
+
+
+def cover_locks(shown: str, own: str) -> None:
+    folder = os.open(shown, os.O_RDONLY | os.O_DIRECTORY)
+    names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".lock")]
+    for name in names:
+        covered = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=folder)
+        if stat.S_ISREG(os.fstat(covered).st_mode):
+            path = f"{own}/{len(os.listdir(own))}"
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            mount(path, f"/proc/self/fd/{covered}", "", MS_BIND)
+        os.close(covered)
     os.close(folder)
 
 

@@ -5,12 +5,15 @@ same network pool share the numbers; ranges that overlap in any other way are re
 in one file of the machine, which is changed under a lock. It is not in a folder that a restart of the machine clears:
 the files of workspaces keep their owners.
 
-A number is free when the workspace's `identity.json` is gone, which is removed last, and its network, too.
+A number is free when the workspace's `identity.json` is gone, which is removed last, and its network, too. While a
+runner has workspaces, its range stays the same: their files and networks have what followed from it.
 """
 
 import fcntl
 import ipaddress
 import os
+import signal
+import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +22,7 @@ from typing import Any
 
 from fairlead.runner.engines.contract import EngineError, Reason
 from fairlead.runner.engines.devcontainer.grant import IDS_PER_WORKSPACE
+from fairlead.runner.engines.devcontainer.isolation.holder import find_holder
 from fairlead.runner.engines.devcontainer.isolation.network import (
     ADDRESSES_PER_WORKSPACE,
     NAMESPACES,
@@ -26,8 +30,11 @@ from fairlead.runner.engines.devcontainer.isolation.network import (
 )
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, read_json, write_json
 from fairlead.runner.engines.devcontainer.settings import Settings
+from fairlead.runner.engines.process_trees import send_to
 
 FILE = "ranges.json"
+MAX_NAMED = 10
+"""Workspaces in an error message."""
 ADVICE = (
     "choose other ids and another network with first_uid and network_pool in the file of --config; or, if that runner "
     "is not in use any more, remove its folder"
@@ -78,6 +85,7 @@ def claim_number(settings: Settings, folder: WorkspaceFolder, is_highest: bool =
         is_noted = own is not None and own.range == _range_of(settings) and str(folder.root) in own.numbers
         if number is None or not is_noted:
             known = _claim_range(settings)
+            number = read_number(folder)
         if number is not None:
             _require_alone(known, settings, number)
             return number
@@ -107,7 +115,8 @@ def claim_existing(settings: Settings) -> None:
 
 
 def check_range(settings: Settings) -> None:
-    """Raises EngineError if another runner of this machine has a range that overlaps with this one. Writes nothing."""
+    """Raises EngineError if another runner of this machine has a range that overlaps with this one, or this one has
+    workspaces with another range. Writes nothing."""
     _check(settings, _read(settings))
 
 
@@ -119,7 +128,12 @@ def list_pools(settings: Settings) -> list[str]:
 def list_numbered(settings: Settings) -> Iterable[WorkspaceFolder]:
     """The folders that have numbers: those of workspaces, and that of the images which all of them use."""
     yield from list_folders(settings.state_folder)
-    yield from (WorkspaceFolder(path) for path in sorted((settings.state_folder / "pulled").glob("*")))
+    yield from _list_stores(settings)
+
+
+def _list_stores(settings: Settings) -> list[WorkspaceFolder]:
+    """The folders of pulled images."""
+    return [WorkspaceFolder(path) for path in sorted((settings.state_folder / "pulled").glob("*"))]
 
 
 def read_number(folder: WorkspaceFolder) -> int | None:
@@ -155,12 +169,33 @@ def _claim_range(settings: Settings) -> dict[str, Claims]:
         claims.numbers = {path: number for path, number in claims.numbers.items() if _is_used(state, path, claims)}
     own_name = name_state(settings)
     known = {state: each for state, each in known.items() if each.numbers or os.path.isdir(state)}
-    known[own_name] = Claims(_range_of(settings), known[own_name].numbers if own_name in known else {})
+    before = known.get(own_name)
+    has_same_range = before is None or before.range == _range_of(settings)
+    for folder in _list_stores(settings):
+        _adapt_store(settings, known, folder, has_same_range)
+    known[own_name] = Claims(_range_of(settings), before.numbers if before is not None and has_same_range else {})
     for path, number in _list_own(settings).items():
         if _find_other(known, settings, number) is None:  # else the one that was noted first has it
             known[own_name].numbers[path] = number
     _write(settings, known)
     return known
+
+
+def _adapt_store(settings: Settings, known: dict[str, Claims], folder: WorkspaceFolder, has_same_range: bool) -> None:
+    """Removes pulled images whose files belong to ids that this runner does not have any more: they are a cache. Those
+    of an earlier version, which noted no number, have the ids of the last one."""
+    last = _range_of(settings).size - 1
+    is_former = read_number(folder) is None and (folder.disk.exists() or folder.store.exists())
+    if not has_same_range or (is_former and last in _list_taken(settings, known)):
+        if (holder := find_holder(folder.holder)) is not None:
+            send_to(holder.pid, holder.start_ticks, signal.SIGKILL)
+        if subprocess.run(["/bin/rm", "-rf", "--", str(folder.root)], check=False).returncode != 0:
+            raise EngineError(
+                Reason.ENGINE_UNAVAILABLE,
+                f"pulled images of other user ids in {folder.root} cannot be removed; remove this folder",
+            )
+    elif is_former:
+        write_json(folder.identity, {"number": last})
 
 
 def _list_own(settings: Settings) -> dict[str, int]:
@@ -187,6 +222,14 @@ def _find_other(known: dict[str, Claims], settings: Settings, number: int) -> st
 
 def _check(settings: Settings, known: dict[str, Claims]) -> None:
     own = _range_of(settings)
+    before = known.get(name_state(settings))
+    if before is not None and before.range != own and (existing := _list_workspaces(settings)):
+        raise EngineError(
+            Reason.ENGINE_UNAVAILABLE,
+            f"this runner has workspaces with {before.range}, which cannot get {own}: {', '.join(existing)}; choose "
+            f"first_uid {before.range.first_uid} and network_pool {before.range.network_pool} again in the file of "
+            "--config, and delete these workspaces before you change them",
+        )
     for state, claims in known.items():
         if state != name_state(settings) and os.path.isdir(state) and own.overlaps(claims.range):
             raise EngineError(
@@ -194,6 +237,12 @@ def _check(settings: Settings, known: dict[str, Claims]) -> None:
                 f"{own} overlap with those of another runner on this machine, whose folder is {state}: "
                 f"{claims.range}; {ADVICE}",
             )
+
+
+def _list_workspaces(settings: Settings) -> list[str]:
+    """The uids of those that have numbers; of very many, some."""
+    found = [folder.uid for folder in list_folders(settings.state_folder) if read_number(folder) is not None]
+    return found if len(found) <= MAX_NAMED else [*found[:MAX_NAMED], f"and {len(found) - MAX_NAMED} more"]
 
 
 def _require_alone(known: dict[str, Claims], settings: Settings, number: int) -> None:
