@@ -225,7 +225,11 @@ async def test_bindings_of_users_teams_and_roles_that_do_not_exist_are_accepted_
     await server.submit(kind, body, options)
     assert options.warnings == warnings
     again = WriteOptions(ROOT)
-    await server.patch(kind, "new", lambda obj: obj["metadata"].update(labels={"a": "b"}), again, namespace)
+
+    def add_label(obj: Object) -> Object:
+        return {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}}
+
+    await server.resource(kind).modify(namespace, "new", add_label, again)
     assert again.warnings == []
 
 

@@ -41,6 +41,7 @@ ADMISSION_ORDER = {
         "require-presets",
         "default-instance-owner",
         "require-template",
+        "check-import-source",
     ],
     Phase.AUTHORIZE: [
         "protect-sign-in-settings",
@@ -50,7 +51,7 @@ ADMISSION_ORDER = {
         "check-grants",
         "check-cluster-secret",
         "require-owner-consent",
-        "check-import-source",
+        "check-delete-after",
         "check-virtual-cluster-secret",
         "restrict-remote-access",
         "record-secret-writers",
