@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.runner.engines.devcontainer.isolation.firewall import chain_name
-from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX
+from fairlead.runner.engines.devcontainer.isolation.network import INTERFACE_PREFIX, NAMESPACES
 from tests.harness.eventually import wait_until
 from tests.live.ssh_user import WAIT_SECONDS, WITH_SSHD, WITHOUT_SSHD, SshUser, find_port, forwarded_port, host_of, user
 from tests.runner.harness.image_registry import running_registry
@@ -284,15 +283,15 @@ def connect_inside(user: SshUser, name: str, targets: Sequence[tuple[str, int]])
     return found
 
 
-def count_dropped(user: SshUser, network: str) -> int:
-    """Packets to a network that the firewall has dropped."""
-    chain = chain_name(user.containers.settings())
-    listed = subprocess.run(
-        ["iptables", "--wait", "-t", "mangle", "-nvxL", chain], capture_output=True, text=True, check=True
-    )
-    lines = [line.split() for line in listed.stdout.splitlines() if "DROP" in line and network in line]
-    assert lines
-    return sum(int(line[0]) for line in lines)
+def count_dropped(network: str) -> int:
+    """Packets to a network that the rules in the networks of workspaces have dropped."""
+    found = 0
+    for namespace in NAMESPACES.glob(f"{INTERFACE_PREFIX}*"):
+        command = ["ip", "netns", "exec", namespace.name, "iptables", "--wait", "-nvxL", "OUTPUT"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        lines = [line.split() for line in listed.splitlines() if "DROP" in line and network in line]
+        found += sum(int(line[0]) for line in lines)
+    return found
 
 
 @pytest.mark.timeout(240)
@@ -310,7 +309,7 @@ def test_a_command_reaches_other_machines_and_neither_this_one_nor_metadata_nor_
         *("255.255.255.255", "224.0.0.1"),
     ]
     targets = [(address, port) for address in addresses for port in (machine.port, 22, 80)]
-    dropped = count_dropped(user, "169.254.0.0/16")
+    dropped = count_dropped("169.254.0.0/16")
     (tmp_path / "image").mkdir()
     with (
         running_registry(user.containers.number, tmp_path / "image") as registry,
@@ -326,7 +325,7 @@ def test_a_command_reaches_other_machines_and_neither_this_one_nor_metadata_nor_
     assert found.pop(f"127.0.0.1 {machine.port}") == OF_WORKSPACE.decode().strip()
     assert {target: said for target, said in found.items() if said} == {}
     assert machine.reached == []
-    assert count_dropped(user, "169.254.0.0/16") > dropped
+    assert count_dropped("169.254.0.0/16") > dropped
 
 
 def find_address(user: SshUser, name: str) -> str:

@@ -73,6 +73,7 @@ def list_inner_rules(settings: Settings, machine: Iterable[str]) -> list[list[st
     refused = (*settings.refused_networks, *machine)
     return [
         ["-o", "lo", "-j", "ACCEPT"],
+        ["-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"],  # answers to the machine
         *([*each, "-j", "ACCEPT"] for each in _list_name_services(settings)),
         ["-m", "addrtype", "!", "--dst-type", "UNICAST", "-j", "DROP"],
         *(["-d", each, "-j", "DROP"] for each in refused),
