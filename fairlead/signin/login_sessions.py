@@ -207,7 +207,7 @@ class LoginSessions:
 
         The login with which `keep` was allowed stays, as `keep` ends with it; but unless others stay, too, its user is
         signed out of it. With `newest`, the logins with an access key that has a scope count for that key only:
-        otherwise, whoever has such a key could sign its user out everywhere.
+        otherwise, such a key could be used to sign its user out everywhere.
         """
         with translate_storage_errors():
             await self._view.wait_current()

@@ -333,7 +333,7 @@ class UpstreamRegistry:
             return place
         try:
             kubeconfig = self.read_kubeconfig(virtual_cluster_kubeconfig_ref(instance))
-        except NotConnected:  # reported by whoever connects
+        except NotConnected:  # reported to the caller that connects
             return None
         compared = get_path(instance, "status.importedFrom.kubeconfigDigest")
         return place if kubeconfig_digest(kubeconfig) == compared else None
