@@ -113,7 +113,7 @@ class CreatePage {
   // YAML that only the server can read. What it returns has no passwords.
   async readByServer() {
     try {
-      const { metadata: { name, generateName, namespace, labels, annotations }, status, ...rest } = await (await this.post(true)).json();
+      const { metadata: { name, generateName, namespace, labels, annotations }, status, ...rest } = await this.post(true);
       this.draft = JSON.parse(JSON.stringify({ ...rest, metadata: { name, generateName, namespace, labels, annotations } }));
       this.tabs.select("form");
       replace(this.verdict, h("p.notice", T.readByServer));
