@@ -32,7 +32,7 @@ LARGE_BYTES = 50_000_000
 REQUESTS, LARGE_REQUESTS = 2_000, 6
 WAIT_SECONDS = 600
 SETTLE_SECONDS = 30
-"""After which the first whole passes are over."""
+"""After which the first full reconciles are over."""
 BLOCKED_COUNT = re.compile(r'^fairlead_event_loop_blocked_seconds_bucket\{.*le="([^"]+)".*\} (\S+)$', re.MULTILINE)
 
 

@@ -27,7 +27,7 @@ from fairlead.upstream.clusters import DEFAULT_KUBECONFIG_KEY, kubeconfig_digest
 from fairlead.upstream.kubeconfig import InvalidKubeconfig, parse_kubeconfig
 
 RECHECK_SECONDS = 240.0
-"""After this time, the next full pass reads the Secret in the cluster again; there is one in five minutes."""
+"""After this time, the next full reconcile reads the Secret in the cluster again; there is one in five minutes."""
 
 
 MayUseCluster = Callable[[str, str], bool]

@@ -26,7 +26,7 @@ from fairlead.kinds.instances.templates import UNMARKED
 
 DEFAULT_NAMESPACE = "default"
 RESYNC_SECONDS = 240.0
-"""After this time, the next full pass, one in five minutes, applies the objects of an unchanged template again."""
+"""After this time, the next full reconcile, one in five minutes, applies the objects of an unchanged template again."""
 APPLY_TIMEOUT = 60.0
 """Timeout for all objects of one virtual cluster."""
 

@@ -12,7 +12,6 @@ from functools import partial
 from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases, has_releases
 from fairlead.controllers.helm.deploy import cluster_target
 from fairlead.controllers.helm.slots import WAITING_FOR_HELM_SLOT
-from fairlead.controllers.instances.asleep import SleepStep
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import (
     TemplatePlan,
@@ -39,6 +38,7 @@ from fairlead.controllers.instances.remote_namespace import (
 )
 from fairlead.controllers.instances.remote_objects import parse_objects, parse_recorded_objects
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, build_deployer_binding, build_role_bindings
+from fairlead.controllers.instances.sleep_step import SleepStep
 from fairlead.controllers.instances.status import APPS_SYNCED, SPACE_FINALIZER, derive_current_status
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.backoff import add_jitter

@@ -13,11 +13,10 @@ from functools import partial
 from fairlead.controllers.apps.template_releases import ReleasePlace, ReleaseSet, TemplateReleases
 from fairlead.controllers.helm.chart import Release
 from fairlead.controllers.helm.deploy import cluster_target, virtual_cluster_target
-from fairlead.controllers.instances.asleep import SleepStep
 from fairlead.controllers.instances.cluster_access import ClusterAccess
 from fairlead.controllers.instances.confinement import is_confined, plan_template
 from fairlead.controllers.instances.drift import DriftTracker
-from fairlead.controllers.instances.full_passes import FullPasses
+from fairlead.controllers.instances.full_reconciles import FullReconciles
 from fairlead.controllers.instances.import_sources import ImportSources, MayUseCluster
 from fairlead.controllers.instances.inner_objects import InnerObjects, InnerObjectsResult
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler, ReconcileAttempt
@@ -32,6 +31,7 @@ from fairlead.controllers.instances.remote_namespace import (
     is_owned_by,
 )
 from fairlead.controllers.instances.remote_objects import parse_objects
+from fairlead.controllers.instances.sleep_step import SleepStep
 from fairlead.controllers.instances.status import (
     APPS_SYNCED,
     VC_APPS_SYNCED,
@@ -103,7 +103,7 @@ class VirtualClusterController:
         self._context = InstanceContext(registry, config)
         self._triggers = InstanceTriggers(self._context, VIRTUAL_CLUSTER.plural)
         self.watches = self._triggers.watches
-        self._full_passes = FullPasses(registry.clock)
+        self._full_reconciles = FullReconciles(registry.clock)
         derive = partial(derive_current_status, self._context)
         resource = (config.api_group, VIRTUAL_CLUSTER.plural)
         self._instances = InstanceReconciler(
@@ -125,7 +125,7 @@ class VirtualClusterController:
         retry = self._instances.retry_on_change(requeue)
 
         def requeue_changed(key: Key, seconds: float) -> None:
-            self._full_passes.mark_changed((key[2], key[3]))
+            self._full_reconciles.mark_changed((key[2], key[3]))
             retry(key, seconds)
 
         end_changes = self._drift.informers.subscribe(requeue_changed)
@@ -141,7 +141,7 @@ class VirtualClusterController:
     def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         keys = self._triggers.keys_for(key, entry)
         for each in keys:
-            self._full_passes.mark_changed((each[2], each[3]))
+            self._full_reconciles.mark_changed((each[2], each[3]))
         return keys
 
     async def reconcile(self, key: Key) -> float | None:
@@ -152,7 +152,7 @@ class VirtualClusterController:
             self._clusters.close_virtual_cluster(key[2], key[3])
             self._probe_failures.pop((key[2], key[3]), None)
             self._inner_objects.forget((key[2], key[3]))
-            self._full_passes.forget((key[2], key[3]))
+            self._full_reconciles.forget((key[2], key[3]))
             self._import_sources.forget((key[2], key[3]))
         if instance is None:
             self._drift.forget(key)
@@ -161,9 +161,9 @@ class VirtualClusterController:
             return await self._remove(key, instance)
         if instance.has_agent:
             return None
-        if not self._full_passes.is_due(instance.key) and await self._is_still_ready(instance):
+        if not self._full_reconciles.is_due(instance.key) and await self._is_still_ready(instance):
             return add_jitter(PROBE_SECONDS)
-        self._full_passes.begin(instance.key)
+        self._full_reconciles.begin(instance.key)
         if instance.is_imported:
             return await self._instances.run(instance, self._context.attempt_inputs, self._ensure_imported)
         project = self._context.project(instance)
@@ -299,7 +299,7 @@ class VirtualClusterController:
         if releases is not None:
             await self._template_releases.deploy(self._instances, instance, releases)
         if is_ready and not any(each["status"] == FALSE for each in instance.status["conditions"]):
-            self._full_passes.finish(instance.key)
+            self._full_reconciles.finish(instance.key)
         is_starting = instance.sleep_stage == STARTING and not is_ready
         if is_online and not is_starting:
             self._probe_failures.pop(instance.key, None)

@@ -245,12 +245,17 @@ async def test_an_object_that_others_changed_is_deployed_again_and_only_once(
         assert found["status"] == "True" and "they are left as is" in found["message"]
 
 
+def refuse_dry_run(access: FakeAccess) -> None:
+    """The only object of the release cannot be compared."""
+    path = SETTINGS.format(NAMESPACE, "one")
+    access.kube.apply_failures[path] = (400, "BadRequest", 'admission webhook "x" does not support dry run')
+
+
 async def test_a_release_that_cannot_be_compared_after_a_failure_is_no_success(
     api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
 ) -> None:
     await refuse_second_object(api, access, helm)
-    path = SETTINGS.format(NAMESPACE, "one")
-    access.kube.apply_failures[path] = (400, "BadRequest", 'admission webhook "x" does not support dry run')
+    refuse_dry_run(access)
     async with running_server(api, access, helm):
         await set_parameters(api, GOOD)
         await wait_for_reason(api, "NotCompared")
@@ -273,8 +278,7 @@ async def test_a_release_that_was_not_compared_can_be_deployed_anew(
     api: RegistryFixture, access: FakeAccess, helm: ReleaseHelm
 ) -> None:
     await refuse_second_object(api, access, helm)
-    path = SETTINGS.format(NAMESPACE, "one")
-    access.kube.apply_failures[path] = (400, "BadRequest", 'admission webhook "x" does not support dry run')
+    refuse_dry_run(access)
     async with running_server(api, access, helm):
         await set_parameters(api, GOOD)
         await wait_for_reason(api, "NotCompared")

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from fairlead.controllers.helm.deploy import FAILED_RETRY_SECONDS
-from fairlead.controllers.instances.full_passes import FULL_PASS_SECONDS
+from fairlead.controllers.instances.full_reconciles import FULL_RECONCILE_SECONDS
 from fairlead.controllers.instances.remote_namespace import distinguish_namespace
 from fairlead.controllers.instances.spaces import RESYNC_SECONDS
 from fairlead.core.objects import Object, get_path
@@ -289,7 +289,7 @@ async def test_a_changed_kubeconfig_is_stored(server: RegistryFixture, access: F
     access.kube.objects[f"{NAMESPACE_PATH}/secrets/vc-one"]["data"]["config"] = encode_base64(new_kubeconfig)
     await eventually(
         lambda: (server.get("Secret", "vc-one-kubeconfig") or {})["data"]["config"] == encode_base64(new_kubeconfig),
-        2 * FULL_PASS_SECONDS,
+        2 * FULL_RECONCILE_SECONDS,
     )
 
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from fairlead.admission.quotas import enforce_quotas
-from fairlead.controllers.instances.asleep import ASLEEP_RESYNC_SECONDS
 from fairlead.controllers.instances.sleep import DELETION_GRACE_SECONDS, InstanceSleepController
+from fairlead.controllers.instances.sleep_step import ASLEEP_RESYNC_SECONDS
 from fairlead.controllers.instances.templates import InstanceTemplateController
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.sleep_mode import build_wake_request, change_annotations

@@ -1,8 +1,8 @@
-"""Tests of `fairlead.controllers.instances.full_passes`, and of idle virtual clusters: a probe is enough."""
+"""Tests of `fairlead.controllers.instances.full_reconciles`, and of idle virtual clusters: a probe is enough."""
 
 import asyncio
 
-from fairlead.controllers.instances.full_passes import FULL_PASS_SECONDS, FullPasses
+from fairlead.controllers.instances.full_reconciles import FULL_RECONCILE_SECONDS, FullReconciles
 from fairlead.upstream.errors import TunnelError
 from tests.controllers.instances.helm_fixture import (
     VC,
@@ -24,18 +24,18 @@ KEY = ("demo", "one")
 
 def test_a_pass_is_due_until_one_has_succeeded_and_then_after_a_while() -> None:
     clock = ManualClock()
-    passes = FullPasses(clock)
+    passes = FullReconciles(clock)
     assert passes.is_due(KEY)
     passes.begin(KEY)
     assert passes.is_due(KEY)
     passes.finish(KEY)
     assert not passes.is_due(KEY)
-    clock.tick(2 * FULL_PASS_SECONDS)
+    clock.tick(2 * FULL_RECONCILE_SECONDS)
     assert passes.is_due(KEY)
 
 
 def test_a_change_during_a_pass_makes_another_one_due() -> None:
-    passes = FullPasses(ManualClock())
+    passes = FullReconciles(ManualClock())
     passes.mark_changed(KEY)
     passes.begin(KEY)
     passes.finish(KEY)
