@@ -157,7 +157,7 @@ class GatewayHandler:
         self._sleep_states = SleepStates(registry, api_group)
         self.activity = ActivityTracker(registry, api_group, self._sleep_states)
         """Its `run` has to be started."""
-        self._waking = Waking(registry, api_group, self._sleep_states, self.activity)
+        self._waking = Waking(registry, api_group, namespace_prefix, self._sleep_states, self.activity)
         self._space_cache: BoundedCache[tuple[str, str], tuple[int, NamespaceScope]] = BoundedCache(SPACE_CACHE_SIZE)
 
     async def __call__(self, call: Call) -> Reply:

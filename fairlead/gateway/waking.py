@@ -55,9 +55,17 @@ _Share = tuple[InstanceId | None, str]
 
 
 class Waking:
-    def __init__(self, registry: Registry, api_group: str, states: SleepStates, activity: ActivityTracker) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        api_group: str,
+        namespace_prefix: str,
+        states: SleepStates,
+        activity: ActivityTracker,
+    ) -> None:
         self._registry = registry
         self._group = api_group
+        self._namespace_prefix = namespace_prefix
         self._states = states
         self._activity = activity
         self._seen: BoundedCache[_Client, float] = BoundedCache(MAX_KNOWN_CLIENTS)
@@ -86,7 +94,9 @@ class Waking:
             if why and is_space:
                 return False  # the API server of its cluster is awake
             if why:
-                raise Unavailable(f"{title} is asleep: {why}; wake it with `fairlead vcluster wake {gateway.name}`")
+                project = gateway.namespace.removeprefix(self._namespace_prefix)
+                command = f"fairlead vcluster wake {gateway.name} --project {project}"
+                raise Unavailable(f"{title} is asleep: {why}; wake it with `{command}`")
             await self._request_wake(id, state, user)
         elif is_space and (state.has_failed_to_wake or not self._activity.counts(call, user, state)):
             return False
