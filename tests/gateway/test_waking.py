@@ -360,7 +360,7 @@ async def test_a_client_that_leaves_does_not_end_the_wait_of_others(gateways: Ga
 async def test_requests_wake_idle_sleep_only(gateways: Gateways, sleep_type: str) -> None:
     await gateways.create(VIRTUAL_CLUSTER, sleep_after="3600")
     await gateways.put_to_sleep(VIRTUAL_CLUSTER, sleep_type)
-    with pytest.raises(Unavailable, match="wake it with `fairlead vcluster wake one --project [a-z]+`$") as refused:
+    with pytest.raises(Unavailable, match=r"wake it with `fairlead vcluster wake one --project [a-z]+`$") as refused:
         await gateways.handler(build(VIRTUAL_CLUSTER))
     assert refused.value.details.retry_after == 0
     assert not gateways.is_wake_requested(VIRTUAL_CLUSTER)
