@@ -179,8 +179,8 @@ def test_an_index_cannot_name_a_file_of_the_machine(helm: HelmFixture, tmp_path:
     ("url", "reason"),
     [
         ("http://127.0.0.1:PORT/chart.tgz", "InvalidRepository"),
-        ("https://127.0.0.1:PORT/chart.tgz", "RepositoryUnreachable"),
-        ("https://169.254.169.254/chart.tgz", "RepositoryUnreachable"),
+        ("https://127.0.0.1:PORT/chart.tgz", "RepositoryTlsFailed"),
+        ("https://169.254.169.254/chart.tgz", "RepositoryAddressBlocked"),
     ],
 )
 @pytest.mark.parametrize("is_redirected", [False, True])

@@ -24,6 +24,7 @@ from fairlead.controllers.helm.http_client import (
     INVALID_CHART,
     INVALID_REPOSITORY,
     OK,
+    REPOSITORY_NOT_FOUND,
     REPOSITORY_UNREACHABLE,
     Credential,
     Download,
@@ -128,7 +129,8 @@ async def _save_archive(client: HttpClient, entry: _Entry, base: str, authorizat
     own = authorization if _is_same_origin(url, base) else ""
     async with client.open(Download(url, ARCHIVE_PLACE, MAX_ARCHIVE_BYTES, authorization=own)) as answer:
         if answer.status != OK:
-            reject_status(answer.status, ARCHIVE_PLACE, f"{ARCHIVE_PLACE} does not exist; have the index updated")
+            message = f"{ARCHIVE_PLACE} does not exist; have the index updated"
+            reject_status(answer.status, ARCHIVE_PLACE, InstanceError(CHART_NOT_FOUND, message, ERROR))
         return await answer.save(archive)
 
 
@@ -138,7 +140,7 @@ async def _find_entry(client: HttpClient, chart: Chart, base: str, authorization
     download = Download(f"{base}index.yaml", PLACE, MAX_INDEX_BYTES, authorization=authorization)
     async with client.open(download) as answer:
         if answer.status != OK:
-            reject_status(answer.status, PLACE, NO_INDEX)
+            reject_status(answer.status, PLACE, InstanceError(REPOSITORY_NOT_FOUND, NO_INDEX, ERROR))
         await answer.save(index)
     code = await _run_program(folder, index_versions.__file__, str(index), chart.name, str(listed))
     if code:

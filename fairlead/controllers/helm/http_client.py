@@ -36,8 +36,11 @@ CONNECT_SECONDS, STALL_SECONDS = 10.0, 30.0
 
 OK, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, GONE = 200, 401, 403, 404, 410
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
+REPOSITORY_NOT_RESOLVED, ADDRESS_BLOCKED = "RepositoryNotResolved", "RepositoryAddressBlocked"
+CERTIFICATE_NOT_TRUSTED, TLS_FAILED = "RepositoryNotTrusted", "RepositoryTlsFailed"
 REPOSITORY_UNREACHABLE, INVALID_REPOSITORY = "RepositoryUnreachable", "InvalidRepository"
-LOGIN_FAILED, CHART_NOT_FOUND, INVALID_CHART = "RepositoryLoginFailed", "ChartNotFound", "InvalidChart"
+LOGIN_FAILED, REPOSITORY_NOT_FOUND = "RepositoryLoginFailed", "RepositoryNotFound"
+CHART_NOT_FOUND, INVALID_CHART = "ChartNotFound", "InvalidChart"
 
 Resolve = Callable[[str, int], Awaitable[str]]
 """Resolves host and port to an address that the address policy allows. Raises UpstreamError."""
@@ -162,13 +165,13 @@ class HttpClient:
                 "a privileged port other than 443; use a public one, or have an administrator add its network to the "
                 "setting cluster_networks"
             )
-            raise InstanceError(REPOSITORY_UNREACHABLE, message, ERROR) from error
+            raise InstanceError(ADDRESS_BLOCKED, message, ERROR) from error
         except TimedOut as error:
             message = f"the DNS lookup of the host name of {place} timed out; check the DNS of this server"
-            raise InstanceError(REPOSITORY_UNREACHABLE, message, WARNING) from error
+            raise InstanceError(REPOSITORY_NOT_RESOLVED, message, WARNING) from error
         except UpstreamError as error:
             message = f"the host name of {place} does not resolve; check the URL, and the DNS of this server"
-            raise InstanceError(REPOSITORY_UNREACHABLE, message, WARNING) from error
+            raise InstanceError(REPOSITORY_NOT_RESOLVED, message, WARNING) from error
 
     def _find_proxy(self, target: Target) -> str:
         try:
@@ -198,13 +201,13 @@ def _parse_target(url: str, place: str) -> Target:
     return target
 
 
-def reject_status(status: int, place: str, missing: str) -> NoReturn:
-    """Raises the error for a status other than 200. `missing` says what does not exist if the status is 404."""
+def reject_status(status: int, place: str, missing: InstanceError) -> NoReturn:
+    """Raises the error for a status other than 200. `missing` is the one for something that does not exist."""
     if status in (UNAUTHORIZED, FORBIDDEN):
         message = f"{place} rejected the login with status {status}; correct the username and password of the chart"
         raise InstanceError(LOGIN_FAILED, message, ERROR)
     if status in (NOT_FOUND, GONE):
-        raise InstanceError(CHART_NOT_FOUND, missing, ERROR)
+        raise missing
     message = f"{place} answered with status {status}; check it, or try again later"
     raise InstanceError(REPOSITORY_UNREACHABLE, message, WARNING)
 
@@ -228,10 +231,10 @@ def _connection_error(error: Exception, place: str) -> InstanceError:
     cause = find_tls_cause(error)
     if isinstance(cause, ssl.SSLCertVerificationError):
         problem = _CERTIFICATE_PROBLEMS.get(cause.verify_code, _NOT_TRUSTED)
-        return InstanceError(REPOSITORY_UNREACHABLE, f"the certificate of {place} {problem}", ERROR)
+        return InstanceError(CERTIFICATE_NOT_TRUSTED, f"the certificate of {place} {problem}", ERROR)
     if cause is not None:
         message = f"the TLS handshake with {place} failed; check that its URL is that of an HTTPS server"
-        return InstanceError(REPOSITORY_UNREACHABLE, message, WARNING)
+        return InstanceError(TLS_FAILED, message, WARNING)
     if isinstance(error, httpx.ConnectError):
         message = f"{place} cannot be reached; check that it is running, and its firewall"
         return InstanceError(REPOSITORY_UNREACHABLE, message, WARNING)

@@ -15,10 +15,13 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from fairlead.controllers.helm.http_client import (
     CHART_NOT_FOUND,
+    GONE,
     INVALID_CHART,
     INVALID_REPOSITORY,
     LOGIN_FAILED,
+    NOT_FOUND,
     OK,
+    REPOSITORY_NOT_FOUND,
     UNAUTHORIZED,
     Answer,
     Credential,
@@ -32,6 +35,7 @@ from fairlead.core import json
 from fairlead.core.body_errors import Malformed
 
 PLACE, TOKEN_PLACE = "the registry", "the token server of the registry"
+NO_REGISTRY = "there is no OCI registry at the oci:// URL of the chart; correct its host, or use an https:// repository"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.cncf.helm.config.v1+json"
 CONTENT_TYPES = ("application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip")
@@ -151,15 +155,26 @@ class OciRegistry:
             if answer.status == OK:
                 yield answer
                 return
-            is_challenge = answer.status == UNAUTHORIZED and not answer.is_redirected and not self._authorization
-            if not is_challenge:
-                reject_status(answer.status, PLACE, missing)
+            status = answer.status
+            is_challenge = status == UNAUTHORIZED and not answer.is_redirected and not self._authorization
             challenge = answer.headers.get("www-authenticate", "")
-        self._authorization = await self._login(challenge)
-        async with self._client.open(replace(download, authorization=self._authorization)) as answer:
-            if answer.status != OK:
-                reject_status(answer.status, PLACE, missing)
-            yield answer
+        if is_challenge:
+            self._authorization = await self._login(challenge)
+            async with self._client.open(replace(download, authorization=self._authorization)) as answer:
+                if answer.status == OK:
+                    yield answer
+                    return
+                status = answer.status
+        if status in (NOT_FOUND, GONE):
+            await self._check_registry()
+        reject_status(status, PLACE, InstanceError(CHART_NOT_FOUND, missing, ERROR))
+
+    async def _check_registry(self) -> None:
+        """Raises InstanceError if the host is no registry: each one has the path /v2/, perhaps after a login."""
+        download = Download(f"{self._reference.origin}/v2/", PLACE, MAX_DOCUMENT_BYTES)
+        async with self._client.open(download) as answer:
+            if answer.status in (NOT_FOUND, GONE):
+                raise InstanceError(REPOSITORY_NOT_FOUND, NO_REGISTRY, ERROR)
 
     async def _login(self, challenge: str) -> str:
         """The Authorization header for the registry."""
@@ -183,7 +198,8 @@ class OciRegistry:
         download = Download(url, TOKEN_PLACE, MAX_TOKEN_BYTES, "application/json", authorization)
         async with self._client.open(download) as answer:
             if answer.status != OK:
-                reject_status(answer.status, TOKEN_PLACE, f"{TOKEN_PLACE} does not exist; check the registry")
+                message = f"{TOKEN_PLACE} does not exist; check the registry"
+                reject_status(answer.status, TOKEN_PLACE, InstanceError(REPOSITORY_NOT_FOUND, message, ERROR))
             document = _parse_object(await answer.read())
         token = document.get("token") or document.get("access_token")
         if not isinstance(token, str) or not _token_pattern.fullmatch(token):

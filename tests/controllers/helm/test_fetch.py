@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.controllers.helm import fetch
 from fairlead.controllers.helm.chart import Chart
+from fairlead.upstream import address_policy
 from tests.controllers.helm.chart_hosts import (
     ALLOWED,
     INSIDE,
@@ -128,7 +129,7 @@ def test_t22_no_url_of_a_repository_leads_to_an_internal_address(
         repository.responses[f"/hop{number}"] = redirect_to(following)
     set_entry(repository, urls=["/hop0" if hops else url])
     error = hosts.fail(https_chart(repository))
-    assert (error.reason, inside.requests) == ("RepositoryUnreachable", [])
+    assert (error.reason, inside.requests) == ("RepositoryAddressBlocked", [])
     assert "add its network to the setting cluster_networks" in error.message
 
 
@@ -139,13 +140,13 @@ def test_t22_no_redirect_of_the_index_leads_to_an_internal_address(
     hosts.names["localhost"] = [INTERNAL]
     redirect = redirect_to(url.replace("PORT", str(inside.port)))
     repository = hosts.start(REPOSITORY, responses={"/index.yaml": redirect})
-    assert hosts.fail(https_chart(repository)).reason == "RepositoryUnreachable"
+    assert hosts.fail(https_chart(repository)).reason == "RepositoryAddressBlocked"
     assert inside.requests == []
 
 
 def test_t22_a_repository_at_an_internal_address_is_not_requested(hosts: Hosts, inside: ChartRepository) -> None:
     error = hosts.fail(Chart("vc", f"https://{INSIDE}:{inside.port}"))
-    assert (error.reason, inside.requests) == ("RepositoryUnreachable", [])
+    assert (error.reason, inside.requests) == ("RepositoryAddressBlocked", [])
 
 
 def test_t22_a_name_that_changes_its_address_is_looked_up_once_for_each_request(
@@ -231,14 +232,16 @@ def test_a_missing_chart_or_version_is_named(hosts: Hosts, chart: str, version: 
 def test_a_repository_without_an_index_and_an_archive_that_is_gone_are_distinguished(hosts: Hosts) -> None:
     repository = hosts.start(REPOSITORY, VC)
     del repository.responses[ARCHIVE]
-    assert "the archive in the index of the repository does not exist" in hosts.fail(https_chart(repository)).message
+    error = hosts.fail(https_chart(repository))
+    assert error.reason == "ChartNotFound"
+    assert "the archive in the index of the repository does not exist" in error.message
 
 
 def test_a_page_that_is_no_repository_is_reported(hosts: Hosts) -> None:
     repository = hosts.start(REPOSITORY)
     del repository.responses["/index.yaml"]
     error = hosts.fail(https_chart(repository))
-    assert (error.reason, error.message) == ("ChartNotFound", fetch.NO_INDEX)
+    assert (error.reason, error.message) == ("RepositoryNotFound", fetch.NO_INDEX)
 
 
 @pytest.mark.parametrize("password", ["", "wrong"])
@@ -269,10 +272,21 @@ def test_the_digest_of_the_index_is_compared(hosts: Hosts, digest: str) -> None:
 
 
 def test_dns_tls_and_connection_errors_are_distinguished(hosts: Hosts, tmp_path: Path) -> None:
-    assert "does not resolve" in hosts.fail(Chart("vc", "https://nowhere.example")).message
+    unknown = hosts.fail(Chart("vc", "https://nowhere.example"))
+    assert unknown.reason == "RepositoryNotResolved" and "does not resolve" in unknown.message
     (tmp_path / "run").rmdir()
     hosts.names["down.example"] = [ALLOWED]
-    assert "cannot be reached" in hosts.fail(Chart("vc", f"https://down.example:{free_port()}")).message
+    down = hosts.fail(Chart("vc", f"https://down.example:{free_port()}"))
+    assert down.reason == "RepositoryUnreachable" and "cannot be reached" in down.message
+
+
+def test_a_dns_server_that_does_not_answer_is_reported(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(address_policy, "RESOLVE_SECONDS", 0.1)
+    monkeypatch.setattr(address_policy, "_getaddrinfo", lambda host, port: released.wait(10) and [])
+    threading.Timer(0.5, released.set).start()
+    error = hosts.fail(Chart("vc", "https://slow.example"))
+    assert error.reason == "RepositoryNotResolved" and "timed out" in error.message
 
 
 def free_port() -> int:
@@ -296,7 +310,7 @@ def test_a_certificate_that_is_not_valid_is_reported(
     certificate = get_authority(*authority).issue(*names, days=days)
     repository = hosts.start(REPOSITORY, VC, certificate=certificate, password="repo-password")
     error = hosts.fail(https_chart(repository, "", "ada", "repo-password"))
-    assert error.reason == "RepositoryUnreachable"
+    assert error.reason == "RepositoryNotTrusted"
     assert "the certificate of the repository" in error.message and said in error.message
     assert repository.requests == []
 
@@ -308,6 +322,7 @@ def test_a_server_without_tls_is_reported(hosts: Hosts) -> None:
         thread.start()
         error = hosts.fail(Chart("vc", f"https://{REPOSITORY}:{plain.getsockname()[1]}"))
         thread.join()
+    assert error.reason == "RepositoryTlsFailed"
     assert "the TLS handshake with the repository failed" in error.message
 
 

@@ -7,9 +7,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from fairlead.controllers.helm import oci_registry
 from fairlead.controllers.helm.chart import Chart
 from fairlead.controllers.helm.oci_registry import ChartReference, parse_challenges, parse_reference
 from tests.controllers.helm.chart_hosts import INSIDE, INTERNAL, OTHER, REPOSITORY, VC, Hosts, oci_chart, open_hosts
+from tests.fake_cluster.certificates import get_authority
 from tests.fake_cluster.chart_repository import Chart as PackedChart
 from tests.fake_cluster.chart_repository import ChartRepository, ChartResponse, encode_basic, redirect_to
 
@@ -130,7 +132,7 @@ def test_t22_a_token_server_at_an_internal_address_is_not_requested(hosts: Hosts
     inside = hosts.start(INSIDE, listen=INTERNAL)
     registry = start_locked(hosts, token_url.replace("PORT", str(inside.port)))
     error = hosts.fail(oci_chart(registry, "1.2.3", "ada", "repo-password"))
-    assert (error.reason, inside.requests) == ("RepositoryUnreachable", [])
+    assert (error.reason, inside.requests) == ("RepositoryAddressBlocked", [])
     assert "the token server of the registry has an address that is not allowed" in error.message
 
 
@@ -198,7 +200,7 @@ def test_t22_a_registry_cannot_redirect_to_an_internal_address(hosts: Hosts) -> 
     inside = hosts.start(INSIDE, listen=INTERNAL)
     registry = hosts.start(REPOSITORY, VC)
     registry.responses[blob_path(registry)] = redirect_to(f"https://{INSIDE}:{inside.port}/blob")
-    assert hosts.fail(oci_chart(registry, "1.2.3")).reason == "RepositoryUnreachable"
+    assert hosts.fail(oci_chart(registry, "1.2.3")).reason == "RepositoryAddressBlocked"
     assert inside.requests == []
 
 
@@ -261,6 +263,39 @@ def test_a_missing_chart_is_reported(hosts: Hosts) -> None:
     registry = hosts.start(REPOSITORY)
     error = hosts.fail(oci_chart(registry))
     assert (error.reason, "the registry has no such chart" in error.message) == ("ChartNotFound", True)
+
+
+@pytest.mark.parametrize("version", ["", "1.2.3"])
+def test_a_server_that_is_no_registry_is_reported(hosts: Hosts, version: str) -> None:
+    server = hosts.start(REPOSITORY)
+    del server.responses["/v2/"]
+    error = hosts.fail(oci_chart(server, version))
+    assert (error.reason, error.message) == ("RepositoryNotFound", oci_registry.NO_REGISTRY)
+
+
+@pytest.mark.parametrize("status", [401, 503])
+def test_a_registry_with_another_answer_than_not_found_is_one(hosts: Hosts, status: int) -> None:
+    registry = hosts.start(REPOSITORY)
+    registry.responses["/v2/"] = ChartResponse(status)
+    assert hosts.fail(oci_chart(registry)).reason == "ChartNotFound"
+
+
+def test_a_missing_token_server_is_reported(hosts: Hosts) -> None:
+    tokens = hosts.start(OTHER)
+    registry = start_locked(hosts, f"https://{OTHER}:{tokens.port}/token")
+    error = hosts.fail(oci_chart(registry, "1.2.3"))
+    assert error.reason == "RepositoryNotFound"
+    assert "the token server of the registry does not exist" in error.message
+
+
+def test_dns_and_certificate_errors_of_a_registry_are_distinguished(hosts: Hosts, tmp_path: Path) -> None:
+    unknown = hosts.fail(Chart("vc", "oci://nowhere.example/charts"))
+    assert unknown.reason == "RepositoryNotResolved"
+    (tmp_path / "run").rmdir()
+    certificate = get_authority("a stranger").issue(REPOSITORY, days=2)
+    registry = hosts.start(REPOSITORY, VC, certificate=certificate)
+    error = hosts.fail(oci_chart(registry))
+    assert error.reason == "RepositoryNotTrusted" and "the certificate of the registry" in error.message
 
 
 @pytest.mark.parametrize("name", ["UPPER", "a..b", "-x", "x/../y", "x?y", "a@sha256:0"])

@@ -122,7 +122,7 @@ def test_t22_the_proxy_gets_no_request_for_an_internal_address(hosts: Hosts) -> 
     hosts.names[INSIDE] = [INTERNAL]
     repository = hosts.start(REPOSITORY, VC, responses={"/index.yaml": redirect_to(f"https://{INSIDE}/")})
     with running_proxy(repository.port, b"HTTP/1.1 200 OK\r\n\r\n") as (url, requests):
-        assert hosts.fail(https_chart(repository), HTTPS_PROXY=url).reason == "RepositoryUnreachable"
+        assert hosts.fail(https_chart(repository), HTTPS_PROXY=url).reason == "RepositoryAddressBlocked"
     assert len(requests) == 1
 
 
