@@ -129,7 +129,7 @@ def _input_writers(change: Change, before: Mapping[str, str], *, is_owner: bool)
         if get_path(change.old, f"spec.{name}") != get_path(change.obj, f"spec.{name}"):
             writers.pop(name, None)
             if not is_owner and not change.user.is_unscoped_admin and get_path(change.obj, f"spec.{name}"):
-                writers[name] = _writer_name(change.user)
+                writers[name] = writer_name(change.user)
     return writers
 
 
@@ -184,13 +184,13 @@ def _record_template(change: Change, checks: WriterChecks) -> None:
     for digest, reference in after.items():
         target = _use_target(change, reference)
         if not reference.is_literal:
-            writers[digest] = recorded.get(digest) or _writer_name(change.user)
+            writers[digest] = recorded.get(digest) or writer_name(change.user)
         elif digest in recorded and checks.writer_may_use(recorded[digest], target):
             writers[digest] = recorded[digest]
         elif digest not in known:
             writers[digest] = _writer_of(change, checks, reference, target)
         elif change.user.is_unscoped_admin or checks.authorize(change.user, target).allowed:
-            writers[digest] = _writer_name(change.user)
+            writers[digest] = writer_name(change.user)
         elif digest in recorded:
             writers[digest] = recorded[digest]
     write_consent(change.obj, SecretConsent(writers=writers))
@@ -207,10 +207,10 @@ def _writer_of(change: Change, checks: WriterChecks, reference: SecretReference,
             "the reference out"
         )
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-    return _writer_name(change.user)
+    return writer_name(change.user)
 
 
-def _writer_name(user: User) -> str:
+def writer_name(user: User) -> str:
     return ADMINISTRATORS if user.is_unscoped_admin else user.name
 
 

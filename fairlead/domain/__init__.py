@@ -5,6 +5,7 @@ parameters.py                       template parameters: definitions, supplied v
 password_parameters.py              keeps values of password parameters out of responses
 template_resolution.py              from an instance and its template to the rendered template
 secret_references.py                references to secrets in workspaces and templates, and who wrote them
+chart_secrets.py                    references to secrets in the charts of Apps and templates
 workspace_trust.py                  what a workspace template may decide
 environments.py presets.py          environments of workspaces, and what a preset gives to one
 sleep_mode.py sleep_decisions.py    annotations of sleep mode; how instances fall asleep and wake up

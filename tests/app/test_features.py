@@ -53,6 +53,7 @@ ADMISSION_ORDER = {
         "check-import-source",
         "check-virtual-cluster-secret",
         "restrict-remote-access",
+        "record-chart-secret-writers",
         "record-secret-writers",
         "protect-cluster-ref",
     ],

@@ -103,6 +103,10 @@ READERS = {
         *.charts[].releaseName *.charts[].releaseNamespace *.charts[].values *.charts[].wait *.charts[].timeout
         *.apps[].*
     """,
+    "fairlead/domain/chart_secrets.py": """
+        *.charts[].usernameRef.* *.charts[].passwordRef.* App.spec.*.chart.usernameRef.* App.spec.*.chart.passwordRef.*
+        App.spec.versions[].chart.usernameRef.* App.spec.versions[].chart.passwordRef.*
+    """,
     "fairlead/controllers/helm/chart.py": """
         *.charts[].name *.charts[].repoURL *.charts[].version *.charts[].username *.charts[].password
         *.helmRelease.chart.* App.spec.*.chart.* App.spec.versions[].chart.*

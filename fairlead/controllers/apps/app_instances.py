@@ -9,6 +9,7 @@ disconnected, is reported by the condition `Deployed` of its last state, and by 
 
 from collections.abc import Callable, Iterable, Sequence
 
+from fairlead.controllers.apps.chart_logins import ChartLogins
 from fairlead.controllers.apps.charts import build_chart, check_repository
 from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_behind
 from fairlead.controllers.apps.status import (
@@ -92,6 +93,7 @@ class AppInstanceController:
         self._runner = runner
         self._deployments = Deployments(runner)
         self._repositories = repositories
+        self._logins = ChartLogins(registry, config)
         self._instances = InstanceReconciler(
             registry, (group, APP_INSTANCE.plural), AppInstance, FINALIZER, derive=derive_status
         )
@@ -161,7 +163,7 @@ class AppInstanceController:
         run.done(TARGET_READY, "Usable", f'the namespace is "{target.namespace}"')
 
         run.stage = DEPLOYED
-        await self._deploy(run, target, release, resolved)
+        await self._deploy(run, app, target, release, resolved)
         await self._instances.write_status(instance, run.conditions, **run.fields)
         return add_jitter(CHECK_SECONDS)
 
@@ -216,7 +218,7 @@ class AppInstanceController:
         return None
 
     async def _deploy(
-        self, run: ReconcileAttempt[AppInstance], target: AppTarget, release: Release, resolved: ResolvedApp
+        self, run: ReconcileAttempt[AppInstance], app: App, target: AppTarget, release: Release, resolved: ResolvedApp
     ) -> None:
         """Runs helm if the release is not deployed as wanted."""
         instance = run.instance
@@ -241,6 +243,7 @@ class AppInstanceController:
             begin=begin,
             report=lambda why: self._report_drift(instance, why),
             role=self._chart_role,
+            complete_chart=lambda chart: self._logins.complete(chart, app.raw, instance.namespace),
         )
         try:
             record = await self._deployments.ensure(wanted, checks_always=True)

@@ -8,10 +8,10 @@ objects are compared with the release: Helm compares with its own record, and so
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairlead.controllers.helm.attempts import Attempt, RunReason, begin_attempt, needs_run
-from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import HelmRun, ReleaseKey, ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.pending_release import run_limit_seconds
 from fairlead.controllers.helm.release_objects import Differences, delete_leftovers, find_differences
@@ -60,6 +60,8 @@ class Deployment:
     role: str = ""
     before_run: Callable[[], Awaitable[None]] | None = None
     """Called before Helm runs, for what it needs. Raises InstanceError."""
+    complete_chart: Callable[[Chart], Chart] | None = None
+    """Called before Helm runs, for the username and password of the chart. Raises InstanceError."""
 
     @property
     def release_key(self) -> ReleaseKey:
@@ -156,6 +158,8 @@ class Deployments:
         self._runner.require_program()
         if wanted.before_run is not None:
             await wanted.before_run()
+        if wanted.complete_chart is not None:
+            wanted.release = replace(wanted.release, chart=wanted.complete_chart(wanted.release.chart))
         former = wanted.attempt
         try:
             record = await self._run(wanted, former, why, is_forced=is_forced)
