@@ -13,6 +13,7 @@ instance_sleep.py cron.py           the same for spaces and virtual clusters, al
 app_resolution.py                   the same for instances of Apps
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases
+release_annotations.py              annotations that an App sets on what it deploys
 deploy_timeouts.py                  the timeout of a deployment
 import_sources.py                   where an imported virtual cluster runs
 open_source_chart.py                the chart of virtual clusters that the default template deploys, and its names

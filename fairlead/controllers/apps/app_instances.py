@@ -10,7 +10,7 @@ disconnected, is reported by the condition `Deployed` of its last state, and by 
 from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.apps.chart_logins import ChartLogins
-from fairlead.controllers.apps.charts import build_chart, check_repository
+from fairlead.controllers.apps.charts import build_annotations, build_chart, check_repository
 from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_behind
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
@@ -189,6 +189,7 @@ class AppInstanceController:
             impersonate_user=deploying_user(instance, app, target),
             waits=app.waits,
             timeout=check_timeout(app.timeout, "spec", "fix the app"),
+            annotations=build_annotations(resolved.config),
         )
 
     async def _claim(self, instance: AppInstance, target: AppTarget, release: Release) -> AppInstance:

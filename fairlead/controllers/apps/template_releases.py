@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from fairlead.controllers.apps.chart_logins import ChartLogins
-from fairlead.controllers.apps.charts import build_chart, check_owner_use, check_repository
+from fairlead.controllers.apps.charts import build_annotations, build_chart, check_owner_use, check_repository
 from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
 from fairlead.controllers.helm.chart import Chart, Release, check_timeout, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
@@ -379,7 +379,8 @@ class TemplateReleases:
         location = _locate(requested.get("releaseName") or name, requested.get("namespace") or default, place)
         values = str(resolved.config.get("values") or "")
         timeout = check_timeout(app.timeout, "spec", "fix the app")
-        return Release(*location, chart, values, place.impersonate_user, app.waits, timeout)
+        annotations = build_annotations(resolved.config)
+        return Release(*location, chart, values, place.impersonate_user, app.waits, timeout, annotations)
 
 
 def _locate(name: Any, namespace: Any, place: ReleasePlace) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.chart_secrets import PASSWORD_REF, USERNAME_REF, ChartSecretReference, find_chart_references
 from fairlead.domain.deploy_timeouts import TIMEOUT_RULE, parse_timeout
+from fairlead.domain.release_annotations import ReleaseAnnotations
 from fairlead.registry import limits
 from fairlead.upstream.access import ClusterEndpoint
 
@@ -62,6 +63,8 @@ class Release:
     """Whether helm waits until the deployed objects are ready."""
     timeout: int = DEFAULT_TIMEOUT_SECONDS
     """Seconds that helm may take. Not a part of the hash: it does not change what is deployed."""
+    annotations: ReleaseAnnotations = ()
+    """To set on all objects of the release (`release_annotations.py`)."""
 
     @property
     def hash(self) -> str:
@@ -70,7 +73,13 @@ class Release:
         parts = [self.name, self.namespace, chart.name, chart.repo, chart.version, self.values, self.impersonate_user]
         if chart.manifests:
             parts.append(chart.manifests)
-        return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]
+        content = [parts, self.annotations] if self.annotations else parts
+        return hashlib.sha256(orjson.dumps(content)).hexdigest()[:32]
+
+    def added_annotations(self, wanted: Object) -> dict[str, str]:
+        """Those that an object of the release gets: an annotation that the chart itself sets stays as it is."""
+        own = get_path(wanted, "metadata.annotations")
+        return {key: value for key, value in self.annotations if not isinstance(own, dict) or key not in own}
 
 
 def parse_chart(rendered: Object) -> Chart | None:

@@ -14,6 +14,7 @@ from fairlead.controllers.helm.attempts import Attempt, RunReason, begin_attempt
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import HelmRun, ReleaseKey, ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.pending_release import run_limit_seconds
+from fairlead.controllers.helm.release_annotations import apply_annotations
 from fairlead.controllers.helm.release_objects import Differences, delete_leftovers, find_differences
 from fairlead.controllers.helm.release_records import ReleaseRecord, read_revisions
 from fairlead.controllers.instances.remote_errors import (
@@ -170,20 +171,23 @@ class Deployments:
                 wanted.attempt = wanted.attempt.failed(error.reason)
             raise
         if wanted.attempt is not None:
-            wanted.attempt = wanted.attempt.succeeded(record)
+            wanted.attempt = wanted.attempt.succeeded(record, is_annotated=bool(wanted.release.annotations))
         return record
 
     async def _run(
         self, wanted: Deployment, former: Attempt | None, why: RunReason, *, is_forced: bool
     ) -> ReleaseRecord:
-        """Runs Helm once. Returns the revision that is deployed then."""
+        """Runs Helm once, and sets the annotations. Returns the revision that is deployed then."""
+        was_annotated = wanted.attempt is not None and wanted.attempt.is_annotated
+        is_annotated = was_annotated or bool(wanted.release.annotations)
 
         async def begin() -> None:
             # Not before it is certain that Helm runs: each write triggers the next reconcile.
             if why.reason:
                 await wanted.report(why)
             seconds = run_limit_seconds(wanted.release)
-            wanted.attempt = begin_attempt(wanted.generation, wanted.release, self._runner.clock.now(), seconds)
+            attempt = begin_attempt(wanted.generation, wanted.release, self._runner.clock.now(), seconds)
+            wanted.attempt = replace(attempt, is_annotated=is_annotated)
             await wanted.begin(wanted.attempt)
 
         await self._runner.install(
@@ -206,6 +210,10 @@ class Deployments:
             )
             message = f"helm has deployed the release, but {state}; this is retried"
             raise InstanceError("ReleaseMissing", message, WARNING)
+        if is_annotated:
+            user = wanted.release.impersonate_user
+            with translate_errors(wanted.target.name, "annotate the objects of the release", user):
+                await apply_annotations(wanted.api(), wanted.release, newest)
         return newest
 
     async def _repair(

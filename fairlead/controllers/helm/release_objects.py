@@ -74,7 +74,7 @@ async def find_differences(api: KubeApi, release: Release, record: ReleaseRecord
             return await _compare_object(api, discovery, release, each)
 
     results = await asyncio.gather(*(compare(each) for each in compared))
-    titles = [_title(each) for each in compared]
+    titles = [title_of(each) for each in compared]
     found = list(zip(titles, results, strict=True))
     return Differences(
         changed=[title for title, result in found if result == _CHANGED],
@@ -88,14 +88,14 @@ _SAME, _CHANGED, _MISSING, _UNCHECKED = "same", "changed", "missing", "unchecked
 
 async def _compare_object(api: KubeApi, discovery: Discovery, release: Release, wanted: Object) -> str:
     try:
-        path = await _find_path(discovery, release, wanted)
+        path = await find_path(discovery, release, wanted)
         live = await get_or_none(api, path) if path else None
     except (RemoteApiError, InstanceError):  # it may not be read
         return _UNCHECKED
     if live is None:
         return _MISSING if path else _UNCHECKED
     try:
-        applied = await api.check_apply(path, wanted)
+        applied = await api.check_apply(path, _annotated(release, wanted))
     except RemoteApiError as error:
         # Deleted meanwhile; or the cluster does not permit it, or refuses the object with a dry run.
         return _MISSING if error.status == _NOT_FOUND else _UNCHECKED
@@ -103,6 +103,15 @@ async def _compare_object(api: KubeApi, discovery: Discovery, release: Release, 
         return _SAME
     ignored = _scaled_fields(live)
     return _SAME if _comparable(live, ignored) == _comparable(applied, ignored) else _CHANGED
+
+
+def _annotated(release: Release, wanted: Object) -> Object:
+    """With the annotations of the App, which Helm does not know."""
+    added = release.added_annotations(wanted)
+    if not added:
+        return wanted
+    meta = metadata(wanted)
+    return {**wanted, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **added}}}
 
 
 def _comparable(obj: Object, ignored: Iterable[str]) -> Object:
@@ -150,19 +159,26 @@ async def delete_leftovers(
     discovery = Discovery(api)
     for each in leftovers.values():
         try:
-            path = await _find_path(discovery, release, each)
+            path = await find_path(discovery, release, each)
         except InstanceError:
             continue
         existing = await get_or_none(api, path) if path else None
-        if existing is not None and _belongs_to(release, existing):
+        if existing is not None and belongs_to(release, existing) and not _is_retained(existing):
             await delete_if_exists(api, path, uid_precondition(existing))
 
 
-def _belongs_to(release: Release, existing: Object) -> bool:
+def belongs_to(release: Release, existing: Object) -> bool:
+    """Whether Helm has marked an object as one of the release. What the record of a release says is not enough: users
+    who may write Secrets in its namespace can change that."""
     annotations = get_path(existing, "metadata.annotations")
-    if not isinstance(annotations, dict) or annotations.get(_KEEP_POLICY) == "keep":
+    if not isinstance(annotations, dict):
         return False
     return (annotations.get(RELEASE_NAME), annotations.get(RELEASE_NAMESPACE)) == (release.name, release.namespace)
+
+
+def _is_retained(existing: Object) -> bool:
+    annotations = get_path(existing, "metadata.annotations")
+    return isinstance(annotations, dict) and annotations.get(_KEEP_POLICY) == "keep"
 
 
 async def _parse_manifest(record: ReleaseRecord) -> Sequence[Object]:
@@ -174,7 +190,7 @@ async def _parse_manifest(record: ReleaseRecord) -> Sequence[Object]:
         return ()
 
 
-async def _find_path(discovery: Discovery, release: Release, obj: Object) -> str:
+async def find_path(discovery: Discovery, release: Release, obj: Object) -> str:
     """Empty if the cluster does not serve its kind."""
     served = await discovery.find(obj["apiVersion"], obj["kind"])
     return served.path(name_of(obj), _namespace_of(release, obj)) if served is not None else ""
@@ -189,5 +205,5 @@ def _identity(release: Release, obj: Object) -> ObjectIdentity:
     return group, obj["kind"], _namespace_of(release, obj), name_of(obj)
 
 
-def _title(obj: Object) -> str:
+def title_of(obj: Object) -> str:
     return f'{obj["kind"]} "{name_of(obj)}"'
