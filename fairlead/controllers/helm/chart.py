@@ -36,7 +36,7 @@ class Chart:
     name: str
     repo: str
     version: str = ""
-    username: str = ""
+    username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     username_ref: ChartSecretReference | None = None
     password_ref: ChartSecretReference | None = None

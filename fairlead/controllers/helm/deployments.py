@@ -241,8 +241,7 @@ class Deployments:
             message = f"helm has deployed the release, but {state}; this is retried"
             raise InstanceError("ReleaseMissing", message, WARNING)
         if is_annotated:
-            user = wanted.release.impersonate_user
-            with translate_errors(wanted.target.name, "annotate the objects of the release", user):
+            async with _limit_requests(wanted, "annotate the objects of the release"):
                 await apply_annotations(wanted.api(), wanted.release, newest)
         return newest
 

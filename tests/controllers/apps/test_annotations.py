@@ -1,9 +1,11 @@
 """Annotations of an App on the objects that it deploys, with a fake helm and a fake cluster."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from fairlead.controllers.helm import deployments
 from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deployments import COMPARE_SECONDS
 from fairlead.controllers.helm.release_annotations import apply_annotations
@@ -102,6 +104,24 @@ async def test_annotations_that_could_not_be_removed_are_removed_later(
     before = access.kube.request_log.count(("PATCH", EXTRA_PATH))
     await wait_for_reason(server, "Deployed")
     assert access.kube.request_log.count(("PATCH", EXTRA_PATH)) == before + 1
+
+
+async def test_a_cluster_that_answers_too_slowly_for_all_objects_does_not_hold_a_run_of_helm(
+    server: RegistryFixture, access: FakeAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await set_annotations(server, **{TEAM: "a"})
+    monkeypatch.setattr(deployments, "OBJECTS_TIMEOUT", 0.05)
+    real_apply = InMemoryClusterApi.apply
+
+    async def apply(self: InMemoryClusterApi, path: str, body: Object) -> Object:
+        if path == SETTINGS_PATH:
+            await asyncio.Event().wait()
+        return await real_apply(self, path, body)
+
+    monkeypatch.setattr(InMemoryClusterApi, "apply", apply)
+    await install_app(server)
+    instance = await wait_for_reason(server, "TimedOut")
+    assert "takes too long to annotate the objects of the release" in instance["status"]["message"]
 
 
 async def test_an_annotation_that_others_remove_is_set_again(

@@ -108,7 +108,7 @@ async def test_a_chart_of_an_app_gets_the_login_from_a_project_secret(
     assert (release.chart.username, release.chart.password) == (USERNAME, PASSWORD)
     assert release.hash == instance["status"]["deployHash"] == without_login(release).hash
     assert PASSWORD not in json.dumps(instance) and USERNAME not in json.dumps(instance)
-    assert PASSWORD not in repr(release)
+    assert PASSWORD not in repr(release) and USERNAME not in repr(release)
 
 
 def without_login(release: Release) -> Release:
