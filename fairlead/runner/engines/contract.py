@@ -414,6 +414,22 @@ class Engine(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a machine has for all workspaces together."""
+
+    cpus: float
+    memory_bytes: int
+    disk_bytes: int
+
+
+@runtime_checkable
+class SizedEngine(Protocol):
+    """An engine that knows the machine on which its workspaces run."""
+
+    def capacity(self) -> Capacity: ...
+
+
 @runtime_checkable
 class MaintainedEngine(Protocol):
     """An engine that looks after something as long as the runner runs."""
