@@ -30,11 +30,11 @@ class Api:
     """The server, of which the service uses one request."""
 
     tokens: dict[str, str] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     error: ClientError | None = None
 
     async def get_git_credentials(self, workspace: Object, host: str, path: str) -> Object:
-        self.asked.append((host, path))
+        self.requests.append((host, path))
         if self.error is not None:
             raise self.error
         return {"username": "ada", "password": self.tokens[host]} if host in self.tokens else {}
@@ -110,7 +110,7 @@ async def test_a_session_commits_as_the_owner_and_pushes_to_a_private_repository
     pushed = await opened.git(script)
     assert pushed.code == 0, pushed.errors
     assert opened.server.log("shop.git", "%an|%ae") == 'Ada "L" \\ #;[core] x|ada@example.com\n'
-    assert set(opened.api.asked) == {(opened.server.host, "")}
+    assert set(opened.api.requests) == {(opened.server.host, "")}
     folders = ("/ws", "/var", "/private", "/workspaces")
     assert opened.containers.run(UID, "grep", "-rlsF", TOKEN, *folders, check=False) == ""
 
@@ -143,7 +143,7 @@ async def test_another_user_of_the_container_gets_nothing(opened: OpenedWorkspac
     assert "PermissionError" in refused.errors
     works = await opened.run("git config user.email; touch /run/fairlead/sockets/x", user="nobody")
     assert works.output == "ada@example.com\n" and "Permission denied" in works.errors
-    assert opened.api.asked == []
+    assert opened.api.requests == []
 
 
 HOSTILE = {
@@ -182,7 +182,7 @@ async def test_the_host_of_a_hostile_repository_gets_its_own_credentials_only(op
     url = "https://paths.example.com/a/b.git"
     filled = await opened.run(f"printf 'url={url}\\n\\n' | GIT_TERMINAL_PROMPT=0 git credential fill")
     assert filled.code != 0 and TOKEN not in filled.output
-    assert opened.api.asked == [("paths.example.com", "a/b.git")]
+    assert opened.api.requests == [("paths.example.com", "a/b.git")]
 
 
 async def test_a_template_without_credentials_gives_the_workspace_no_socket(opened: OpenedWorkspace) -> None:
