@@ -99,7 +99,7 @@ def test_every_text_is_shown_somewhere(path: str) -> None:
 def test_every_reason_of_a_failed_sign_on_has_a_text() -> None:
     source = MODULES["texts/sign-in.js"]
     reasons = source[source.index("reasons: {") : source.index("otherReason")]
-    assert set(re.findall(r"^    (\w+): \"", reasons, re.MULTILINE)) == {reason.value for reason in SignOnReason}
+    assert set(re.findall(r"^    (\w+):\s+\"", reasons, re.MULTILINE)) == {reason.value for reason in SignOnReason}
 
 
 @pytest.mark.parametrize("page", sorted({resolve("pages/routes.js", each) for each in PAGES}))

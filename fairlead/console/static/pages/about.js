@@ -8,8 +8,17 @@ import { T } from "../texts/shell.js";
 export async function show(page) {
   page.setTitle(T.about);
   const [platform, api] = await Promise.all([request("version"), request(`${API}/version`)]);
-  page.main.append(card("Fairlead", definition([
-    ["Version", platform.version], ["Kubernetes API", api.gitVersion], ["Console build", BUILD], ["Installation", session.installation.id],
-    ["API server for kubectl", copyable(location.origin + API)], ["Protocol", performance.getEntriesByType("navigation")[0]?.nextHopProtocol],
-  ])));
+  page.main.append(
+    card(
+      "Fairlead",
+      definition([
+        ["Version", platform.version],
+        ["Kubernetes API", api.gitVersion],
+        ["Console build", BUILD],
+        ["Installation", session.installation.id],
+        ["API server for kubectl", copyable(location.origin + API)],
+        ["Protocol", performance.getEntriesByType("navigation")[0]?.nextHopProtocol],
+      ]),
+    ),
+  );
 }

@@ -12,7 +12,8 @@ function quote(value) {
 
 export const toCsv = (columns, rows) =>
   [columns.map((column) => column.title), ...rows.map((row) => columns.map((column) => column.export(row)))]
-    .map((cells) => cells.map(quote).join(",")).join("\r\n") + "\r\n";
+    .map((cells) => cells.map(quote).join(","))
+    .join("\r\n") + "\r\n";
 
 export function download(name, text, type = "text/csv") {
   const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
