@@ -116,6 +116,10 @@ READERS = {
         DevPodWorkspace*.template.provider.name DevPodWorkspace*.template.provider.options{}.value
         DevPodWorkspace*.template.workspaceEnv{}.value DevPodWorkspace*.template.gitCloneStrategy
     """,
+    "fairlead/subresources/workspaces/git_secrets.py": """
+        DevPodWorkspace*.template.useProjectGitCredentials
+        DevPodWorkspace*.template.credentialForwarding.git.disabled
+    """,
     "fairlead/domain/environments.py": """
         DevPodWorkspaceInstance.spec.environmentRef.name
         DevPodEnvironmentTemplate.spec.template.inline DevPodEnvironmentTemplate.spec.versions[].template.inline
