@@ -10,9 +10,15 @@ disconnected, is reported by the condition `Deployed` of its last state, and by 
 from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.apps.chart_logins import ChartLogins
-from fairlead.controllers.apps.charts import build_annotations, build_chart, build_script, check_repository
+from fairlead.controllers.apps.charts import build_annotations, build_chart, check_repository
 from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_behind
-from fairlead.controllers.apps.script_jobs import SCRIPT_FAILED, START_SECONDS, ScriptJob, remove_script_objects
+from fairlead.controllers.apps.script_jobs import (
+    SCRIPT_FAILED,
+    START_SECONDS,
+    ScriptJob,
+    build_script,
+    remove_script_objects,
+)
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
     DEPLOYED,

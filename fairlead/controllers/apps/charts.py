@@ -1,12 +1,10 @@
-"""The chart or script of an App, and whether it may be deployed. Pure."""
+"""The chart of an App, and whether it may be deployed. Pure."""
 
 from collections.abc import Mapping, Sequence
 
 from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object
-from fairlead.domain.app_resolution import ResolvedApp
-from fairlead.domain.app_scripts import AppScript, build_variables, find_script_problems, has_script
 from fairlead.domain.release_annotations import ReleaseAnnotations, find_annotation_problems, read_annotations
 from fairlead.domain.typed_objects import App
 from fairlead.kinds.instances.templates import FALSE, TRUST_ANNOTATION
@@ -27,34 +25,6 @@ def build_chart(config: Object) -> Chart:
         return Chart("manifests", "", manifests=config["manifests"])
     message = "the app runs a script, which templates do not do; install it with `fairlead app install`"
     raise InstanceError("UnsupportedApp", message, ERROR)
-
-
-def build_script(app: App, resolved: ResolvedApp) -> AppScript | None:
-    """The script of an App; None if it has none. Raises InstanceError."""
-    if not has_script(resolved.config):
-        return None
-    bash = resolved.config["bash"]
-    for field, problem in find_script_problems(bash):
-        raise InstanceError("InvalidScript", f"config.bash.{field} {problem}; fix the app", ERROR)
-    variables, reason = build_variables(resolved.values)
-    if reason:
-        raise InstanceError("InvalidScript", f"the script cannot run: {reason}", ERROR)
-    script = AppScript(
-        text=bash["script"],
-        image=bash["image"],
-        cluster_role=bash.get("clusterRole") or "",
-        pod_security_context=bash.get("podSecurityContext") or {},
-        security_context=bash.get("securityContext") or {},
-        variables=variables,
-    )
-    if script.is_privileged and not is_trusted(app):
-        message = (
-            "the app was not written by an administrator, so its script may have no clusterRole, podSecurityContext "
-            f"and securityContext; remove them, or ask an administrator to review the app and annotate it with "
-            f"{TRUST_ANNOTATION}=true"
-        )
-        raise InstanceError("ScriptNotAllowed", message, ERROR)
-    return script
 
 
 def build_annotations(config: Object) -> ReleaseAnnotations:

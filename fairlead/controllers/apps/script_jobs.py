@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairlead.controllers.apps.charts import is_trusted
 from fairlead.controllers.apps.targets import AppTarget
 from fairlead.controllers.helm.chart import Chart
 from fairlead.controllers.helm.missing_rules import PERMISSIONS_MISSING
@@ -31,7 +32,10 @@ from fairlead.controllers.instances.remote_namespace import (
 from fairlead.controllers.instances.role_bindings import BINDING_PREFIX, RBAC
 from fairlead.core import yaml
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.domain.app_scripts import AppScript
+from fairlead.domain.app_resolution import ResolvedApp
+from fairlead.domain.app_scripts import AppScript, build_variables, find_script_problems, has_script
+from fairlead.domain.typed_objects import App
+from fairlead.kinds.instances.templates import TRUST_ANNOTATION
 from fairlead.upstream.kube_client import KubeApi, RemoteApiError
 
 SCRIPT_FAILED, SCRIPT_UNCONFIRMED = "ScriptFailed", "ScriptUnconfirmed"
@@ -61,6 +65,34 @@ CONTAINER_SECURITY: Object = {
 _CONTAINER = "script"
 _FOR_THE_RUN = "before-hook-creation,hook-succeeded"
 _FOR_LATER = "before-hook-creation"
+
+
+def build_script(app: App, resolved: ResolvedApp) -> AppScript | None:
+    """The script of an App; None if it has none. Raises InstanceError."""
+    if not has_script(resolved.config):
+        return None
+    bash = resolved.config["bash"]
+    for field, problem in find_script_problems(bash):
+        raise InstanceError("InvalidScript", f"config.bash.{field} {problem}; fix the app", ERROR)
+    variables, reason = build_variables(resolved.values)
+    if reason:
+        raise InstanceError("InvalidScript", f"the script cannot run: {reason}", ERROR)
+    script = AppScript(
+        text=bash["script"],
+        image=bash["image"],
+        cluster_role=bash.get("clusterRole") or "",
+        pod_security_context=bash.get("podSecurityContext") or {},
+        security_context=bash.get("securityContext") or {},
+        variables=variables,
+    )
+    if script.is_privileged and not is_trusted(app):
+        message = (
+            "the app was not written by an administrator, so its script may have no clusterRole, podSecurityContext "
+            f"and securityContext; remove them, or ask an administrator to review the app and annotate it with "
+            f"{TRUST_ANNOTATION}=true"
+        )
+        raise InstanceError("ScriptNotAllowed", message, ERROR)
+    return script
 
 
 @dataclass(slots=True)
