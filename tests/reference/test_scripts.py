@@ -1,10 +1,12 @@
 """Apps with scripts, with real Helm, in a real Kubernetes with a node: what the pods of scripts may do."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from tests.harness.apps import create_app, create_space, install_app, merge_app, read_app, uninstall_app
 from tests.harness.apps import wait_until_deployed as wait_for_revision
@@ -12,6 +14,7 @@ from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, merge_patch
 from tests.harness.helm import CLUSTER, SECONDS, HelmFixture, open_helm
 from tests.reference.connected_cluster import IMAGE, ConnectedCluster
+from tests.reference.test_permissions import print_roles, read_token
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 CONFINED = f"""#!/bin/sh
@@ -122,3 +125,23 @@ def test_pods_of_scripts_in_a_cluster_have_the_role_everywhere_while_they_run(he
     assert helm.remote_object(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/service.sh:script:{uid}") == {}
     assert helm.admin.get(f"{M}/apps/wide").status_code == httpx.codes.OK
     uninstall_app(helm, "wide")
+
+
+def test_pods_of_scripts_run_with_the_permissions_that_the_cli_prints(
+    connected_node: ConnectedCluster, tmp_path: Path
+) -> None:
+    account = "script-deployer"
+    direct = connected_node.direct_kubectl()
+    roles = tmp_path / "roles.yaml"
+    roles.write_text(yaml.safe_dump_all(print_roles(connected_node, "apps", "--account", account)))
+    direct("apply", "-f", str(roles))
+    wait_until(lambda: read_token(direct, account) != "", SECONDS)
+    kubeconfig = connected_node.plane.kubeconfig(read_token(direct, account))
+    with open_helm(tmp_path / "helm", kubeconfig) as (helm, _):
+        create_script(helm, "granted", f"#!/bin/sh\n[ -s {TOKEN} ] || exit 9\n", bash={"clusterRole": "view"})
+        install_app(helm, "granted", "granted", {"cluster": {"name": CLUSTER, "namespace": "granted"}})
+        wait_for_revision(helm, "granted", 1)
+        merge_patch(helm.admin, f"{M}/apps/granted", {"spec": {"config": {"bash": {"clusterRole": "cluster-admin"}}}})
+        wait_for_reason(helm, "granted", "PermissionsMissing")
+        uninstall_app(helm, "granted")
+    direct("delete", "-f", str(roles), "--ignore-not-found")
