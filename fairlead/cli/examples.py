@@ -155,6 +155,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "app create": (
         "fairlead app create nginx --chart ingress-nginx --repo https://kubernetes.github.io/ingress-nginx",
         "fairlead app create quota --manifests quota.yaml --recommended-for space --visible-to-all",
+        "fairlead app create seed --script seed.sh --image registry.example.com/tools:1.2 --parameter rows=100",
         "fairlead app create web --chart web --repo https://charts.example.com --values values.yaml --parameter size=1",
     ),
     "app list": ("fairlead app list",),
