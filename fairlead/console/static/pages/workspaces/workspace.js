@@ -15,7 +15,13 @@ import { card, codeBlock, copyable, definition } from "../../widgets/common.js";
 import { progress } from "./progress.js";
 import { showLog, showPorts, showTerminal } from "./tabs.js";
 
-const NEEDS_RUNNER = new Set(["NoRunner", "NoRunnerUsable", "RunnerNotFound", "NoRunnerResponding"]);
+const NEEDS_RUNNER = new Set([
+  "NoRunner",
+  "NoRunnerUsable",
+  "NoRunnerForProvider",
+  "RunnerNotFound",
+  "NoRunnerResponding",
+]);
 
 const why = (found) => String(found?.message || found?.reason || "").replace(/\.$/, "");
 const isRunning = ({ status }) => status?.lastWorkspaceStatus === "Running";
