@@ -59,6 +59,10 @@ export function summary(context) {
   );
 }
 
+/**
+ * @param {KubernetesObject} cluster
+ * @param {Child} line
+ */
 function factList({ status = {} }, line) {
   const connected = condition({ status }, "Connected");
   return definition([

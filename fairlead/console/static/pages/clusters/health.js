@@ -9,6 +9,7 @@ import { sparkLine } from "../overview/fleet.js";
 const REFRESH = 15_000;
 
 // The checks of the last probe, with what to do about those that failed.
+/** @param {KubernetesObject} cluster */
 export function probeList({ status = {}, spec = {} }) {
   if (!status.probes?.length) return h("p.muted", spec.config?.secretName ? T.noChecks : T.notProbed);
   return h(
