@@ -422,7 +422,7 @@ export class VirtualTable {
   // ---- selection
 
   #showSelection() {
-    if (!this.#options.selectable) return;
+    if (!this.#options.selectable || !this.all) return; // what is typed into the filter may come before the columns
     for (const [id, element] of this.#elements) {
       const isSelected = this.selected.has(id);
       if (element.isSelected === isSelected) continue;
