@@ -17,7 +17,13 @@ import { showLog, showPorts, showTerminal } from "./tabs.js";
 
 const HOLD = `${SLEEP}hold-until`;
 const HOLD_SECONDS = 7200;
-const NEEDS_RUNNER = new Set(["NoRunner", "NoRunnerUsable", "RunnerNotFound", "NoRunnerResponding"]);
+const NEEDS_RUNNER = new Set([
+  "NoRunner",
+  "NoRunnerUsable",
+  "NoRunnerForProvider",
+  "RunnerNotFound",
+  "NoRunnerResponding",
+]);
 
 const why = (found) => String(found?.message || found?.reason || "").replace(/\.$/, "");
 const isRunning = ({ status }) => status?.lastWorkspaceStatus === "Running";
