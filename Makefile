@@ -36,7 +36,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(test_|conftest)' fairlead b
 # Types are checked meanwhile: without a cache that takes a minute on one core.
 test: $(TEST) test-tools check-style ## for every day: the checks, all tests that start no processes, and an end-to-end test of each area; 8 minutes on two cores
 	@$(COMPILE)
-	@types="$$(mktemp)"; $(BIN)/mypy --no-error-summary >"$$types" 2>&1 & checking=$$!; \
+	@types="$$(mktemp)"; { scripts/check-console.sh types && $(BIN)/mypy --no-error-summary; } >"$$types" 2>&1 & checking=$$!; \
 	status=0; $(BIN)/pytest $(PROCESSES) -m 'not long' --part test $(ARGS) || status=$$?; \
 	wait $$checking || { cat "$$types" >&2; echo 'error: the types are wrong; see above' >&2; status=1; }; \
 	rm -f "$$types"; exit $$status
@@ -101,6 +101,7 @@ test-client-suites: $(TEST) test-tools ## kubectl on Fairlead and on a real Kube
 
 check: check-style ## style, format, import rules and types
 	@$(BIN)/mypy --no-error-summary
+	@scripts/check-console.sh types
 	@echo 'checks passed: types'
 
 check-style: $(TEST) ## style, format and import rules

@@ -35,7 +35,11 @@ export async function show(page, { rest }) {
 
 class AuditPage {
   constructor(page) {
-    Object.assign(this, { page, scope: page.scope, kind: managed("auditevents"), next: "", loading: null });
+    this.page = page;
+    this.scope = page.scope;
+    this.kind = managed("auditevents");
+    this.next = "";
+    this.loading = null;
     this.filters = Object.fromEntries(
       ["what", "user", "resource", "project", "name", "since"].map((name) => [name, page.query.get(name) ?? ""]),
     );
