@@ -135,7 +135,7 @@ export function actions(context) {
   const mayFallAsleep = (now) => isRunning(now) && now.status?.sleepModeConfig?.spec?.sleepAfter > 0;
   const use = { ...own, verb: "use" }, update = { ...own, verb: "update" };
   return [
-    { title: T.start, icon: "play", question: use, isShown: (now) => !isRunning(now) && !isBusy(now), run: () => run("up") },
+    { title: T.start, icon: "play", question: use, isShown: (now) => !isRunning(now) && !isBusy(now), run: () => run("up", { keepContainer: true }) },
     { title: T.stop, icon: "stop", question: use, isShown: (now) => isRunning(now) || isBusy(now), run: () => run("stop") },
     { title: T.hold, icon: "moon", question: update, isShown: (now) => mayFallAsleep(now) && !isHeld(now), run: () => hold(String(Math.floor(Date.now() / 1000) + HOLD_SECONDS)) },
     { title: T.release, icon: "moon", question: update, isShown: (now) => isRunning(now) && isHeld(now), run: () => hold(null) },
