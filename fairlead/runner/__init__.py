@@ -29,5 +29,6 @@ activity.py         whether workspaces are in use; activity_monitor.py measures 
 registry.py         finds engines by name
 doctor.py           checks what the machine lacks
 ssh/                SSH to workspaces
+git/                credentials for the git of sessions
 engines/            what a workspace runs in: dev containers or Pods, behind one contract
 """

@@ -31,6 +31,7 @@ from fairlead.runner.activity_monitor import ActivityMonitor
 from fairlead.runner.api import MAX_RESPONSE_BYTES, MAX_RESPONSE_SECONDS, ClientSource, RunnerApi
 from fairlead.runner.conditions import DiskGuard, report_disk, report_orphans
 from fairlead.runner.engines.contract import MaintainedEngine
+from fairlead.runner.git.service import GitCredentials
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
 from fairlead.runner.registry import load_engines
@@ -103,7 +104,8 @@ async def _serve(
     ready(StartedRunner(settings.name, settings.server, identity.boot))
     ssh = create_ssh_actions(services, settings)
     workspaces = WorkspaceSet(services)
-    actions = RunnerActions(services, workspaces, ssh.actions())
+    git = GitCredentials(services)
+    actions = RunnerActions(services, workspaces, ssh.actions(), git)
 
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
@@ -132,6 +134,7 @@ async def _serve(
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         await ssh.close()
+        await git.close()
 
 
 def _first_message(error: BaseException) -> str:

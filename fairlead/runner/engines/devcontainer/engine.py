@@ -22,6 +22,7 @@ from fairlead.runner.engines.contract import (
     EngineStatus,
     ExecOptions,
     ListeningPort,
+    ListeningSocket,
     Process,
     Reason,
     TaskContext,
@@ -48,6 +49,7 @@ from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.session_environment import read_secrets
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
+from fairlead.runner.engines.devcontainer.sockets import listen_inside
 from fairlead.runner.engines.measurement import (
     ProcessSample,
     Scans,
@@ -271,6 +273,14 @@ class DevcontainerEngine:
                 descriptors=(descriptor,),
                 is_passed_on=True,
             )
+
+    async def listen(self, uid: str, name: str) -> ListeningSocket:
+        await self._running(uid)
+        try:
+            return await listen_inside(self._holder(uid), name)
+        except OSError as error:
+            message = f"no socket can be created in the workspace: {error.strerror}"
+            raise EngineError(Reason.NOT_RUNNING, message) from error
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         await self._running(uid)
