@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
 from fairlead.runner.engines.devcontainer.preparation import decode_spec
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
+from fairlead.runner.engines.devcontainer.session_environment import read_secrets
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
 from fairlead.runner.engines.devcontainer.sockets import listen_inside
@@ -138,8 +139,7 @@ class DevcontainerEngine:
             if not spec.recreate and not spec.reset:
                 raise
             status = EngineStatus(ContainerState.NOT_FOUND)
-        is_current = status.template_hash == spec.template_hash and not status.is_recovery
-        is_reused = is_current and not spec.recreate and not spec.reset
+        is_reused = spec.accepts(status.template_hash) and not status.is_recovery
         if status.state is ContainerState.RUNNING and is_reused:
             return
         await DetachedCommand(folder.task).kill()
@@ -156,6 +156,8 @@ class DevcontainerEngine:
         if spec.reset or not has_run:  # without a session, nothing in the work folder is the user's
             (folder.root / "fetched.json").unlink(missing_ok=True)
         has_container = is_reused and status.state is not ContainerState.NOT_FOUND and bool(status.task_id)
+        if has_container and status.template_hash != spec.template_hash:
+            spec = _use_former_spec(folder, spec)
         creation = await asyncio.to_thread(plan_creation, self.images, self.pulled, folder, spec, task)
         await creation.run(has_container)
 
@@ -247,7 +249,8 @@ class DevcontainerEngine:
         user = options.user or session.get("user")
         mark = new_mark(uid)
         processes = find_session(mark, list_box(self._folder(uid)))
-        named, values = pass_variables(options.environment)
+        secrets = await read_secrets(holder, session.get("secrets") or [])
+        named, values = pass_variables({**(session.get("variables") or {}), **secrets, **options.environment})
         arguments = [
             *(self.settings.podman, "exec", "--interactive", *(["--tty"] if options.tty else [])),
             *(("--user", user) if user else ()),
@@ -304,6 +307,15 @@ class DevcontainerEngine:
         if container is None or not container.is_alive():
             raise EngineError(Reason.NOT_RUNNING, "the workspace is not running")
         return container
+
+
+def _use_former_spec(folder: WorkspaceFolder, spec: WorkspaceSpec) -> WorkspaceSpec:
+    """What the container was created with: limits and permissions of a changed template are applied with the next
+    container, too. Secrets are always those of now; they are not stored."""
+    fields = read_json(folder.spec)
+    if fields is None:
+        return spec
+    return replace(decode_spec(fields), secrets=spec.secrets, secret_options=spec.secret_options)
 
 
 def list_box(folder: WorkspaceFolder) -> ListPids:

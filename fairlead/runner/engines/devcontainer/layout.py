@@ -72,6 +72,11 @@ class WorkspaceFolder:
         return self.root / "images.json"
 
     @property
+    def checked(self) -> Path:
+        """The digest of the configuration that was checked, and what sessions need of it."""
+        return self.root / "checked.json"
+
+    @property
     def unused(self) -> Path:
         """Exists as long as nothing of the repository has run on the disk."""
         return self.root / "unused"
