@@ -9,6 +9,7 @@ machine_settings.py the configuration file: what the machine gives to workspaces
 api.py              requests to the server, and the watch of the runner's workspaces
 answers.py          checks the types of what the server sends
 heartbeat.py        the Lease of the runner; fences processes that another one has replaced
+report.py           what the runner reports of itself: its phase, its engines, and labels of its machine
 conditions.py       what is reported of the runner: free space, and workspaces that the server does not have
 actions.py          what the server requests over that connection: up, stop, delete, status, log, tasks, exec
 sessions.py         connects a stream with a process or port inside a workspace

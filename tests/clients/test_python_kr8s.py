@@ -19,7 +19,7 @@ Workspace = new_class("DevPodWorkspaceInstance", VERSION, namespaced=True, plura
 
 @pytest.fixture
 async def api(server: Server) -> AsyncIterator[Any]:
-    api = await kr8s.asyncio.api(kubeconfig=str(server.kubeconfig))
+    api: Any = await kr8s.asyncio.api(kubeconfig=str(server.kubeconfig))
     yield api
     await api._session.aclose()  # kr8s has no public method for it
 

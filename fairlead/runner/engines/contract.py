@@ -423,6 +423,22 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a machine has for all workspaces together."""
+
+    cpus: float
+    memory_bytes: int
+    disk_bytes: int
+
+
+@runtime_checkable
+class SizedEngine(Protocol):
+    """An engine that knows the machine on which its workspaces run."""
+
+    def capacity(self) -> Capacity: ...
+
+
+@dataclass(frozen=True, slots=True)
 class ListeningSocket:
     """A socket of the runner, and its path for programs in the workspace."""
 

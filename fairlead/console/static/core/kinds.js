@@ -1,6 +1,6 @@
 // The kinds that a server serves, from aggregated discovery, and the paths of their objects and pages.
 
-import { request, query } from "./api.js";
+import { query, request } from "./api.js";
 import { API, GROUP } from "./base.js";
 
 const DISCOVERY = ["v2", "v2beta1"]
@@ -143,20 +143,13 @@ export const pathOf = (kind, object) =>
 export const getObject = (kind, namespace, name, options) => request(kind.path(namespace, name), options);
 export const listObjects = (kind, { namespace, signal, ...parameters } = {}) =>
   request(kind.path(namespace) + query(parameters), { signal });
-export const createObject = (kind, namespace, body, options) =>
-  write(kind, kind.path(namespace), "POST", body, options);
+export const createObject = (kind, namespace, body, options) => write(kind.path(namespace), "POST", body, options);
 export const deleteObject = (kind, namespace, name, options = {}) =>
-  write(kind, kind.path(namespace, name), "DELETE", options.body, options);
+  write(kind.path(namespace, name), "DELETE", options.body, options);
 export const patchObject = (kind, namespace, name, body, options) =>
-  write(kind, kind.path(namespace, name), "PATCH", body, { type: "application/merge-patch+json", ...options });
+  write(kind.path(namespace, name), "PATCH", body, { type: "application/merge-patch+json", ...options });
 
-function write(
-  kind,
-  path,
-  method,
-  body,
-  { dryRun, type, accept, signal, onWarnings, fieldValidation = "Strict" } = {},
-) {
+function write(path, method, body, { dryRun, type, accept, signal, onWarnings, fieldValidation = "Strict" } = {}) {
   const parameters = { dryRun: dryRun ? "All" : "" };
   if (method !== "DELETE") Object.assign(parameters, { fieldManager: "fairlead-console", fieldValidation });
   const show = onWarnings ?? (dryRun ? () => {} : undefined); // those of a dry run come again with the write

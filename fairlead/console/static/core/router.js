@@ -1,7 +1,7 @@
 // Pages by URL, with the History API. Links are real links, so that a middle click and "copy address" work.
 
-import { h } from "./dom.js";
 import { CONSOLE, consolePath } from "./base.js";
+import { h } from "./dom.js";
 
 let render = () => {};
 let isDirty = () => false;

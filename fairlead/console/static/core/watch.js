@@ -161,7 +161,9 @@ class WatchedList {
       // hidden tabs have no frames
       cancelAnimationFrame(this.#frame);
       this.#frame = 0;
-      queueMicrotask(() => this.#subscribers.forEach((notify) => notify(this)));
+      queueMicrotask(() => {
+        for (const notify of this.#subscribers) notify(this);
+      });
     }
   }
 

@@ -2,8 +2,8 @@
 
 import { request, session } from "../core/api.js";
 import { API, BUILD } from "../core/base.js";
-import { card, copyable, definition } from "../widgets/common.js";
 import { T } from "../texts/shell.js";
+import { card, copyable, definition } from "../widgets/common.js";
 
 export async function show(page) {
   page.setTitle(T.about);

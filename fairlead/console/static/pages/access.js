@@ -9,12 +9,12 @@ import { h, replace } from "../core/dom.js";
 import { getObject, managed, management } from "../core/kinds.js";
 import { href, link, setQuery } from "../core/router.js";
 import { projectOf } from "../shell/sign-in.js";
+import { T } from "../texts/access.js";
 import { card, definition } from "../widgets/common.js";
 import { findName } from "../widgets/names.js";
 import { warningBlock } from "../widgets/warnings.js";
-import { T } from "../texts/access.js";
-import { answer, attributesOf, createReview, describe, questionForm, QuestionError } from "./access/question.js";
 import { explainDenial } from "./access/denial.js";
+import { answer, attributesOf, createReview, describe, QuestionError, questionForm } from "./access/question.js";
 import { whoCan } from "./access/who.js";
 
 const RBAC = "rbac.authorization.k8s.io";

@@ -9,10 +9,10 @@ import { timeElement } from "../core/time.js";
 import { watchList } from "../core/watch.js";
 import { confirmDialog, toast } from "../shell/dialogs.js";
 import { signOut } from "../shell/sign-in.js";
+import { T } from "../texts/account.js";
 import { button, card, definition, field, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { stateBadge } from "../widgets/state.js";
-import { T } from "../texts/account.js";
 import { expiry } from "./access/expiry.js";
 
 export async function show(page) {

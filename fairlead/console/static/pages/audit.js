@@ -8,10 +8,10 @@ import { link, setQuery } from "../core/router.js";
 import { timeElement } from "../core/time.js";
 import { readLines } from "../core/watch.js";
 import { namespaceOf } from "../shell/sign-in.js";
+import { T } from "../texts/audit.js";
 import { button, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { findKind, findName } from "../widgets/names.js";
-import { T } from "../texts/audit.js";
 import { actor, describeObject, didWhat, outcome } from "./audit/description.js";
 
 const PAGE = 100;

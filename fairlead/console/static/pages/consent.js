@@ -4,9 +4,9 @@ import { session } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
 import { duration, timeElement } from "../core/time.js";
 import { signOut } from "../shell/sign-in.js";
+import { T } from "../texts/sign-in.js";
 import { button, card, definition } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
-import { T } from "../texts/sign-in.js";
 
 // `asked` is the server's description of the request; `decide(approve)` sends the decision.
 export function consentCard(asked, question, decide) {

@@ -8,16 +8,16 @@ import { h, replace } from "../core/dom.js";
 import { pathOf } from "../core/kinds.js";
 import { guardDraft, href, navigate } from "../core/router.js";
 import { announce } from "../shell/dialogs.js";
+import { T } from "../texts/form.js";
 import { button, codeBlock, linkButton, tabsOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
-import { loadSchema, resolve, shapeOf } from "../widgets/form/openapi.js";
-import { identityFields } from "../widgets/form/identity.js";
 import { schemaForm } from "../widgets/form/form.js";
+import { identityFields } from "../widgets/form/identity.js";
+import { loadSchema, resolve, shapeOf } from "../widgets/form/openapi.js";
 import { templateParameters } from "../widgets/form/parameters.js";
 import { emit, parse } from "../widgets/form/yaml.js";
 import { warningBlock } from "../widgets/warnings.js";
 import { locateErrors, YamlEditor } from "../widgets/yaml.js";
-import { T } from "../texts/form.js";
 import { CREATE_VIEWS } from "./create-views.js";
 
 export async function show(page, { kind, namespace }) {

@@ -3,9 +3,9 @@
 
 import { request } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
+import { T } from "../texts/sign-in.js";
 import { card, field } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
-import { T } from "../texts/sign-in.js";
 import { consentCard } from "./consent.js";
 
 export async function show(page) {

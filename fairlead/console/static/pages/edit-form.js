@@ -8,11 +8,11 @@ import { h, replace } from "../core/dom.js";
 import { getObject, patchObject } from "../core/kinds.js";
 import { guardDraft } from "../core/router.js";
 import { announce } from "../shell/dialogs.js";
+import { T } from "../texts/form.js";
 import { button } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { schemaForm } from "../widgets/form/form.js";
 import { loadSchema } from "../widgets/form/openapi.js";
-import { T } from "../texts/form.js";
 
 const MAX_ATTEMPTS = 3;
 

@@ -10,6 +10,7 @@ import { href, navigate, setQuery } from "../core/router.js";
 import { watchList } from "../core/watch.js";
 import { announce, toast } from "../shell/dialogs.js";
 import { namespaceOf, projectOf } from "../shell/sign-in.js";
+import { T } from "../texts/list.js";
 import { chooseColumns, stamp, tableColumns, viewMenu } from "../widgets/columns.js";
 import { button, empty, linkButton, skeleton } from "../widgets/common.js";
 import { download, toCsv } from "../widgets/csv.js";
@@ -18,7 +19,6 @@ import { extraLabels, filterInput, parseFilter, printFilter } from "../widgets/f
 import { sortKey } from "../widgets/rows.js";
 import { rank, stateDot } from "../widgets/state.js";
 import { VirtualTable } from "../widgets/table.js";
-import { T } from "../texts/list.js";
 import { listViews } from "./list-views.js";
 
 const SKELETON_AFTER = 150;
@@ -373,7 +373,7 @@ class ListPage {
 
   // Nothing exists, nothing matches and nothing is permitted are different answers.
   explainEmpty() {
-    const { list, kind, kinds, query } = this;
+    const { list, kinds, query } = this;
     const { size, view } = this.table.rows;
     if (list.state === "stopped" && list.error.code === 403)
       return empty(T.forbiddenTitle(kinds), T.forbiddenText(list.error.message), errorBlock(list.error));

@@ -7,10 +7,10 @@ import { h, replace } from "../core/dom.js";
 import { getObject, managed, patchObject } from "../core/kinds.js";
 import { href } from "../core/router.js";
 import { toast } from "../shell/dialogs.js";
+import { T } from "../texts/settings.js";
 import { button, card, copyable, definition, linkButton, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { emit } from "../widgets/form/yaml.js";
-import { T } from "../texts/settings.js";
 
 const NAME = "service-manager-config";
 const SIGN_ON = ["auth.connectors", "auth.groupMappings"];

@@ -1,8 +1,8 @@
 // Dialogs, short notices, and the live region that screen readers follow.
 
 import { h, newId, replace, Scope } from "../core/dom.js";
-import { button } from "../widgets/common.js";
 import { T } from "../texts/shell.js";
+import { button } from "../widgets/common.js";
 
 const region = h("div.visually-hidden", { role: "status", "aria-live": "polite" });
 export const liveRegion = () => region;

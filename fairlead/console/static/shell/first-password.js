@@ -3,9 +3,9 @@
 import { request, session } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
 import { managed } from "../core/kinds.js";
+import { T } from "../texts/sign-in.js";
 import { button, field } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
-import { T } from "../texts/sign-in.js";
 import { openDialog, toast } from "./dialogs.js";
 
 export function passwordOffer() {

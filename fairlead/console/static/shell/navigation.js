@@ -6,8 +6,8 @@ import { API, GROUP } from "../core/base.js";
 import { h, replace } from "../core/dom.js";
 import { managed, management } from "../core/kinds.js";
 import { href } from "../core/router.js";
-import { icon } from "../widgets/common.js";
 import { T } from "../texts/shell.js";
+import { icon } from "../widgets/common.js";
 import { SECTIONS } from "./sections.js";
 
 const COUNT_SECONDS = 30;

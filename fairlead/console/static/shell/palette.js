@@ -1,15 +1,15 @@
 // The command palette: pages, actions and objects by name, from the keyboard.
 
+import { can } from "../core/access.js";
+import { request } from "../core/api.js";
 import { h, newId, replace, Scope } from "../core/dom.js";
 import { navigate } from "../core/router.js";
-import { icon } from "../widgets/common.js";
 import { T } from "../texts/shell.js";
+import { icon } from "../widgets/common.js";
 import { listEntries, mayShow } from "./navigation.js";
 import { showShortcuts } from "./shortcuts.js";
 import { projectOf, signOut } from "./sign-in.js";
 import { setTheme, THEMES } from "./theme.js";
-import { request } from "../core/api.js";
-import { can } from "../core/access.js";
 
 const SEARCHED = new Set([
   "projects",
@@ -60,7 +60,8 @@ export function showPalette(typed = "") {
   };
   const select = (index) => {
     selected = Math.max(0, Math.min(index, shown.length - 1));
-    [...results.children].forEach((node, each) => node.setAttribute("aria-selected", String(each === selected)));
+    for (const [each, node] of [...results.children].entries())
+      node.setAttribute("aria-selected", String(each === selected));
     const node = results.children[selected];
     input.setAttribute("aria-activedescendant", node?.id ?? "");
     node?.scrollIntoView({ block: "nearest" });

@@ -1,16 +1,16 @@
 // Signing in: a page of its own at first, and over the open page when the login has ended, so that drafts are kept.
 
+import { forgetReviews } from "../core/access.js";
 import { request, session } from "../core/api.js";
 import { API, CONSOLE, GROUP, ROOT } from "../core/base.js";
-import { forgetReviews } from "../core/access.js";
 import { h, replace, Scope } from "../core/dom.js";
 import { preferences } from "../core/preferences.js";
 import { hasDraft, setQuery } from "../core/router.js";
 import { refreshAll } from "../core/watch.js";
-import { button, field } from "../widgets/common.js";
-import { confirmDialog } from "./dialogs.js";
-import { sentence } from "../widgets/errors.js";
 import { T } from "../texts/sign-in.js";
+import { button, field } from "../widgets/common.js";
+import { sentence } from "../widgets/errors.js";
+import { confirmDialog } from "./dialogs.js";
 
 export const NO_PROBLEM = { signInError: "", connector: "" };
 let renewing = null;

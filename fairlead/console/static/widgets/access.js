@@ -1,8 +1,8 @@
 // Whether the user may do something with an object: of the management API, or of a cluster behind a gateway, which has
 // access reviews of its own. And which kinds have values to hide.
 
-import { request } from "../core/api.js";
 import { guard } from "../core/access.js";
+import { request } from "../core/api.js";
 import { management } from "../core/kinds.js";
 import { T } from "../texts/object.js";
 

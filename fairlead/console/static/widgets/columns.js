@@ -5,10 +5,10 @@ import { h, newId } from "../core/dom.js";
 import { href } from "../core/router.js";
 import { timeElement } from "../core/time.js";
 import { projectOf } from "../shell/sign-in.js";
+import { T } from "../texts/list.js";
 import { button } from "./common.js";
 import { parseAge, sortKey } from "./rows.js";
 import { stateBadge, stateOfCell, worst } from "./state.js";
-import { T } from "../texts/list.js";
 
 const STATE = /^(status|phase|state|ready|online|health)$/i;
 const SEEN = / (seen|used)$/i; // Kubernetes declares these as text

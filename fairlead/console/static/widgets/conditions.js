@@ -2,8 +2,8 @@
 
 import { h } from "../core/dom.js";
 import { sentence } from "../core/kinds.js";
-import { timeElement } from "../core/time.js";
 import { ASLEEP, ATTENTION, FAILED, READY } from "../core/status.js";
+import { timeElement } from "../core/time.js";
 import { T } from "../texts/object.js";
 import { stateBadge } from "./state.js";
 

@@ -1,7 +1,7 @@
 // Asks before objects are deleted: what is deleted, what goes with it, and what the server would refuse, by a dry run.
 
-import { h, replace } from "../core/dom.js";
 import { GROUP } from "../core/base.js";
+import { h, replace } from "../core/dom.js";
 import { deleteObject, listObjects, managed, management } from "../core/kinds.js";
 import { openDialog } from "../shell/dialogs.js";
 import { namespaceOf } from "../shell/sign-in.js";

@@ -5,8 +5,8 @@ import { h, replace } from "../core/dom.js";
 import { sentence } from "../core/kinds.js";
 import { timeElement } from "../core/time.js";
 import { T } from "../texts/object.js";
-import { button, copyButton } from "./common.js";
 import { isSecret } from "./access.js";
+import { button, copyButton } from "./common.js";
 
 const MAX_ENTRIES = 100;
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;

@@ -2,8 +2,8 @@
 // server applies.
 
 import { h } from "../core/dom.js";
-import { icon } from "./common.js";
 import { T } from "../texts/list.js";
+import { icon } from "./common.js";
 
 const SELECTOR_DELAY = 400;
 const LABEL = /^!?[A-Za-z0-9][\w.-]*(\/[\w.-]+)?(=|==|!=)[\w.-]*$/;

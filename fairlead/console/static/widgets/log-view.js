@@ -6,7 +6,7 @@ import { T } from "../texts/terminal.js";
 import { button } from "./common.js";
 import { readStream } from "./log-stream.js";
 import { plainText, sliceRuns, styledRuns } from "./terminal/ansi.js";
-import { paint, PLAIN } from "./terminal/styles.js";
+import { PLAIN, paint } from "./terminal/styles.js";
 
 const MAX_LINES = 50_000;
 const MAX_CHARACTERS = 16 * 1024 * 1024;

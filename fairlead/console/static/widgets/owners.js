@@ -1,6 +1,6 @@
 // What an object belongs to, and what belongs to it.
 
-import { request, query } from "../core/api.js";
+import { query, request } from "../core/api.js";
 import { h, replace } from "../core/dom.js";
 import { pathOf } from "../core/kinds.js";
 import { link } from "../core/router.js";

@@ -3,8 +3,8 @@
 
 import { h, replace } from "../core/dom.js";
 import { preferences } from "../core/preferences.js";
-import { Rows } from "./rows.js";
 import { T } from "../texts/list.js";
+import { Rows } from "./rows.js";
 
 const RECYCLE_ABOVE = 300;
 const OVERSCAN = 6;
@@ -398,7 +398,7 @@ export class VirtualTable {
       );
     });
     replace(element, check, cells);
-    element.check = check && check.firstChild;
+    element.check = check ? check.firstChild : null;
     element.isSelected = null;
   }
 

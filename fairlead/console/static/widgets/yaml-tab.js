@@ -4,18 +4,18 @@
 // A draft belongs to the user: a change of the object never rewrites it. When others changed the object meanwhile,
 // saving merges by lines, and asks only where both changed the same lines.
 
-import { ApiError, request, query } from "../core/api.js";
+import { ApiError, query, request } from "../core/api.js";
 import { FIELD_MANAGER } from "../core/base.js";
 import { h, replace } from "../core/dom.js";
 import { guardDraft } from "../core/router.js";
 import { announce } from "../shell/dialogs.js";
 import { T } from "../texts/object.js";
+import { guardAction, isSecret } from "./access.js";
 import { button } from "./common.js";
 import { diffView, splitLines } from "./diff.js";
 import { errorBlock } from "./errors.js";
 import { isConflict, merge, mergeView, resolve } from "./merge.js";
 import { foldYaml, locateErrors, withServerLines, YamlEditor } from "./yaml.js";
-import { guardAction, isSecret } from "./access.js";
 
 const YAML = "application/yaml";
 

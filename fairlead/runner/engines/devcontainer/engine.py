@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
     ByteStream,
+    Capacity,
     ContainerState,
     EngineError,
     EngineStatus,
@@ -103,6 +105,13 @@ class DevcontainerEngine:
 
     async def check(self) -> Sequence[Finding]:
         return await diagnose(self.settings)
+
+    def capacity(self) -> Capacity:
+        return Capacity(
+            cpus=len(os.sched_getaffinity(0)),
+            memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            disk_bytes=shutil.disk_usage(self.settings.state_folder).total,
+        )
 
     async def maintain(self) -> None:
         """Notes which user ids and networks are in use, for other runners of the machine, removes images of earlier

@@ -1,13 +1,13 @@
 // Creating an access key: what it may do is said in words and can be tried before the key exists.
 
-import { h, newId, replace } from "../../core/dom.js";
-import { createObject, getObject } from "../../core/kinds.js";
 import { guard } from "../../core/access.js";
 import { session } from "../../core/api.js";
+import { h, newId, replace } from "../../core/dom.js";
+import { createObject, getObject } from "../../core/kinds.js";
 import { guardDraft, navigate } from "../../core/router.js";
+import { T } from "../../texts/access.js";
 import { card, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { T } from "../../texts/access.js";
 import { ttlEnd } from "./expiry.js";
 import { tester } from "./question.js";
 import { scopeEditor, scopeWords } from "./scope.js";

@@ -7,12 +7,12 @@ import { managed, management } from "../../core/kinds.js";
 import { FAILED, READY } from "../../core/status.js";
 import { announce } from "../../shell/dialogs.js";
 import { namespaceOf, projectOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/access.js";
 import { field } from "../../widgets/common.js";
 import { errorBlock, sentence } from "../../widgets/errors.js";
 import { suggestions } from "../../widgets/form/suggest.js";
 import { findKind, findName } from "../../widgets/names.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/access.js";
 
 const VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use"];
 

@@ -3,10 +3,10 @@
 import { h, newId, replace } from "../../core/dom.js";
 import { management } from "../../core/kinds.js";
 import { namespaceOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/access.js";
 import { button, field } from "../../widgets/common.js";
 import { suggestions } from "../../widgets/form/suggest.js";
 import { emit, parse } from "../../widgets/form/yaml.js";
-import { T } from "../../texts/access.js";
 
 const ITEM = { projects: "project", spaces: "space", virtualClusters: "virtualCluster", clusters: "cluster" };
 const READ = { rules: [{ verbs: ["get", "list", "watch"] }] };

@@ -6,10 +6,10 @@ import { h, replace } from "../../core/dom.js";
 import { management, patchObject } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { announce } from "../../shell/dialogs.js";
+import { T } from "../../texts/access.js";
 import { button, card } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { suggestions } from "../../widgets/form/suggest.js";
-import { T } from "../../texts/access.js";
 
 export function summary(context) {
   const { kind, object } = context;

@@ -7,9 +7,9 @@ import { listObjects, managed, management } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { openDialog, toast } from "../../shell/dialogs.js";
+import { T } from "../../texts/access.js";
 import { card, definition, field } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { T } from "../../texts/access.js";
 import { expiry } from "./expiry.js";
 import { toggleAction } from "./key.js";
 

@@ -3,8 +3,8 @@
 import { ROOT } from "../../core/base.js";
 import { h } from "../../core/dom.js";
 import { openDialog } from "../../shell/dialogs.js";
-import { codeBlock, copyButton } from "../../widgets/common.js";
 import { T } from "../../texts/access.js";
+import { codeBlock, copyButton } from "../../widgets/common.js";
 
 // `value` is only in the closure of this dialog. The commands do not contain it: they are copied into a shell's
 // history.

@@ -2,9 +2,9 @@
 
 import { h, replace } from "../../core/dom.js";
 import { link } from "../../core/router.js";
+import { T } from "../../texts/access.js";
 import { button } from "../../widgets/common.js";
 import { errorBlock, sentence } from "../../widgets/errors.js";
-import { T } from "../../texts/access.js";
 import { createReview } from "./question.js";
 
 const MAX_LISTED = 100;

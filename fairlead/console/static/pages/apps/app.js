@@ -2,9 +2,9 @@
 
 import { h } from "../../core/dom.js";
 import { navigate } from "../../core/router.js";
+import { T } from "../../texts/apps.js";
 import { card, definition } from "../../widgets/common.js";
 import { markdown } from "../../widgets/markdown.js";
-import { T } from "../../texts/apps.js";
 import { appIcon } from "./icon.js";
 
 export function summary(context) {

@@ -4,8 +4,8 @@ import { h, replace } from "../../core/dom.js";
 import { pathOf } from "../../core/kinds.js";
 import { href } from "../../core/router.js";
 import { watchList } from "../../core/watch.js";
-import { linkButton } from "../../widgets/common.js";
 import { T } from "../../texts/apps.js";
+import { linkButton } from "../../widgets/common.js";
 import { appIcon } from "./icon.js";
 
 const MAX_CARDS = 60;

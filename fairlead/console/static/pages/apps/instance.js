@@ -6,9 +6,9 @@ import { patchObject } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
 import { toast } from "../../shell/dialogs.js";
+import { T } from "../../texts/apps.js";
 import { button, card, definition, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { T } from "../../texts/apps.js";
 
 const TARGETS = {
   spaceInstance: "spaceinstances",

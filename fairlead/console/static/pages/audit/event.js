@@ -6,9 +6,9 @@ import { h } from "../../core/dom.js";
 import { getObject, listObjects, managed, management, pathOf } from "../../core/kinds.js";
 import { href, link } from "../../core/router.js";
 import { timeElement } from "../../core/time.js";
-import { card, copyable, definition, linkButton } from "../../widgets/common.js";
 import { T } from "../../texts/audit.js";
-import { REFUSED_BY, actor, describeObject, didWhat, isDenied, outcome } from "./description.js";
+import { card, copyable, definition, linkButton } from "../../widgets/common.js";
+import { actor, describeObject, didWhat, isDenied, outcome, REFUSED_BY } from "./description.js";
 
 const DECISION = "authorization.k8s.io/decision";
 const REASON = "authorization.k8s.io/reason";

@@ -4,9 +4,9 @@ import { session } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
 import { listObjects, management, pathOf } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
+import { T } from "../../texts/clusters.js";
 import { button, card, empty } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { T } from "../../texts/clusters.js";
 import { matchKindOf } from "../kind-pages.js";
 import { openRemote } from "./remote.js";
 

@@ -7,10 +7,10 @@ import { href, link, navigate } from "../../core/router.js";
 import { condition, stateOf } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
 import { watchList } from "../../core/watch.js";
+import { T } from "../../texts/clusters.js";
 import { card, codeBlock, copyable, definition, linkButton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/clusters.js";
 import { whoCan } from "../access/who.js";
 import { latencyLine, probeList } from "./health.js";
 

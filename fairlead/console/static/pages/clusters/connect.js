@@ -11,10 +11,10 @@ import { guardDraft, href, setQuery } from "../../core/router.js";
 import { condition } from "../../core/status.js";
 import { watchObject } from "../../core/watch.js";
 import { announce } from "../../shell/dialogs.js";
+import { T } from "../../texts/clusters.js";
 import { button, card, codeBlock, empty, field, linkButton, skeleton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/clusters.js";
 import { probeList } from "./health.js";
 
 const NAMESPACE = "service-system";

@@ -2,8 +2,8 @@
 
 import { request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
-import { stateDot } from "../../widgets/state.js";
 import { T } from "../../texts/clusters.js";
+import { stateDot } from "../../widgets/state.js";
 import { sparkLine } from "../overview/fleet.js";
 
 const REFRESH = 15_000;

@@ -2,10 +2,10 @@
 
 import { query } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
+import { T } from "../../texts/clusters.js";
+import { guardAction } from "../../widgets/access.js";
 import { button } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { guardAction } from "../../widgets/access.js";
-import { T } from "../../texts/clusters.js";
 
 const TAIL = 1000;
 const SHELL = "/bin/sh";

@@ -4,11 +4,11 @@ import { h, replace } from "../../core/dom.js";
 import { stateOf } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
 import { watchList } from "../../core/watch.js";
+import { T } from "../../texts/clusters.js";
 import { card, empty, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { objectLink } from "../../widgets/owners.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/clusters.js";
 
 const MAX_SHOWN = 200;
 

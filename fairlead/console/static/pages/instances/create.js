@@ -7,10 +7,10 @@ import { createObject, listObjects, managed, pathOf } from "../../core/kinds.js"
 import { guardDraft, href, navigate } from "../../core/router.js";
 import { announce } from "../../shell/dialogs.js";
 import { namespaceOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/instances.js";
 import { button, empty, field, linkButton, skeleton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { parameterForm, parametersOf } from "../../widgets/form/parameters.js";
-import { T } from "../../texts/instances.js";
 import { options, PARTS } from "./parts.js";
 
 const MAX_PROJECTS = 200;

@@ -4,8 +4,8 @@ import { can } from "../../core/access.js";
 import { request, session } from "../../core/api.js";
 import { h } from "../../core/dom.js";
 import { listObjects, managed } from "../../core/kinds.js";
-import { field } from "../../widgets/common.js";
 import { T } from "../../texts/instances.js";
+import { field } from "../../widgets/common.js";
 
 const MAX_APPS = 500;
 

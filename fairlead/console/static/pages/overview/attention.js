@@ -8,8 +8,8 @@ import { link } from "../../core/router.js";
 import { ATTENTION, FAILED, stateOf, WORKING } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
 import { watchList } from "../../core/watch.js";
-import { stateBadge } from "../../widgets/state.js";
 import { T } from "../../texts/overview.js";
+import { stateBadge } from "../../widgets/state.js";
 import { stateOfRow } from "./table-states.js";
 
 const MAX_ITEMS = 20;

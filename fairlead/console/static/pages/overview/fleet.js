@@ -4,9 +4,9 @@ import { request } from "../../core/api.js";
 import { h, replace, svg } from "../../core/dom.js";
 import { href } from "../../core/router.js";
 import { stateOf } from "../../core/status.js";
+import { T } from "../../texts/overview.js";
 import { empty, linkButton } from "../../widgets/common.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/overview.js";
 
 const MAX_TILES = 48;
 const MAX_LINES = 24;

@@ -3,14 +3,14 @@
 import { h, replace } from "../../core/dom.js";
 import { patchObject, pathOf } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
-import { SLEEP, annotation, moment } from "../../core/sleep.js";
+import { annotation, moment, SLEEP } from "../../core/sleep.js";
 import { condition } from "../../core/status.js";
 import { duration } from "../../core/time.js";
 import { confirmDialog, toast } from "../../shell/dialogs.js";
 import { projectOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/projects.js";
 import { button, card, codeBlock, definition } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { T } from "../../texts/projects.js";
 
 const TEMPLATES = { spaceinstances: "spacetemplates", virtualclusterinstances: "virtualclustertemplates" };
 const isAsleep = (object) => object.status?.phase === "Sleeping" || Boolean(annotation(object, `${SLEEP}sleep-type`));

@@ -7,12 +7,12 @@ import { listObjects, managed, patchObject } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { ATTENTION } from "../../core/status.js";
 import { announce } from "../../shell/dialogs.js";
+import { T } from "../../texts/projects.js";
 import { button, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { suggestions } from "../../widgets/form/suggest.js";
 import { stateBadge } from "../../widgets/state.js";
 import { createLink, warningBlock } from "../../widgets/warnings.js";
-import { T } from "../../texts/projects.js";
 
 const MAX_NAMES = 1000;
 

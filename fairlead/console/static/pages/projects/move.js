@@ -7,9 +7,9 @@ import { listObjects, managed } from "../../core/kinds.js";
 import { navigate } from "../../core/router.js";
 import { openDialog, toast } from "../../shell/dialogs.js";
 import { namespaceOf, projectOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/projects.js";
 import { button } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { T } from "../../texts/projects.js";
 
 export async function askMove({ kind, object }) {
   const { name, namespace } = object.metadata;

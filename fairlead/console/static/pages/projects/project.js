@@ -7,9 +7,9 @@ import { managed } from "../../core/kinds.js";
 import { href, link } from "../../core/router.js";
 import { watchList } from "../../core/watch.js";
 import { namespaceOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/projects.js";
 import { card, definition, linkButton, meter } from "../../widgets/common.js";
 import { stateDot } from "../../widgets/state.js";
-import { T } from "../../texts/projects.js";
 import { tableStates } from "../overview/table-states.js";
 import { membersTab } from "./members.js";
 

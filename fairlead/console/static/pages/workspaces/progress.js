@@ -5,11 +5,11 @@ import { ApiError, request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
 import { condition, FAILED, READY, WORKING } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
+import { T } from "../../texts/workspaces.js";
 import { button } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { readStream } from "../../widgets/log-stream.js";
 import { stateBadge, stateDot } from "../../widgets/state.js";
-import { T } from "../../texts/workspaces.js";
 
 const STEP = /^(\S*) step ([A-Z]\w*)(?: took (\d+(?:\.\d+)?) s)?$/;
 const MAX_STEPS = 100;

@@ -1,11 +1,11 @@
 // The page of a runner: whether it responds, what is wrong with its machine, its workspaces, and how to start it.
 
-import { getObject, managed, management } from "../../core/kinds.js";
 import { h, replace } from "../../core/dom.js";
+import { getObject, managed, management } from "../../core/kinds.js";
 import { condition } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
-import { card, codeBlock, definition } from "../../widgets/common.js";
 import { T } from "../../texts/workspaces.js";
+import { card, codeBlock, definition } from "../../widgets/common.js";
 import { instances } from "../clusters/cluster.js";
 
 const HEARTBEAT = 10_000;

@@ -4,10 +4,10 @@ import { request } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
 import { exact } from "../../core/time.js";
 import { projectOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/workspaces.js";
 import { guardAction } from "../../widgets/access.js";
 import { button, codeBlock, skeleton, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { T } from "../../texts/workspaces.js";
 import { listTasks, taskKey } from "./progress.js";
 
 export async function showLog(node, context) {

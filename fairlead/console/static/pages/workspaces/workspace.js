@@ -5,19 +5,25 @@ import { request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
 import { patchObject, pathOf } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
-import { SLEEP, annotation, moment } from "../../core/sleep.js";
+import { annotation, moment, SLEEP } from "../../core/sleep.js";
 import { condition } from "../../core/status.js";
 import { duration, timeElement } from "../../core/time.js";
 import { confirmDialog } from "../../shell/dialogs.js";
 import { projectOf } from "../../shell/sign-in.js";
-import { card, codeBlock, copyable, definition } from "../../widgets/common.js";
 import { T } from "../../texts/workspaces.js";
+import { card, codeBlock, copyable, definition } from "../../widgets/common.js";
 import { progress } from "./progress.js";
 import { showLog, showPorts, showTerminal } from "./tabs.js";
 
 const HOLD = `${SLEEP}hold-until`;
 const HOLD_SECONDS = 7200;
-const NEEDS_RUNNER = new Set(["NoRunner", "NoRunnerUsable", "RunnerNotFound", "NoRunnerResponding"]);
+const NEEDS_RUNNER = new Set([
+  "NoRunner",
+  "NoRunnerUsable",
+  "NoRunnerForProvider",
+  "RunnerNotFound",
+  "NoRunnerResponding",
+]);
 
 const why = (found) => String(found?.message || found?.reason || "").replace(/\.$/, "");
 const isRunning = ({ status }) => status?.lastWorkspaceStatus === "Running";

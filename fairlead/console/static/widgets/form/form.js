@@ -7,8 +7,8 @@
 //   form.setErrors(causes);    // shows the causes of an error at their fields, and focuses the first
 
 import { h, replace } from "../../core/dom.js";
-import { causeList } from "../errors.js";
 import { T } from "../../texts/form.js";
+import { causeList } from "../errors.js";
 import { resolve } from "./openapi.js";
 import { objectField } from "./structures.js";
 import { suggestions } from "./suggest.js";

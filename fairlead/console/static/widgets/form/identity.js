@@ -1,9 +1,9 @@
 // The name of a new object, and its project or namespace.
 
+import { review } from "../../core/access.js";
 import { GROUP } from "../../core/base.js";
 import { h } from "../../core/dom.js";
 import { listObjects, managed, management } from "../../core/kinds.js";
-import { review } from "../../core/access.js";
 import { namespaceOf, projectOf } from "../../shell/sign-in.js";
 import { T } from "../../texts/form.js";
 import { FIELDS } from "./fields.js";

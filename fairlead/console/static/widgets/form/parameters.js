@@ -1,9 +1,9 @@
 // Parameters of templates and apps: a typed form for the values of an instance, and the section of a form in which it
 // follows the chosen template.
 
+import { can } from "../../core/access.js";
 import { h, replace } from "../../core/dom.js";
 import { listObjects } from "../../core/kinds.js";
-import { can } from "../../core/access.js";
 import { T } from "../../texts/form.js";
 import { FIELDS, matches } from "./fields.js";
 import { emit, parse } from "./yaml.js";

@@ -99,7 +99,7 @@ export function objectField(place, context) {
   };
   const [first, rest] = partition(place, context);
   const fold = rest.length > 0 && lazyDetails("details.more", T.more(rest.length), () => rest.map(add));
-  const fill = () => [error, first.map(add), fold && fold.node];
+  const fill = () => [error, first.map(add), fold ? fold.node : null];
   const frame = place.isFlat
     ? { node: h("div.fields"), open: () => {} }
     : lazyDetails(

@@ -1,8 +1,8 @@
 // Names of existing objects, offered in fields that name one. They are listed when such a field gets the focus, if the
 // user may list them; at most LIMIT of a kind.
 
-import { request } from "../../core/api.js";
 import { can } from "../../core/access.js";
+import { request } from "../../core/api.js";
 import { h, newId } from "../../core/dom.js";
 
 const LIMIT = 300;

@@ -91,11 +91,16 @@ class Reader {
     for (let line; (line = this.peek()) && line.indent === indent && /^-( |$)/.test(line.text); ) {
       const rest = line.text.slice(1).trimStart();
       const inner = indent + line.text.length - rest.length;
-      if (!rest || rest.startsWith("#")) this.take(), found.push(this.nested(indent + 1));
-      else if (/^-( |$)/.test(rest) || splitKey({ text: rest, number: line.number })) {
+      if (!rest || rest.startsWith("#")) {
+        this.take();
+        found.push(this.nested(indent + 1));
+      } else if (/^-( |$)/.test(rest) || splitKey({ text: rest, number: line.number })) {
         this.lines[this.at] = { raw: " ".repeat(inner) + rest, number: line.number };
         found.push(this.block(inner));
-      } else this.take(), found.push(this.inline(rest, indent, line.number));
+      } else {
+        this.take();
+        found.push(this.inline(rest, indent, line.number));
+      }
     }
     return found;
   }

@@ -1,6 +1,6 @@
 // Text with colours, for logs: SGR sequences become styles, and all others are removed.
 
-import { applySgr, parseParameters, PLAIN } from "./styles.js";
+import { applySgr, PLAIN, parseParameters } from "./styles.js";
 
 const SEQUENCE =
   /\x1b(?:\[([0-?]*)[ -/]*([@-~])|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?|[\0-\x08\x0a-\x1f\x7f-\x9f]/g;

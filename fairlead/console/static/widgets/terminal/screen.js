@@ -3,7 +3,7 @@
 
 import { Line, widthOf } from "./line.js";
 import { Parser } from "./parser.js";
-import { applySgr, parseParameters, PLAIN, styleOf } from "./styles.js";
+import { applySgr, PLAIN, parseParameters, styleOf } from "./styles.js";
 
 const MAX_HISTORY = 5000;
 const MAX_TITLE = 256;
@@ -372,7 +372,7 @@ export class Screen {
   }
 
   command(text) {
-    const [, name, rest = ""] = /^(\d{1,4});?([^]*)$/.exec(text) ?? [];
+    const [, name, rest = ""] = /^(\d{1,4});?(.*)$/s.exec(text) ?? [];
     if (name === "0" || name === "2") {
       this.title = rest.replace(/\p{C}/gu, "").slice(0, MAX_TITLE);
       this.onTitle(this.title);
@@ -517,19 +517,19 @@ export class Screen {
         if (value(0) === 3) this.tabs.clear();
         else if (!value(0)) this.tabs.delete(this.x);
       },
-      h(value, parameters) {
+      h(_value, parameters) {
         for (const [name] of parameters) this.#setMode(name, true);
       },
-      l(value, parameters) {
+      l(_value, parameters) {
         for (const [name] of parameters) this.#setMode(name, false);
       },
-      "?h"(value, parameters) {
+      "?h"(_value, parameters) {
         for (const [name] of parameters) this.#setPrivateMode(name, true);
       },
-      "?l"(value, parameters) {
+      "?l"(_value, parameters) {
         for (const [name] of parameters) this.#setPrivateMode(name, false);
       },
-      m(value, parameters) {
+      m(_value, parameters) {
         this.style = applySgr(this.style, parameters);
       },
       n(value) {

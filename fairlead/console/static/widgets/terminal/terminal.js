@@ -9,7 +9,7 @@ import { button } from "../common.js";
 import { encodeKey, encodeMouse, encodePaste } from "./keys.js";
 import { widthOf } from "./line.js";
 import { Screen } from "./screen.js";
-import { paint, PLAIN } from "./styles.js";
+import { PLAIN, paint } from "./styles.js";
 
 const SLICE_MILLISECONDS = 10;
 const SLICE = 16 * 1024;
