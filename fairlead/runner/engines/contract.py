@@ -455,13 +455,22 @@ class ListeningSocket:
 
 
 @runtime_checkable
-class SocketEngine(Engine, Protocol):
+class SocketEngine(Protocol):
     """An engine whose workspaces can connect to sockets of the runner."""
+
+    async def listen_port(self, uid: str, port: int) -> socket.socket:
+        """A socket that listens on the workspace's own 127.0.0.1; 0 is for any port."""
+        ...
 
     async def listen(self, uid: str, name: str) -> ListeningSocket:
         """A socket that listens, and that the user of sessions in the workspace can connect to, and no other but root
         there. It takes the place of an earlier one of that name."""
         ...
+
+
+def find_sockets(engine: object) -> SocketEngine | None:
+    """The engine, if it is one with sockets."""
+    return engine if isinstance(engine, SocketEngine) else None
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -49,7 +50,7 @@ from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.session_environment import read_secrets
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
-from fairlead.runner.engines.devcontainer.sockets import listen_inside
+from fairlead.runner.engines.devcontainer.sockets import listen_inside, listen_on_port
 from fairlead.runner.engines.measurement import (
     ProcessSample,
     Scans,
@@ -281,6 +282,10 @@ class DevcontainerEngine:
         except OSError as error:
             message = f"no socket can be created in the workspace: {error.strerror}"
             raise EngineError(Reason.NOT_RUNNING, message) from error
+
+    async def listen_port(self, uid: str, port: int) -> socket.socket:
+        await self._running(uid)
+        return await listen_on_port(self._holder(uid), port)
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         await self._running(uid)
