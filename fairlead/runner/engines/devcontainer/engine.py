@@ -42,6 +42,7 @@ from fairlead.runner.engines.devcontainer.isolation.cgroups import find_box
 from fairlead.runner.engines.devcontainer.isolation.firewall import keep_firewall
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Holder
 from fairlead.runner.engines.devcontainer.isolation.ranges import claim_existing
+from fairlead.runner.engines.devcontainer.isolation.socket_memory import watch_socket_memory
 from fairlead.runner.engines.devcontainer.layout import WorkspaceFolder, list_folders, open_folder, read_json
 from fairlead.runner.engines.devcontainer.observation import Container, Observer
 from fairlead.runner.engines.devcontainer.ports import connect, list_listening
@@ -116,7 +117,7 @@ class DevcontainerEngine:
 
     async def maintain(self) -> None:
         """Notes which user ids and networks are in use, for other runners of the machine, removes images of earlier
-        versions, and keeps the firewall."""
+        versions, keeps the firewall, and ends workspaces that take memory beside their limits."""
         try:
             await asyncio.to_thread(claim_existing, self.settings)
         except (EngineError, OSError) as error:  # no workspace starts then, and each says why
@@ -125,7 +126,9 @@ class DevcontainerEngine:
             await self.images.remove_former()
         except (EngineError, OSError) as error:  # they take space, and are not used
             log.warning("images of an earlier version cannot be removed", error=str(error))
-        await keep_firewall(self.settings)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(keep_firewall(self.settings), name="firewall of workspaces")
+            group.create_task(watch_socket_memory(self.settings), name="memory of sockets")
 
     async def close(self) -> None:
         await self.pulled.close()
@@ -148,6 +151,7 @@ class DevcontainerEngine:
         await end_holder(folder)
         self.observer.forget(spec.uid)
         folder.stopped.unlink(missing_ok=True)
+        folder.overuse.unlink(missing_ok=True)
         if not is_reused:
             folder.container.unlink(missing_ok=True)
         if self.images.is_disk_low():

@@ -6,6 +6,7 @@
     container.json  the container, as it was last seen
     images.json     the pulled images that it uses
     unused          there is nothing of the repository on the disk that has run
+    overuse         why the engine has ended the workspace
     build-key.json  the digest of what its image is built from (`build_keys.py`)
     disk.img        the disk of the workspace (`isolation/disk.py`), with the folders
         work/       the work folder, below it with the name of the project
@@ -90,6 +91,11 @@ class WorkspaceFolder:
     def stopped(self) -> Path:
         """Exists while the workspace is to be stopped."""
         return self.root / "stopped"
+
+    @property
+    def overuse(self) -> Path:
+        """Why the engine has ended the workspace, until it is started again."""
+        return self.root / "overuse"
 
     @property
     def disk(self) -> Path:
