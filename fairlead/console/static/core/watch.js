@@ -38,7 +38,9 @@ export const watchObject = (kind, namespace, name) =>
 
 // Until a list is there, or cannot be read for now.
 export const firstContent = (list, scope) =>
-  new Promise((resolve) => list.subscribe(scope, () => (list.isComplete || list.state !== "live") && resolve()));
+  new Promise((/** @type {(value?: any) => void} */ resolve) =>
+    list.subscribe(scope, () => (list.isComplete || list.state !== "live") && resolve()),
+  );
 
 export function refreshAll() {
   for (const list of lists.values()) list.wake();

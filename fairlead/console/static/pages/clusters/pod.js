@@ -19,7 +19,7 @@ const SHELL = "/bin/sh";
 export function summary(context) {
   const facts = context.live(
     ({ spec, status }) => [spec, status],
-    ({ metadata, spec = {}, status = {} }) =>
+    (/** @type {Record<string, any>} */ { metadata, spec = {}, status = {} }) =>
       definition([
         [T.node, spec.nodeName && nodeLink(context.kind.server, spec.nodeName)],
         [T.ip, (status.podIPs ?? [{ ip: status.podIP }]).map(({ ip }) => ip).join(", ")],
@@ -66,6 +66,7 @@ const containerRow = ({ container, role, status }) =>
 const printPort = ({ containerPort, protocol = "TCP", name }) =>
   `${containerPort}${protocol === "TCP" ? "" : `/${protocol}`}${name ? ` (${name})` : ""}`;
 
+/** @param {Record<string, any>} status */
 function stateOfContainer({ state = {}, ready }) {
   const { waiting, running, terminated } = state;
   if (waiting)
@@ -88,6 +89,10 @@ export const tabs = ({ kind }) =>
     kind.subresources.has("exec") && { name: "terminal", title: T.terminal, show: showTerminal },
   ].filter(Boolean);
 
+/**
+ * @param {KubernetesObject} pod
+ * @param {() => void} [onchange]
+ */
 function containerSelect({ spec = {} }, onchange) {
   const names = [...(spec.containers ?? []), ...(spec.initContainers ?? []), ...(spec.ephemeralContainers ?? [])].map(
     (each) => each.name,

@@ -12,6 +12,7 @@ import { stateBadge } from "../../widgets/state.js";
 
 const MAX_SHOWN = 200;
 
+/** @param {Record<string, any>} pod */
 export const containerStatuses = ({ status = {} }) => [
   ...(status.initContainerStatuses ?? []),
   ...(status.containerStatuses ?? []),

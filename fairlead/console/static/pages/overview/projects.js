@@ -24,6 +24,7 @@ export function projectsCard(page, list) {
   return card(T.projects, node);
 }
 
+/** @param {Record<string, any>} project */
 const line = ({ metadata, spec = {} }) =>
   h(
     "li",
@@ -35,6 +36,7 @@ const line = ({ metadata, spec = {} }) =>
     h("span.muted", roleIn(spec)),
   );
 
+/** @param {Record<string, any>} spec */
 function roleIn({ owner = {}, members = [] }) {
   const teams = new Set(session.user.teams.map((team) => team.name));
   if (owner?.user === session.user.name || teams.has(owner?.team)) return T.owner;

@@ -84,7 +84,7 @@ function showPods(list) {
 
 // One bar for each limit of the quotas of the namespace.
 function showUsage(list) {
-  const rows = list.objects.flatMap(({ status = {} }) =>
+  const rows = list.objects.flatMap((/** @type {Record<string, any>} */ { status = {} }) =>
     Object.entries(status.hard ?? {}).map(([name, limit]) => [name, status.used?.[name] ?? "0", limit]),
   );
   if (!rows.length) return h("p.muted", T.noQuotas);
