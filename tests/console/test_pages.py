@@ -8,6 +8,15 @@ from tests.console.servers import ADMIN, GROUP, OUTSIDER, OWNER, PASSWORD, PROJE
 from tests.harness.server_process import CONFIGMAPS
 
 HOSTILE = "<img src=x onerror=window.hacked=1>"
+RECORD_BUTTON = """
+window.positions = new Set();
+const record = () => {
+  const button = document.querySelector("main .create-instance button.primary");
+  if (button) window.positions.add(Math.round(button.getBoundingClientRect().top));
+  requestAnimationFrame(record);
+};
+record();
+"""
 PROJECT_NAMESPACE = f"service-p-{PROJECT}"
 
 
@@ -150,6 +159,15 @@ def test_a_space_is_held_awake(page: Page, server: ConsoleServer, sign_in: SignI
     page.wait_until(lambda: page.attribute(release, "aria-disabled") is None, "it may be released")
     page.click(release)
     page.wait_until(lambda: "Held awake until" not in page.text(), "it is not held")
+
+
+def test_the_form_of_a_space_does_not_move_while_it_loads(page: Page, sign_in: SignIn) -> None:
+    sign_in(page, ADMIN)
+    page.send("Page.addScriptToEvaluateOnNewDocument", source=RECORD_BUTTON)
+    page.goto(f"spaceinstances/~new?project={PROJECT}")
+    page.wait_for(".choice input:checked")
+    page.wait_idle()
+    assert page.eval("window.positions.size") == 1
 
 
 def test_a_user_without_a_project_learns_why_nothing_can_be_created(page: Page, sign_in: SignIn) -> None:

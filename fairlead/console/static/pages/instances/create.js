@@ -2,6 +2,7 @@
 // name, parameters. The choices are those that the project offers. All fields are one link away.
 
 import { review } from "../../core/access.js";
+import { pause } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
 import { createObject, listObjects, managed, pathOf } from "../../core/kinds.js";
 import { guardDraft, href, navigate } from "../../core/router.js";
@@ -14,12 +15,13 @@ import { parameterForm, parametersOf } from "../../widgets/form/parameters.js";
 import { options, PARTS } from "./parts.js";
 
 const MAX_PROJECTS = 200;
+const OFFERS_WITHIN = 2; // seconds
 
 export async function show(page, { kind }) {
   page.setTitle(T.title(kind.title), [[kind.pluralTitle, kind.segment]]);
   const projects = await projectsFor(kind);
   if (!projects.length) return page.main.append(empty(T.noProjects));
-  new CreateInstance(page, kind, projects).start();
+  await new CreateInstance(page, kind, projects).start();
 }
 
 async function projectsFor(kind) {
@@ -77,8 +79,12 @@ class CreateInstance {
     this.verdict = h("div", { role: "status" });
   }
 
-  start() {
+  // What the project offers comes first, so that nothing moves when it arrives; a slow server does not hide the form.
+  async start() {
     const { page, kind } = this;
+    this.#loaded = this.loadProject();
+    await Promise.race([this.#loaded, pause(OFFERS_WITHIN)]);
+    if (this.scope.ended) return;
     const all = linkButton(href(`${kind.segment}/~new`, { form: "all", project: this.project.value }), T.allFields, {
       kind: "quiet",
     });
@@ -112,7 +118,6 @@ class CreateInstance {
     });
     this.version.addEventListener("change", () => this.showParameters());
     guardDraft(this.scope, () => !this.#isDone && Boolean(this.name.value || this.parameters?.isDirty()));
-    this.#loaded = this.loadProject();
   }
 
   get namespace() {
