@@ -105,7 +105,9 @@ class WorkspaceSpec:
     """Options of the provider whose values come from secrets. They are not to be stored, and not for the workspace."""
     template_hash: str = ""
     """Changes with everything in the template that needs a new container. `EngineStatus` returns it. `up` replaces a
-    container with another hash."""
+    container with another hash, unless it `keeps_container`."""
+    keeps_container: bool = False
+    """Start the container that is there, also if it has another hash: no user has asked for the template."""
     recreate: bool = False
     """Replace the container, and keep the work folder."""
     reset: bool = False
@@ -113,6 +115,12 @@ class WorkspaceSpec:
     installation: str = ""
     """The ID of the server's installation. Everything that outlives the state folder of the engine, and could be found
     by the runner of another installation, is labelled with it."""
+
+    def accepts(self, template_hash: str) -> bool:
+        """Whether a container that was created from this template is to be used. Empty: there is none."""
+        if self.recreate or self.reset:
+            return False
+        return template_hash == self.template_hash or (self.keeps_container and bool(template_hash))
 
 
 # --- what is ----------------------------------------------------------------------------------------------------------
