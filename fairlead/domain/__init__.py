@@ -21,5 +21,6 @@ open_source_chart.py                the chart of virtual clusters that the defau
 quotas.py                           what project quotas count
 cluster_identity.py                 users of this server as remote clusters see them
 probe_history.py                    the recent probes of a cluster, as a short text
+probe_day.py                        the probes of a day by quarters of an hour, as a short text
 typed_objects.py                    product objects with typed fields
 """
