@@ -36,7 +36,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/(test_|conftest)' fairlead b
 # Types are checked meanwhile: without a cache that takes a minute on one core.
 test: $(TEST) test-tools check-style ## for every day: the checks, all tests that start no processes, and an end-to-end test of each area; 8 minutes on two cores
 	@$(COMPILE)
-	@types="$$(mktemp)"; $(BIN)/mypy --no-error-summary >"$$types" 2>&1 & checking=$$!; \
+	@types="$$(mktemp)"; { scripts/check-console.sh types && $(BIN)/mypy --no-error-summary; } >"$$types" 2>&1 & checking=$$!; \
 	status=0; $(BIN)/pytest $(PROCESSES) -m 'not long' --part test $(ARGS) || status=$$?; \
 	wait $$checking || { cat "$$types" >&2; echo 'error: the types are wrong; see above' >&2; status=1; }; \
 	rm -f "$$types"; exit $$status
@@ -101,6 +101,7 @@ test-client-suites: $(TEST) test-tools ## kubectl on Fairlead and on a real Kube
 
 check: check-style ## style, format, import rules and types
 	@$(BIN)/mypy --no-error-summary
+	@scripts/check-console.sh types
 	@echo 'checks passed: types'
 
 check-style: $(TEST) ## style, format and import rules
@@ -150,13 +151,14 @@ bench-console: $(TEST) test-tools ## measure the web console in a browser; ARGS=
 	@$(BIN)/python -m bench.console $(ARGS)
 
 tools: ## unpack kubectl into .tools/bin, for the first session
-	@scripts/setup-tools.sh kubectl
+	@REQUIRED=true scripts/setup-tools.sh kubectl
+	@echo 'kubectl is in .tools/bin: export PATH="$(CURDIR)/.tools/bin:$$PATH"'
 
 helm-tools: ## fetch the Helm that apps and virtual clusters are deployed with into .tools/bin, which `make up` looks in; without network, HELM_ARCHIVE=FILE names its archive
-	@scripts/setup-tools.sh helm
+	@REQUIRED=true scripts/setup-tools.sh helm
 
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
-	@scripts/setup-tools.sh podman devcontainer
+	@REQUIRED=true scripts/setup-tools.sh podman devcontainer
 
 test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, the linter and the type checker of the console, podman, the dev container CLI, an OpenID provider, promtool, shells and the newest Python
 	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe console podman devcontainer oidc promtool zsh fish workspace python-3.14

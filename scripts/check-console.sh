@@ -3,6 +3,7 @@
 #
 #   check-console.sh style     the format and the rules of Biome, set in biome.json
 #   check-console.sh format    writes the format
+#   check-console.sh types     the types that comments give (JSDoc), by TypeScript, set in jsconfig.json
 #
 # Without the tools it says how to get them. That is an error with CI=true only, so that everything else can be checked.
 set -euo pipefail
@@ -21,6 +22,12 @@ case "${1:-}" in
     style)
         if ! out="$(biome)"; then
             printf '%s\n' "$out" 'error: the code of the console breaks its rules; see above. `make fmt` corrects the format' >&2
+            exit 1
+        fi
+        ;;
+    types)
+        if ! out="$("$tools/node_modules/.bin/tsc" --project jsconfig.json 2>&1)"; then
+            printf '%s\n' "$out" 'error: the types of the console are wrong; see above' >&2
             exit 1
         fi
         ;;

@@ -105,11 +105,24 @@ def _strip_lines(suffix: str, content: bytes) -> bytes:
     The lines keep their numbers, so that an error in the browser leads to the right line of the source. No text of a
     module spans lines, which a test checks.
     """
-    comment = {".js": b"//", ".css": b"/*"}.get(suffix)
-    if comment is None:
+    if suffix not in {".js", ".css"}:
         return content
-    lines = (line.strip() for line in content.split(b"\n"))
-    return b"\n".join(b"" if line.startswith(comment) else line for line in lines)
+    return b"\n".join(_strip_comments(content.split(b"\n"), has_line_comments=suffix == ".js"))
+
+
+def _strip_comments(lines: Iterable[bytes], has_line_comments: bool) -> Iterator[bytes]:
+    """Comments that begin a line. What follows a comment in its last line stays, such as `/** @type {X} */ (y).z`."""
+    is_inside = False
+    for raw in lines:
+        line = raw.strip()
+        if is_inside or line.startswith(b"/*"):
+            _, end, rest = line.partition(b"*/")
+            is_inside = not end
+            yield rest.strip()
+        elif has_line_comments and line.startswith(b"//"):
+            yield b""
+        else:
+            yield line
 
 
 def _list_styles(paths: Iterable[str]) -> list[str]:

@@ -11,6 +11,7 @@ environments.py presets.py          environments of workspaces, and what a prese
 sleep_mode.py sleep_decisions.py    annotations of sleep mode; how instances fall asleep and wake up
 instance_sleep.py cron.py           the same for spaces and virtual clusters, also by schedules
 app_resolution.py                   the same for instances of Apps
+app_scripts.py                      scripts of Apps, and which are accepted
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases
 release_annotations.py              annotations that an App sets on what it deploys
@@ -20,5 +21,6 @@ open_source_chart.py                the chart of virtual clusters that the defau
 quotas.py                           what project quotas count
 cluster_identity.py                 users of this server as remote clusters see them
 probe_history.py                    the recent probes of a cluster, as a short text
+probe_day.py                        the probes of a day by quarters of an hour, as a short text
 typed_objects.py                    product objects with typed fields
 """

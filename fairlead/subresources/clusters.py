@@ -4,8 +4,8 @@ An agent polls its configuration every few seconds, so most responses are 304. T
 users and teams that may `use` the cluster and each of its spaces, because the agent must also work while this server is
 down. `authn/component_keys.py` stores the keys.
 
-`health` shows recent probes, from the compact history in the status: the controller that probes runs in one process
-only, and every process has the status.
+`health` shows the recent probes and those of the last day, from the compact histories in the status: the controller
+that probes runs in one process only, and every process has the status.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import User
 from fairlead.domain.cluster_identity import find_identity_conflict
+from fairlead.domain.probe_day import ProbeQuarter, decode_day
 from fairlead.domain.probe_history import ProbeSample, decode_samples
 from fairlead.domain.typed_objects import SpaceInstance
 from fairlead.kinds.clusters.cluster import CLUSTER
@@ -264,6 +265,7 @@ def health_handlers(api_group: str, registry: Registry) -> dict[ActionPath, Acti
             "metadata": {"name": request.name},
             **{field: status[field] for field in _COPIED_FIELDS if field in status},
             "samples": [_build_sample(each) for each in decode_samples(status.get("probeHistory"))],
+            "day": [_build_quarter(each) for each in decode_day(status.get("probeDay"))],
         }
 
     return {(api_group, CLUSTER.plural, "health"): health}
@@ -274,3 +276,14 @@ def _build_sample(sample: ProbeSample) -> Object:
     reason = {"reason": sample.reason} if sample.reason else {}
     time = timestamp(datetime.fromtimestamp(sample.time, UTC))
     return {"time": time, **latency, "ok": not sample.reason, **reason}
+
+
+def _build_quarter(quarter: ProbeQuarter) -> Object:
+    built = {
+        "time": timestamp(datetime.fromtimestamp(quarter.time, UTC)),
+        "probes": quarter.probes,
+        "failed": quarter.failed,
+    }
+    if quarter.mean_latency is None:
+        return built
+    return {**built, "latencyMilliseconds": quarter.mean_latency, "maxLatencyMilliseconds": quarter.max_latency}

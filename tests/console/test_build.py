@@ -59,6 +59,15 @@ def test_modules_are_sent_without_indentation_and_comments_but_with_the_same_lin
     assert build.assets["styles/a.css"].body == b"\nb {\ntop: 0;\n}\n"
 
 
+def test_comments_with_types_are_not_sent(tmp_path: Path) -> None:
+    method = "  *c() {\n    /** @type {D} */ (d).e();\n  }\n"
+    source = "/**\n * @param {any} a\n */\nclass A {\n  /** @type {B} */\n  b = 1;\n" + method + "}\n"
+    styles = "/* two\n  lines */ b {\n}\n"
+    build = load_build(write_files(tmp_path, **{"core/a.js": source, "styles/a.css": styles}))
+    assert build.assets["core/a.js"].body == b"\n\n\nclass A {\n\nb = 1;\n*c() {\n(d).e();\n}\n}\n"
+    assert build.assets["styles/a.css"].body == b"\nb {\n}\n"
+
+
 def test_no_text_of_a_module_spans_lines() -> None:
     """Indentation is removed from all lines, so it must not be part of a text."""
     lines = [

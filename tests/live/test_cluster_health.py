@@ -16,6 +16,7 @@ STATUS = {
     "version": "v1.35.0",
     "latencyMilliseconds": 14,
     "probeHistory": "1763337600/12 5/!TimedOut 3/14",
+    "probeDay": "1763336700/180/2520/52 900/3!1~1/26/14 900/2!2~2/0/0",
 }
 
 
@@ -66,6 +67,23 @@ def test_users_who_may_get_a_cluster_read_its_recent_probes(
             {"time": "2025-11-17T00:00:05Z", "ok": False, "reason": "TimedOut"},
             {"time": "2025-11-17T00:00:08Z", "latencyMilliseconds": 14, "ok": True},
         ],
+        "day": [
+            {
+                "time": "2025-11-16T23:45:00Z",
+                "probes": 180,
+                "failed": 0,
+                "latencyMilliseconds": 14,
+                "maxLatencyMilliseconds": 52,
+            },
+            {
+                "time": "2025-11-17T00:00:00Z",
+                "probes": 3,
+                "failed": 1,
+                "latencyMilliseconds": 13,
+                "maxLatencyMilliseconds": 14,
+            },
+            {"time": "2025-11-17T00:15:00Z", "probes": 2, "failed": 2},
+        ],
     }
 
 
@@ -76,4 +94,5 @@ def test_other_users_may_not(server: tuple[Server, dict[str, str | None]], who: 
 
 def test_a_cluster_without_probes_has_no_samples(server: tuple[Server, dict[str, str | None]]) -> None:
     assert get(server, "admin", f"{M}/clusters/new/health").json()["samples"] == []
+    assert get(server, "admin", f"{M}/clusters/new/health").json()["day"] == []
     assert get(server, "admin", f"{M}/clusters/gone/health").status_code == 404

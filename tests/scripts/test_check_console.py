@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("biome.json", "scripts/check-console.sh", "scripts/console/package-lock.json")
+FILES = (
+    "biome.json",
+    "jsconfig.json",
+    "scripts/check-console.sh",
+    "scripts/console/types.d.ts",
+    "scripts/console/package-lock.json",
+)
 
 
 @pytest.fixture
@@ -46,8 +52,22 @@ def test_code_that_breaks_the_rules_is_named_and_formatted(checkout: Path) -> No
     assert module.read_text() == "export const a = { b: 1 };\n"
     assert check(checkout, "style").returncode == 0
     module.write_text("const unused = 1;\n")
+    assert check(checkout, "types").returncode == 0
     found = check(checkout, "style")
     assert (found.returncode, "noUnusedVariables" in found.stderr) == (1, True)
+
+
+def test_wrong_types_are_named(checkout: Path) -> None:
+    installed = ROOT / ".tools" / "console"
+    if not installed.exists():
+        pytest.skip("TypeScript is not installed; `make test-tools` installs it")
+    (checkout / ".tools").mkdir()
+    (checkout / ".tools/console").symlink_to(installed)
+    module = checkout / "fairlead/console/static/main.js"
+    module.write_text("/** @param {number} a */\nconst double = (a) => a * 2;\ndouble('x');\n")
+    shutil.copytree(ROOT / "fairlead/console/static/core", checkout / "fairlead/console/static/core")
+    found = check(checkout, "types")
+    assert (found.returncode, "main.js(3,8): error TS2345" in found.stderr) == (1, True)
 
 
 def test_an_unknown_check_is_an_error(checkout: Path) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from fairlead.core.objects import Object, metadata
 from fairlead.domain.cluster_identity import IDENTITY_PREFIX_TAKEN, find_identity_conflict
+from fairlead.domain.probe_day import add_samples, decode_day, encode_day
 from fairlead.domain.probe_history import ProbeSample, decode_samples, encode_samples
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, with_conditions, without_conditions
 
@@ -18,8 +19,8 @@ CONNECTED, READY, RECONCILING, STALLED = "Connected", "Ready", "Reconciling", "S
 ADMINISTRATORS_BOUND = "AdministratorsBound"
 ADMINISTRATORS_GROUP_FIELD = "administratorsGroup"
 """The status field with the bound group."""
-HISTORY_FIELD, LATENCY_FIELD = "probeHistory", "latencyMilliseconds"
-"""The status fields with the recent probes, and the latency of the last one."""
+HISTORY_FIELD, DAY_FIELD, LATENCY_FIELD = "probeHistory", "probeDay", "latencyMilliseconds"
+"""The status fields with the recent probes, those of the last day, and the latency of the last one."""
 OFFLINE, NOT_READY, IMPERSONATION_FORBIDDEN = "Offline", "NotReady", "ImpersonationForbidden"
 INITIALIZE_FAILED, HEALTH_CHECK_FAILED, DUPLICATE_CLUSTER = "InitializeCluster", "HealthCheckCluster", "ClusterUID"
 KUBECONFIG_NOT_SET = "KubeconfigNotSet"
@@ -213,16 +214,17 @@ def disconnected_status(cluster: Object, now: str) -> Object:
         "online": False,
         "observedGeneration": generation,
     }
-    obsolete = ("probes", HISTORY_FIELD, LATENCY_FIELD)
+    obsolete = ("probes", HISTORY_FIELD, DAY_FIELD, LATENCY_FIELD)
     return {**{name: value for name, value in status.items() if name not in obsolete}, **fields}
 
 
 def with_history(status: Object, samples: Sequence[ProbeSample]) -> Object:
     """The status with more samples in its history, and the latency of the last one."""
     history = encode_samples([*decode_samples(status.get(HISTORY_FIELD)), *samples])
+    day = encode_day(add_samples(decode_day(status.get(DAY_FIELD)), samples))
     others = {name: value for name, value in status.items() if name != LATENCY_FIELD}
     latency = samples[-1].latency if samples else status.get(LATENCY_FIELD)
-    return {**others, HISTORY_FIELD: history, **({} if latency is None else {LATENCY_FIELD: latency})}
+    return {**others, HISTORY_FIELD: history, DAY_FIELD: day, **({} if latency is None else {LATENCY_FIELD: latency})}
 
 
 def equal_ignoring_times(one: Object, other: Object) -> bool:

@@ -8,6 +8,7 @@ the recent probes (`subresources/clusters.py`).
 
 from collections.abc import Iterable
 
+from fairlead.domain.probe_day import MAX_DAY_TEXT_LENGTH, MAX_QUARTERS
 from fairlead.domain.probe_history import MAX_SAMPLES, MAX_TEXT_LENGTH
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.answered import component_key_kind, read_only_kind
@@ -180,6 +181,18 @@ CLUSTER_HEALTH = read_only_kind(
             "The last probes, oldest first. Recorded about every 30 seconds, and at once when the status changes.",
             max_items=MAX_SAMPLES,
         ),
+        "day": array(
+            obj(
+                required=("time", "probes", "failed"),
+                time=timestamp("Start of a quarter of an hour."),
+                probes=integer("Number of probes."),
+                failed=integer("How many of them found the cluster unreachable or not ready."),
+                latencyMilliseconds=integer("Mean time until the response. Absent if there was none."),
+                maxLatencyMilliseconds=integer("Longest time until the response. Absent if there was none."),
+            ),
+            "The probes of the last day by quarters of an hour, oldest first. Quarters without probes are left out.",
+            max_items=MAX_QUARTERS,
+        ),
     },
 )
 
@@ -210,6 +223,10 @@ STATUS = obj(
     probeHistory=string(
         "The recent probes in a compact form, which may change. Read them with the subresource `health`.",
         max_length=MAX_TEXT_LENGTH,
+    ),
+    probeDay=string(
+        "The probes of the last day in a compact form, which may change. Read them with the subresource `health`.",
+        max_length=MAX_DAY_TEXT_LENGTH,
     ),
     probes=array_map(
         ("name",),

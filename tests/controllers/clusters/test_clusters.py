@@ -1,11 +1,13 @@
 """Tests of `fairlead.controllers.clusters.clusters`: probes of clusters, and the status and Events that report them."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
 from fairlead.controllers.clusters.probe import REVIEWS_PATH
 from fairlead.core.objects import Object
+from fairlead.domain.probe_day import QUARTER_SECONDS, decode_day
 from fairlead.domain.probe_history import decode_samples
 from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import TimedOut, TlsError
@@ -64,6 +66,24 @@ async def test_the_status_has_the_recent_probes_without_more_writes(
     assert failed[: len(samples)] == samples
     assert (failed[-1].latency, failed[-1].reason) == (None, TimedOut.reason)
     assert "latencyMilliseconds" not in cluster_status(server)
+
+
+async def test_the_status_has_the_probes_of_a_day_by_quarters_of_an_hour(
+    server: RegistryFixture, upstreams: FakeUpstreams
+) -> None:
+    upstream = await connect_cluster(server, upstreams)
+    await asyncio.sleep(2 * QUARTER_SECONDS)
+    day = decode_day(cluster_status(server)["probeDay"])
+    assert 2 <= len(day) <= 3
+    assert all(later.time - earlier.time == QUARTER_SECONDS for earlier, later in pairwise(day))
+    assert sum(each.probes for each in day) >= 2 * QUARTER_SECONDS / 5 - 20
+    assert all(each.failed == 0 and each.mean_latency is not None for each in day)
+    upstream.error = TimedOut("no answer")
+    await eventually(lambda: not cluster_status(server)["online"])
+    failed = decode_day(cluster_status(server)["probeDay"])
+    assert failed[-1].failed == failed[-1].silent >= 1
+    await server.patch("Cluster", "berlin", lambda cluster: cluster["spec"].pop("config"))
+    await eventually(lambda: "probeDay" not in cluster_status(server))
 
 
 async def test_a_cluster_is_not_ready_while_its_credential_cannot_impersonate(

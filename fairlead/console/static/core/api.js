@@ -25,9 +25,12 @@ export class NetworkError extends Error {}
 const ACT_AS = "fairlead.act-as";
 
 export const session = {
+  /** @type {any} */
   user: null,
   actAs: sessionStorage.getItem(ACT_AS) ?? "", // another user, whom this tab impersonates
+  /** @type {(warnings: string[]) => void} */
   warn: () => {}, // set by shell/shell.js
+  /** @type {(signal?: AbortSignal) => Promise<unknown>} */
   renew: async () => {
     throw new Error("no sign-in page is installed");
   }, // set by shell/sign-in.js
@@ -43,10 +46,16 @@ export function actAs(name) {
 
 // `body` is an object (sent as JSON) or a string (with `type`). `as` is what to return: "json", "text" or "response".
 // `onWarnings` gets the warnings of the response, if there are any; without it they are shown as notices.
+/**
+ * @param {string} path
+ * @param {RequestOptions} options
+ * @returns {Promise<any>}
+ */
 export async function request(
   path,
   { method = "GET", body, type, accept, headers, signal, as = "json", anonymous = false, onWarnings } = {},
 ) {
+  /** @type {RequestInit & {headers: Record<string, string>}} */
   const options = {
     method,
     signal,
@@ -110,6 +119,11 @@ async function readStatus(response) {
   return { code: response.status, message: `${response.status} ${response.statusText || "error"}`.trim() };
 }
 
+/**
+ * @param {number} seconds
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<void>}
+ */
 export function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const abort = () => {
@@ -124,6 +138,7 @@ export function pause(seconds, signal) {
   });
 }
 
+/** @param {Record<string, any>} parameters */
 export const query = (parameters) => {
   const entries = Object.entries(parameters).filter(
     ([, value]) => value !== undefined && value !== null && value !== "",

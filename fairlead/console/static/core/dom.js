@@ -5,12 +5,24 @@ const SVG = "http://www.w3.org/2000/svg";
 
 // h("button.primary", {onclick: save, disabled: true}, "Save"). Properties that are false, null or undefined are left
 // out. `style` is an object, `data` becomes data-* attributes. Children may be nodes, strings, numbers, arrays or empty
-// values.
+// values. Its type is `any`, because which element it is stands in a string.
+/**
+ * @param {string} selector
+ * @param {Child | Record<string, any>} [properties]
+ * @param {Child[]} children
+ * @returns {any}
+ */
 export function h(selector, properties, ...children) {
   const [tag, ...classes] = selector.split(".");
   return fill(document.createElement(tag || "div"), classes, properties, children);
 }
 
+/**
+ * @param {string} selector
+ * @param {Child | Record<string, any>} [properties]
+ * @param {Child[]} children
+ * @returns {any}
+ */
 export function svg(selector, properties, ...children) {
   const [tag, ...classes] = selector.split(".");
   return fill(document.createElementNS(SVG, tag), classes, properties, children);

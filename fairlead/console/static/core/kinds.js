@@ -98,6 +98,7 @@ export class Server {
   constructor(root) {
     this.root = root;
     this.kinds = [];
+    this.namespace = ""; // of a space, which is a part of a cluster
   }
 
   async load(signal) {
@@ -141,6 +142,10 @@ export const pathOf = (kind, object) =>
 
 // Objects of a kind. `create` and `patch` take {dryRun: true}.
 export const getObject = (kind, namespace, name, options) => request(kind.path(namespace, name), options);
+/**
+ * @param {any} kind
+ * @param {{namespace?: string, signal?: AbortSignal, [parameter: string]: any}} options
+ */
 export const listObjects = (kind, { namespace, signal, ...parameters } = {}) =>
   request(kind.path(namespace) + query(parameters), { signal });
 export const createObject = (kind, namespace, body, options) => write(kind.path(namespace), "POST", body, options);
@@ -149,6 +154,12 @@ export const deleteObject = (kind, namespace, name, options = {}) =>
 export const patchObject = (kind, namespace, name, body, options) =>
   write(kind.path(namespace, name), "PATCH", body, { type: "application/merge-patch+json", ...options });
 
+/**
+ * @param {string} path
+ * @param {string} method
+ * @param {any} body
+ * @param {WriteOptions} options
+ */
 function write(path, method, body, { dryRun, type, accept, signal, onWarnings, fieldValidation = "Strict" } = {}) {
   const parameters = { dryRun: dryRun ? "All" : "" };
   if (method !== "DELETE") Object.assign(parameters, { fieldManager: "fairlead-console", fieldValidation });

@@ -34,6 +34,10 @@ export function link(path, ...children) {
   return h("a", { href: href(path) }, ...children);
 }
 
+/**
+ * @param {string} path
+ * @param {{replace?: boolean, parameters?: Record<string, string>}} options
+ */
 export function navigate(path, { replace = false, parameters } = {}) {
   if (!mayLeave()) return;
   history[replace ? "replaceState" : "pushState"](null, "", href(path, parameters));
@@ -81,7 +85,7 @@ export function startRouter(renderPage) {
     if (isDirty()) event.preventDefault();
   });
   document.addEventListener("click", (event) => {
-    const anchor = event.target.closest?.("a[href]");
+    const anchor = /** @type {HTMLAnchorElement} */ (/** @type {Element} */ (event.target).closest?.("a[href]"));
     if (
       !anchor ||
       event.defaultPrevented ||

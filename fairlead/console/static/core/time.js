@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { preferences } from "./preferences.js";
 
+/** @type {[string, number][]} */
 const UNITS = [
   ["y", 31_536_000],
   ["d", 86_400],
@@ -41,7 +42,7 @@ export function timeElement(timestamp, { age = false } = {}) {
 }
 
 function describe(date, age) {
-  const seconds = (Date.now() - date) / 1000;
+  const seconds = (Date.now() - date.getTime()) / 1000;
   if (age) return duration(seconds);
   if (seconds < -1) return `in ${duration(-seconds)}`;
   return seconds < 5 ? "just now" : `${duration(seconds)} ago`;
@@ -49,7 +50,8 @@ function describe(date, age) {
 
 setInterval(() => {
   if (document.hidden) return;
-  for (const node of document.querySelectorAll("time[datetime]")) {
+  for (const node of document.querySelectorAll("time")) {
+    if (!node.dateTime) continue;
     const text = describe(new Date(node.dateTime), "age" in node.dataset);
     if (node.textContent !== text) node.textContent = text;
   }

@@ -44,6 +44,10 @@ export async function show(page) {
 
 const reviewCreate = (plural) => review({ verb: "create", kind: { group: GROUP, version: "v1", plural } });
 
+/**
+ * @param {URLSearchParams} query
+ * @returns {Record<string, string>}
+ */
 function readQuery(query) {
   const values = Object.fromEntries(
     ["verb", "namespace", "name", "subresource", "user", "accessKey"].map((name) => [name, query.get(name) ?? ""]),
@@ -115,6 +119,7 @@ async function ask(page, texts, result) {
 const isOutOfScope = ({ path = [] }) => path.some(({ step, verdict }) => step === "within scope" && verdict === "deny");
 
 // Where those who may do so give the right.
+/** @param {ResourceAttributes} attributes */
 async function waysToAllow({ resource, group, namespace, name }) {
   const projects = managed("projects");
   const project = projectOf(namespace) || (group === GROUP && resource === "projects" && name);

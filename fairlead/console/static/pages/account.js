@@ -137,6 +137,10 @@ function loginsCard(page) {
 }
 
 // How the user signed in: with a provider, which may not have confirmed the login lately, an access key, or a password.
+/**
+ * @param {KubernetesObject} login
+ * @param {any[]} providers
+ */
 function loginMethod({ spec, status = {} }, providers) {
   const { connector } = spec.identity ?? {};
   if (spec.oidcProvider?.clientId) return T.allowedHere;

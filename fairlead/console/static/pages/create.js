@@ -41,7 +41,15 @@ function prefill(parameters, kind, schema, namespace) {
   return draft;
 }
 
-function setField(target, [name, ...rest], text, parent, document) {
+/**
+ * @param {any} target
+ * @param {string[]} path
+ * @param {string} text
+ * @param {any} parent
+ * @param {any} document
+ */
+function setField(target, path, text, parent, document) {
+  const [name, ...rest] = path;
   const known = Object.hasOwn(parent.properties ?? {}, name) ? parent.properties[name] : parent.additionalProperties;
   if (!known || name === "__proto__") return;
   const schema = resolve(known, document);
@@ -64,7 +72,12 @@ class CreatePage {
   #isEdited = false;
 
   constructor(page, kind, schema, draft) {
-    Object.assign(this, { page, kind, schema, draft, form: null, text: null });
+    this.page = page;
+    this.kind = kind;
+    this.schema = schema;
+    this.draft = draft;
+    this.form = null;
+    this.text = null;
     this.verdict = h("div.verdict");
     this.tabs = tabsOf(
       [

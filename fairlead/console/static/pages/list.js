@@ -40,13 +40,14 @@ export async function show(page, { kind, namespace = "", pathOf = managementPath
 
 class ListPage {
   constructor(page, kind, namespace, pathOf) {
-    Object.assign(this, { page, kind, pathOf, scope: page.scope });
+    this.page = page;
+    this.kind = kind;
+    this.pathOf = pathOf;
+    this.scope = page.scope;
     // Namespaces of a cluster behind a gateway are no projects.
     const { isRemote } = kind.server;
-    Object.assign(this, {
-      projectOf: isRemote ? () => "" : projectOf,
-      namespaceOf: isRemote ? (name) => name : namespaceOf,
-    });
+    this.projectOf = isRemote ? () => "" : projectOf;
+    this.namespaceOf = isRemote ? (name) => name : namespaceOf;
     this.kinds = kind.pluralTitle.toLowerCase();
     this.query = Object.fromEntries(
       ["q", "labels", "fields", "state", "sort"].map((name) => [name, page.query.get(name) ?? ""]),
@@ -445,7 +446,9 @@ class ListPage {
     const key = JSON.stringify([found, this.query.state]);
     if (key === this.shownStates) return;
     this.shownStates = key;
-    const focused = this.states.contains(document.activeElement) ? document.activeElement.dataset.word : null;
+    const focused = this.states.contains(document.activeElement)
+      ? /** @type {HTMLElement} */ (document.activeElement).dataset.word
+      : null;
     replace(
       this.states,
       found.map(({ state, word, count }) =>

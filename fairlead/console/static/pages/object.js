@@ -384,7 +384,7 @@ const partsOf = (object) =>
     "",
     ...Object.keys(object)
       .filter((key) => !HEAD.has(key) && object[key] && typeof object[key] === "object")
-      .sort((a, b) => (a === "status") - (b === "status")),
+      .sort((a, b) => Number(a === "status") - Number(b === "status")),
   ].filter((key) => !isEmpty(shownPart(object, key)));
 
 function shownPart(object, key) {

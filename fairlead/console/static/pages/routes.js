@@ -4,6 +4,7 @@ import { management } from "../core/kinds.js";
 import { matchKindOf } from "./kind-pages.js";
 
 // Hand-made pages by the first segments of their path. The rest of the path is passed as `rest`.
+/** @type {[string, () => Promise<any>, string][]} */
 const PAGES = [
   ["", () => import("./overview.js"), "overview"],
   ["clusters/~connect", () => import("./clusters/connect.js"), "clusters"],

@@ -219,6 +219,7 @@ function startRow(setting) {
 // Providers of single sign-on, and which of their claims give which teams and groups. They are edited as YAML.
 function signOnCards(connectors, rules) {
   const names = (list, map = (each) => each) => list?.map(map).join(", ");
+  /** @param {{id: string, oidc?: any}} connector */
   const about = ({ id, oidc = {} }) =>
     definition([
       [T.connectorId, h("code", id)],

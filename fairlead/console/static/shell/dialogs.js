@@ -16,7 +16,7 @@ export function openDialog({ title, body, actions = [], wide = false }) {
   return new Promise((resolve) => {
     const scope = new Scope();
     const id = newId("dialog");
-    const opener = document.activeElement;
+    const opener = /** @type {HTMLElement} */ (document.activeElement);
     const dialog = h("dialog", { "aria-labelledby": id, data: wide ? { wide: "" } : {} });
     const close = (value) => {
       if (scope.ended) return;

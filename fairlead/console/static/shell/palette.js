@@ -155,7 +155,7 @@ function commands() {
 // What the page offers to do with its object, and its tabs.
 function pageActions() {
   const controls = ["main .tabs button", "main .actions button"]
-    .flatMap((each) => [...document.querySelectorAll(each)])
+    .flatMap((each) => [.../** @type {NodeListOf<HTMLButtonElement>} */ (document.querySelectorAll(each))])
     .filter(
       (node) =>
         !node.hidden &&

@@ -140,7 +140,7 @@ async function openPalette() {
 function toggleMenu() {
   const open = document.body.classList.toggle("menu-open");
   menu.setAttribute("aria-expanded", String(open));
-  if (open) document.querySelector("#navigation a")?.focus();
+  if (open) /** @type {HTMLElement} */ (document.querySelector("#navigation a"))?.focus();
 }
 
 async function showPage() {
@@ -187,6 +187,11 @@ async function showPage() {
 }
 
 // A page is shown as soon as it has content: some keep loading parts of themselves.
+/**
+ * @param {HTMLElement} node
+ * @param {Scope} scope
+ * @returns {Promise<void>}
+ */
 function filled(node, scope) {
   return new Promise((resolve) => {
     const observer = new MutationObserver(() => {
@@ -213,7 +218,9 @@ function setTitle(title, trail = []) {
 function markCurrent() {
   const here = location.pathname;
   let best = null;
-  for (const anchor of document.querySelectorAll("#navigation a")) {
+  /** @type {NodeListOf<HTMLAnchorElement>} */
+  const anchors = document.querySelectorAll("#navigation a");
+  for (const anchor of anchors) {
     anchor.removeAttribute("aria-current");
     const isPrefix = here === anchor.pathname || here.startsWith(`${anchor.pathname.replace(/\/$/, "")}/`);
     const isHome = anchor.pathname === href("");

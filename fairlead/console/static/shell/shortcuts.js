@@ -24,7 +24,7 @@ export function installShortcuts(openPalette) {
       (event.ctrlKey || event.metaKey) &&
       !event.shiftKey &&
       event.key.toLowerCase() === "k" &&
-      !event.target.closest?.(".terminal")
+      !(/** @type {Element} */ (event.target).closest?.(".terminal"))
     ) {
       event.preventDefault();
       openPalette();
@@ -46,6 +46,7 @@ export function installShortcuts(openPalette) {
 function handle(event, pages) {
   if (event.key === "?") return showShortcuts();
   if (event.key === "/") {
+    /** @type {HTMLInputElement} */
     const filter = document.querySelector("[data-filter]");
     if (filter) {
       event.preventDefault();

@@ -86,7 +86,7 @@ async function showSignIn(message) {
       dialog.remove();
       forgetReviews();
       setQuery(NO_PROBLEM);
-      resolve();
+      resolve(undefined);
       refreshAll();
     };
     const retry = () => !document.hidden && done().catch(() => {}); // signed in meanwhile, in another tab
@@ -169,6 +169,7 @@ function ownCredentials({ sso = [], password: { enabled = true, used = true } = 
 }
 
 // A form whose button sends what was typed, and that shows beside its fields why the server did not accept it.
+/** @param {{note?: Child, fields: Child, secret: any, isPrimary: boolean, send: () => Promise<void>}} options */
 function credentialForm({ note, fields, secret, isPrimary, send }) {
   const problem = h("p.problem", { role: "alert" });
   const submit = h("button", { type: "submit" }, T.signIn);
@@ -238,6 +239,7 @@ function keyForm(done) {
 }
 
 // Ends this login, or all of the user. A provider of single sign-on still has a session, which the user can end, too.
+/** @param {{everywhere?: boolean, to?: URL | string}} options */
 export async function signOut({ everywhere = false, to = ROOT } = {}) {
   const answer = await request(`auth/logout${everywhere ? "?all=true" : ""}`, {
     method: "POST",

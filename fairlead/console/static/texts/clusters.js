@@ -10,6 +10,24 @@ export const T = {
   latency: "Latency",
   milliseconds: (value) => `${value} ms`,
   lastProbe: "Last probe",
+  day: "Health in the last day",
+  noDay: "No probes in the last day.",
+  noLatency: "none",
+  asTable: "The numbers as a table",
+  dayColumns: [
+    "From",
+    "Mean latency",
+    "Longest",
+    "Probes",
+    "Failed",
+  ],
+  daySummary: ({ probes, failed, longest }) =>
+    `${failed ? `${failed} of ${probes} probes failed` : `All ${probes} probes succeeded`}. ` +
+    `The line is the mean latency, the band reaches up to the longest (${longest} ms)` +
+    `${failed ? ", red bars are the share that failed" : ""}.`,
+  quarter: (from, { probes, failed, latencyMilliseconds: mean, maxLatencyMilliseconds: longest }) =>
+    `${from}: ${mean === undefined ? "no response" : `${mean} ms, at most ${longest} ms`}; ` +
+    `${failed ? `${failed} of ${probes} probes failed` : `all ${probes} probes succeeded`}.`,
   checks: "Checks",
   noChecks: "Not checked yet.",
   notProbed: "This cluster has no kubeconfig, so it is not checked.",

@@ -36,6 +36,10 @@ const ICONS = {
 export const icon = (name) =>
   svg("svg.icon", { viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: ICONS[name] ?? ICONS.box }));
 
+/**
+ * @param {Child} title
+ * @param {{onclick?: (event: any) => any, kind?: string, icon?: string, [property: string]: any}} options
+ */
 export function button(title, { onclick, kind, icon: name, ...properties } = {}) {
   return h(
     `button${kind ? `.${kind}` : ""}`,
@@ -45,6 +49,11 @@ export function button(title, { onclick, kind, icon: name, ...properties } = {})
   );
 }
 
+/**
+ * @param {string} address
+ * @param {Child} title
+ * @param {{kind?: string, icon?: string, [property: string]: any}} options
+ */
 export const linkButton = (address, title, { kind, icon: name, ...properties } = {}) =>
   h(`a.button${kind ? `.${kind}` : ""}`, { href: address, ...properties }, name && icon(name), title);
 
@@ -125,6 +134,11 @@ export const empty = (title, text, ...actions) =>
   h("section.empty", h("p.empty-title", title), text && h("p.muted", text), actions);
 
 // Tabs. `entries` are {name, title, show(node)}; `selected` is a name; `onselect(name)` is called after a change.
+/**
+ * @param {{name: string, title: string, show: (node: HTMLElement) => any}[]} entries
+ * @param {string} selected
+ * @param {(name: string) => boolean | void} onselect
+ */
 export function tabsOf(entries, selected, onselect = () => {}) {
   const panel = h("div.tab-panel", { role: "tabpanel", tabindex: "0", id: newId("panel") });
   const buttons = entries.map((entry) =>

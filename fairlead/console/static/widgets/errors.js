@@ -6,6 +6,10 @@ import { link } from "../core/router.js";
 import { T } from "../texts/shell.js";
 import { button } from "./common.js";
 
+/**
+ * @param {any} error
+ * @param {{retry?: () => void}} options
+ */
 export function errorBlock(error, { retry } = {}) {
   if (error instanceof NetworkError) return block(T.unreachable, [], retry);
   if (!(error instanceof ApiError)) return block(T.internal, [h("pre", String(error?.stack ?? error))], retry);

@@ -12,6 +12,12 @@ const MAX_ENTRIES = 100;
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
 
 // `schema` is what loadSchema returns, and `resolve` follows its references; both may be missing.
+/**
+ * @param {any} kind
+ * @param {any} value
+ * @param {string} path
+ * @param {{schema?: any, resolve?: any}} options
+ */
 export function fieldTree(kind, value, path, { schema, resolve } = {}) {
   const follow = (part) => (part && resolve ? resolve(part, schema.document) : undefined);
   const inner = (part, key) =>

@@ -32,6 +32,7 @@ export function parseFilter(text) {
 const split = (selector) => (selector ?? "").split(/,(?![^(]*\))/).filter(Boolean);
 
 // The text of a filter whose parts are in the URL. Selectors that cannot be typed, like `a in (b)`, are not part of it.
+/** @param {{q?: string, labels?: string, fields?: string, [other: string]: any}} query */
 export const printFilter = ({ q, labels, fields }) =>
   [q, ...split(labels).filter((each) => LABEL.test(each)), ...split(fields).map((each) => `field:${each}`)]
     .filter(Boolean)

@@ -29,6 +29,10 @@ export class LogView {
   #isWaiting = false;
   #columns = 80;
 
+  /**
+   * @param {import("../core/dom.js").Scope} scope
+   * @param {{follow?: boolean, previous?: (isChosen: boolean) => void}} options
+   */
   constructor(scope, { follow = true, previous } = {}) {
     this.scope = scope;
     const option = (title, checked, onchange) =>

@@ -14,8 +14,7 @@ export async function findName(plural, text, signal) {
   const { items } = await listObjects(kind, { limit: LIMIT, signal }).catch(() => ({ items: [] }));
   if (items.some((each) => each.metadata.name === text)) return text;
   return (
-    items.find(({ spec = {} }) => [spec.displayName, spec.username, spec.email].some(isSame(text)))?.metadata.name ??
-    text
+    items.find(({ spec }) => [spec?.displayName, spec?.username, spec?.email].some(isSame(text)))?.metadata.name ?? text
   );
 }
 

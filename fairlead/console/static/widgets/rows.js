@@ -54,6 +54,7 @@ export class Rows {
   view = []; // the entries {id, row} to show, in their order
   #entries = new Map(); // by id
   #sorted = [];
+  /** @type {(row: any) => any} */
   #key = () => null;
   #direction = 1;
   #tie;

@@ -32,6 +32,7 @@ export function stateDot(state, label) {
   );
 }
 
+/** @param {ObjectState} found */
 export function stateBadge({ state, word, message }) {
   if (!state && !word) return h("span.muted", "–");
   return h(

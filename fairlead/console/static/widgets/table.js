@@ -234,12 +234,12 @@ export class VirtualTable {
     const stored = this.#stored;
     const widths = this.#columns.map((column, i) => stored[column.id] ?? this.#natural[i] ?? 120);
     let excess = widths.reduce((sum, width) => sum + width, this.#options.selectable ? 36 : 0) - this.node.clientWidth;
-    for (const [wants, least] of [
-      [(column) => !column.isName, 110],
-      [(column) => column.isName, 220],
+    for (const { isName, least } of [
+      { isName: false, least: 110 },
+      { isName: true, least: 220 },
     ]) {
       const room = widths.map((width, i) =>
-        wants(this.#columns[i]) && !stored[this.#columns[i].id] ? Math.max(0, width - least) : 0,
+        Boolean(this.#columns[i].isName) === isName && !stored[this.#columns[i].id] ? Math.max(0, width - least) : 0,
       );
       const sum = room.reduce((a, b) => a + b, 0);
       if (excess <= 0 || !sum) continue;
@@ -279,7 +279,7 @@ export class VirtualTable {
   #renderHead() {
     const sorted = this.#sort.replace(/^-/, "");
     const focused = this.head.contains(document.activeElement)
-      ? document.activeElement.closest("[data-column]")?.dataset.column
+      ? /** @type {HTMLElement} */ (document.activeElement.closest("[data-column]"))?.dataset.column
       : null;
     const cells = this.#columns.map((column) => {
       const direction = column.id !== sorted ? null : this.#sort.startsWith("-") ? "descending" : "ascending";
@@ -422,7 +422,7 @@ export class VirtualTable {
   // ---- selection
 
   #showSelection() {
-    if (!this.#options.selectable) return;
+    if (!this.#options.selectable || !this.all) return; // what is typed into the filter may come before the columns
     for (const [id, element] of this.#elements) {
       const isSelected = this.selected.has(id);
       if (element.isSelected === isSelected) continue;

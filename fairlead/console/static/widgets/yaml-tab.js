@@ -33,7 +33,11 @@ export function yamlTab(node, context) {
 
 class YamlTab {
   constructor(node, context) {
-    Object.assign(this, { context, kind: context.kind, scope: context.scope, base: "", showsAll: false });
+    this.context = context;
+    this.kind = context.kind;
+    this.scope = context.scope;
+    this.base = "";
+    this.showsAll = false;
     this.editor = new YamlEditor({ label: T.yamlOf(context.object.metadata.name), onchange: () => this.update() });
     this.banner = h("div", { role: "status" });
     this.panel = h("div.stack");

@@ -8,6 +8,7 @@ import { T } from "../../texts/access.js";
 const FIRST_KEY = "service.sh/expires-unless-replaced";
 
 // When the TTL of a key ends, in milliseconds; Infinity for a key without one.
+/** @param {KubernetesObject} key */
 export function ttlEnd({ metadata, spec = {}, status = {} }) {
   const start = Date.parse((spec.ttlAfterLastActivity && status.lastActivity) || metadata.creationTimestamp);
   return spec.ttl ? start + spec.ttl * 1000 : Infinity;

@@ -94,6 +94,11 @@ export function questionForm(values, extra, onask, first = []) {
 export class QuestionError extends Error {}
 
 // The attributes of a review. A project's name stands for its namespace, as it is what people know.
+/**
+ * @param {Record<string, string>} texts
+ * @param {AbortSignal} signal
+ * @returns {Promise<ResourceAttributes>}
+ */
 export async function attributesOf({ verb, kind, namespace: place, name, subresource }, signal) {
   const found = findKind(kind);
   const [resource, ...group] = kind.split(".");
@@ -107,6 +112,10 @@ export async function attributesOf({ verb, kind, namespace: place, name, subreso
   );
 }
 
+/**
+ * @param {string} who
+ * @param {ResourceAttributes} attributes
+ */
 export function describe(who, { verb, resource, namespace, name, subresource }) {
   return T.sentence(
     who,
@@ -117,6 +126,11 @@ export function describe(who, { verb, resource, namespace, name, subresource }) 
 }
 
 // `because` is the reason in the words of the product, if it is known; `next` is what to do about it.
+/**
+ * @param {string} question
+ * @param {any} status
+ * @param {{because?: Child, next?: Child}} more
+ */
 export function answer(question, status, { because = "", next } = {}) {
   const { allowed, filtered, path = [] } = status;
   const word = allowed ? T.allowed : filtered ? T.filtered : T.denied;

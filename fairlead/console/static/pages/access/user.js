@@ -93,6 +93,10 @@ function keyList(keys) {
   );
 }
 
+/**
+ * @param {KubernetesObject} user
+ * @param {any} scope
+ */
 async function projectList({ metadata: { name }, status = {} }, scope) {
   const { items } = await listObjects(managed("projects"), { limit: LIMIT, signal: scope.signal });
   const teams = new Set(status.teams ?? []);

@@ -12,6 +12,7 @@ const MAX_CARDS = 60;
 
 export function above({ kind, scope }) {
   const node = h("div.catalogue");
+  /** @type {Promise<void>} */
   const filled = new Promise((resolve) =>
     watchList(kind).subscribe(scope, (list) => {
       const apps = list.objects.sort((a, b) =>

@@ -29,6 +29,7 @@ export function summary(context) {
   );
 }
 
+/** @param {KubernetesObject} instance */
 function releaseCard({ metadata, spec = {}, status = {} }) {
   const { release = {}, drift } = status;
   const [field, place] = Object.entries(spec.target ?? {})[0] ?? [];

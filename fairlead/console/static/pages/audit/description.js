@@ -16,6 +16,7 @@ export function didWhat({ verb, objectRef, requestURI = "", annotations = {} }) 
   return annotations[DRY_RUN] ? T.dryRun(words) : words;
 }
 
+/** @param {Record<string, any>} event */
 export const actor = ({ user = {}, impersonatedUser }) =>
   impersonatedUser ? `${user.username} (${impersonatedUser.username})` : (user.username ?? "");
 
@@ -23,6 +24,7 @@ export const actor = ({ user = {}, impersonatedUser }) =>
 export const isDenied = (annotations) =>
   Boolean(annotations[REFUSED_BY]) || annotations["authorization.k8s.io/decision"] === "forbid";
 
+/** @param {Record<string, any>} event */
 export function outcome({ responseStatus = {}, annotations = {} }) {
   const code = responseStatus.code ?? "";
   if (isDenied(annotations)) return [`${code} ${T.denied}`, "denied"];

@@ -69,6 +69,7 @@ export async function show(page, id) {
   );
 }
 
+/** @param {Record<string, any>} event */
 const keyOf = ({ user = {} }) => user.extra?.["service.sh/access-key"]?.join(", ");
 
 // About whom "May I?" is asked: the key of the request if it has a scope, as its user may be allowed more.

@@ -72,18 +72,18 @@ async function showKinds(page, server) {
     );
   const fill = (namespace) => {
     const groups = Object.entries(GROUPS)
-      .map(([name, segments]) => [
+      .map(([name, segments]) => ({
         name,
-        segments.map((each) => server.findSegment(each)).filter((kind) => kind && isInside(kind)),
-      ])
-      .filter(([, kinds]) => kinds.length);
+        kinds: segments.map((each) => server.findSegment(each)).filter((kind) => kind && isInside(kind)),
+      }))
+      .filter(({ kinds }) => kinds.length);
     const all = server.kinds.filter(isInside);
     const byGroup = Map.groupBy(all, (kind) => kind.group || T.core);
     replace(
       body,
       h(
         "div.grid",
-        groups.map(([name, kinds]) =>
+        groups.map(({ name, kinds }) =>
           card(
             T.groups[name],
             h(

@@ -12,7 +12,8 @@ import { card, codeBlock, copyable, definition, linkButton } from "../../widgets
 import { errorBlock } from "../../widgets/errors.js";
 import { stateBadge } from "../../widgets/state.js";
 import { whoCan } from "../access/who.js";
-import { latencyLine, probeList } from "./health.js";
+import { dayOfProbes } from "./day.js";
+import { followHealth, probeList, showLatency } from "./health.js";
 
 const MAX_SHOWN = 20;
 const INSTANCES = ["spaceinstances", "virtualclusterinstances"];
@@ -22,7 +23,12 @@ const gatewayOf = (name) => new URL(`kubernetes/cluster/${encodeURIComponent(nam
 export function summary(context) {
   const { kind, object, scope } = context;
   const { name } = object.metadata;
-  const line = latencyLine(kind, name, scope);
+  const line = h("span.spark");
+  const day = dayOfProbes(scope);
+  followHealth(kind, name, scope, (health) => {
+    showLatency(line, health);
+    day.show(health);
+  });
   const facts = context.live(
     ({ status }) => status,
     (cluster) => factList(cluster, line),
@@ -35,7 +41,7 @@ export function summary(context) {
   );
   return h(
     "div.columns.cluster",
-    h("div.stack", card(T.state, facts), card(T.checks, checks)),
+    h("div.stack", card(T.state, facts), card(T.day, day.node), card(T.checks, checks)),
     h(
       "div.stack",
       card(
@@ -59,6 +65,10 @@ export function summary(context) {
   );
 }
 
+/**
+ * @param {KubernetesObject} cluster
+ * @param {Child} line
+ */
 function factList({ status = {} }, line) {
   const connected = condition({ status }, "Connected");
   return definition([

@@ -65,7 +65,10 @@ function kubeconfigField(onProblem) {
 
 class ConnectPage {
   constructor(page, kinds) {
-    Object.assign(this, { page, scope: page.scope, kinds, following: "" });
+    this.page = page;
+    this.scope = page.scope;
+    this.kinds = kinds;
+    this.following = "";
     const input = (properties) => h("input", { autocomplete: "off", spellcheck: "false", ...properties });
     this.name = input({
       pattern: "[a-z0-9]([a-z0-9.\\-]*[a-z0-9])?",

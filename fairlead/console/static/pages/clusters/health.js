@@ -9,6 +9,7 @@ import { sparkLine } from "../overview/fleet.js";
 const REFRESH = 15_000;
 
 // The checks of the last probe, with what to do about those that failed.
+/** @param {KubernetesObject} cluster */
 export function probeList({ status = {}, spec = {} }) {
   if (!status.probes?.length) return h("p.muted", spec.config?.secretName ? T.noChecks : T.notProbed);
   return h(
@@ -29,21 +30,30 @@ export function probeList({ status = {}, spec = {} }) {
   );
 }
 
-export function latencyLine(kind, name, scope) {
-  const node = h("span.spark");
+// Calls `notify(health)` with the probes of a cluster, now and from time to time.
+/**
+ * @param {any} kind
+ * @param {string} name
+ * @param {import("../../core/dom.js").Scope} scope
+ * @param {(health: any) => void} notify
+ */
+export function followHealth(kind, name, scope, notify) {
   const load = async () => {
     if (document.hidden) return;
     const health = await request(kind.path("", name, "health"), { signal: scope.signal }).catch(() => null);
-    const samples = health?.samples ?? [];
-    const last = samples.at(-1)?.latencyMilliseconds;
-    if (samples.length)
-      replace(
-        node,
-        samples.length > 1 && sparkLine(samples, 160),
-        last !== undefined && h("span", T.milliseconds(Math.round(last))),
-      );
+    if (health && !scope.ended) notify(health);
   };
   load();
   scope.every(REFRESH, load);
-  return node;
+}
+
+// The latency of the last probes.
+export function showLatency(node, { samples = [] }) {
+  const last = samples.at(-1)?.latencyMilliseconds;
+  if (samples.length)
+    replace(
+      node,
+      samples.length > 1 && sparkLine(samples, 160),
+      last !== undefined && h("span", T.milliseconds(Math.round(last))),
+    );
 }

@@ -16,6 +16,10 @@ export const tabs = ({ kind }) =>
     kind.subresources.has("exec") && { name: "terminal", title: T.terminal, show: showTerminal },
   ].filter(Boolean);
 
+/**
+ * @param {KubernetesObject} pod
+ * @param {() => void} [onchange]
+ */
 function containerSelect({ spec = {} }, onchange) {
   const names = [...(spec.containers ?? []), ...(spec.initContainers ?? []), ...(spec.ephemeralContainers ?? [])].map(
     (each) => each.name,

@@ -44,15 +44,13 @@ class CreateInstance {
 
   constructor(page, kind, projects) {
     const { query } = page;
-    Object.assign(this, {
-      page,
-      kind,
-      scope: page.scope,
-      parts: PARTS[kind.plural],
-      offers: [],
-      chosen: null,
-      parameters: null,
-    });
+    this.page = page;
+    this.kind = kind;
+    this.scope = page.scope;
+    this.parts = PARTS[kind.plural];
+    this.offers = [];
+    this.chosen = null;
+    this.parameters = null;
     this.project = h(
       "select",
       { required: true },

@@ -96,7 +96,7 @@ const flatten = (quotas) => ({ limit: quotas.limit ?? quotas.limits ?? {}, used:
 function render(page, node, sources, details) {
   const all = [...sources.values()];
   const items = all.flatMap((source) => source.items ?? []);
-  items.sort((a, b) => (b.state === FAILED) - (a.state === FAILED));
+  items.sort((a, b) => Number(b.state === FAILED) - Number(a.state === FAILED));
   const shown = items.slice(0, MAX_ITEMS);
   if (!items.length)
     return replace(

@@ -15,6 +15,7 @@ const MAX_LINES = 24;
 export function clusterTiles(page, list, saysWhy = false) {
   const node = h("div.cluster-tiles");
   const tiles = new Map();
+  /** @type {Promise<void>} */
   const filled = new Promise((resolve) =>
     list.subscribe(page.scope, () => {
       resolve();

@@ -51,6 +51,7 @@ export async function membersTab(node, context) {
       return false;
     }
   };
+  /** @param {KubernetesObject} project */
   const update = ({ spec = {} }) => {
     const members = spec.members ?? [];
     const key = JSON.stringify([spec.owner, members]);

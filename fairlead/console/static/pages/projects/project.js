@@ -28,6 +28,7 @@ export function summary(context) {
   );
   const allowed = context.live(
     ({ spec }) => spec,
+    /** @type {(project: KubernetesObject) => Child} */
     ({ spec = {} }) =>
       definition([
         [T.clusters, names(spec.allowedClusters)],

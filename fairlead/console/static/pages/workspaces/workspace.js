@@ -205,7 +205,7 @@ export function actions(context) {
       icon: "play",
       question: use,
       isShown: (now) => !isRunning(now) && !isBusy(now),
-      run: () => run("up"),
+      run: () => run("up", { keepContainer: true }),
     },
     {
       title: T.stop,

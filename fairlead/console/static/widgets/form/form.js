@@ -19,6 +19,7 @@ const FOLDED = new Set(["spec.template", "spec.config.template"]);
 
 // `include` and `exclude` are paths such as `spec.owner`; `immutable` too, or true. `first` are paths to show without
 // unfolding. `isExisting`: the object is stored, so an empty password keeps the stored one.
+/** @param {{kind: any, schema: any, value?: any, [option: string]: any}} options */
 export function schemaForm({
   kind,
   schema,

@@ -13,6 +13,11 @@ const TEXT = 100_000;
 
 // `values` is the text of `spec.parameters`, or an object by variable. `value()` returns values by variable, `text()`
 // the text for `spec.parameters`. Values of unknown variables are kept.
+/**
+ * @param {any[]} parameters
+ * @param {string | Record<string, any>} values
+ * @param {{immutable?: boolean, onchange?: () => void}} options
+ */
 export function parameterForm(parameters, values = {}, { immutable, onchange = () => {} } = {}) {
   const given = typeof values === "string" ? (parse(values) ?? {}) : values;
   const context = { immutable, changed: onchange };

@@ -67,7 +67,7 @@ function partition(place, context) {
     required.has(name) || value?.[name] !== undefined || context.isFirst(pathOf(place.path, name));
   const shown = names.filter((name) => isFirst(name) || (COMMON.has(name) && !context.isFolded(place.path, name)));
   const rest = names.filter((name) => !shown.includes(name));
-  shown.sort((a, b) => required.has(b) - required.has(a));
+  shown.sort((a, b) => Number(required.has(b)) - Number(required.has(a)));
   return !shown.length || names.length <= 4 ? [[...shown, ...rest], []] : [shown, rest];
 }
 

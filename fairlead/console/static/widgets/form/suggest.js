@@ -11,6 +11,7 @@ const OWN_NAME = /^(user|team|cluster|project|runner|space|virtualCluster|cluste
 
 // Fields, and keys of maps (`PATH{}`), with words that the server knows.
 const INSTANCES = ["spaceinstances", "virtualclusterinstances", "devpodworkspaceinstances", "appinstances"];
+/** @type {[RegExp, string[]][]} */
 const FIXED = [
   [/^spec\.members\[\d+\]\.clusterRole$/, ["admin", "user", "viewer"]],
   [/^spec\.quotas\.(project|user)\{\}$/, INSTANCES.flatMap((each) => [each, `${each}.active`])],

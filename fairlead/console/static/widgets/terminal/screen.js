@@ -47,7 +47,9 @@ const limit = (value, low, high) => Math.max(low, Math.min(high, value));
 export class Screen {
   history = [];
   dropped = 0; // lines that the history has lost at its start
+  /** @type {(text: string) => void} */
   onReply = () => {};
+  /** @type {(title: string) => void} */
   onTitle = () => {};
   onBell = () => {};
   onClipboard = null; // OSC 52 has no effect unless the user has opted in

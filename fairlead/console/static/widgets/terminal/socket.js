@@ -13,6 +13,11 @@ const MAX_INPUT = 16 * 1024;
 const POLICY_VIOLATION = 1008;
 
 // `url` is a path on this server, with its query. Ends with the scope of the terminal.
+/**
+ * @param {import("./terminal.js").Terminal} terminal
+ * @param {string} url
+ * @param {{protocol?: string, onEnd?: (why: string) => void}} options
+ */
 export function attachSocket(terminal, url, { protocol = EXEC_PROTOCOL, onEnd = () => {} } = {}) {
   const { scope } = terminal;
   const encoder = new TextEncoder();

@@ -17,8 +17,10 @@ const MAX_SPOKEN = 1000;
 
 export class Terminal {
   screen = new Screen();
-  onInput = () => {}; // gets text
-  onResize = () => {}; // gets columns and rows
+  /** @type {(text: string) => void} */
+  onInput = () => {};
+  /** @type {(columns: number, rows: number) => void} */
+  onResize = () => {};
   #queue = [];
   #nodes = new Map(); // Line to {node, version}
   #isPumping = false;

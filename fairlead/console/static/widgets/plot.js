@@ -1,0 +1,152 @@
+// Values over time as a picture: a line, a band up to the highest values, and marks for failures. The same numbers are
+// there as a sentence, at the pointer, and as a table. Made of SVG elements, which the content security policy allows.
+
+import { h, replace, svg } from "../core/dom.js";
+
+const HEIGHT = 168;
+const LEFT = 52;
+const RIGHT = 12;
+const TOP = 10;
+const BOTTOM = 24;
+const MIN_WIDTH = 200;
+const TICK_WIDTH = 90;
+const ROUND_TICKS = [1, 2, 5, 10];
+const ROUND_HOURS = [1, 2, 3, 4, 6, 12, 24];
+const HOUR = 3_600_000;
+
+/**
+ * @typedef {object} PlotPoint
+ * @property {number} time Milliseconds since 1970.
+ * @property {number | null} value Null where there is none: the line has a gap.
+ * @property {number | null} [high] The upper end of the band.
+ * @property {number} [failures] The share that failed, from 0 to 1.
+ * @property {string} text What is known of this time, as a sentence.
+ */
+
+/**
+ * `step` is the distance of two points; where it is longer, there is a gap. `summary` says what the picture shows.
+ * @param {import("../core/dom.js").Scope} scope
+ * @param {{step: number, unit: string, from: number, to: number, points: PlotPoint[], summary: string}} options
+ * @returns {HTMLElement}
+ */
+export function timePlot(scope, options) {
+  const frame = h("div.plot-frame");
+  const readout = h("p.muted.plot-readout", options.summary);
+  const node = h("figure.plot", frame, h("figcaption", readout));
+  const draw = () => {
+    const width = Math.max(MIN_WIDTH, Math.floor(frame.clientWidth));
+    replace(
+      frame,
+      picture(width, options, (point) => replace(readout, point ? point.text : options.summary)),
+    );
+  };
+  const observer = new ResizeObserver(draw);
+  observer.observe(frame);
+  scope.add(() => observer.disconnect());
+  return node;
+}
+
+function picture(width, { step, unit, from, to, points, summary }, onPoint) {
+  const values = points.map((point) => point.high ?? point.value ?? 0);
+  const ticks = roundTicks(Math.max(...values, 1));
+  const x = (time) => LEFT + ((time - from) / (to - from)) * (width - LEFT - RIGHT);
+  const y = (value) => HEIGHT - BOTTOM - (value / ticks.at(-1)) * (HEIGHT - TOP - BOTTOM);
+  const at = (time, value) => `${x(time).toFixed(1)},${y(value).toFixed(1)}`;
+  const runs = runsOf(points, step);
+  const cursor = svg("line.plot-cursor", { y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
+  const show = (point) => {
+    cursor.setAttribute("visibility", point ? "visible" : "hidden");
+    if (point) for (const name of ["x1", "x2"]) cursor.setAttribute(name, x(point.time).toFixed(1));
+    onPoint(point);
+  };
+  const node = svg(
+    "svg",
+    { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": summary },
+    ticks.map((value) => [
+      svg("line.plot-grid", { x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }),
+      svg("text.plot-label", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, `${value} ${unit}`),
+    ]),
+    hoursBetween(from, to, width).map((time) =>
+      svg("text.plot-label", { x: x(time), y: HEIGHT - 6, "text-anchor": "middle" }, hourLabel(time)),
+    ),
+    runs.map((run) => svg("polygon.plot-band", { points: bandOf(run, at) })),
+    runs.map((run) => svg("polyline.plot-line", { points: run.map((point) => at(point.time, point.value)).join(" ") })),
+    runs
+      .filter((run) => run.length === 1)
+      .map(([point]) => svg("circle.plot-dot", { cx: x(point.time), cy: y(point.value), r: 2.5 })),
+    points.filter((point) => point.failures).map((point) => failureMark(point, step, x)),
+    cursor,
+  );
+  node.addEventListener("pointermove", (event) => {
+    const time = from + ((event.offsetX - LEFT) / (width - LEFT - RIGHT)) * (to - from);
+    show(nearest(points, time, step));
+  });
+  node.addEventListener("pointerleave", () => show(null));
+  return node;
+}
+
+// From the bottom, as high as the share that failed, and never too small to be seen.
+function failureMark({ time, failures }, step, x) {
+  const room = HEIGHT - TOP - BOTTOM;
+  const height = Math.max(4, failures * room);
+  const width = Math.max(2, x(time + step) - x(time));
+  return svg("rect.plot-failure", {
+    x: (x(time) - width / 2).toFixed(1),
+    y: (HEIGHT - BOTTOM - height).toFixed(1),
+    width: width.toFixed(1),
+    height: height.toFixed(1),
+  });
+}
+
+const bandOf = (run, at) =>
+  [
+    ...run.map((point) => at(point.time, point.high ?? point.value)),
+    ...run.toReversed().map((point) => at(point.time, point.value)),
+  ].join(" ");
+
+// Points with values and without gaps between them.
+function runsOf(points, step) {
+  const runs = [];
+  let before = null;
+  for (const point of points) {
+    if (point.value === null) {
+      before = null;
+      continue;
+    }
+    if (before && point.time - before.time <= step * 1.5) runs.at(-1).push(point);
+    else runs.push([point]);
+    before = point;
+  }
+  return runs;
+}
+
+function nearest(points, time, step) {
+  let best = null;
+  for (const point of points) if (!best || Math.abs(point.time - time) < Math.abs(best.time - time)) best = point;
+  return best && Math.abs(best.time - time) <= step * 2 ? best : null;
+}
+
+// Zero, and some round numbers up to one that is not below the highest value.
+function roundTicks(highest) {
+  const magnitude = 10 ** Math.floor(Math.log10(highest / 2));
+  const size = ROUND_TICKS.map((each) => each * magnitude).find((each) => each * 3 >= highest) ?? highest;
+  const ticks = [0];
+  while (ticks.at(-1) < highest) ticks.push(Math.round((ticks.at(-1) + size) * 1000) / 1000);
+  return ticks;
+}
+
+// Full hours of local time, as many as have room.
+function hoursBetween(from, to, width) {
+  const room = Math.max(1, Math.floor((width - LEFT - RIGHT) / TICK_WIDTH));
+  const span = (to - from) / HOUR;
+  const hours = ROUND_HOURS.find((each) => span / each <= room) ?? 24;
+  const time = new Date(from);
+  time.setMinutes(0, 0, 0);
+  const found = [];
+  for (; time.getTime() <= to; time.setHours(time.getHours() + 1))
+    if (time.getTime() >= from && time.getHours() % hours === 0) found.push(time.getTime());
+  return found;
+}
+
+export const hourLabel = (time) =>
+  new Date(time).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
