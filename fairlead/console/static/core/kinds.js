@@ -41,6 +41,13 @@ class Kind {
   get pluralTitle() {
     return pluralize(this.title);
   }
+  // The title within a sentence: "space", "config map", "API service".
+  get noun() {
+    return lowerFirst(this.title);
+  }
+  get pluralNoun() {
+    return lowerFirst(this.pluralTitle);
+  }
 
   // Without names, the path of all objects; with names, that of an object, or of a subresource.
   path(namespace, ...names) {
@@ -87,6 +94,8 @@ export function sentence(name) {
     .split(" ");
   return words.map((word, index) => (index === 0 || /^[A-Z]{2,}$/.test(word) ? word : word.toLowerCase())).join(" ");
 }
+
+const lowerFirst = (text) => (/^[A-Z]{2}/.test(text) ? text : text.charAt(0).toLowerCase() + text.slice(1));
 
 function pluralize(title) {
   if (/(s|x|ch)$/.test(title)) return `${title}es`;

@@ -36,6 +36,12 @@ export function watchList(kind, { namespace = "", labelSelector = "", fieldSelec
 export const watchObject = (kind, namespace, name) =>
   watchList(kind, { namespace, fieldSelector: `metadata.name=${name}` });
 
+// Until a list is there, or cannot be read for now.
+export const firstContent = (list, scope) =>
+  new Promise((/** @type {(value?: any) => void} */ resolve) =>
+    list.subscribe(scope, () => (list.isComplete || list.state !== "live") && resolve()),
+  );
+
 export function refreshAll() {
   for (const list of lists.values()) list.wake();
 }

@@ -11,20 +11,13 @@ import { T } from "../texts/audit.js";
 import { button, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { findKind, findName } from "../widgets/names.js";
-import { actor, describeObject, didWhat, outcome } from "./audit/description.js";
+import { actor, describeObject, didWhat, outcome, placeOf } from "./audit/description.js";
+import { CHANGES, QUIET } from "./audit/selectors.js";
 
 const PAGE = 100;
 const MAX_ROWS = 2000;
-const READS = ["verb!=get", "verb!=list", "verb!=watch"];
-// What the console and the frame of every client ask all the time.
-const QUIET = [
-  "objectRef.resource!=selves",
-  "objectRef.resource!=selfsubjectaccessreviewbatches",
-  "objectRef.resource!=selfsubjectaccessreviews",
-  "objectRef.resource!=leases",
-];
 const NAMED = { user: "users", project: "projects" };
-const WHAT = { changes: [...READS, ...QUIET, "dryRun!=All"], denied: ["refusedBy!="], failed: QUIET, all: [] };
+const WHAT = { changes: CHANGES, denied: ["refusedBy!="], failed: QUIET, all: [] };
 
 export async function show(page, { rest }) {
   if (rest.length) return (await import("./audit/event.js")).show(page, rest[0]);
@@ -202,7 +195,7 @@ class AuditPage {
           h(
             "td",
             link(`audit/${event.metadata.name}`, describeObject(event)),
-            event.objectRef?.namespace && h("span.muted", ` ${event.objectRef.namespace}`),
+            placeOf(event) && h("span.muted", ` ${placeOf(event)}`),
           ),
           h("td", result),
         );

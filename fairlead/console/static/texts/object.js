@@ -54,6 +54,7 @@ export const T = {
   bytes: (number) => count(number, "byte"),
   notText: "not text, shown in base64",
 
+  awake: ", awake",
   labels: "Labels",
   annotations: "Annotations",
   addLabel: "Add label",
@@ -78,6 +79,7 @@ export const T = {
   eventsDenied: (namespace) => `You may not list events in the namespace ${namespace}`,
   noEvents: "No events",
   noEventsText: "Servers keep events for about an hour.",
+  eventAbout: (kind, name, reason) => `${reason} · ${kind} ${name}`,
   eventTimes: (number) => `${number} times`,
   eventColumns: [
     "Type",

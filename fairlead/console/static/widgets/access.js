@@ -1,20 +1,17 @@
 // Whether the user may do something with an object: of the management API, or of a cluster behind a gateway, which has
 // access reviews of its own. And which kinds have values to hide.
 
-import { guard } from "../core/access.js";
+import { guard, review } from "../core/access.js";
 import { request } from "../core/api.js";
 import { management } from "../core/kinds.js";
 import { T } from "../texts/object.js";
 
 export const isSecret = (kind) => /Secret$/.test(kind.kind);
 
-export async function guardAction(control, question) {
+// {allowed, reason}. A cluster that cannot be asked decides when it is done.
+export async function mayDo(question) {
   const { kind, verb, namespace, name, subresource } = question;
-  if (kind.server === management) {
-    const allowed = await guard(control, question);
-    if (!allowed) control.title ||= T.notAllowed(verb, kind.title);
-    return allowed;
-  }
+  if (kind.server === management) return review(question);
   const resourceAttributes = {
     verb,
     group: kind.group,
@@ -27,7 +24,17 @@ export async function guardAction(control, question) {
   const body = { apiVersion: "authorization.k8s.io/v1", kind: "SelfSubjectAccessReview", spec: { resourceAttributes } };
   const path = `${kind.server.root}/apis/authorization.k8s.io/v1/selfsubjectaccessreviews`;
   const { status } = await request(path, { method: "POST", body }).catch(() => ({ status: { allowed: true } }));
-  if (!status.allowed)
-    Object.assign(control, { disabled: true, title: status.reason || T.notAllowed(verb, kind.title) });
-  return status.allowed;
+  return { allowed: status.allowed, reason: status.reason ?? "" };
+}
+
+export async function guardAction(control, question) {
+  const { kind, verb } = question;
+  if (kind.server === management) {
+    const allowed = await guard(control, question);
+    if (!allowed) control.title ||= T.notAllowed(verb, kind.title);
+    return allowed;
+  }
+  const { allowed, reason } = await mayDo(question);
+  if (!allowed) Object.assign(control, { disabled: true, title: reason || T.notAllowed(verb, kind.title) });
+  return allowed;
 }

@@ -1,6 +1,7 @@
 // Small parts that every page uses.
 
 import { h, newId, replace, svg } from "../core/dom.js";
+import { parseQuantity } from "../core/quantity.js";
 
 const ICONS = {
   menu: "M3 6h18M3 12h18M3 18h18",
@@ -67,22 +68,26 @@ export function field(label, control, help) {
   return h("div.field", h("label", { for: control.id }, label), control, hint);
 }
 
-// A table with a line of titles. `body` is a tbody, or an array of rows.
-export const tableOf = (titles, body, selector = "table") =>
-  h(
-    "div.scroll",
+// A table with a line of titles. `body` is a tbody, or an array of rows. On phones each cell stands below the other, with
+// its title, if the rows are known here.
+export function tableOf(titles, body, selector = "table") {
+  const head = h(
+    "thead",
     h(
-      selector,
-      h(
-        "thead",
-        h(
-          "tr",
-          titles.map((title) => h("th", { scope: "col" }, title)),
-        ),
-      ),
-      Array.isArray(body) ? h("tbody", body) : body,
+      "tr",
+      titles.map((title) => h("th", { scope: "col" }, title)),
     ),
   );
+  if (!Array.isArray(body)) return h("div.scroll", h(selector, head, body));
+  for (const row of body.filter(Boolean)) labelCells(row, titles);
+  return h("div.scroll", h(`${selector}.labelled`, head, h("tbody", body)));
+}
+
+export function labelCells(row, titles) {
+  [...row.cells].forEach((cell, index) => {
+    cell.dataset.label = titles[index] ?? "";
+  });
+}
 
 // Terms and values; entries without a value are left out.
 export const definition = (entries) =>
@@ -113,7 +118,8 @@ export const codeBlock = (text) => h("div.code-block", h("pre", text), copyButto
 // A bar of usage, with its numbers as text. `limit` may be missing.
 export function meter(used, limit, label) {
   if (limit === undefined || limit === null || limit === "") return h("span", String(used));
-  const share = Number(limit) > 0 ? Math.min(1, Number(used) / Number(limit)) : 1;
+  const most = parseQuantity(limit);
+  const share = most > 0 ? Math.min(1, parseQuantity(used) / most) : 1;
   const state = share >= 1 ? "full" : share >= 0.8 ? "high" : "";
   return h(
     "span.meter",

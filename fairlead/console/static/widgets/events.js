@@ -8,7 +8,7 @@ import { watchList } from "../core/watch.js";
 import { T } from "../texts/object.js";
 import { card, empty, tableOf } from "./common.js";
 import { errorBlock } from "./errors.js";
-import { stateBadge } from "./state.js";
+import { stateBadge, stateDot } from "./state.js";
 
 const MAX_SHOWN = 200;
 const lastSeen = (event) =>
@@ -29,6 +29,26 @@ export async function eventsTab(node, { kind, object, scope }) {
       if (!newest.length) return list.isComplete && replace(node, empty(T.noEvents, T.noEventsText));
       replace(node, card("", tableOf(T.eventColumns, newest.map(row), "table.events")));
     },
+  );
+}
+
+// The latest events of any objects, as lines.
+export function eventLines(events, limit) {
+  const newest = events.sort((a, b) => lastSeen(b).localeCompare(lastSeen(a))).slice(0, limit);
+  return h(
+    "ul.plain.lines",
+    newest.map((event) =>
+      h(
+        "li",
+        stateDot(event.type === "Warning" ? "attention" : "ready", event.type ?? ""),
+        h(
+          "span.grow",
+          T.eventAbout(event.involvedObject?.kind ?? "", event.involvedObject?.name ?? "", event.reason ?? ""),
+          h("span.message", event.message ?? event.note ?? ""),
+        ),
+        timeElement(lastSeen(event)),
+      ),
+    ),
   );
 }
 

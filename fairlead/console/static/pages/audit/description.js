@@ -1,13 +1,30 @@
 // What an event of the audit log says, in words.
 
+import { management } from "../../core/kinds.js";
+import { projectOf } from "../../shell/sign-in.js";
 import { T } from "../../texts/audit.js";
 
 export const REFUSED_BY = "service.sh/refused-by";
 const DRY_RUN = "service.sh/dry-run"; // stored nothing, whatever the verb says
 
-export function describeObject({ objectRef, requestURI = "" }) {
+export const kindOf = ({ objectRef }) =>
+  objectRef?.resource && management.find(objectRef.resource, objectRef.apiGroup ?? "");
+
+// "space dev", "all spaces", "password of the user ada"; the path of a request that is about no object.
+export function describeObject(event) {
+  const { objectRef, requestURI = "" } = event;
   if (!objectRef?.resource) return requestURI.split("?")[0];
-  return [objectRef.resource, objectRef.name, objectRef.subresource].filter(Boolean).join("/");
+  const kind = kindOf(event);
+  const { name, resource, subresource } = objectRef;
+  const object = name ? `${kind?.noun ?? resource} ${name}` : (kind?.pluralNoun ?? resource);
+  return subresource ? T.partOf(T.parts[subresource] ?? subresource, object) : object;
+}
+
+// The project or the namespace of an object.
+export function placeOf({ objectRef }) {
+  if (!objectRef?.namespace) return "";
+  const project = projectOf(objectRef.namespace);
+  return project ? T.inProject(project) : objectRef.namespace;
 }
 
 // A login is no object. What its request did is said in words, and the path stays a link.

@@ -20,7 +20,7 @@ export async function show(page, id) {
   const wasDenied = isDenied(annotations);
   const byAdmission = wasDenied && annotations[DECISION] === "allow";
   page.setTitle(
-    (wasDenied ? T.deniedSentence : T.sentence)(actor(event), wasDenied ? verb : didWhat(event), describeObject(event)),
+    (wasDenied ? T.deniedSentence : T.sentence)(actor(event), wasDenied ? verb : didWhat(event), phrase(event)),
     [[T.title, "audit"]],
   );
   const question = {
@@ -68,6 +68,8 @@ export async function show(page, id) {
     ),
   );
 }
+
+const phrase = (event) => (event.objectRef?.name ? T.the(describeObject(event)) : describeObject(event));
 
 /** @param {Record<string, any>} event */
 const keyOf = ({ user = {} }) => user.extra?.["service.sh/access-key"]?.join(", ");

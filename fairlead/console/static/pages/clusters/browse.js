@@ -3,9 +3,9 @@
 import { session } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
 import { listObjects, management, pathOf } from "../../core/kinds.js";
-import { link, navigate } from "../../core/router.js";
+import { href, link, navigate } from "../../core/router.js";
 import { T } from "../../texts/clusters.js";
-import { button, card, empty } from "../../widgets/common.js";
+import { button, card, empty, linkButton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { matchKindOf } from "../kind-pages.js";
 import { openRemote } from "./remote.js";
@@ -42,6 +42,10 @@ export async function show(page, { path, rest }) {
     );
   }
   if (!rest.length) return showKinds(page, server);
+  if (rest[0] === "~new") {
+    page.setTitle(T.createTitle, trail);
+    return (await import("./create.js")).showCreate(page, server);
+  }
   const kind = server.findSegment(rest[0]);
   const found = kind && matchKindOf(kind, rest.slice(1), "clusters");
   if (!found || rest.at(-1) === "~new")
@@ -110,7 +114,13 @@ async function showKinds(page, server) {
   const chosen = server.namespace || page.query.get("ns") || "";
   fill(chosen);
   const bar = h("div.row.browse-bar");
-  replace(page.main, h("p.muted", T.asYou(session.user?.name || session.user?.username || "")), bar, body);
+  const create = linkButton(href(`${server.pages}~new`), T.createTitle, { icon: "plus" });
+  replace(
+    page.main,
+    h("div.row.browse-head", h("p.muted", T.asYou(session.user?.name || session.user?.username || "")), create),
+    bar,
+    body,
+  );
   if (server.namespace) replace(bar, h("span", `${T.namespace} `, h("code", server.namespace)));
   else if (server.find("namespaces", "")) await chooseNamespace(page, server, bar, chosen, fill);
 }

@@ -231,7 +231,7 @@ class ConnectPage {
         h(
           "div.row",
           cluster &&
-            linkButton(href(`clusters/${encodeURIComponent(name)}`), T.open, {
+            linkButton(href(`clusters/${encodeURIComponent(name)}`), T.openCluster, {
               kind: state === "ready" ? "primary" : "",
             }),
           state === "ready" && linkButton(href(`clusters/${encodeURIComponent(name)}/~browse`), T.browse, {}),
@@ -255,6 +255,6 @@ class Known extends Error {}
 
 function verdict(cluster) {
   const ready = condition(cluster, "Ready");
-  if (ready?.status === "True") return ["ready", T.ready];
-  return ready?.status === "False" ? ["failed", T.notReady] : ["working", T.waiting];
+  if (ready?.status === "True") return ["ready", T.isConnected];
+  return ready?.status === "False" ? ["failed", T.notReady] : ["working", T.firstChecks];
 }

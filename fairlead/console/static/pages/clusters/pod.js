@@ -1,14 +1,87 @@
-// Pods of a cluster: their logs, and a terminal in a container.
+// Pods of a cluster: where they run, their containers, their logs, and a terminal in a container.
 
 import { query } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
+import { link } from "../../core/router.js";
+import { ASLEEP, FAILED, READY, stateOfWord, WORKING } from "../../core/status.js";
+import { timeElement } from "../../core/time.js";
 import { T } from "../../texts/clusters.js";
 import { guardAction } from "../../widgets/access.js";
-import { button } from "../../widgets/common.js";
+import { button, card, definition, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
+import { ownerList } from "../../widgets/owners.js";
+import { stateBadge } from "../../widgets/state.js";
+import { containerStatuses, restartsOf } from "./pods.js";
 
 const TAIL = 1000;
 const SHELL = "/bin/sh";
+
+export function summary(context) {
+  const facts = context.live(
+    ({ spec, status }) => [spec, status],
+    (/** @type {Record<string, any>} */ { metadata, spec = {}, status = {} }) =>
+      definition([
+        [T.node, spec.nodeName && nodeLink(context.kind.server, spec.nodeName)],
+        [T.ip, (status.podIPs ?? [{ ip: status.podIP }]).map(({ ip }) => ip).join(", ")],
+        [T.restarts, restartsOf({ status })],
+        [T.started, status.startTime && timeElement(status.startTime)],
+        [T.serviceAccount, spec.serviceAccountName],
+        [T.quality, status.qosClass],
+        [T.belongsTo, metadata.ownerReferences && ownerList(context.kind, { metadata })],
+      ]),
+  );
+  const containers = context.live(
+    ({ spec, status }) => [spec, status],
+    (pod) => tableOf(T.containerColumns, listContainers(pod).map(containerRow)),
+  );
+  return h("div.stack", card(T.containerList, containers), card(T.where, facts));
+}
+
+// Nodes are shown by the pages of a cluster. A space is one namespace, and has none.
+const nodeLink = (server, name) =>
+  server.find("nodes", "") && !server.namespace ? link(`${server.pages}nodes/${encodeURIComponent(name)}`, name) : name;
+
+function listContainers(pod) {
+  const { spec = {} } = pod;
+  const statuses = new Map(containerStatuses(pod).map((each) => [each.name, each]));
+  const of = (containers, role) =>
+    (containers ?? []).map((container) => ({ container, role, status: statuses.get(container.name) ?? {} }));
+  return [
+    ...of(spec.initContainers, T.initContainer),
+    ...of(spec.containers, ""),
+    ...of(spec.ephemeralContainers, T.debugContainer),
+  ];
+}
+
+const containerRow = ({ container, role, status }) =>
+  h(
+    "tr",
+    h("td", h("span.mono", container.name), role && h("span.muted", ` ${role}`)),
+    h("td", stateBadge(stateOfContainer(status))),
+    h("td", status.restartCount ?? 0),
+    h("td.mono.wrap", container.image ?? ""),
+    h("td", (container.ports ?? []).map(printPort).join(", ") || T.noPorts),
+  );
+
+const printPort = ({ containerPort, protocol = "TCP", name }) =>
+  `${containerPort}${protocol === "TCP" ? "" : `/${protocol}`}${name ? ` (${name})` : ""}`;
+
+/** @param {Record<string, any>} status */
+function stateOfContainer({ state = {}, ready }) {
+  const { waiting, running, terminated } = state;
+  if (waiting)
+    return {
+      state: stateOfWord(waiting.reason) || WORKING,
+      word: waiting.reason ?? T.waiting,
+      message: waiting.message,
+    };
+  if (terminated)
+    return terminated.exitCode === 0
+      ? { state: ASLEEP, word: terminated.reason || T.ended }
+      : { state: FAILED, word: T.endedWith(terminated.reason, terminated.exitCode), message: terminated.message };
+  if (running) return ready ? { state: READY, word: T.running } : { state: WORKING, word: T.notReadyYet };
+  return ready ? { state: READY, word: T.ready } : { state: "", word: T.unknown };
+}
 
 export const tabs = ({ kind }) =>
   [

@@ -1,7 +1,6 @@
 // What needs attention: failed and stalled objects, unwell clusters, keys about to expire, quotas nearly used, slow
 // deletions.
 
-import { can } from "../../core/access.js";
 import { h, replace } from "../../core/dom.js";
 import { getObject, managed, pathOf } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
@@ -9,6 +8,7 @@ import { ATTENTION, FAILED, stateOf, WORKING } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
 import { watchList } from "../../core/watch.js";
 import { T } from "../../texts/overview.js";
+import { quotaTitle } from "../../widgets/quotas.js";
 import { stateBadge } from "../../widgets/state.js";
 import { stateOfRow } from "./table-states.js";
 
@@ -17,7 +17,8 @@ const MAX_PENDING = 10 * 60_000;
 const EXPIRES_SOON = 3 * 86_400_000;
 const HIGH_USE = 0.8;
 
-export function attentionList(page, tables, clusters) {
+// `clusters` and `projects` are lists, or false for those who may not read them.
+export function attentionList(page, tables, clusters, projects) {
   const node = h("ul.plain.lines");
   const sources = new Map();
   const details = new Map();
@@ -35,14 +36,8 @@ export function attentionList(page, tables, clusters) {
   follow("keys", watchList(managed("ownedaccesskeys")), (list) =>
     list.objects.flatMap((key) => expiring(list.kind, key)),
   );
-  can("list", managed("projects")).then(
-    (allowed) =>
-      allowed &&
-      !page.scope.ended &&
-      follow("projects", watchList(managed("projects")), (list) =>
-        list.objects.flatMap((project) => fullQuotas(list.kind, project)),
-      ),
-  );
+  if (projects)
+    follow("projects", projects, () => projects.objects.flatMap((project) => fullQuotas(projects.kind, project)));
   replace(node, h("li.muted", T.checking));
   return node;
 }
@@ -87,7 +82,7 @@ function fullQuotas(kind, project) {
       object: project,
       state: ATTENTION,
       word: "Quota",
-      message: T.quota(name, used[name] ?? 0, limit[name]),
+      message: T.quota(quotaTitle(name), used[name] ?? 0, limit[name]),
     }));
 }
 

@@ -11,6 +11,7 @@ import { projectOf } from "../../shell/sign-in.js";
 import { T } from "../../texts/projects.js";
 import { button, card, codeBlock, definition } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
+import { contents } from "./contents.js";
 
 const TEMPLATES = { spaceinstances: "spacetemplates", virtualclusterinstances: "virtualclustertemplates" };
 const isAsleep = (object) => object.status?.phase === "Sleeping" || Boolean(annotation(object, `${SLEEP}sleep-type`));
@@ -25,10 +26,16 @@ export function summary(context) {
   const drift = context.live(hasDrift, (object) => hasDrift(object) && driftNotice(context));
   const { name, namespace } = context.object.metadata;
   const command = `fairlead kubeconfig ${FLAGS[context.kind.plural]} ${projectOf(namespace)}/${name}`;
+  const { pods, usage, events } = contents(context, isAsleep);
   return h(
     "div.stack",
     drift,
-    h("div.grid", card(T.facts, facts), card(T.connect, h("p.muted", T.kubeconfig), codeBlock(command))),
+    card(T.pods, pods),
+    h(
+      "div.halves",
+      h("div.stack", card(T.usage, usage), card(T.facts, facts)),
+      h("div.stack", card(T.latestEvents, events), card(T.connect, h("p.muted", T.kubeconfig), codeBlock(command))),
+    ),
   );
 }
 
@@ -82,6 +89,12 @@ export function actions(context) {
     question: { verb: "use", kind, namespace, name },
     run: () => navigate(`${pathOf(kind, object)}/~browse`),
   };
+  const create = {
+    title: T.createFromYaml,
+    icon: "plus",
+    question: { verb: "use", kind, namespace, name },
+    run: () => navigate(`${pathOf(kind, object)}/~browse/~new`),
+  };
   const update = { verb: "update", kind, namespace, name };
   const annotate = (changes) => patchObject(kind, namespace, name, { metadata: { annotations: changes } });
   const canSleep = ({ spec }) =>
@@ -124,9 +137,10 @@ export function actions(context) {
       run: () => annotate(holdFor(0)),
     },
   );
-  if (kind.plural !== "virtualclusterinstances") return [browse, ...rest];
+  if (kind.plural !== "virtualclusterinstances") return [browse, create, ...rest];
   return [
     browse,
+    create,
     ...rest,
     {
       title: T.move,

@@ -9,6 +9,7 @@ import { watchList } from "../../core/watch.js";
 import { namespaceOf } from "../../shell/sign-in.js";
 import { T } from "../../texts/projects.js";
 import { card, definition, linkButton, meter } from "../../widgets/common.js";
+import { quotaTitle } from "../../widgets/quotas.js";
 import { stateDot } from "../../widgets/state.js";
 import { tableStates } from "../overview/table-states.js";
 import { membersTab } from "./members.js";
@@ -57,12 +58,6 @@ function quotaList({ project, user }) {
         rows.map(([title, used, limit]) => h("li", h("span.grow", title), meter(used, limit))),
       )
     : h("p.muted", T.noQuotas);
-}
-
-// "spaceinstances.active" -> "Spaces, awake"
-function quotaTitle(name) {
-  const [plural, part] = name.split(".");
-  return (managed(plural)?.pluralTitle ?? name) + (part === "active" ? T.awake : "");
 }
 
 const names = (entries) => {
