@@ -4,8 +4,13 @@ import { timeElement } from "./time.js";
 
 export const SLEEP = "sleepmode.service.sh/";
 
+/**
+ * @param {any} object
+ * @param {string} name
+ */
 export const annotation = (object, name) => object.metadata.annotations?.[name] ?? "";
 
 // A time in Unix seconds, as an element; false if it is none.
+/** @param {any} seconds */
 export const moment = (seconds) =>
   Number(seconds) > 0 && Number(seconds) < 1e11 && timeElement(new Date(Number(seconds) * 1000).toISOString());
