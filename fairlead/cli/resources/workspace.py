@@ -18,6 +18,7 @@ from fairlead.cli.resources.instance import (
     parse_template_ref,
     template_cell,
 )
+from fairlead.cli.resources.workspace_browser import add_browser_commands
 from fairlead.cli.resources.workspace_ports import add_port_commands
 from fairlead.cli.resources.workspace_ssh import add_ssh_commands
 from fairlead.cli.ui.describe import age_cell, cell, find_condition, owner_cell, print_created
@@ -235,6 +236,7 @@ group.command("open")(open_editor)
 group.command("hold")(hold)
 add_ssh_commands(group)
 add_port_commands(group)
+add_browser_commands(group)
 
 
 def _describe_wait(workspace: Object) -> str:

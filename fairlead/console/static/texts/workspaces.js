@@ -18,5 +18,6 @@ export const T = {
   askReset: (name) => `Reset ${name}?`, resetText: "The container and the work folder are deleted, with all changes that were not pushed. Both are created anew from the source.", resetNow: "Delete and start again",
   whichTask: "Task", newest: "the newest", openTerminal: "Open a terminal", wakes: "A workspace that sleeps wakes up for it.",
   port: "Port", process: "Process", address: "Address", forward: "To reach it from your machine", noPorts: "No program in the workspace listens on a port.", refresh: "Refresh",
+  inBrowser: "In the browser", openPort: "Open", openPortTitle: (port, name) => `Port ${port} of ${name}`, opening: "Opening…", waking: "It sleeps. Waking it up…", badPortAddress: "The server has sent an address that is not https.",
   online: "Connected since", offline: "Not connected since", neverReported: "It was never started.", heartbeat: "Last heartbeat", draining: "New workspaces", drainingText: "are not scheduled here", endpoint: "Address", startIt: "Start it", startHint: "On the machine that runs the workspaces, where you are logged in. The first command says what is missing there.",
 };

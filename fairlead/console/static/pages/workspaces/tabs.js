@@ -2,10 +2,11 @@
 
 import { request } from "../../core/api.js";
 import { h, newId, replace } from "../../core/dom.js";
+import { href } from "../../core/router.js";
 import { exact } from "../../core/time.js";
 import { projectOf } from "../../shell/sign-in.js";
 import { guardAction } from "../../widgets/access.js";
-import { button, codeBlock, skeleton, tableOf } from "../../widgets/common.js";
+import { button, codeBlock, linkButton, skeleton, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { T } from "../../texts/workspaces.js";
 import { listTasks, taskKey } from "./progress.js";
@@ -68,8 +69,8 @@ export function showPorts(node, { kind, object, scope }) {
   const load = async () => {
     try {
       const { ports = [] } = await request(kind.pathOf(object, "ports"), { signal: scope.signal });
-      const rows = ports.map(({ port, address, process }) => h("tr", h("td", String(port)), h("td", process ?? ""), h("td.mono", address ?? ""), h("td", codeBlock(`fairlead workspace port-forward ${name} ${port} --project ${projectOf(namespace)}`))));
-      replace(list, rows.length ? tableOf([T.port, T.process, T.address, T.forward], rows) : h("p.muted", T.noPorts));
+      const rows = ports.map(({ port, address, process }) => h("tr", h("td", String(port)), h("td", process ?? ""), h("td.mono", address ?? ""), h("td", linkButton(href("open-port", { project: projectOf(namespace), workspace: name, port }), T.openPort, { target: "_blank", rel: "noopener" })), h("td", codeBlock(`fairlead workspace port-forward ${name} ${port} --project ${projectOf(namespace)}`))));
+      replace(list, rows.length ? tableOf([T.port, T.process, T.address, T.inBrowser, T.forward], rows) : h("p.muted", T.noPorts));
     } catch (error) { if (!scope.ended) replace(list, errorBlock(error, { retry: load })); }
   };
   replace(node, h("div.stack", h("div.row", button(T.refresh, { onclick: load })), list));
