@@ -107,6 +107,7 @@ check-style: $(TEST) ## style, format and import rules
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet || { echo 'not formatted: run `make fmt`' >&2; exit 1; }
 	@out="$$($(BIN)/lint-imports --no-logo --no-cache 2>&1)" || { echo "$$out" >&2; exit 1; }
+	@scripts/check-console.sh style
 	@echo 'checks passed: style, format, imports'
 
 dist: $(RUN) ## build the sdist and the wheel into dist/, reproducibly
@@ -136,6 +137,7 @@ lock: ## update requirements/*.lock after the dependencies have changed; ARGS=--
 fmt: $(TEST) ## format the code and sort its imports
 	@$(BIN)/ruff check --quiet --fix --exit-zero
 	@$(BIN)/ruff format --quiet
+	@scripts/check-console.sh format
 
 bench: $(TEST) ## measure the server under load, next to an upper bound; ARGS=--quick only shows that it works
 	@scripts/setup-tools.sh wrk
@@ -156,8 +158,8 @@ helm-tools: ## fetch the Helm that apps and virtual clusters are deployed with i
 runner-tools: ## install what `fairlead runner start` needs, as root: podman, and the dev container CLI with Node.js (.tools/bin)
 	@scripts/setup-tools.sh podman devcontainer
 
-test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, podman, the dev container CLI, an OpenID provider, promtool, shells and the newest Python
-	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe podman devcontainer oidc promtool zsh fish workspace python-3.14
+test-tools: ## install the programs that tests use: kubectl in three versions (.tools/bin), PostgreSQL, etcd, wrk, Chromium, the linter and the type checker of the console, podman, the dev container CLI, an OpenID provider, promtool, shells and the newest Python
+	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk chromium axe console podman devcontainer oidc promtool zsh fish workspace python-3.14
 
 clean: ## remove .venv, .tools and all caches, but no data of servers
 	@rm -rf .venv .venv-docs .tools $(CACHES)

@@ -11,6 +11,7 @@
 #   wrk           the load generator of the benchmarks
 #   chromium      the headless browser that tests of the web console use, and a font
 #   axe           the accessibility rules of axe-core, in .tools/axe
+#   console       Biome and TypeScript, which check the code of the console, in .tools/console
 #   podman        podman with runc, for workspaces; with netavark, for the tests of the container image
 #   qemu          the emulator that builds and runs containers of other architectures; only `make test-container` uses it
 #   vm            the emulator of virtual machines; only `make test-cgroup2` uses it
@@ -119,17 +120,17 @@ install_axe() {
         missing "could not install axe-core; see $home.log"
 }
 
-# The OpenID provider that tests of single sign-on run, in the versions of its lock.
-install_oidc_provider() {
-    local home=.tools/oidc-provider source=tests/sso/providers/npm
+# `install_locked NAME FOLDER`: packages of npm in the versions of the lock in a folder, into .tools/NAME.
+install_locked() {
+    local name=$1 home=.tools/$1 source=$2
     if cmp --silent "$source/package-lock.json" "$home/installed.json"; then return; fi
     install_package npm npm
     have npm || return 0
-    say "installing oidc-provider into .tools"
+    say "installing $name into .tools"
     mkdir -p "$home"
     cp "$source/package.json" "$source/package-lock.json" "$home"
     if ! (cd "$home" && npm ci --loglevel=error --no-fund --no-audit) >"$home.log" 2>&1; then
-        missing "could not install oidc-provider; see $home.log"
+        missing "could not install the packages of $source; see $home.log"
         return
     fi
     cp "$source/package-lock.json" "$home/installed.json"
@@ -187,7 +188,8 @@ for tool in "$@"; do
         wrk) install_package wrk wrk ;;
         chromium) install_chromium ;;
         axe) install_axe ;;
-        oidc) install_oidc_provider ;;
+        console) install_locked console scripts/console ;;
+        oidc) install_locked oidc-provider tests/sso/providers/npm ;;
         promtool) fetch_promtool ;;
         helm) fetch_helm ;;
         zsh) install_package zsh zsh ;;

@@ -18,6 +18,7 @@ validation (`registry/validate.py`), not admission.
     escalation                                  privilege escalation prevention: RBAC, owners, access entries, members
     owners_and_finalizers                       owner references and finalizers
     secret_references                           references to secrets in workspaces, and to kubeconfigs in Secrets
+    chart_secrets                               references to secrets in the charts of Apps and templates
     references                                  references that have no effect, such as typos
     protected_fields                            labels, annotations, status and objects that only the server may write
 """

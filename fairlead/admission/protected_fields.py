@@ -13,7 +13,8 @@
 
 Annotations and labels with rules of their own are elsewhere: `service.sh/trusted` (`templates.py`),
 `service.sh/abandon` (`instances.py`), `service.sh/cooldown-seconds` (`access_keys.py`),
-`service.sh/secret-consent` (`secret_references.py`), `service.sh/import-source-writer` (`instances.py`).
+`service.sh/secret-consent` (`secret_references.py`, `chart_secrets.py`),
+`service.sh/import-source-writer` (`instances.py`).
 
 Protects the Secrets and Leases of the server itself (`kinds/core/server_objects.py`) from all other writers.
 

@@ -18,6 +18,7 @@ from fairlead.domain.instance_sleep import find_problems
 from fairlead.domain.sleep_mode import (
     DELETE_AFTER,
     FORCE,
+    HOLD_UNTIL,
     LAST_ACTIVITY,
     LAST_ACTIVITY_INFO,
     SERVER_STATE,
@@ -26,6 +27,7 @@ from fairlead.domain.sleep_mode import (
     encode_info,
     is_forced,
     parse_seconds,
+    read_hold,
     sleep_type_of,
 )
 from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
@@ -111,6 +113,10 @@ def warn_invalid_sleep(api_group: str) -> Rule:
         for found in _annotations_in(change.obj):
             if found not in known:
                 change.warnings.extend(find_problems(found))
+        hold = annotations_of(change.obj).get(HOLD_UNTIL)
+        is_new = change.old is None or annotations_of(change.old).get(HOLD_UNTIL) != hold
+        if hold and is_new and not read_hold(change.obj, int(registry.clock.now().timestamp())):
+            change.warnings.append(f"{HOLD_UNTIL} is ignored: it is not a time in Unix seconds, at most 24 hours ahead")
 
     return rule
 

@@ -113,6 +113,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "vcluster create": (
         "fairlead vcluster create dev --project demo --cluster berlin --wait",
         "fairlead vcluster create dev --project demo --cluster berlin --template small@1.x.x --parameter replicas=2",
+        "fairlead vcluster create dev --project demo --sleep-after 2h",
     ),
     "vcluster connect": ("fairlead vcluster connect dev --project demo",),
     "vcluster import": (
@@ -125,6 +126,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead vcluster sleep dev --project demo --for 12h",
     ),
     "vcluster wake": ("fairlead vcluster wake dev --project demo --wait",),
+    "vcluster hold": (
+        "fairlead vcluster hold dev --project demo --for 2h",
+        "fairlead vcluster hold dev --project demo --release",
+    ),
     "vcluster migrate": ("fairlead vcluster migrate dev --from demo --to other --dry-run",),
     "space list": ("fairlead space list", "fairlead space list --project demo -o name"),
     "space sleep": (
@@ -132,6 +137,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fairlead space sleep dev --project demo --for 12h",
     ),
     "space wake": ("fairlead space wake dev --project demo --wait",),
+    "space hold": (
+        "fairlead space hold dev --project demo --for 2h",
+        "fairlead space hold dev --project demo --release",
+    ),
     "space show": ("fairlead space show dev --project demo",),
     "space create": (
         "fairlead space create dev --project demo --cluster berlin --user ada --wait",

@@ -3,6 +3,7 @@
 - The annotation with the source of a workspace.
 - What a workspace does, in one word, with a reason: for the tables of kubectl and of the command line. The controller
   of workspaces decides it, as the reason of the condition `Ready`; this only reads that.
+- Which engine of a runner a provider means.
 - Which options of a workspace template's provider give power or choose a place, and who may set them. The server and
   the runner both enforce it. Options that are not listed here belong to engines of other packages, so they count as
   powerful.
@@ -21,11 +22,17 @@ RUNNER_SILENT = "RunnerSilent"
 """Reason of the condition `Ready` while the runner is silent."""
 PHASES_WITHOUT_STATE = ("Pending", "Sleeping", "Failed")
 
+PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
+"""Other names of engines in templates."""
+
+RUNNER_SELECTOR = "runnerSelector"
+"""The option with the labels of the runners that a workspace is scheduled to, as `name=value,name=value`."""
+
 ALLOW = "allow"
 """The option that lists the permissions of repositories."""
 SIZE_OPTIONS = frozenset({"memory", "cpus", "processes", "storage", "ephemeralStorage"})
 """Limits. From a template that is not trusted, the runner accepts them up to its own defaults."""
-OPTIONS_WITHOUT_TRUST = SIZE_OPTIONS | {"image", "dotfiles", "user", "userNamespace"}
+OPTIONS_WITHOUT_TRUST = SIZE_OPTIONS | {"image", "dotfiles", "user", "userNamespace", RUNNER_SELECTOR}
 """What every template may set, trusted or not: it concerns the inside of the workspace, or makes it stricter."""
 PLACEMENT_OPTIONS = frozenset(
     {
@@ -47,6 +54,11 @@ class WorkspaceState(StrEnum):
     NOT_STARTED = "NotStarted"
     DEGRADED = "Degraded"
     NOT_REPORTED = "NotReported"
+
+
+def engine_for_provider(provider: str) -> str:
+    """The name of the engine that a provider of a template means; empty if the template names none."""
+    return PROVIDERS.get(provider, provider)
 
 
 def current_reason(workspace: Object) -> Any:

@@ -5,6 +5,7 @@ parameters.py                       template parameters: definitions, supplied v
 password_parameters.py              keeps values of password parameters out of responses
 template_resolution.py              from an instance and its template to the rendered template
 secret_references.py                references to secrets in workspaces and templates, and who wrote them
+chart_secrets.py                    references to secrets in the charts of Apps and templates
 workspace_trust.py                  what a workspace template may decide
 port_shares.py                      with whom ports of a workspace are shared
 environments.py presets.py          environments of workspaces, and what a preset gives to one
@@ -13,6 +14,7 @@ instance_sleep.py cron.py           the same for spaces and virtual clusters, al
 app_resolution.py                   the same for instances of Apps
 template_versions.py                versions, and patterns that select one
 release_names.py                    names of Helm releases
+release_annotations.py              annotations that an App sets on what it deploys
 deploy_timeouts.py                  the timeout of a deployment
 import_sources.py                   where an imported virtual cluster runs
 open_source_chart.py                the chart of virtual clusters that the default template deploys, and its names

@@ -20,10 +20,10 @@ SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS = "spaceObjects", "virtualClusterObjects"
 virtual cluster."""
 RELEASE_PARTS = ("charts", "apps")
 """The parts of a template that are Helm releases, and of the fields above."""
-FALLING_ASLEEP, ASLEEP_STAGE = "FallingAsleep", "Asleep"
-WAKING_UP, STARTING = "WakingUp", "Starting"
 WAKE_FAILED = "WakeFailed"
 """The reason of `Asleep`, and of the readiness, while a wake-up that has failed is retried."""
+FALLING_ASLEEP, ASLEEP_STAGE = "FallingAsleep", "Asleep"
+WAKING_UP, STARTING = "WakingUp", "Starting"
 """Stages of the sleep of a space or virtual cluster in its cluster. Each is recorded before the first change that
 belongs to it, so that a server that is interrupted knows what may have been done. A virtual cluster is starting from
 when it has its workloads again until it answers."""
@@ -206,6 +206,15 @@ class RemoteInstance(PlacedObject):
     def sleep_stage(self) -> str:
         """How far the sleep or the wake-up in the cluster is; empty if nothing is asleep there."""
         return get_path(self.status, "sleep.stage") or ""
+
+    @property
+    def sleep_transition(self) -> str:
+        """What its workloads are doing, as a text, while they are stopped or started; empty if neither."""
+        if not self.can_sleep:
+            return ""
+        if self.sleep_type:
+            return "" if self.sleep_stage == ASLEEP_STAGE else "falling asleep"
+        return "waking up" if self.sleep_stage else ""
 
     @property
     def sleep_refused_at(self) -> int:

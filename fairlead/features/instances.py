@@ -41,12 +41,19 @@ def pod_security(settings: Settings) -> str:
     return "" if settings.space_pod_security == "none" else settings.space_pod_security
 
 
-def instance_config(settings: Settings) -> InstanceConfig:
+def instance_config(services: Services) -> InstanceConfig:
+    settings = services.settings
     names = ClusterIdentityMapper(settings.identity_prefix)
     confinement = Confinement(
         settings.space_roles, settings.space_metadata, pod_security(settings), settings.chart_role
     )
-    return InstanceConfig(settings.api_group, settings.namespace_prefix, names, confinement)
+    return InstanceConfig(
+        api_group=settings.api_group,
+        namespace_prefix=settings.namespace_prefix,
+        names=names,
+        confinement=confinement,
+        may_use_secret=services.auth.secret_access.writer_may_use,
+    )
 
 
 def build_instances_feature(services: Services) -> Feature:
@@ -62,11 +69,11 @@ def build_instances_feature(services: Services) -> Feature:
 
     def build_controllers(leader: LeaderServices) -> tuple[Controller, ...]:
         registry = leader.registry
-        config = instance_config(settings)
+        config = instance_config(services)
         virtual_cluster_releases = VirtualClusterReleases(
             registry, group, leader.clusters, leader.helm, settings.chart_repositories
         )
-        template_releases = TemplateReleases(registry, group, leader.helm, settings.chart_repositories)
+        template_releases = TemplateReleases(registry, config, leader.helm, settings.chart_repositories)
         return (
             SpaceController(registry, config, leader.clusters, template_releases),
             VirtualClusterController(

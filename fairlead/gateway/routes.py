@@ -34,7 +34,7 @@ from fairlead.domain.typed_objects import SPACE_SYNCED, SpaceInstance
 from fairlead.gateway.activity import ActivityTracker, SleepStates
 from fairlead.gateway.headers import as_api_error
 from fairlead.gateway.proxy import forward
-from fairlead.gateway.waking import WARNING_HEADER, Waking
+from fairlead.gateway.waking import WARNING_HEADER, InstanceWaker
 from fairlead.kinds.instances import remote_instances
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
@@ -157,7 +157,7 @@ class GatewayHandler:
         self._sleep_states = SleepStates(registry, api_group)
         self.activity = ActivityTracker(registry, api_group, self._sleep_states)
         """Its `run` has to be started."""
-        self._waking = Waking(registry, api_group, namespace_prefix, self._sleep_states, self.activity)
+        self._waker = InstanceWaker(registry, api_group, namespace_prefix, self._sleep_states, self.activity)
         self._space_cache: BoundedCache[tuple[str, str], tuple[int, NamespaceScope]] = BoundedCache(SPACE_CACHE_SIZE)
 
     async def __call__(self, call: Call) -> Reply:
@@ -179,11 +179,11 @@ class GatewayHandler:
         if not state.is_awake:
             if gateway.root == SPACE:  # what is not forwarded wakes nothing
                 check_in_namespace(call.method, request_target, self._resolve_space(gateway))
-            was_asleep = await self._waking.ensure_awake(id, state, call, gateway, title)
+            was_asleep = await self._waker.ensure_awake(id, state, call, gateway, title)
             call.recheck()
         reply = await self._forward(call, call.user, gateway, request_target)
         self.activity.note(id, state, call, call.user, reply)
-        self._waking.note_watch(state, call, call.user)
+        self._waker.note_watch(state, call, call.user)
         if was_asleep:
             reply.headers.append(WARNING_HEADER)
         return reply

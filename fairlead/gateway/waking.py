@@ -54,7 +54,7 @@ _Share = tuple[InstanceId | None, str]
 """Requests that are counted together: for one instance or all (None), of one user or all (empty)."""
 
 
-class Waking:
+class InstanceWaker:
     def __init__(
         self,
         registry: Registry,

@@ -113,19 +113,13 @@ CHART: Mapping[str, Any] = {
     "repoURL": string("URL of the chart repository.", max_length=2048),
     "version": string("Version of the chart. Empty means the newest.", max_length=128),
     "username": string("User name for the repository.", max_length=256),
-    "usernameRef": without_effect(
-        with_description(_FROM_PROJECT_SECRET, "Source of the user name, instead of `username`."),
-        "is not supported: a deployment with it fails; set username",
-    ),
+    "usernameRef": with_description(_FROM_PROJECT_SECRET, "Source of the user name, instead of `username`."),
     "password": string(
         "Password for the repository.",
         format="password",
         max_length=limits.CREDENTIAL,
     ),
-    "passwordRef": without_effect(
-        with_description(_FROM_PROJECT_SECRET, "Source of the password, instead of `password`."),
-        "is not supported: a deployment with it fails; set password, which is write-only",
-    ),
+    "passwordRef": with_description(_FROM_PROJECT_SECRET, "Source of the password, instead of `password`."),
     "insecureSkipTlsVerify": without_effect(
         boolean("Do not verify the repository's certificate. Defaults to false."),
         "is not supported: a deployment with it fails; use a repository with a trusted certificate",

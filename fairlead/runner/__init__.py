@@ -9,6 +9,7 @@ machine_settings.py the configuration file: what the machine gives to workspaces
 api.py              requests to the server, and the watch of the runner's workspaces
 answers.py          checks the types of what the server sends
 heartbeat.py        the Lease of the runner; fences processes that another one has replaced
+report.py           what the runner reports of itself: its phase, its engines, and labels of its machine
 conditions.py       what is reported of the runner: free space, and workspaces that the server does not have
 actions.py          what the server requests over that connection: up, stop, delete, status, log, tasks, exec
 sessions.py         connects a stream with a process or port inside a workspace
@@ -28,5 +29,6 @@ activity.py         whether workspaces are in use; activity_monitor.py measures 
 registry.py         finds engines by name
 doctor.py           checks what the machine lacks
 ssh/                SSH to workspaces
+git/                credentials for the git of sessions
 engines/            what a workspace runs in: dev containers or Pods, behind one contract
 """

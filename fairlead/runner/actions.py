@@ -25,6 +25,7 @@ from fairlead.runner.engines.contract import (
     Process,
     is_variable_name,
 )
+from fairlead.runner.git.service import GitCredentials
 from fairlead.runner.journal import DELETE, FAILED, RUNNING, STOP, UP, TaskRecord
 from fairlead.runner.reconcile import WorkspaceReconciler
 from fairlead.runner.services import RunnerServices
@@ -35,6 +36,8 @@ from fairlead.runner.workspaces import WorkspaceSet
 MAX_STATE_BYTES = 1536 * 1024
 """As much as the server accepts."""
 MAX_TERMINAL = 4096
+SESSIONS = ("exec", "ssh")
+"""Actions in which a user may run git."""
 Action = Callable[[WorkspaceReconciler, OpenRequest, Stream], Awaitable[None]]
 
 
@@ -42,9 +45,14 @@ class RunnerActions:
     """`others` are actions that other modules serve."""
 
     def __init__(
-        self, services: RunnerServices, workspaces: WorkspaceSet, others: Mapping[str, Action] | None = None
+        self,
+        services: RunnerServices,
+        workspaces: WorkspaceSet,
+        others: Mapping[str, Action] | None = None,
+        git: GitCredentials | None = None,
     ) -> None:
         self._services = services
+        self._git = git
         self._workspaces = workspaces
         self._terminals: dict[tuple[str, str], Process] = {}
         """Processes with a terminal, by the uid of the workspace and the name that the server gave the session."""
@@ -65,6 +73,8 @@ class RunnerActions:
         workspace = self._workspaces.find(request.uid)
         if workspace is None or workspace.record is None:
             raise Refused(503, "the runner has not taken this workspace yet; try again in a moment")
+        if self._git is not None and request.action in SESSIONS:
+            await self._git.offer(workspace)
         try:
             await action(workspace, request, stream)
         except EngineError as error:

@@ -150,10 +150,17 @@ class _GitCredentials(_Answer):
     known_hosts: str | None = None
 
 
+class _GitIdentity(_Answer):
+    name: str | None = None
+    email: str | None = None
+
+
 class _Credentials(_Answer):
     provider_options: dict[str, str] | None = None
     workspace_env: dict[str, str] | None = None
     git_credentials: _GitCredentials | None = None
+    git_identity: _GitIdentity | None = None
+    git_path_hosts: list[str] | None = None
     errors: list[_Problem] | None = None
 
 

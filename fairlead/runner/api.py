@@ -8,7 +8,7 @@ slow delays a heartbeat. The watch has a thread of its own, which ends with the 
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,10 +158,21 @@ class RunnerApi:
         namespace = metadata(workspace)["namespace"]
         await self._call(lambda client: client.send("POST", client.core_path("events", namespace=namespace), event))
 
-    async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str) -> Object:
+    async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str, git_path: str = "") -> Object:
         """The secrets for an `up`. They are not to be stored. The host is empty if there is no repository."""
+        return await self._get_credentials(
+            workspace, {"gitHost": git_host, "gitProtocol": git_protocol, "gitPath": git_path}
+        )
+
+    async def get_git_credentials(self, workspace: Object, host: str, path: str) -> Object:
+        """User and password for a repository that `git` in a workspace asks for, if there are any."""
+        query = {"gitHost": host, "gitProtocol": "https", "gitPath": path, "gitUse": "session"}
+        found = (await self._get_credentials(workspace, query)).get("gitCredentials")
+        return found if isinstance(found, dict) else {}
+
+    async def _get_credentials(self, workspace: Object, parameters: Mapping[str, str]) -> Object:
         meta = metadata(workspace)
-        query = urlencode({"gitHost": git_host, "gitProtocol": git_protocol})
+        query = urlencode(parameters)
 
         def send(client: Client) -> Object:
             path = client.path(WORKSPACES, meta["name"], "credentials", namespace=meta["namespace"])

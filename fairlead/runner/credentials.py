@@ -43,6 +43,11 @@ class Credentials:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     git: Mapping[str, str] = field(default_factory=dict, repr=False)
+    commit_name: str = ""
+    """Name and address of the owner, which are no secrets."""
+    commit_email: str = ""
+    git_path_hosts: tuple[str, ...] = ()
+    """Hosts of which some credentials are only for repositories below a path."""
 
     def values(self) -> Iterator[str]:
         """What must not be in any log. The name of a Git user and host keys are no secrets."""
@@ -58,23 +63,26 @@ async def fetch_credentials(
     services: RunnerServices, workspace: Object, source: Source, running: RunningTask
 ) -> Credentials:
     """Raises EngineError if the template needs secrets that are not available. A repository may need none."""
-    host, protocol = find_git_host(source)
+    repository = find_git_repository(source)
     if needs_secrets(workspace):
         async with running.step(STEP, STEP_SECONDS):
-            return _read_response(await _fetch_patiently(services, workspace, host, protocol), running)
-    if not host:
-        return NO_CREDENTIALS
+            return _read_response(await _fetch_patiently(services, workspace, repository), running)
     try:
-        return _read_response(await services.api.get_credentials(workspace, host, protocol), running)
+        return _read_response(await _fetch(services, workspace, repository), running)
     except ClientError as error:
-        running.log_message(f"going on without credentials for {host}: {error}")
+        what = f"credentials for {repository.host}" if repository.host else "the name and address of the owner for git"
+        running.log_message(f"going on without {what}: {error}")
         return NO_CREDENTIALS
 
 
-async def _fetch_patiently(services: RunnerServices, workspace: Object, host: str, protocol: str) -> Object:
+async def _fetch(services: RunnerServices, workspace: Object, repository: "GitRepository") -> Object:
+    return await services.api.get_credentials(workspace, repository.host, repository.protocol, repository.path)
+
+
+async def _fetch_patiently(services: RunnerServices, workspace: Object, repository: "GitRepository") -> Object:
     while True:
         try:
-            return await services.api.get_credentials(workspace, host, protocol)
+            return await _fetch(services, workspace, repository)
         except ApiStatusError as error:
             if error.code < 500 and error.code != 429:
                 raise EngineError(SECRETS_UNAVAILABLE, f"the server refuses the secrets: {error.message}") from None
@@ -85,10 +93,14 @@ async def _fetch_patiently(services: RunnerServices, workspace: Object, host: st
 
 def _read_response(response: Object, running: RunningTask) -> Credentials:
     git = response.get("gitCredentials") or {}
+    identity = response.get("gitIdentity") or {}
     credentials = Credentials(
-        response.get("providerOptions") or {},
-        response.get("workspaceEnv") or {},
-        {name: git[field] for field, name in GIT_FIELDS.items() if git.get(field)},
+        options=response.get("providerOptions") or {},
+        environment=response.get("workspaceEnv") or {},
+        git={name: git[field] for field, name in GIT_FIELDS.items() if git.get(field)},
+        commit_name=identity.get("name") or "",
+        commit_email=identity.get("email") or "",
+        git_path_hosts=tuple(response.get("gitPathHosts") or ()),
     )
     running.mask(credentials.values())
     if errors := [str(each.get("message")) for each in response.get("errors") or ()]:
@@ -108,14 +120,24 @@ def is_secret(value: Any) -> bool:
     return isinstance(value, Mapping) and bool(value.get("valueFrom") or HIDDEN in str(value.get("value") or ""))
 
 
-def find_git_host(source: Source) -> tuple[str, str]:
-    """Host, with a port if there is one, and protocol of a repository; empty if it needs no credentials."""
+@dataclass(frozen=True, slots=True)
+class GitRepository:
+    """The host, with a port if there is one, the protocol and the path of a repository; empty if it needs no
+    credentials."""
+
+    host: str = ""
+    protocol: str = ""
+    path: str = ""
+
+
+def find_git_repository(source: Source) -> GitRepository:
     if not isinstance(source, GitSource):
-        return "", ""
+        return GitRepository()
     if "://" not in source.url:
         user, _, rest = source.url.partition("@")
-        host, is_short_form, _ = rest.partition(":")
-        return (host, "ssh") if is_short_form and "/" not in user + host else ("", "")
+        host, is_short_form, path = rest.partition(":")
+        is_remote = bool(is_short_form) and "/" not in user + host
+        return GitRepository(host, "ssh", path) if is_remote else GitRepository()
     parts = urlsplit(source.url)
     host = parts.netloc.rpartition("@")[2]
-    return (host, parts.scheme) if parts.scheme in ("https", "ssh") else ("", "")
+    return GitRepository(host, parts.scheme, parts.path) if parts.scheme in ("https", "ssh") else GitRepository()

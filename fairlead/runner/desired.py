@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.validators import parse_size
-from fairlead.core.workspaces import ALLOW, PLACEMENT_OPTIONS, SIZE_OPTIONS, SOURCE_ANNOTATION
+from fairlead.core.workspaces import ALLOW, PLACEMENT_OPTIONS, RUNNER_SELECTOR, SIZE_OPTIONS, SOURCE_ANNOTATION
 from fairlead.runner.credentials import NO_CREDENTIALS, SECRETS_UNAVAILABLE, Credentials
 from fairlead.runner.decisions import Wanted, sleep_type_of
 from fairlead.runner.engines.contract import (
@@ -36,7 +36,8 @@ TEMPLATE_RESOLVED = "TemplateResolved"
 """The condition of the server about the template."""
 CONTAINER_FIELDS = ("provider", "workspaceEnv", "initEnv")
 """Fields of a template that need a new container."""
-LIMIT_OPTIONS = ("memory", "cpus", "processes", ALLOW)
+LIMIT_OPTIONS = ("memory", "cpus", "processes", ALLOW, RUNNER_SELECTOR)
+"""Options that are not for the engine: limits and permissions, and what the server has decided on already."""
 DECIDED_OPTIONS = PLACEMENT_OPTIONS | SIZE_OPTIONS
 
 _CPUS = re.compile(r"(\d+(?:\.\d+)?)(m?)")
@@ -120,6 +121,9 @@ def build_spec(
         dev_container_path=str(options.get("devContainerPath") or ""),
         environment=_without(environment, credentials.environment) | requested,
         secrets={**_without(credentials.environment, requested), **credentials.git},
+        commit_name=credentials.commit_name,
+        commit_email=credentials.commit_email,
+        git_path_hosts=credentials.git_path_hosts,
         limits=read_limits(provider),
         permissions=read_permissions(provider),
         options=_without(own_options, secret_options),

@@ -9,8 +9,9 @@ from fairlead.core.clock import parse_rfc3339
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.core.findings import Finding
 from fairlead.core.objects import get_path
-from fairlead.runner.process import check_engines, connect
+from fairlead.runner.process import connect
 from fairlead.runner.registry import RangeProblem, load_engines
+from fairlead.runner.report import check_engines
 from fairlead.runner.settings import RunnerSettings, key_reader
 
 MIN_FREE_BYTES = 5 * 1024**3

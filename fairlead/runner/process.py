@@ -7,7 +7,7 @@ import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,6 @@ from fairlead.client.client import read_ca_file
 from fairlead.client.tls import build_ssl_context
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, ensure_private_folder, read_file, write_file
-from fairlead.core.findings import Finding
 from fairlead.core.waiting import wait_until_stopped
 from fairlead.links.contract import OpenHandler
 from fairlead.links.dialing import DialError, LinkAddress, Superseded, keep_link
@@ -31,10 +30,12 @@ from fairlead.runner.activity import ActivityLedger
 from fairlead.runner.activity_monitor import ActivityMonitor
 from fairlead.runner.api import MAX_RESPONSE_BYTES, MAX_RESPONSE_SECONDS, ClientSource, RunnerApi
 from fairlead.runner.conditions import DiskGuard, report_disk, report_orphans
-from fairlead.runner.engines.contract import Engine, EngineError, MaintainedEngine
+from fairlead.runner.engines.contract import MaintainedEngine
+from fairlead.runner.git.service import GitCredentials
 from fairlead.runner.heartbeat import Heartbeat, Replaced, RunnerIdentity
 from fairlead.runner.journal import Journal
 from fairlead.runner.registry import load_engines
+from fairlead.runner.report import report_runner
 from fairlead.runner.services import RunnerServices, TaskSlots
 from fairlead.runner.settings import RunnerSettings, key_reader
 from fairlead.runner.ssh.actions import create_ssh_actions
@@ -43,7 +44,6 @@ from fairlead.runner.workspaces import WorkspaceSet
 
 log = structlog.get_logger(__name__)
 
-CHECK_SECONDS = 300.0
 RETRY_SECONDS = 5.0
 INSTALLATION_FILE = "installation-id"
 HOST_BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -104,7 +104,8 @@ async def _serve(
     ready(StartedRunner(settings.name, settings.server, identity.boot))
     ssh = create_ssh_actions(services, settings)
     workspaces = WorkspaceSet(services)
-    actions = RunnerActions(services, workspaces, ssh.actions())
+    git = GitCredentials(services)
+    actions = RunnerActions(services, workspaces, ssh.actions(), git)
 
     async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
@@ -133,6 +134,7 @@ async def _serve(
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
         await ssh.close()
+        await git.close()
 
 
 def _first_message(error: BaseException) -> str:
@@ -238,39 +240,3 @@ async def _finish_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -
         for task in (working, stopping):
             task.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
-
-
-async def check_engines(engines: Mapping[str, Engine]) -> dict[str, list[Finding]]:
-    """What each engine finds on this machine."""
-    found: dict[str, list[Finding]] = {}
-    for name, engine in engines.items():
-        try:
-            found[name] = list(await engine.check())
-        except EngineError as error:
-            found[name] = [Finding(name, error.message)]
-    return found
-
-
-def runner_status(found: Mapping[str, list[Finding]]) -> dict[str, str]:
-    """The phase of the runner: failed if no engine can run workspaces."""
-    fatal = {name: [each for each in listed if each.problem and each.is_fatal] for name, listed in found.items()}
-    problems = [f"{each.subject}: {each.problem}" for listed in fatal.values() for each in listed]
-    if not all(fatal.values()):
-        return {"phase": "Initialized", "reason": "", "message": "; ".join(problems)[:1024]}
-    message = f"{'; '.join(problems) or 'it has no engine'}. Run `fairlead runner doctor` on its machine"
-    return {"phase": "Failed", "reason": "EngineUnavailable", "message": message[:1024]}
-
-
-async def report_runner(api: RunnerApi, engines: Mapping[str, Engine]) -> None:
-    """Reports the phase of the runner for ever."""
-    while True:
-        status = runner_status(await check_engines(engines))
-        try:
-            current = (await api.get_runner()).get("status") or {}
-            if any((current.get(name) or "") != value for name, value in status.items()):
-                await api.report_runner(dict(status))
-        except ClientError as error:
-            log.warning("the status of the runner could not be reported", error=str(error))
-            await asyncio.sleep(RETRY_SECONDS)
-            continue
-        await asyncio.sleep(CHECK_SECONDS)

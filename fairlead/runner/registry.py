@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairlead.core.files import FileProblem, ensure_private_folder
+from fairlead.core.workspaces import engine_for_provider
 from fairlead.runner.engines.contract import Engine, EngineError
 from fairlead.runner.machine_settings import DEFAULT_MACHINE, MachineSettings
 from fairlead.runner.settings import DEFAULT_DISK, NO_CLUSTERS, ClusterAccess, DiskSettings, RunnerSettings
 
-PROVIDERS: Mapping[str, str] = {"docker": "devcontainer", "podman": "devcontainer"}
-"""Other names of engines in templates."""
 ENGINES_PACKAGE = "fairlead.runner.engines"
 TOOLS_FOLDER = Path(__file__).resolve().parents[2] / ".tools" / "bin"
 
@@ -158,5 +157,5 @@ def _find_engine(name: str) -> CreateEngine:
 
 def choose_engine(provider: str, engines: Mapping[str, Engine]) -> str:
     """The name of the engine for a provider; the first one if the template names none; empty if there is none."""
-    name = PROVIDERS.get(provider, provider) or next(iter(engines), "")
+    name = engine_for_provider(provider) or next(iter(engines), "")
     return name if name in engines else ""

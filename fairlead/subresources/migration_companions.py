@@ -5,8 +5,8 @@
 | app instances that are deployed into it | their target is a virtual cluster of their own project |
 | the Secret that `spec.config` of an imported one names | it is looked up in the project of the virtual cluster |
 
-A Secret that other objects name as well cannot move, and nothing moves while Helm runs for one of the objects: what it
-has done would be recorded for an object that is gone.
+A Secret that other objects name as well cannot move. Nothing moves while Helm runs for one of the objects, nor while
+the workloads of the virtual cluster are stopped or started: what was done would be recorded for an object that is gone.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,13 @@ from dataclasses import dataclass
 
 from fairlead.core.errors import ApiError, Conflict
 from fairlead.core.objects import Object, get_path, metadata, name_of
-from fairlead.domain.typed_objects import RELEASE_PARTS, SPACE_OBJECTS, VIRTUAL_CLUSTER_OBJECTS, AppInstance
+from fairlead.domain.typed_objects import (
+    RELEASE_PARTS,
+    SPACE_OBJECTS,
+    VIRTUAL_CLUSTER_OBJECTS,
+    AppInstance,
+    VirtualClusterInstance,
+)
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.instances.app_instance import APP_INSTANCE
 from fairlead.kinds.instances.remote_instances import VIRTUAL_CLUSTER
@@ -56,9 +62,14 @@ class MigrationCompanions:
             if any(attempt.get("outcome") == "Running" for attempt in _iter_attempts(each.obj)):
                 reason = "a deployment of it is running; try again when that has ended"
                 yield Conflict.of(each.kind.plural, each.kind.group, each.name, reason)
-        name = config_secret(objects[0].obj)
-        if name and any(is_config_secret(each, objects[0]) for each in objects):
-            users = list(self._find_other_users(objects[0].obj, name, may_see))
+        leading = objects[0]
+        transition = VirtualClusterInstance(leading.obj).sleep_transition
+        if transition:
+            reason = f"it is {transition}; try again when it is asleep or awake"
+            yield Conflict.of(leading.kind.plural, leading.kind.group, leading.name, reason)
+        name = config_secret(leading.obj)
+        if name and any(is_config_secret(each, leading) for each in objects):
+            users = list(self._find_other_users(leading.obj, name, may_see))
             if users:
                 reason = f"it is also the kubeconfig of {', '.join(users)}; give each a Secret of its own"
                 yield Conflict.of(SECRETS, "", name, reason)

@@ -27,6 +27,7 @@ ANNOTATIONS = {
     "service.sh/trust-rule": "Rule of workload identity that accepted a token",
     "service.sh/trust-subject": "Subject of the token that was exchanged",
     "service.sh/trust-run": "CI run or pod of the token that was exchanged",
+    "service.sh/git-use": "Repository for which `git` in a workspace asked for credentials",
     "service.sh/secrets": "Secrets whose values were returned to a runner",
     "service.sh/exec-refused": "Why there is no session in a workspace although the upgrade succeeded",
     "service.sh/source-project": "Project that a virtual cluster was moved from",

@@ -61,6 +61,22 @@ async def test_policies_that_make_no_sense_get_a_warning_once(api: RegistryFixtu
     assert list(later.warnings) == []
 
 
+@kinds
+@pytest.mark.parametrize(("hold", "is_ignored"), [("25h", True), ("tomorrow", True), ("2h", False)])
+async def test_a_hold_that_is_ignored_gets_a_warning_once(
+    api: RegistryFixture, kind: str, hold: str, is_ignored: bool
+) -> None:
+    now = int(api.registry.clock.now().timestamp())
+    until = str(now + 3600 * int(hold[:-1])) if hold.endswith("h") else hold
+    options = WriteOptions(ADA)
+    body = api.build_object(kind, "a", metadata={"annotations": {f"{PREFIX}hold-until": until}})
+    await api.submit(kind, body, options)
+    assert [each.partition(":")[0] for each in options.warnings] == [f"{PREFIX}hold-until is ignored"] * is_ignored
+    later = WriteOptions(ADA)
+    await api.patch(kind, "a", lambda each: each.update(spec={"displayName": "x"}), later)
+    assert list(later.warnings) == []
+
+
 async def test_templates_that_make_no_sense_get_a_warning(api: RegistryFixture) -> None:
     options = WriteOptions(ADA)
     notes = {f"{PREFIX}sleep-after": "an hour"}

@@ -54,6 +54,7 @@ ADMISSION_ORDER = {
         "check-delete-after",
         "check-virtual-cluster-secret",
         "restrict-remote-access",
+        "record-chart-secret-writers",
         "record-secret-writers",
         "protect-cluster-ref",
     ],

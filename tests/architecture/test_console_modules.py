@@ -18,6 +18,7 @@ TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests" / "console
 TEXTS = [path for path in MODULES if path.startswith("texts/")]
 
 PAGES = re.findall(r'import\("([^"]+)"\)', MODULES["pages/routes.js"])
+MAX_LINE = 120
 MAX_PAGE_BYTES, MAX_BYTES = 200_000, 600_000
 """Of a page that is opened first, and of all pages together: as sent, not compressed."""
 
@@ -99,7 +100,7 @@ def test_every_text_is_shown_somewhere(path: str) -> None:
 def test_every_reason_of_a_failed_sign_on_has_a_text() -> None:
     source = MODULES["texts/sign-in.js"]
     reasons = source[source.index("reasons: {") : source.index("otherReason")]
-    assert set(re.findall(r"^    (\w+): \"", reasons, re.MULTILINE)) == {reason.value for reason in SignOnReason}
+    assert set(re.findall(r"^    (\w+):\s+\"", reasons, re.MULTILINE)) == {reason.value for reason in SignOnReason}
 
 
 @pytest.mark.parametrize("page", sorted({resolve("pages/routes.js", each) for each in PAGES}))
@@ -130,3 +131,25 @@ def test_every_class_of_a_stylesheet_is_given_to_an_element(file: Path) -> None:
         prefix + name for prefix in re.findall(r"([a-z]+-)\$\{", SCRIPTS) for name in re.findall(r'"(\w+)"', SCRIPTS)
     }
     assert classes <= words | composed
+
+
+def test_no_line_of_the_console_is_long() -> None:
+    """The formatter breaks code at 120 characters, but neither texts nor comments nor the page."""
+    files = [path for path in sorted(STATIC.rglob("*")) if path.suffix in {".js", ".css", ".html"}]
+    scripts = [
+        path for folder in ("tests/console", "bench", "scripts/console") for path in (ROOT / folder).rglob("*.*js")
+    ]
+    long_lines = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in [*files, *scripts]
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > MAX_LINE
+    ]
+    assert len(files) > 100
+    assert long_lines == []
+
+
+@pytest.mark.parametrize("file", sorted(STATIC.glob("styles/*.css")), ids=lambda file: file.name)
+def test_a_stylesheet_has_one_declaration_in_a_line(file: Path) -> None:
+    packed = [line for line in file.read_text().splitlines() if re.search(r";\s*\S", line) and "/*" not in line]
+    assert packed == []

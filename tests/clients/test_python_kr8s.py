@@ -1,6 +1,7 @@
 """kr8s, an asynchronous Python client: discovery, paging, watches and waiting."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import kr8s
@@ -17,8 +18,10 @@ Workspace = new_class("DevPodWorkspaceInstance", VERSION, namespaced=True, plura
 
 
 @pytest.fixture
-async def api(server: Server) -> Any:
-    return await kr8s.asyncio.api(kubeconfig=str(server.kubeconfig))
+async def api(server: Server) -> AsyncIterator[Any]:
+    api: Any = await kr8s.asyncio.api(kubeconfig=str(server.kubeconfig))
+    yield api
+    await api._session.aclose()  # kr8s has no public method for it
 
 
 async def list_names(api: Any, *what: Any, **options: Any) -> list[str]:

@@ -1,10 +1,15 @@
-// Serves a list of 10,000 ConfigMaps inside the page: a server would need minutes to create them. `sendEvents(rate)` sends
-// so many events per second, `sendEvent(type, number, data)` one.
+// Serves a list of 10,000 ConfigMaps inside the page: a server would need minutes to create them. `sendEvents(rate)`
+// sends so many events per second, `sendEvent(type, number, data)` one.
 (() => {
   const COUNT = 10_000;
   const originalFetch = window.fetch;
   const encoder = new TextEncoder();
-  const columns = ["Name", "Data", "Age"].map((name) => ({ name, type: "string", format: name === "Name" ? "name" : "", priority: 0 }));
+  const columns = ["Name", "Data", "Age"].map((name) => ({
+    name,
+    type: "string",
+    format: name === "Name" ? "name" : "",
+    priority: 0,
+  }));
   let version = 1;
   let stream = null;
   let timer = 0;
@@ -12,7 +17,14 @@
   const row = (number, data) => {
     const name = `row-${String(number).padStart(5, "0")}`;
     const creationTimestamp = new Date(1_700_000_000_000 + number * 1000).toISOString();
-    const metadata = { name, namespace: "default", uid: `uid-${number}`, resourceVersion: String(++version), creationTimestamp, labels: { group: `g${number % 7}` } };
+    const metadata = {
+      name,
+      namespace: "default",
+      uid: `uid-${number}`,
+      resourceVersion: String(++version),
+      creationTimestamp,
+      labels: { group: `g${number % 7}` },
+    };
     return { cells: [name, data, "5m"], object: { metadata } };
   };
   const respond = (body) => new Response(body, { status: 200 });
@@ -21,7 +33,13 @@
     const url = new URL(path, location.href);
     if (!url.pathname.endsWith("/configmaps")) return originalFetch(path, options);
     if (url.searchParams.has("watch")) {
-      return respond(new ReadableStream({ start(controller) { stream = controller; } }));
+      return respond(
+        new ReadableStream({
+          start(controller) {
+            stream = controller;
+          },
+        }),
+      );
     }
     const first = Number(url.searchParams.get("continue") ?? 0);
     const rows = Array.from({ length: 500 }, (_, index) => row(first + index, String((first + index) % 13)));
@@ -30,11 +48,15 @@
   };
 
   window.sendEvent = (type, number, data) =>
-    stream.enqueue(encoder.encode(`${JSON.stringify({ type, object: { kind: "Table", rows: [row(number, data)] } })}\n`));
+    stream.enqueue(
+      encoder.encode(`${JSON.stringify({ type, object: { kind: "Table", rows: [row(number, data)] } })}\n`),
+    );
   window.sendEvents = (rate) => {
     clearInterval(timer);
     let sent = 0;
-    const send = () => { for (let each = 0; each < rate / 50; each++) window.sendEvent("MODIFIED", (sent++ * 7919) % COUNT, "99"); };
+    const send = () => {
+      for (let each = 0; each < rate / 50; each++) window.sendEvent("MODIFIED", (sent++ * 7919) % COUNT, "99");
+    };
     if (rate) timer = setInterval(send, 20);
   };
 })();

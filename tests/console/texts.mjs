@@ -10,7 +10,8 @@ const { merge, isConflict, resolve } = await load("widgets/merge.js");
 const { findField, foldYaml, locateErrors, withServerLines } = await load("widgets/yaml.js");
 
 let state = Number(process.argv[3]);
-const random = (limit) => {  // mulberry32: the same numbers for the same seed
+const random = (limit) => {
+  // mulberry32: the same numbers for the same seed
   state = (state + 0x6d2b79f5) | 0;
   let t = Math.imul(state ^ (state >>> 15), 1 | state);
   t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
@@ -20,7 +21,8 @@ const randomLines = (length, words) => Array.from({ length }, () => `line ${rand
 
 function edit(lines, edits) {
   const edited = [...lines];
-  for (let count = 0; count < edits; count++) edited.splice(random(edited.length + 1), random(3), ...randomLines(random(3), 50));
+  for (let count = 0; count < edits; count++)
+    edited.splice(random(edited.length + 1), random(3), ...randomLines(random(3), 50));
   return edited;
 }
 
@@ -34,30 +36,58 @@ function applyChanges(a, b, found) {
   return [...result, ...a.slice(at)];
 }
 
-function longestCommon(a, b) {  // by the textbook's table
+function longestCommon(a, b) {
+  // by the textbook's table
   const table = Array.from({ length: a.length + 1 }, () => new Array(b.length + 1).fill(0));
   for (let i = a.length - 1; i >= 0; i--)
-    for (let j = b.length - 1; j >= 0; j--) table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+    for (let j = b.length - 1; j >= 0; j--)
+      table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
   return table[0][0];
 }
 
 function checkDiff() {
-  const a = randomLines(random(30), 6), b = random(2) ? edit(a, random(6)) : randomLines(random(30), 6);
+  const a = randomLines(random(30), 6);
+  const b = random(2) ? edit(a, random(6)) : randomLines(random(30), 6);
   const found = changes(a, b);
   assert.deepEqual(applyChanges(a, b, found), b);
-  assert.deepEqual(applyChanges(b, a, found.map(([x, y, u, v]) => [u, v, x, y])), a);
+  assert.deepEqual(
+    applyChanges(
+      b,
+      a,
+      found.map(([x, y, u, v]) => [u, v, x, y]),
+    ),
+    a,
+  );
   assert.equal(a.length - found.reduce((sum, [start, end]) => sum + end - start, 0), longestCommon(a, b));
   const shown = diffLines(a.join("\n"), b.join("\n"));
-  assert.equal(shown.filter((each) => each.type !== "added").map((each) => each.line).join("\n"), a.join("\n"));
-  assert.equal(shown.filter((each) => each.type !== "removed").map((each) => each.line).join("\n"), b.join("\n"));
+  assert.equal(
+    shown
+      .filter((each) => each.type !== "added")
+      .map((each) => each.line)
+      .join("\n"),
+    a.join("\n"),
+  );
+  assert.equal(
+    shown
+      .filter((each) => each.type !== "removed")
+      .map((each) => each.line)
+      .join("\n"),
+    b.join("\n"),
+  );
 }
 
-function checkMergeOfSeparateChanges() {  // every line differs, and mine is above an untouched line, theirs is below it
+function checkMergeOfSeparateChanges() {
+  // every line differs, and mine is above an untouched line, theirs is below it
   const base = Array.from({ length: 10 + random(20) }, (_, index) => `${index}`);
   const middle = 2 + random(base.length - 4);
-  const above = edit(base.slice(0, middle), 1 + random(3)), below = edit(base.slice(middle + 1), 1 + random(3));
-  const mine = [...above, ...base.slice(middle)], theirs = [...base.slice(0, middle + 1), ...below];
-  for (const [left, right] of [[mine, theirs], [theirs, mine]]) {
+  const above = edit(base.slice(0, middle), 1 + random(3));
+  const below = edit(base.slice(middle + 1), 1 + random(3));
+  const mine = [...above, ...base.slice(middle)];
+  const theirs = [...base.slice(0, middle + 1), ...below];
+  for (const [left, right] of [
+    [mine, theirs],
+    [theirs, mine],
+  ]) {
     const parts = merge(base, left, right);
     assert.ok(!parts.some(isConflict));
     assert.deepEqual(resolve(parts), [...above, base[middle], ...below]);
@@ -65,7 +95,9 @@ function checkMergeOfSeparateChanges() {  // every line differs, and mine is abo
 }
 
 function checkAnyMerge() {
-  const base = randomLines(random(20), 30), mine = edit(base, random(5)), theirs = edit(base, random(5));
+  const base = randomLines(random(20), 30);
+  const mine = edit(base, random(5));
+  const theirs = edit(base, random(5));
   const parts = merge(base, mine, theirs);
   const sides = (name) => parts.flatMap((part) => (isConflict(part) ? [name] : []));
   assert.deepEqual(resolve(merge(base, mine, base)), mine);
@@ -80,14 +112,47 @@ function checkAnyMerge() {
 
 function checkTexts() {
   const kind = (...names) => ({ subresources: new Map(names.map((name) => [name, new Set()])) });
-  const text = ["kind: Project", "metadata:", "  annotations:", "    managedFields: mine", "  generation: 3", "  managedFields:", "  - manager: a", "    fieldsV1:",
-    "      f:spec: {}", "", "  name: demo", "  resourceVersion: \"7\"", "spec:", "  access:", "  - verbs:", "    - get", "    name: one", "  - name: two", "    verbs: [x]",
-    "  text: |", "    status: of a text", "  status: inner", "status:", "  conditions:", "  - type: Ready", ""].join("\n");
+  const text = [
+    "kind: Project",
+    "metadata:",
+    "  annotations:",
+    "    managedFields: mine",
+    "  generation: 3",
+    "  managedFields:",
+    "  - manager: a",
+    "    fieldsV1:",
+    "      f:spec: {}",
+    "",
+    "  name: demo",
+    '  resourceVersion: "7"',
+    "spec:",
+    "  access:",
+    "  - verbs:",
+    "    - get",
+    "    name: one",
+    "  - name: two",
+    "    verbs: [x]",
+    "  text: |",
+    "    status: of a text",
+    "  status: inner",
+    "status:",
+    "  conditions:",
+    "  - type: Ready",
+    "",
+  ].join("\n");
   const folded = foldYaml(text, kind("status"));
   assert.ok(!folded.includes("manager: a") && !folded.includes("type: Ready"));
-  assert.ok(folded.includes("managedFields: mine") && folded.includes("status: inner") && folded.includes("status: of a text") && folded.endsWith("inner\n"));
+  assert.ok(
+    folded.includes("managedFields: mine") &&
+      folded.includes("status: inner") &&
+      folded.includes("status: of a text") &&
+      folded.endsWith("inner\n"),
+  );
   assert.ok(foldYaml(text, kind()).includes("type: Ready"));
-  assert.equal(withServerLines("  resourceVersion: \"1\"\n  name: a", "metadata:\n  resourceVersion: \"2\""), "  resourceVersion: \"2\"\n  name: a");
+  assert.equal(
+    withServerLines('  resourceVersion: "1"\n  name: a', 'metadata:\n  resourceVersion: "2"'),
+    '  resourceVersion: "2"\n  name: a',
+  );
   const lineOf = (path) => text.split("\n")[findField(text, path) - 1];
   assert.equal(lineOf("spec.access[0].name"), "    name: one");
   assert.equal(lineOf("spec.access[1].verbs"), "    verbs: [x]");
@@ -96,11 +161,12 @@ function checkTexts() {
   assert.equal(lineOf("metadata.name"), "  name: demo");
   assert.equal(lineOf("spec.missing.deeper"), "spec:");
   assert.equal(locateErrors({ message: "yaml: line 4: no", causes: [] }, text)[0].line, 4);
-  assert.equal(locateErrors({ message: "unknown field \"spec.access[0].name\"", causes: [] }, text)[0].line, 17);
+  assert.equal(locateErrors({ message: 'unknown field "spec.access[0].name"', causes: [] }, text)[0].line, 17);
   assert.equal(locateErrors({ message: "no", causes: [{ field: "spec.text", message: "bad" }] }, text)[0].line, 20);
 }
 
-function checkLargeTexts() {  // finds nothing in common within its limits, and says so at once
+function checkLargeTexts() {
+  // finds nothing in common within its limits, and says so at once
   const [a, b] = ["a", "b"].map((name) => Array.from({ length: 10_000 }, (_, index) => `${name} ${index}`));
   const start = performance.now();
   assert.deepEqual(changes(a, b), [[0, 10_000, 0, 10_000]]);

@@ -28,7 +28,7 @@ INSTANCES = (
     "remote_namespace",
     "drift",
     "virtual_cluster_access",
-    "asleep",
+    "sleep_step",
 )
 MODULES_WITH_CONSTANTS = (
     *(f"controllers.instances.{module}" for module in INSTANCES),

@@ -27,7 +27,7 @@ NOT_REASONS = frozenset({"True", "False", "Unknown", "UpstreamError"})
 STATES = {
     *(("controllers.workspaces.scheduling", state) for state in ("Busy", "Running", "Stopped")),
     ("controllers.instances.virtual_cluster_release", "Confined"),
-    *((f"controllers.instances.{module}", "Starting") for module in ("asleep", "status")),
+    *((f"controllers.instances.{module}", "Starting") for module in ("sleep_step", "status")),
 }
 """States of containers, stages of a sleep and levels of trust: values that the code compares, not reasons."""
 OTHER_REASONS = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})

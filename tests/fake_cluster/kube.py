@@ -225,6 +225,9 @@ class FakeKube:
         that are missing now. Labels and annotations of other managers stay. Without a change there is no new version,
         and the time of the field manager stays."""
         existing = self.objects.get(path)
+        if existing is None and "uid" in body["metadata"]:
+            message = f"uid mismatch: the provided object specified uid {body['metadata']['uid']}, and there is none"
+            return _build_failure(409, "Conflict", message)
         if existing is None:
             meta = {**body["metadata"], "managedFields": [_build_managed_fields_entry(self.history.version + 1, body)]}
             return self._create(path, {**body, "metadata": meta, "applied": deep_copy(body)})

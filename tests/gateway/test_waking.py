@@ -260,7 +260,7 @@ async def test_one_user_does_not_take_the_places_of_others(gateways: Gateways) -
     await asyncio.sleep(0.1)
     await gateways.finish_wake(VIRTUAL_CLUSTER)
     assert {reply.status for reply in await asyncio.gather(*held)} == {200}
-    assert not gateways.handler._waking._held
+    assert not gateways.handler._waker._held
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ async def test_a_request_does_not_end_a_sleep_that_a_person_has_just_requested(
     seen = gateways.handler._sleep_states.find(id)
     await gateways.annotate(VIRTUAL_CLUSTER, force="true")
     with pytest.raises(Unavailable):
-        await gateways.handler._waking.ensure_awake(id, seen, call, call.target.gateway, "it")
+        await gateways.handler._waker.ensure_awake(id, seen, call, call.target.gateway, "it")
     assert gateways.note(VIRTUAL_CLUSTER, "force") == "true"
     assert not gateways.is_wake_requested(VIRTUAL_CLUSTER)
 
@@ -428,6 +428,6 @@ async def test_a_quota_that_forbids_it_is_reported_to_the_user(gateways: Gateway
             raise Forbidden("exceeded quota: project demo")
 
     refusing = gateways.api.with_rules(refuse)
-    gateways.handler._waking._registry = refusing.registry
+    gateways.handler._waker._registry = refusing.registry
     with pytest.raises(Forbidden, match="exceeded quota"):
         await gateways.handler(build(VIRTUAL_CLUSTER))

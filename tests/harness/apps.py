@@ -1,13 +1,16 @@
 """Apps deployed with real Helm, on the server of `helm.py`: into a space, a cluster, or a virtual cluster."""
 
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 import httpx
 import yaml
 
+from tests.fake_cluster.chart_repository import ChartRepository
 from tests.harness.eventually import wait_until
 from tests.harness.gateways import M, create_resource, merge_patch, post_object
-from tests.harness.helm import CLUSTER, NAMESPACE, SECONDS, HelmFixture
+from tests.harness.helm import CHARTS, CLUSTER, NAMESPACE, SECONDS, HelmFixture
 
 VALUES = "size: {{ parameters.size }}\ntoken: {{ parameters.token }}\n"
 PARAMETERS = [
@@ -123,3 +126,62 @@ def check_template_releases(helm: HelmFixture) -> None:
     path = f"{M}/namespaces/{NAMESPACE}/spaceinstances/equipped"
     assert helm.admin.delete(path).status_code == httpx.codes.OK
     wait_until(lambda: helm.admin.get(path).status_code == httpx.codes.NOT_FOUND, SECONDS)
+
+
+MANIFESTS = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: noted, annotations: {example.com/owner: the manifest}}
+data: {size: "%s"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: noted}
+"""
+
+
+def check_annotations(helm: HelmFixture) -> None:
+    """The objects of an app have its annotations, through upgrades by Helm, and lose those that it has no longer."""
+
+    def build_config(size: int, **annotations: str | None) -> dict[str, Any]:
+        return {"manifests": MANIFESTS % size, "annotations": annotations}
+
+    team, owner = "example.com/team", "example.com/owner"
+    create_app(helm, "noted", versions=[], parameters=[], config=build_config(1, **{team: "a", owner: "the app"}))
+    namespace = create_space(helm, "annotated")
+    install_app(helm, "notes", "noted", {"spaceInstance": {"name": "annotated"}})
+
+    def find_annotations(plural: str) -> dict[str, str]:
+        found = helm.remote_object(f"/api/v1/namespaces/{namespace}/{plural}/noted")["metadata"]["annotations"]
+        return {key: value for key, value in found.items() if key.startswith("example.com/")}
+
+    wait_until_deployed(helm, "notes", 1)
+    assert find_annotations("configmaps") == {team: "a", owner: "the manifest"}
+    assert find_annotations("secrets") == {team: "a", owner: "the app"}
+    merge_patch(helm.admin, f"{M}/apps/noted", {"spec": {"config": build_config(2, **{team: "b"})}})
+    wait_until_deployed(helm, "notes", 2)
+    assert find_annotations("secrets") == {team: "b", owner: "the app"}
+    merge_patch(helm.admin, f"{M}/apps/noted", {"spec": {"config": build_config(3, **{team: None, owner: None})}})
+    wait_until_deployed(helm, "notes", 3)
+    assert (find_annotations("configmaps"), find_annotations("secrets")) == ({owner: "the manifest"}, {})
+    uninstall_app(helm, "notes")
+
+
+def check_chart_login(helm: HelmFixture, folder: Path) -> None:
+    """A chart of a repository that asks for a password, which is in a project secret."""
+    with ChartRepository(folder, CHARTS, "repo-password") as repository:
+        references = {
+            f"{each}Ref": {"projectSecretRef": {"name": "charts", "key": each}} for each in ("username", "password")
+        }
+        chart = {"name": "web", "repoURL": repository.url, **references}
+        create_app(helm, "locked", versions=[], config={"chart": chart})
+        create_space(helm, "private")
+        install_app(helm, "login", "locked", {"spaceInstance": {"name": "private"}})
+        wait_until(lambda: (read_app(helm, "login").get("status") or {}).get("reason") == "SecretNotFound", SECONDS)
+        data = {"username": "YWRh", "password": b64encode(b"repo-password").decode()}
+        secret = {"apiVersion": "management.service.sh/v1", "kind": "ProjectSecret", "metadata": {"name": "charts"}}
+        post_object(helm.admin, f"{M}/namespaces/{NAMESPACE}/projectsecrets", {**secret, "spec": {"data": data}})
+        merge_app(helm, "login", description="the secret is there now")
+        wait_until_deployed(helm, "login", 1)
+        assert "repo-password" not in helm.admin.get(app_path("login")).text
+        uninstall_app(helm, "login")

@@ -22,7 +22,7 @@ def build_space_controller(
     api: RegistryFixture, access: ClusterAccess, helm: ChartDeployer | None = None
 ) -> SpaceController:
     runner = ReleaseRunner(api.clock, helm or Helm(NO_CHARTS, "no-such-helm"))
-    template_releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
+    template_releases = TemplateReleases(api.registry, INSTANCE_CONFIG, runner, REPOSITORIES)
     return SpaceController(api.registry, INSTANCE_CONFIG, access, template_releases)
 
 
@@ -34,7 +34,7 @@ def build_virtual_cluster_controller(
 ) -> VirtualClusterController:
     runner = ReleaseRunner(api.clock, helm)
     virtual_cluster_releases = VirtualClusterReleases(api.registry, MANAGEMENT_GROUP, access, runner, REPOSITORIES)
-    template_releases = TemplateReleases(api.registry, MANAGEMENT_GROUP, runner, REPOSITORIES)
+    template_releases = TemplateReleases(api.registry, INSTANCE_CONFIG, runner, REPOSITORIES)
     return VirtualClusterController(
         api.registry, INSTANCE_CONFIG, access, virtual_cluster_releases, template_releases, may_use_cluster
     )

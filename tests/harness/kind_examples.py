@@ -89,7 +89,13 @@ _FIELDS: dict[str, Object] = {
             "endpoint": "runner.example.com:8443",
             "unusable": False,
         },
-        "status": {"phase": "Initialized", "reason": "Reported", "conditions": [{"type": "Ready", "status": "True"}]},
+        "status": {
+            "phase": "Initialized",
+            "reason": "Reported",
+            "engines": [{"name": "devcontainer", "capacity": {"cpus": "4", "memory": "8Gi", "disk": "100Gi"}}],
+            "labels": {"kubernetes.io/arch": "arm64"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     },
     "SpaceInstance": {
         "spec": {

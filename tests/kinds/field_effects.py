@@ -103,14 +103,22 @@ READERS = {
         *.charts[].releaseName *.charts[].releaseNamespace *.charts[].values *.charts[].wait *.charts[].timeout
         *.apps[].*
     """,
+    "fairlead/domain/chart_secrets.py": """
+        *.charts[].usernameRef.* *.charts[].passwordRef.* App.spec.*.chart.usernameRef.* App.spec.*.chart.passwordRef.*
+    """,
     "fairlead/controllers/helm/chart.py": """
         *.charts[].name *.charts[].repoURL *.charts[].version *.charts[].username *.charts[].password
-        *.helmRelease.chart.* App.spec.*.chart.* App.spec.versions[].chart.*
+        *.helmRelease.chart.* App.spec.*.chart.name App.spec.*.chart.repoURL App.spec.*.chart.version
+        App.spec.*.chart.username App.spec.*.chart.password
     """,
     # Workspaces
     "fairlead/runner/desired.py": """
         DevPodWorkspace*.template.provider.name DevPodWorkspace*.template.provider.options{}.value
         DevPodWorkspace*.template.workspaceEnv{}.value DevPodWorkspace*.template.gitCloneStrategy
+    """,
+    "fairlead/subresources/workspaces/git_secrets.py": """
+        DevPodWorkspace*.template.useProjectGitCredentials
+        DevPodWorkspace*.template.credentialForwarding.git.disabled
     """,
     "fairlead/domain/environments.py": """
         DevPodWorkspaceInstance.spec.environmentRef.name
@@ -134,6 +142,7 @@ READERS = {
         App.spec.versions[].values App.spec.versions[].parameters App.spec.versions[].version App.spec.manifests
         App.spec.helm.* AppInstance.spec.appRef.name AppInstance.spec.appRef.version AppInstance.spec.parameters
     """,
+    "fairlead/domain/release_annotations.py": "App.spec.config.annotations App.spec.versions[].annotations",
     "fairlead/admission/apps.py": "App.spec.clusters App.spec.defaultNamespace",
     "fairlead/console/static/pages/apps/app.js": "App.spec.icon App.spec.readme App.spec.recommendedApp",
 }

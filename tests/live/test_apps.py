@@ -1,10 +1,11 @@
 """Apps deployed with real Helm into another Fairlead."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.harness.apps import check_app_lifecycle, check_template_releases
+from tests.harness.apps import check_annotations, check_app_lifecycle, check_chart_login, check_template_releases
 from tests.harness.gateways import gateway_kubeconfig
 from tests.harness.helm import HelmFixture, open_helm
 from tests.harness.server_process import MANAGEMENT, running_server
@@ -27,3 +28,11 @@ def test_an_app_is_deployed_upgraded_rolled_back_and_uninstalled(helm: HelmFixtu
 
 def test_the_charts_and_apps_of_a_template_are_deployed(helm: HelmFixture) -> None:
     check_template_releases(helm)
+
+
+def test_the_annotations_of_an_app_are_on_its_objects(helm: HelmFixture) -> None:
+    check_annotations(helm)
+
+
+def test_the_login_at_a_repository_comes_from_a_project_secret(helm: HelmFixture, tmp_path: Path) -> None:
+    check_chart_login(helm, tmp_path)

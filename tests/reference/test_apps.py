@@ -7,6 +7,7 @@ import pytest
 
 from fairlead.controllers.helm.deployments import CHECK_SECONDS
 from tests.harness.apps import (
+    check_annotations,
     check_app_lifecycle,
     check_template_releases,
     create_app,
@@ -37,6 +38,10 @@ def test_an_app_is_deployed_upgraded_rolled_back_and_uninstalled(helm: HelmFixtu
 
 def test_the_charts_and_apps_of_a_template_are_deployed(helm: HelmFixture) -> None:
     check_template_releases(helm)
+
+
+def test_the_annotations_of_an_app_are_on_its_objects(helm: HelmFixture) -> None:
+    check_annotations(helm)
 
 
 def test_a_release_that_another_tool_uninstalled_is_deployed_again(helm: HelmFixture) -> None:

@@ -25,7 +25,7 @@ class FakeApi(RunnerApi):
         self.patches = 0
         self.credentials: Object = {}
         self.credentials_error: ApiStatusError | None = None
-        self.credential_requests: list[tuple[str, str]] = []
+        self.credential_requests: list[tuple[str, str, str]] = []
         self._watchers: list[asyncio.Queue[Event | None]] = []
         self._version = 0
 
@@ -138,12 +138,20 @@ class FakeApi(RunnerApi):
         self._require_connection()
         self.events.append((metadata(workspace)["uid"], reason, type))
 
-    async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str) -> Object:
+    async def get_credentials(self, workspace: Object, git_host: str, git_protocol: str, git_path: str = "") -> Object:
         self._require_connection()
-        self.credential_requests.append((git_host, git_protocol))
+        self.credential_requests.append((git_host, git_protocol, git_path))
         if self.credentials_error is not None:
             raise self.credentials_error
         return self.credentials
+
+    async def get_git_credentials(self, workspace: Object, host: str, path: str) -> Object:
+        self._require_connection()
+        self.credential_requests.append((host, "session", path))
+        if self.credentials_error is not None:
+            raise self.credentials_error
+        git: Object = self.credentials.get("gitCredentials") or {}
+        return git
 
     async def watch_workspaces(self) -> AsyncIterator[Event]:
         self._require_connection()

@@ -53,7 +53,7 @@ async def test_secrets_reach_the_engine_and_nothing_else(
         "FAIRLEAD_GIT_USER": "bot",
         "FAIRLEAD_GIT_TOKEN": f"{CANARY}-token",
     }
-    assert runner.api.credential_requests == [("example.com", "https")]
+    assert runner.api.credential_requests == [("example.com", "https", "/repository.git")]
     assert CANARY not in repr((runner.api.workspaces, runner.api.events, spec, runner.services.journal.records()))
     assert list_leaks(runner.folder) == []
     log = next(each for each in (runner.folder / "logs" / "u").rglob("0*") if each.is_file()).read_text()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.runner.credentials import Credentials, find_git_host
+from fairlead.runner.credentials import Credentials, GitRepository, find_git_repository
 from fairlead.runner.desired import build_spec, choose_source, hash_template, parse_source, read_wanted
 from fairlead.runner.engines.contract import EngineError, FolderSource, GitSource, ImageSource, Limits, Source
 from fairlead.runner.journal import WorkspaceRecord
@@ -134,19 +134,19 @@ def test_the_hash_covers_what_needs_a_new_container() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "host"),
+    ("url", "expected"),
     [
-        ("https://example.com/a.git", ("example.com", "https")),
-        ("https://ada@example.com:8443/a.git", ("example.com:8443", "https")),
-        ("ssh://git@example.com:22/a.git", ("example.com:22", "ssh")),
-        ("git@example.com:a/b.git", ("example.com", "ssh")),
-        ("http://example.com/a.git", ("", "")),
-        ("/srv/a@b:c", ("", "")),
-        ("/srv/repository", ("", "")),
+        ("https://example.com/a.git", GitRepository("example.com", "https", "/a.git")),
+        ("https://ada@example.com:8443/a.git", GitRepository("example.com:8443", "https", "/a.git")),
+        ("ssh://git@example.com:22/a.git", GitRepository("example.com:22", "ssh", "/a.git")),
+        ("git@example.com:a/b.git", GitRepository("example.com", "ssh", "a/b.git")),
+        ("http://example.com/a.git", GitRepository()),
+        ("/srv/a@b:c", GitRepository()),
+        ("/srv/repository", GitRepository()),
     ],
 )
-def test_the_host_of_a_repository_is_found(url: str, host: tuple[str, str]) -> None:
-    assert find_git_host(GitSource(url)) == host
+def test_the_host_and_path_of_a_repository_are_found(url: str, expected: GitRepository) -> None:
+    assert find_git_repository(GitSource(url)) == expected
 
 
 def test_what_is_wanted_is_read_from_the_object() -> None:

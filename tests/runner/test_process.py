@@ -14,9 +14,11 @@ from fairlead.client import Client
 from fairlead.core.files import FileProblem, ensure_private_folder
 from fairlead.core.findings import Finding
 from fairlead.runner.api import REQUEST_SECONDS, ClientSource
+from fairlead.runner.engines.contract import Capacity, Engine
 from fairlead.runner.journal import Journal, TaskRecord, WorkspaceRecord
-from fairlead.runner.process import lock_folder, runner_status
+from fairlead.runner.process import lock_folder
 from fairlead.runner.registry import choose_engine, load_engines
+from fairlead.runner.report import describe_engines, describe_machine, runner_status
 from fairlead.runner.settings import KEY_VARIABLE, RunnerSettings, key_reader
 from tests.runner.fake_engine import FakeEngine
 
@@ -71,6 +73,22 @@ def test_a_runner_fails_only_if_none_of_its_engines_works() -> None:
     failed = runner_status({"a": [problem], "b": [problem, warning]})
     assert (failed["phase"], failed["reason"]) == ("Failed", "EngineUnavailable")
     assert runner_status({})["phase"] == "Failed"
+
+
+class SizedFakeEngine(FakeEngine):
+    def capacity(self) -> Capacity:
+        return Capacity(cpus=2, memory_bytes=(4 << 30) + 5, disk_bytes=100 << 30)
+
+
+def test_a_runner_reports_its_engines_with_what_they_lack_and_what_their_machine_has(tmp_path: Path) -> None:
+    missing = Finding("podman", "is missing", "apt install podman")
+    slow = Finding("disk", "is slow", is_fatal=False)
+    engines = {"a": cast(Engine, SizedFakeEngine(tmp_path)), "b": cast(Engine, FakeEngine(tmp_path))}
+    assert describe_engines(engines, {"a": [slow], "b": [missing, slow]}) == [
+        {"name": "a", "capacity": {"cpus": "2", "memory": "4Gi", "disk": "100Gi"}},
+        {"name": "b", "problem": "podman: is missing"},
+    ]
+    assert describe_machine()["kubernetes.io/os"] == "linux"
 
 
 def test_an_engine_is_found_by_its_name_or_its_module(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
-"""requirements/*.lock: they match pyproject.toml, name no server, and have a digest for every file."""
+"""The locks of dependencies: they match what is wanted, name no server, and have a digest for every file."""
 
+import json
 import re
 import subprocess
 import sys
@@ -97,3 +98,19 @@ def test_the_locks_cover_every_python_version_of_the_project() -> None:
         classifier.rpartition(" ")[2] for classifier in project["classifiers"] if re.search(r":: 3\.\d+$", classifier)
     ]
     assert read_locked_python_versions() == versions
+
+
+@pytest.mark.parametrize("folder", ["scripts/console", "tests/sso/providers/npm"])
+def test_locks_of_npm_match_their_packages_and_name_no_server(folder: str) -> None:
+    wanted = json.loads((ROOT / folder / "package.json").read_text())
+    lock = json.loads((ROOT / folder / "package-lock.json").read_text())
+    root, *installed = lock["packages"].values()
+    for kind in ("dependencies", "devDependencies"):
+        assert root.get(kind) == wanted.get(kind)
+        assert all(re.fullmatch(r"[0-9.]+", version) for version in wanted.get(kind, {}).values())
+    assert installed
+    for package in installed:
+        assert "resolved" not in package
+        assert package["integrity"].startswith("sha512-")
+        for name in package.get("optionalDependencies", {}):
+            assert f"node_modules/{name}" in lock["packages"], "the lock lacks a package for another platform"

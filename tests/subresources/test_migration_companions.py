@@ -10,6 +10,7 @@ import pytest
 from fairlead.core.errors import ApiError
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.sleep_mode import SLEEP_TYPE, SLEEPING_SINCE
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.namespace_move import MovedObject
 from fairlead.registry.write_options import WriteOptions, server_write_options
@@ -250,3 +251,45 @@ async def test_nothing_moves_while_helm_runs_for_its_template(
     assert reply.status == code, reply.body
     if code == 409:
         assert "a deployment of it is running; try again" in status_and_message(reply)[1]
+
+
+async def bring_to_stage(migration: MigrationFixture, sleep_type: str, stage: str) -> None:
+    """The state of a virtual cluster in a cluster, in which the controllers have come so far."""
+    sleeps = {SLEEP_TYPE: sleep_type, SLEEPING_SINCE: "1000"} if sleep_type else {}
+
+    def edit(old: Object) -> Object:
+        return {**old, "metadata": {**old["metadata"], "annotations": sleeps}}
+
+    await migration.of(INSTANCE).modify(f"{PREFIX}a", "v", edit, WriteOptions(CONTROLLER_USER))
+    await migration.update_spec(INSTANCE, "v", "a", clusterRef={"cluster": "berlin", "namespace": "a-v-v"})
+    await write_status(migration, INSTANCE, "v", sleep={"stage": stage})
+
+
+@pytest.mark.parametrize(
+    ("sleep_type", "stage", "what"),
+    [
+        ("inactivitySleep", "", "falling asleep"),
+        ("scheduledSleep", "FallingAsleep", "falling asleep"),
+        ("forcedSleep", "Starting", "falling asleep"),
+        ("", "Asleep", "waking up"),
+        ("", "WakingUp", "waking up"),
+        ("", "Starting", "waking up"),
+    ],
+)
+async def test_nothing_moves_while_it_falls_asleep_or_wakes_up(
+    migration: MigrationFixture, sleep_type: str, stage: str, what: str
+) -> None:
+    await bring_to_stage(migration, sleep_type, stage)
+    for dry_run in (True, False):
+        code, message = status_and_message(await migration.migrate(dry_run=dry_run))
+        assert code == 409
+        assert '"v"' in message and f"it is {what}; try again when it is asleep or awake" in message
+    assert migration.projects_with("v") == ["a"]
+
+
+@pytest.mark.parametrize(("sleep_type", "stage"), [("inactivitySleep", "Asleep"), ("", "")])
+async def test_what_sleeps_or_is_awake_moves(migration: MigrationFixture, sleep_type: str, stage: str) -> None:
+    await bring_to_stage(migration, sleep_type, stage)
+    reply = await migration.migrate()
+    assert reply.status == 201, reply.body
+    assert migration.projects_with("v") == ["b"]

@@ -22,11 +22,12 @@ from fairlead.cli.resources.instance import (
     new_instance,
     wait_until_final,
 )
+from fairlead.cli.resources.instance_hold import add_hold_command
 from fairlead.cli.resources.instance_sleep import add_sleep_commands
 from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, virtual_cluster_target, write_context
 from fairlead.cli.ui.completion import complete_names
 from fairlead.cli.ui.describe import drop_none
-from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS
+from fairlead.cli.ui.durations import DEFAULT_TIMEOUT_SECONDS, parse_duration
 from fairlead.cli.ui.field_flags import name_project
 from fairlead.cli.ui.flags import (
     ContextFlag,
@@ -56,6 +57,8 @@ SPACES = instance_resource(
     ("CLUSTER", "spec.clusterRef.cluster"),
 )
 VIRTUAL_CLUSTERS = vcluster_import.VIRTUAL_CLUSTERS
+SLEEP_AFTER_ANNOTATION = "sleepmode.service.sh/sleep-after"
+HOLD_LIMITS = "A schedule puts it to sleep nevertheless, and so does `sleep`."
 
 space_group = create_group("List, show, create and delete spaces, and write kubectl contexts for them.")
 vcluster_group = create_group("Create, import, list, show, migrate and delete virtual clusters, and connect to them.")
@@ -79,6 +82,16 @@ def _template_flag(noun: str, plural: str) -> Any:
 class CommonOptions:
     """The last flags of both commands."""
 
+    sleep_after: Annotated[
+        int | None,
+        flag(
+            "--sleep-after",
+            help="Put it to sleep after that time without requests, like 2h.",
+            metavar="TIME",
+            default="as its template says",
+            parser=parse_duration,
+        ),
+    ] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     waiting: WaitOptions = field(default_factory=WaitOptions)
@@ -146,6 +159,8 @@ def _create(
             "access": [{"users": users, "verbs": ["get", "use"]}] if users else None,
         }
         new = new_instance(resource, options.name, options.project, spec, hint)
+        if options.common.sleep_after is not None:
+            new.body["metadata"]["annotations"] = {SLEEP_AFTER_ANNOTATION: str(options.common.sleep_after)}
         create_instance(session, resource, new, options.common.waiting)
 
 
@@ -183,6 +198,7 @@ add_delete_command(
 )
 
 add_sleep_commands(space_group, SPACES)
+add_hold_command(space_group, SPACES, wake_command="space wake", limits=HOLD_LIMITS)
 
 add_list_command(vcluster_group, VIRTUAL_CLUSTERS)
 add_show_command(vcluster_group, VIRTUAL_CLUSTERS)
@@ -234,6 +250,7 @@ add_delete_command(vcluster_group, VIRTUAL_CLUSTERS, delete_with_namespace(VIRTU
 
 
 add_sleep_commands(vcluster_group, VIRTUAL_CLUSTERS)
+add_hold_command(vcluster_group, VIRTUAL_CLUSTERS, wake_command="vcluster wake", limits=HOLD_LIMITS)
 
 
 @vcluster_group.command("migrate")

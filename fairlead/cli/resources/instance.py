@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairlead.cli.resources.instance_hold import describe_hold
 from fairlead.cli.ui.describe import (
     age_cell,
     build_object,
@@ -93,7 +94,7 @@ def instance_resource(
     def row(instance: Object, now: datetime) -> Sequence[str]:
         return (
             name_of(instance),
-            _phase_cell(instance),
+            _phase_cell(instance, now),
             owner_cell(instance),
             template_cell(instance),
             cell(instance, location),
@@ -122,11 +123,14 @@ def phase_of(instance: Object) -> str:
     )
 
 
-def _phase_cell(instance: Object) -> str:
-    """The phase, with the cause of a sleep."""
+def _phase_cell(instance: Object, now: datetime) -> str:
+    """The phase, with the cause of a sleep, or with how long the instance is held awake."""
     cause = SLEEP_CAUSES.get(str(get_path(instance, "status.sleepModeConfig.status.sleepType") or ""))
     phase = phase_of(instance)
-    return f"{phase} ({cause})" if phase == "Sleeping" and cause else phase
+    if phase == "Sleeping":
+        return f"{phase} ({cause})" if cause else phase
+    held = describe_hold(instance, now)
+    return f"{phase} ({held})" if held and phase != "Deleting" else phase
 
 
 def template_cell(instance: Object) -> str:

@@ -18,6 +18,7 @@ from fairlead.cli.resources.instance import (
     parse_template_ref,
     template_cell,
 )
+from fairlead.cli.resources.instance_hold import add_hold_command
 from fairlead.cli.resources.workspace_browser import add_browser_commands
 from fairlead.cli.resources.workspace_ports import add_port_commands
 from fairlead.cli.resources.workspace_ssh import add_ssh_commands
@@ -48,7 +49,6 @@ from fairlead.cli.workspaces.commands import (
     UP_TIMEOUT_SECONDS,
     UpTimeoutFlag,
     describe_running,
-    hold,
     logs,
     open_editor,
     start,
@@ -233,7 +233,9 @@ add_show_command(
 )
 group.command("logs")(logs)
 group.command("open")(open_editor)
-group.command("hold")(hold)
+add_hold_command(
+    group, WORKSPACES, wake_command="workspace up", limits="The longest run that its template allows still applies."
+)
 add_ssh_commands(group)
 add_port_commands(group)
 add_browser_commands(group)

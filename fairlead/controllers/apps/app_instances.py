@@ -9,7 +9,8 @@ disconnected, is reported by the condition `Deployed` of its last state, and by 
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fairlead.controllers.apps.charts import build_chart, check_repository
+from fairlead.controllers.apps.chart_logins import ChartLogins
+from fairlead.controllers.apps.charts import build_annotations, build_chart, check_repository
 from fairlead.controllers.apps.left_behind import describe_abandoned, find_left_behind
 from fairlead.controllers.apps.status import (
     APP_RESOLVED,
@@ -93,6 +94,7 @@ class AppInstanceController:
         self._runner = runner
         self._deployments = Deployments(runner)
         self._repositories = repositories
+        self._logins = ChartLogins(registry, config)
         self._instances = InstanceReconciler(
             registry, (group, APP_INSTANCE.plural), AppInstance, FINALIZER, derive=derive_status
         )
@@ -162,7 +164,7 @@ class AppInstanceController:
         run.done(TARGET_READY, "Usable", f'the namespace is "{target.namespace}"')
 
         run.stage = DEPLOYED
-        await self._deploy(run, target, release, resolved)
+        await self._deploy(run, app, target, release, resolved)
         await self._instances.write_status(instance, run.conditions, **run.fields)
         return add_jitter(CHECK_SECONDS)
 
@@ -188,6 +190,7 @@ class AppInstanceController:
             impersonate_user=deploying_user(instance, app, target),
             waits=app.waits,
             timeout=check_timeout(app.timeout, "spec", "fix the app"),
+            annotations=build_annotations(resolved.config),
         )
 
     async def _claim(self, instance: AppInstance, target: AppTarget, release: Release) -> AppInstance:
@@ -221,7 +224,7 @@ class AppInstanceController:
         return None
 
     async def _deploy(
-        self, run: ReconcileAttempt[AppInstance], target: AppTarget, release: Release, resolved: ResolvedApp
+        self, run: ReconcileAttempt[AppInstance], app: App, target: AppTarget, release: Release, resolved: ResolvedApp
     ) -> None:
         """Runs helm if the release is not deployed as wanted."""
         instance = run.instance
@@ -247,6 +250,7 @@ class AppInstanceController:
             report=lambda why: self._report_drift(instance, why),
             role=self._chart_role,
             is_unproven=instance.condition(SYNCED).get("reason") == NOT_COMPARED,
+            complete_chart=lambda chart: self._logins.complete(chart, app.raw, instance.namespace),
         )
         try:
             record = await self._deployments.ensure(wanted, checks_always=True)

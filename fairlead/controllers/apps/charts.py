@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from fairlead.controllers.helm.chart import Chart, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object
+from fairlead.domain.release_annotations import ReleaseAnnotations, find_annotation_problems, read_annotations
 from fairlead.domain.typed_objects import App
 from fairlead.kinds.instances.templates import FALSE, TRUST_ANNOTATION
 
@@ -24,6 +25,14 @@ def build_chart(config: Object) -> Chart:
         return Chart("manifests", "", manifests=config["manifests"])
     message = "the app runs a script, which this server does not do; use an app with a chart or manifests"
     raise InstanceError("UnsupportedApp", message, ERROR)
+
+
+def build_annotations(config: Object) -> ReleaseAnnotations:
+    """The annotations for all objects of an App. Raises InstanceError for keys that it may not set, which were stored
+    by an earlier version."""
+    for key, problem in find_annotation_problems(config.get("annotations")):
+        raise InstanceError("InvalidChart", f'config.annotations: the key "{key}" {problem}; fix the app', ERROR)
+    return read_annotations(config)
 
 
 def check_repository(app: App, chart: Chart, repositories: Sequence[str]) -> None:

@@ -10,21 +10,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from fairlead.controllers.apps.charts import build_chart, check_owner_use, check_repository
+from fairlead.controllers.apps.chart_logins import ChartLogins
+from fairlead.controllers.apps.charts import build_annotations, build_chart, check_owner_use, check_repository
 from fairlead.controllers.helm.attempts import Attempt, RunReason, read_attempt
 from fairlead.controllers.helm.chart import Chart, Release, check_timeout, is_allowed_repository, parse_repository_chart
 from fairlead.controllers.helm.deploy import ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.deployments import Deployment, Deployments
 from fairlead.controllers.instances.confinement import template_trust
 from fairlead.controllers.instances.instance_reconciler import InstanceReconciler
+from fairlead.controllers.instances.prerequisites import InstanceConfig
 from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
 from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, get_or_none, url_segment
 from fairlead.controllers.runtime.loop import Requeue
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, get_path
 from fairlead.domain.app_resolution import resolve_app
 from fairlead.domain.release_names import release_name, release_name_problems
 from fairlead.domain.template_resolution import ResolutionError
 from fairlead.domain.typed_objects import RELEASE_PARTS, App, RemoteInstance
+from fairlead.kinds import TEMPLATE_INSTANCES
 from fairlead.kinds.instances.templates import UNMARKED
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition
@@ -143,8 +146,13 @@ def has_releases(template: Object, recorded: Object) -> bool:
 
 
 class TemplateReleases:
-    def __init__(self, registry: Registry, api_group: str, runner: ReleaseRunner, repositories: Sequence[str]) -> None:
-        self._apps = registry.resource(api_group, "apps")
+    def __init__(
+        self, registry: Registry, config: InstanceConfig, runner: ReleaseRunner, repositories: Sequence[str]
+    ) -> None:
+        self._registry = registry
+        self._group = config.api_group
+        self._apps = registry.resource(config.api_group, "apps")
+        self._logins = ChartLogins(registry, config)
         self._runner = runner
         self._deployments = Deployments(runner)
         self._repositories = repositories
@@ -244,6 +252,7 @@ class TemplateReleases:
             await reconciler.write_status(instance, (reported,))
 
         attempt = read_attempt(known.get("attempt"))
+        author = self._find_author(instance, reconciler.key_of(instance)[1], entry)
         wanted = Deployment(
             key=reconciler.key_of(instance),
             uid=instance.uid,
@@ -257,6 +266,7 @@ class TemplateReleases:
             begin=begin,
             report=report,
             before_run=lambda: _ensure_namespace(place, release),
+            complete_chart=lambda chart: self._logins.complete(chart, author, instance.namespace),
         )
         try:
             record = await self._deployments.ensure(wanted)
@@ -269,6 +279,19 @@ class TemplateReleases:
             return
         if record is not None and wanted.attempt is not None:
             progress.put(entry, {"hash": release.hash, "status": DEPLOYED, "attempt": wanted.attempt.as_fields()})
+
+    def _find_author(self, instance: RemoteInstance, plural: str, entry: _Entry) -> Object | None:
+        """What has the chart of an entry, and so records who wrote its references to secrets: the App, the template, or
+        the instance with a template of its own."""
+        template = str(get_path(instance.raw, "spec.templateRef.name") or "")
+        if entry.part == "apps":
+            found = self._apps.get_cached("", entry.name)
+        elif template:
+            templates = self._registry.resource(self._group, TEMPLATE_INSTANCES[plural].templates)
+            found = templates.get_cached("", template)
+        else:
+            return instance.raw
+        return decode(found) if found is not None else None
 
     async def _remove(self, progress: "_Progress[R]", part: str, state: Object) -> None:
         """Uninstalls a release whose entry is gone."""
@@ -356,7 +379,8 @@ class TemplateReleases:
         location = _locate(requested.get("releaseName") or name, requested.get("namespace") or default, place)
         values = str(resolved.config.get("values") or "")
         timeout = check_timeout(app.timeout, "spec", "fix the app")
-        return Release(*location, chart, values, place.impersonate_user, app.waits, timeout)
+        annotations = build_annotations(resolved.config)
+        return Release(*location, chart, values, place.impersonate_user, app.waits, timeout, annotations)
 
 
 def _locate(name: Any, namespace: Any, place: ReleasePlace) -> tuple[str, str]:

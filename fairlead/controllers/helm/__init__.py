@@ -16,5 +16,6 @@
 - `attempts.py`: what is known about the last run for a release, and whether helm has to run
 - `release_records.py`: reads what Helm has stored about a release in the cluster
 - `release_objects.py`: compares the objects of a release with the cluster
+- `release_annotations.py`: sets the annotations of an App on the objects of its release
 - `pending_release.py`: clears what an interrupted run has left
 """

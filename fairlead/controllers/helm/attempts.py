@@ -30,7 +30,8 @@ _PROCESSES = Path("/proc")
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One run of Helm for a release. `hash` is that of the wanted release, `holder` the process that ran Helm, and
-    `deadline` when that run had ended in any case. `revision` and `digest` are those of the deployed release."""
+    `deadline` when that run had ended in any case. `revision` and `digest` are those of the deployed release.
+    `is_annotated`: objects of the release may have annotations of the App."""
 
     id: str
     generation: int
@@ -42,6 +43,7 @@ class Attempt:
     reason: str = ""
     revision: int = 0
     digest: str = ""
+    is_annotated: bool = False
 
     @property
     def has_succeeded(self) -> bool:
@@ -64,11 +66,19 @@ class Attempt:
             "reason": self.reason,
             "revision": self.revision,
             "digest": self.digest,
+            "annotated": self.is_annotated,
         }
         return {name: value for name, value in fields.items() if value}
 
-    def succeeded(self, record: ReleaseRecord) -> "Attempt":
-        return replace(self, outcome=SUCCEEDED, reason="", revision=record.revision, digest=record.digest)
+    def succeeded(self, record: ReleaseRecord, *, is_annotated: bool = False) -> "Attempt":
+        return replace(
+            self,
+            outcome=SUCCEEDED,
+            reason="",
+            revision=record.revision,
+            digest=record.digest,
+            is_annotated=is_annotated,
+        )
 
     def failed(self, reason: str) -> "Attempt":
         return replace(self, outcome=FAILED, reason=reason)
@@ -102,6 +112,7 @@ def read_attempt(recorded: Mapping[str, Any] | None) -> Attempt | None:
         reason=str(recorded.get("reason") or ""),
         revision=int(recorded.get("revision") or 0),
         digest=str(recorded.get("digest") or ""),
+        is_annotated=bool(recorded.get("annotated")),
     )
     return replace(attempt, outcome=INTERRUPTED) if attempt.outcome == RUNNING else attempt
 

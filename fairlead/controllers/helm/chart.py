@@ -16,7 +16,10 @@ import orjson
 from fairlead.controllers.helm.versions import parse_range
 from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
 from fairlead.core.objects import Object, get_path
+from fairlead.domain.chart_secrets import PASSWORD_REF, USERNAME_REF, ChartSecretReference, find_chart_references
 from fairlead.domain.deploy_timeouts import TIMEOUT_RULE, parse_timeout
+from fairlead.domain.release_annotations import ReleaseAnnotations
+from fairlead.registry import limits
 from fairlead.upstream.access import ClusterEndpoint
 
 OCI, _HTTPS = "oci", "https"
@@ -33,8 +36,11 @@ class Chart:
     name: str
     repo: str
     version: str = ""
-    username: str = ""
+    username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
+    username_ref: ChartSecretReference | None = None
+    password_ref: ChartSecretReference | None = None
+    """Where username and password come from instead, before it is deployed (`controllers/apps/chart_logins.py`)."""
     manifests: str = field(default="", repr=False)
     """Objects to deploy instead of a chart of a repository. Helm deploys them as a chart without templates."""
 
@@ -57,6 +63,8 @@ class Release:
     """Whether helm waits until the deployed objects are ready."""
     timeout: int = DEFAULT_TIMEOUT_SECONDS
     """Seconds that helm may take. Not a part of the hash: it does not change what is deployed."""
+    annotations: ReleaseAnnotations = ()
+    """To set on all objects of the release (`release_annotations.py`)."""
 
     @property
     def hash(self) -> str:
@@ -65,29 +73,62 @@ class Release:
         parts = [self.name, self.namespace, chart.name, chart.repo, chart.version, self.values, self.impersonate_user]
         if chart.manifests:
             parts.append(chart.manifests)
-        return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]
+        content = [parts, self.annotations] if self.annotations else parts
+        return hashlib.sha256(orjson.dumps(content)).hexdigest()[:32]
+
+    def added_annotations(self, wanted: Object) -> dict[str, str]:
+        """Those that an object of the release gets: an annotation that the chart itself sets stays as it is."""
+        own = get_path(wanted, "metadata.annotations")
+        return {key: value for key, value in self.annotations if not isinstance(own, dict) or key not in own}
 
 
 def parse_chart(rendered: Object) -> Chart | None:
     """The chart of a rendered template, or None if it names none. Raises InstanceError."""
     requested = get_path(rendered, "helmRelease.chart") or {}
-    texts = {part: str(requested.get(part) or "") for part in ("name", "repo", "version", "username", "password")}
-    if not texts["name"]:
+    if not requested.get("name"):
         return None
-    return _check_chart(Chart(**texts), "helmRelease.chart", "repo", "fix the template")
-
-
-UNSUPPORTED_CHART_FIELDS = ("usernameRef", "passwordRef", "insecureSkipTlsVerify")
+    chart = Chart(
+        name=str(requested["name"]),
+        repo=str(requested.get("repo") or ""),
+        version=str(requested.get("version") or ""),
+        username=str(requested.get("username") or ""),
+        password=str(requested.get("password") or ""),
+    )
+    return _check_chart(chart, "helmRelease.chart", "repo", "fix the template")
 
 
 def parse_repository_chart(requested: Object, path: str, advice: str) -> Chart:
     """The chart of an App or of the `charts` of a template, with `repoURL`. `path` is its field, for messages. Raises
     InstanceError."""
-    for field_name in UNSUPPORTED_CHART_FIELDS:
-        if requested.get(field_name):
-            raise _bad_chart(f"{path}.{field_name} is not supported by this server", advice)
-    texts = {part: str(requested.get(part) or "") for part in ("name", "version", "username", "password")}
-    return _check_chart(Chart(repo=str(requested.get("repoURL") or ""), **texts), path, "repoURL", advice)
+    if requested.get("insecureSkipTlsVerify"):
+        raise _bad_chart(f"{path}.insecureSkipTlsVerify is not supported by this server", advice)
+    references = {each.field: each for each in find_chart_references(requested, path)}
+    for each in references.values():
+        if not each.name or not each.key:
+            raise _bad_chart(f"{each.path}.projectSecretRef must have the name of a project secret and a key", advice)
+    chart = Chart(
+        name=str(requested.get("name") or ""),
+        repo=str(requested.get("repoURL") or ""),
+        version=str(requested.get("version") or ""),
+        username=str(requested.get("username") or ""),
+        password=str(requested.get("password") or ""),
+        username_ref=references.get(USERNAME_REF),
+        password_ref=references.get(PASSWORD_REF),
+    )
+    return _check_chart(chart, path, "repoURL", advice)
+
+
+def check_login(chart: Chart) -> Chart:
+    """Checks the username and password that came from project secrets. Raises InstanceError."""
+    texts = {chart.username_ref: chart.username, chart.password_ref: chart.password}
+    for reference, text in texts.items():
+        if reference is not None and (len(text) > limits.CREDENTIAL or not text.isprintable()):
+            reason = (
+                f'the key "{reference.key}" of the project secret "{reference.name}" must be one line of at most '
+                f"{limits.CREDENTIAL} characters, without a newline at its end"
+            )
+            raise _bad_chart(reason, "correct the secret")
+    return chart
 
 
 def _check_chart(chart: Chart, path: str, repo_field: str, advice: str) -> Chart:
@@ -97,7 +138,9 @@ def _check_chart(chart: Chart, path: str, repo_field: str, advice: str) -> Chart
         raise _bad_chart(f"{path}.version must be a version such as 1.2.3, or a range such as ^1.2", advice)
     if len(chart.username) > _MAX_USERNAME_LENGTH or not chart.username.isprintable():
         raise _bad_chart(f"{path}.username must be one line of at most {_MAX_USERNAME_LENGTH} characters", advice)
-    if chart.password and not chart.username and not chart.is_oci:
+    has_password = bool(chart.password) or chart.password_ref is not None
+    has_username = bool(chart.username) or chart.username_ref is not None
+    if has_password and not has_username and not chart.is_oci:
         raise _bad_chart(f"{path}.username must be set together with a password for an https:// repository", advice)
     if not _is_valid_repository(chart.repo):
         message = f"{path}.{repo_field} must be the https:// or oci:// URL of a repository, without a user in it"

@@ -9,12 +9,13 @@ objects are compared with the release: Helm compares with its own record, and so
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairlead.controllers.helm.attempts import Attempt, RunReason, begin_attempt, needs_run
-from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.helm.chart import Chart, Release
 from fairlead.controllers.helm.deploy import HelmRun, ReleaseKey, ReleaseRunner, ReleaseTarget
 from fairlead.controllers.helm.pending_release import run_limit_seconds
+from fairlead.controllers.helm.release_annotations import apply_annotations
 from fairlead.controllers.helm.release_objects import Differences, delete_leftovers, find_differences
 from fairlead.controllers.helm.release_records import ReleaseRecord, read_revisions
 from fairlead.controllers.instances.remote_errors import (
@@ -66,6 +67,8 @@ class Deployment:
     """Called before Helm runs, for what it needs. Raises InstanceError."""
     is_unproven: bool = False
     """Whether the status says that nothing could be compared after the last failure."""
+    complete_chart: Callable[[Chart], Chart] | None = None
+    """Called before Helm runs, for the username and password of the chart. Raises InstanceError."""
 
     @property
     def release_key(self) -> ReleaseKey:
@@ -181,6 +184,8 @@ class Deployments:
         self._runner.require_program()
         if wanted.before_run is not None:
             await wanted.before_run()
+        if wanted.complete_chart is not None:
+            wanted.release = replace(wanted.release, chart=wanted.complete_chart(wanted.release.chart))
         former = wanted.attempt
         memory = self._remember(wanted)
         try:
@@ -196,20 +201,23 @@ class Deployments:
         memory.is_unproven = differences.is_unknown
         memory.remark = _remark_unchecked(differences)
         if wanted.attempt is not None:
-            wanted.attempt = wanted.attempt.succeeded(record)
+            wanted.attempt = wanted.attempt.succeeded(record, is_annotated=bool(wanted.release.annotations))
         return record
 
     async def _run(
         self, wanted: Deployment, former: Attempt | None, why: RunReason, *, is_forced: bool
     ) -> ReleaseRecord:
-        """Runs Helm once. Returns the revision that is deployed then."""
+        """Runs Helm once, and sets the annotations. Returns the revision that is deployed then."""
+        was_annotated = wanted.attempt is not None and wanted.attempt.is_annotated
+        is_annotated = was_annotated or bool(wanted.release.annotations)
 
         async def begin() -> None:
             # Not before it is certain that Helm runs: each write triggers the next reconcile.
             if why.reason:
                 await wanted.report(why)
             seconds = run_limit_seconds(wanted.release)
-            wanted.attempt = begin_attempt(wanted.generation, wanted.release, self._runner.clock.now(), seconds)
+            attempt = begin_attempt(wanted.generation, wanted.release, self._runner.clock.now(), seconds)
+            wanted.attempt = replace(attempt, is_annotated=is_annotated)
             await wanted.begin(wanted.attempt)
 
         await self._runner.install(
@@ -232,6 +240,9 @@ class Deployments:
             )
             message = f"helm has deployed the release, but {state}; this is retried"
             raise InstanceError("ReleaseMissing", message, WARNING)
+        if is_annotated:
+            async with _limit_requests(wanted, "annotate the objects of the release"):
+                await apply_annotations(wanted.api(), wanted.release, newest)
         return newest
 
     async def _repair(

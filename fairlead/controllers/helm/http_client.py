@@ -60,7 +60,7 @@ _NOT_TRUSTED = (
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    username: str
+    username: str = field(repr=False)
     password: str = field(repr=False)
 
     @property
@@ -83,7 +83,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response. `is_redirected` if it came from another server than the one that was asked."""
+    """A response. `is_redirected` if it came from another server than the one that was asked, or through one."""
 
     status: int
     headers: Mapping[str, str]
@@ -131,8 +131,10 @@ class HttpClient:
         """Yields the response that is no redirect, with any status. Raises InstanceError."""
         origin = _parse_target(download.url, download.place)
         target = origin
+        is_own = True
         for _ in range(MAX_REDIRECTS + 1):
-            is_own = (target.host, target.port) == (origin.host, origin.port)
+            # Once elsewhere, also a redirect back is without the login: another server has chosen what it requests.
+            is_own = is_own and (target.host, target.port) == (origin.host, origin.port)
             hop = download if is_own else _redirected(download)
             async with self._send(target, hop) as response:
                 if response.status_code not in REDIRECTS:

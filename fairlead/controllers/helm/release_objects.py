@@ -108,7 +108,7 @@ async def find_differences(api: KubeApi, release: Release, record: ReleaseRecord
     except ExceptionGroup as errors:  # the other comparisons are cancelled
         raise errors.exceptions[0] from None
     results = [each.result() for each in tasks]
-    titles = [_title(each) for each in compared]
+    titles = [title_of(each) for each in compared]
     found = list(zip(titles, results, strict=True))
     return Differences(
         changed=[title for title, result in found if result == _CHANGED],
@@ -124,7 +124,7 @@ _SAME, _CHANGED, _MISSING, _UNCHECKED = "same", "changed", "missing", "unchecked
 async def _compare_object(api: KubeApi, discovery: Discovery, release: Release, wanted: Object) -> str:
     """Raises RemoteApiError and UpstreamError if the cluster cannot answer now."""
     try:
-        path = await _find_path(discovery, release, wanted)
+        path = await find_path(discovery, release, wanted)
         live = await get_or_none(api, path) if path else None
     except InstanceError:
         return _UNCHECKED
@@ -135,7 +135,7 @@ async def _compare_object(api: KubeApi, discovery: Discovery, release: Release, 
     if live is None:
         return _MISSING if path else _UNCHECKED
     try:
-        applied = await api.check_apply(path, wanted)
+        applied = await api.check_apply(path, _annotated(release, wanted))
     except RemoteApiError as error:
         if _may_succeed_later(error):
             raise
@@ -151,6 +151,15 @@ def _may_succeed_later(error: RemoteApiError) -> bool:
     """Whether the error is about the cluster or the credential, and neither about the object nor a permission."""
     is_temporary = error.status in (_UNAUTHORIZED, _TOO_MANY) or error.status >= _SERVER_ERROR
     return is_temporary and not is_about_object(error)
+
+
+def _annotated(release: Release, wanted: Object) -> Object:
+    """With the annotations of the App, which Helm does not know."""
+    added = release.added_annotations(wanted)
+    if not added:
+        return wanted
+    meta = metadata(wanted)
+    return {**wanted, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **added}}}
 
 
 def _comparable(obj: Object, ignored: Iterable[str]) -> Object:
@@ -202,19 +211,26 @@ async def delete_leftovers(
     discovery = Discovery(api)
     for each in leftovers.values():
         try:
-            path = await _find_path(discovery, release, each)
+            path = await find_path(discovery, release, each)
         except InstanceError:
             continue
         existing = await get_or_none(api, path) if path else None
-        if existing is not None and _belongs_to(release, existing):
+        if existing is not None and belongs_to(release, existing) and not _is_retained(existing):
             await delete_if_exists(api, path, uid_precondition(existing))
 
 
-def _belongs_to(release: Release, existing: Object) -> bool:
+def belongs_to(release: Release, existing: Object) -> bool:
+    """Whether Helm has marked an object as one of the release. What the record of a release says is not enough: users
+    who may write Secrets in its namespace can change that."""
     annotations = get_path(existing, "metadata.annotations")
-    if not isinstance(annotations, dict) or annotations.get(_KEEP_POLICY) == "keep":
+    if not isinstance(annotations, dict):
         return False
     return (annotations.get(RELEASE_NAME), annotations.get(RELEASE_NAMESPACE)) == (release.name, release.namespace)
+
+
+def _is_retained(existing: Object) -> bool:
+    annotations = get_path(existing, "metadata.annotations")
+    return isinstance(annotations, dict) and annotations.get(_KEEP_POLICY) == "keep"
 
 
 async def _parse_manifest(record: ReleaseRecord) -> Sequence[Object] | None:
@@ -226,7 +242,7 @@ async def _parse_manifest(record: ReleaseRecord) -> Sequence[Object] | None:
         return None
 
 
-async def _find_path(discovery: Discovery, release: Release, obj: Object) -> str:
+async def find_path(discovery: Discovery, release: Release, obj: Object) -> str:
     """Empty if the cluster does not serve its kind."""
     served = await discovery.find(obj["apiVersion"], obj["kind"])
     return served.path(name_of(obj), _namespace_of(release, obj)) if served is not None else ""
@@ -241,5 +257,5 @@ def _identity(release: Release, obj: Object) -> ObjectIdentity:
     return group, obj["kind"], _namespace_of(release, obj), name_of(obj)
 
 
-def _title(obj: Object) -> str:
+def title_of(obj: Object) -> str:
     return f'{obj["kind"]} "{name_of(obj)}"'

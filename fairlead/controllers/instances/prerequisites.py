@@ -4,7 +4,7 @@ For the controllers of instances: that of templates and those of spaces and virt
 an instance, and must get the same result. An instance is never Ready while there is a blocker.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -13,6 +13,7 @@ import orjson
 from fairlead.controllers.instances.confinement import Confinement
 from fairlead.controllers.instances.remote_errors import ERROR, IMPERSONATION_FORBIDDEN, WARNING, InstanceError
 from fairlead.controllers.instances.remote_namespace import choose_namespace, distinguish_namespace
+from fairlead.core.call import RequestInfo
 from fairlead.core.clock import parse_rfc3339
 from fairlead.core.objects import Object
 from fairlead.domain.cluster_identity import ClusterIdentityMapper
@@ -51,15 +52,21 @@ def remaining_grace(instance: Object, now: datetime) -> float:
     return max(0.0, MISSING_GRACE_SECONDS - max(0.0, age))
 
 
+def use_no_secret(writer: str, target: RequestInfo) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class InstanceConfig:
     """Configuration of the instance controllers: the API group, the prefix of project namespaces, the names of
-    identities in clusters, and what instances may request without an administrator's template."""
+    identities in clusters, what instances may request without an administrator's template, and whether the user who
+    wrote a reference to a secret may use that now."""
 
     api_group: str
     namespace_prefix: str
     names: ClusterIdentityMapper
     confinement: Confinement = field(default_factory=Confinement)
+    may_use_secret: Callable[[str, RequestInfo], bool] = use_no_secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Controllers of workspaces and runners.
 
-- `workspaces.py`: binds workspaces to runners; `scheduling.py` chooses the runner and computes the status
+- `workspaces.py`: binds workspaces to runners; `scheduling.py` chooses the runner and computes the status,
+  `suitability.py` says what a runner lacks
 - `runners.py`: conditions of runners
 - `readiness.py`: whether a workspace is ready
 - `runner_deployments.py`: deploys runners into clusters: `runner_manifests.py` has their objects, `runner_rollout.py`

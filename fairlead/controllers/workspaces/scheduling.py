@@ -1,10 +1,11 @@
 """Schedules workspaces to runners, and computes their status. Pure; called by `workspaces.py`.
 
 A workspace that names a runner is scheduled there or not at all. Otherwise it goes to the allowed runner with the
-fewest workspaces; on a tie, the first by name; runners that have never reported come last, and those that are silent
-or have failed get nothing. A scheduled workspace stays on its runner, even if the runner becomes unusable or silent, or
-the project no longer allows it. The allow-list is checked before the existence of a runner, so that a
-project learns nothing about runners that it may not use.
+fewest workspaces; on a tie, the first by name; runners that have never reported, or whose machine is smaller than what
+the template wants, come last. Those that are silent, have failed, or lack the engine or the labels that the template
+names (`suitability.py`) get nothing; so the template is resolved first. A scheduled workspace stays on its runner, even
+if the runner becomes unusable or silent, or the project no longer allows it. The allow-list is checked before the
+existence of a runner, so that a project learns nothing about runners that it may not use.
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from fairlead.controllers.workspaces.readiness import (
     TEMPLATE_NOT_RESOLVED,
     evaluate_readiness,
 )
+from fairlead.controllers.workspaces.suitability import Demand, find_lack, is_too_small, read_demand
 from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.clusters.runner import is_unusable, silence_message
 from fairlead.registry.conditions import (
@@ -35,15 +37,19 @@ from fairlead.registry.conditions import (
 SCHEDULED = "Scheduled"
 RUNNER_FIELD = "spec.runnerRef.runner"
 RUNNER_NOT_FOUND, WAITING_FOR_RUNNER = "RunnerNotFound", "WaitingForRunner"
+NO_RUNNER_FOR_PROVIDER = "NoRunnerForProvider"
 SERVER_REASONS = frozenset(
     {
         *(RUNNER_NOT_FOUND, WAITING_FOR_RUNNER, TEMPLATE_NOT_RESOLVED, "NoRunner", "NoRunnerAllowed", "NoRunnerUsable"),
         *("RunnerNotAllowed", "RunnerUnusable", "TargetNotSupported", NO_PROJECT, "NoRunnerResponding"),
+        NO_RUNNER_FOR_PROVIDER,
     }
 )
 """Reasons that the server sets. With any other reason, the phase was set by the runner and is kept."""
 STARTED_STATES = frozenset({"Busy", "Running", "Stopped"})
 """States of a workspace that has something on its runner, which the runner removes before it is deleted."""
+MAX_NAMED = 10
+"""Runners in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +74,28 @@ def schedule(
         return Placement(_unscheduled_condition(NO_PROJECT, message))
     names = allowed_names(project, ALLOWED_RUNNERS)
     requested = get_path(workspace, RUNNER_FIELD)
+    demand = read_demand(workspace)
     if requested:
-        return _schedule_to_named(workspace, requested, is_allowed(names, requested), runners.get(requested))
+        return _schedule_to_named(workspace, demand, requested, is_allowed(names, requested), runners.get(requested))
     if get_path(workspace, "spec.target.cluster.name") or get_path(workspace, "spec.target.virtualCluster.name"):
         message = "spec.target is not supported: this server runs workspaces on runners; remove it"
         return Placement(_unscheduled_condition("TargetNotSupported", message))
+    if not is_template_known(workspace):
+        return Placement(_unscheduled_condition(TEMPLATE_NOT_RESOLVED, _describe_template_problem(workspace)))
     usable = {name: each for name, each in runners.items() if is_allowed(names, name) and _accepts_workspaces(each)}
     silent = {name: message for name, each in usable.items() if (message := silence_message(each))}
-    candidates = [name for name in usable if name not in silent and get_path(usable[name], "status.phase") != "Failed"]
+    working = [name for name in usable if name not in silent and get_path(usable[name], "status.phase") != "Failed"]
+    lacks = {name: find_lack(usable[name], demand) for name in working}
+    candidates = [name for name in working if not lacks[name]]
     if candidates:
-        best = min(candidates, key=lambda name: (_is_unreported(usable[name]), load.get(name, 0), name))
+
+        def rank(name: str) -> tuple[bool, bool, int, str]:
+            return _is_unreported(usable[name]), is_too_small(usable[name], demand), load.get(name, 0), name
+
+        best = min(candidates, key=rank)
         return _build_placement(best, runners[best])
+    if lacks:
+        return Placement(_unscheduled_condition(NO_RUNNER_FOR_PROVIDER, _describe_lacks(lacks, demand)))
     if silent:
         return Placement(
             _unscheduled_condition("NoRunnerResponding", "; ".join(silent[name] for name in sorted(silent)))
@@ -99,6 +116,28 @@ def schedule(
     return Placement(_unscheduled_condition("NoRunnerUsable", message))
 
 
+def is_template_known(workspace: Object) -> bool:
+    """Whether it is known what the template wants of a runner."""
+    spec = workspace.get("spec") or {}
+    has_template = bool(get_path(spec, "templateRef.name") or spec.get("template"))
+    return not has_template or get_path(workspace, "status.instance") is not None
+
+
+def _describe_template_problem(workspace: Object) -> str:
+    resolved = find_condition(workspace.get("status"), "TemplateResolved") or {}
+    return str(resolved.get("message") or "its template is not resolved yet")
+
+
+def _describe_lacks(lacks: Mapping[str, str], demand: Demand) -> str:
+    shown = [f'runner "{name}" {lacks[name]}' for name in sorted(lacks)[:MAX_NAMED]]
+    further = [f"and {len(lacks) - MAX_NAMED} more"] if len(lacks) > MAX_NAMED else []
+    wanted = f'the provider "{demand.provider}"' if demand.provider else "what the template names"
+    return (
+        f"no runner that the project allows has {wanted}: {'; '.join([*shown, *further])}. Start a runner that has it "
+        "(`fairlead runner start NAME --engine ENGINE`), or use another template"
+    )
+
+
 def _accepts_workspaces(runner: Object) -> bool:
     """One that is being deleted would leave them behind."""
     return not is_unusable(runner) and "deletionTimestamp" not in metadata(runner)
@@ -108,7 +147,9 @@ def _is_unreported(runner: Object) -> bool:
     return bool(get_path(runner, "status.phase") != "Initialized")
 
 
-def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner: Object | None) -> Placement:
+def _schedule_to_named(
+    workspace: Object, demand: Demand, name: str, is_permitted: bool, runner: Object | None
+) -> Placement:
     is_here = is_true(workspace.get("status"), SCHEDULED)
     if not is_permitted and not is_here:
         message = f'the project does not allow runner "{name}"; add it to the project\'s spec.allowedRunners'
@@ -126,6 +167,8 @@ def _schedule_to_named(workspace: Object, name: str, is_permitted: bool, runner:
         advice = "it is being deleted; use another one" if is_deleted else "set its spec.unusable to false"
         message = f'runner "{name}" accepts no new workspaces; {advice}'
         return Placement(_unscheduled_condition("RunnerUnusable", message))
+    if not is_here and (lack := find_lack(runner, demand)):
+        return Placement(_unscheduled_condition(NO_RUNNER_FOR_PROVIDER, _describe_lacks({name: lack}, demand)))
     return _build_placement(name, runner)
 
 

@@ -19,12 +19,14 @@ from fairlead.controllers.workspaces.scheduling import (
     SCHEDULED,
     Placement,
     blocks_deletion,
+    is_template_known,
     next_status,
     schedule,
 )
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, deep_copy, get_path, metadata, name_of, remove_finalizer
+from fairlead.domain.typed_objects import TEMPLATE_RESOLVED
 from fairlead.kinds.clusters.runner import RUNNERS, silence_message
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.kinds.projects.project import PROJECT
@@ -72,6 +74,8 @@ class WorkspaceController:
             return None
         if project is None and get_path(workspace, RUNNER_FIELD):
             return None
+        if _awaits_template(workspace):
+            return None  # the controller of templates writes the status soon
         if self._is_waiting(workspace, project) and (wait := remaining_grace(workspace, self._registry.clock.now())):
             return wait
         with suppress(NotFound):  # it was deleted meanwhile
@@ -155,6 +159,13 @@ class WorkspaceController:
         if transition is not None and "deletionTimestamp" not in metadata(current):
             kind = "Normal" if transition["status"] == TRUE else "Warning"
             await record_event(self._registry, current, transition["reason"], transition["message"], type=kind)
+
+
+def _awaits_template(workspace: Object) -> bool:
+    """Whether the template is about to be resolved. What it wants decides which runners can have the workspace."""
+    status = workspace.get("status")
+    is_new = find_condition(status, SCHEDULED) is None and find_condition(status, TEMPLATE_RESOLVED) is None
+    return is_new and not is_template_known(workspace) and "deletionTimestamp" not in metadata(workspace)
 
 
 def _set_endpoint(meta: Object, endpoint: str) -> None:

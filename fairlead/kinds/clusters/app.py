@@ -5,6 +5,7 @@ from typing import Any
 
 from fairlead.core.objects import Object, get_path
 from fairlead.domain.deploy_timeouts import TIMEOUT_RULE, parse_timeout
+from fairlead.domain.release_annotations import find_annotation_problems
 from fairlead.kinds.fields import (
     ACCESS,
     CATEGORY,
@@ -43,9 +44,8 @@ _CONFIG: Mapping[str, Any] = {
         max_length=limits.DOCUMENT,
     ),
     "parameters": string("Default values for the parameters, as YAML text.", max_length=limits.DOCUMENT),
-    "annotations": without_effect(
-        with_description(STRING_MAP, "Annotations for the deployed objects."),
-        "has no effect; set annotations in the chart or the manifests",
+    "annotations": with_description(
+        STRING_MAP, "Annotations for all deployed objects, but for those that an object has in the chart already."
     ),
 }
 
@@ -118,9 +118,18 @@ def check(change: Change) -> Iterable[Problem]:
     timeout = spec.get("timeout") or ""
     if timeout and timeout != get_path(change.old, "spec.timeout") and parse_timeout(timeout) is None:
         yield Problem.invalid("spec.timeout", timeout, TIMEOUT_RULE)
-    yield from _source_problems("spec.config", spec.get("config"))
+    known = [get_path(each, "annotations") for _, each in _configs((change.old or {}).get("spec") or {})]
+    for path, config in _configs(spec):
+        yield from _source_problems(path, config)
+        if get_path(config, "annotations") not in known:  # what was stored before there were rules may stay
+            yield from _annotation_problems(path, config)
+
+
+def _configs(spec: Object) -> Iterable[tuple[str, Any]]:
+    """The contents of an App, with their paths."""
+    yield "spec.config", spec.get("config")
     for index, version in enumerate(spec.get("versions") or ()):
-        yield from _source_problems(f"spec.versions[{index}]", version)
+        yield f"spec.versions[{index}]", version
 
 
 def _source_problems(path: str, config: Any) -> Iterable[Problem]:
@@ -135,6 +144,14 @@ def _source_problems(path: str, config: Any) -> Iterable[Problem]:
     first, *others = [name for name, value in found.items() if value] or [""]
     for other in others:
         yield Problem.forbidden(f"{path}.{other}", f"{path}.{first} is set too; keep one of chart, manifests and bash")
+
+
+def _annotation_problems(path: str, config: Any) -> Iterable[Problem]:
+    annotations = get_path(config, "annotations") or {}
+    for key, problem in find_annotation_problems(annotations):
+        yield Problem.invalid(f"{path}.annotations", key, problem)
+    if sum(len(key) + len(value or "") for key, value in annotations.items()) > limits.ANNOTATIONS_BYTES:
+        yield Problem.too_long(f"{path}.annotations", limits.ANNOTATIONS_BYTES)
 
 
 def _recommended(app: Object) -> str:

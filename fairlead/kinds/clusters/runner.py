@@ -46,6 +46,7 @@ HEARTBEAT_NAMESPACE = "service-system"
 HEARTBEAT_PREFIX = "runner-"
 """A runner renews the Lease `runner-<name>` in this namespace while it runs."""
 
+MAX_ENGINES = 16
 MAX_DEPLOYED_NAME = 47
 """Objects in the cluster, and the namespace, are named `fairlead-runner-NAME`, in at most 63 characters."""
 SYSTEM_NAMESPACES = "kube-"
@@ -125,6 +126,21 @@ STATUS = obj(
     phase=enum("Empty until the first report of the runner.", "", "Initialized", "Failed"),
     reason=string("Machine-readable reason for the phase."),
     message=string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
+    engines=array(
+        obj(
+            "An engine of the runner.",
+            required=("name",),
+            name=string("The provider of templates that selects it."),
+            problem=string("Why it cannot run workspaces; empty if it can.", max_length=limits.MESSAGE),
+            capacity=with_description(STRING_MAP, "What its machine has: `cpus`, `memory` and `disk`, as quantities."),
+        ),
+        "How the runner can run workspaces; the first engine is for templates without a provider. Reported by the "
+        "runner.",
+        max_items=MAX_ENGINES,
+    ),
+    labels=with_description(
+        STRING_MAP, "What kind of machine it has. Reported by the runner; `metadata.labels` take precedence."
+    ),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
 )
@@ -248,6 +264,12 @@ def is_unusable(runner: Object) -> Any:
     return bool(get_path(runner, "spec.unusable"))
 
 
+def describe_engines(runner: Object) -> Any:
+    """Those that can run workspaces, for tables."""
+    engines = get_path(runner, "status.engines") or ()
+    return ",".join(str(each.get("name") or "") for each in engines if not each.get("problem"))
+
+
 RUNNER = Kind(
     name="Runner",
     plural=RUNNERS,
@@ -262,6 +284,7 @@ RUNNER = Kind(
         Column("Status", describe_status, description="Ready, NotReady, Silent, or empty until the first report."),
         Column("Endpoint", "spec.endpoint", description="Address for direct connections."),
         Column("Unusable", is_unusable, type="boolean", description="Whether scheduling to it is disabled."),
+        Column("Engines", describe_engines, description="How it can run workspaces."),
         Column("Cluster", "spec.clusterRef.cluster", description="Cluster that it is deployed into.", wide=True),
         Column("Reason", "status.reason", description="Reason for the phase.", wide=True),
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),

@@ -96,6 +96,7 @@ LAST_ATTEMPT = obj(
     reason=string("Machine-readable reason of a failure. The conditions have the message."),
     revision=integer("Revision of the release that was deployed."),
     digest=string("Digest of the deployed chart, values and revision. Another one in the cluster is drift."),
+    annotated=boolean("Whether objects of the release may have annotations of the App. Defaults to false."),
 )
 
 STATUS_FIELDS: Mapping[str, Any] = {

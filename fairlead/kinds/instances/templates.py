@@ -175,7 +175,8 @@ def _forwarding_option(credential: str) -> Schema:
 
 
 _NOTHING_CREATED = "has no effect: nothing is created for a workspace in a cluster"
-_GIT_CREDENTIALS = "has no effect: the clone always uses the project secret with the annotation service.sh/git-host"
+_SSH_CREDENTIALS = "has no effect: only the clone uses SSH keys of the project; forward an agent to sessions"
+_REGISTRY_CREDENTIALS = "has no effect: no credentials for registries are forwarded"
 
 WORKSPACE_TEMPLATE_SPEC = obj(
     "Definition of a workspace.",
@@ -209,11 +210,11 @@ WORKSPACE_TEMPLATE_SPEC = obj(
         "has no effect; use workspaceEnv",
     ),
     instanceTemplate=_INSTANCE_TEMPLATE,
-    useProjectGitCredentials=without_effect(
-        boolean("Offer the project's Git credentials in the workspace. Defaults to false."), _GIT_CREDENTIALS
+    useProjectGitCredentials=boolean(
+        "Offer the project's Git credentials in the workspace: those that its owner may use. Defaults to false."
     ),
     useProjectSSHCredentials=without_effect(
-        boolean("Offer the project's SSH keys in the workspace. Defaults to false."), _GIT_CREDENTIALS
+        boolean("Offer the project's SSH keys in the workspace. Defaults to false."), _SSH_CREDENTIALS
     ),
     gitCloneStrategy=enum(
         "Which part of the history of a Git repository is cloned. `blobless`: all commits, files when they are needed. "
@@ -223,13 +224,10 @@ WORKSPACE_TEMPLATE_SPEC = obj(
         "treeless",
         "shallow",
     ),
-    credentialForwarding=without_effect(
-        obj(
-            "Which of the user's own credentials the workspace may use.",
-            docker=_forwarding_option("container registry"),
-            git=_forwarding_option("Git"),
-        ),
-        "has no effect: no credentials of the user are forwarded",
+    credentialForwarding=obj(
+        "Which of the user's own credentials the workspace may use.",
+        docker=without_effect(_forwarding_option("container registry"), _REGISTRY_CREDENTIALS),
+        git=_forwarding_option("Git"),
     ),
     preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
 )

@@ -205,6 +205,16 @@ CREDENTIALS = replace(
                 sshPrivateKey=string("Private key for SSH.", format="password", max_length=limits.DATA),
                 knownHosts=string("Host keys, as in the file known_hosts.", max_length=limits.DATA),
             ),
+            "gitIdentity": obj(
+                "Name and address of the owner, for commits.",
+                name=string("Name of the owner."),
+                email=string("Email address of the owner."),
+            ),
+            "gitPathHosts": array(
+                string(),
+                "Hosts of which some credentials are only for repositories below a path.",
+                max_items=limits.SERVER_WRITTEN_ITEMS,
+            ),
             "errors": _ERRORS,
         },
     ),

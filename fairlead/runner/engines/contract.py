@@ -9,6 +9,7 @@ one uid one after the other, and `status`, `exec` and the methods for ports at a
 """
 
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ COMMANDS_STEP = "LifecycleCommands"
 """The step of an `up` in which commands of the repository run in the container. Nothing of it is a build any more."""
 GIT_CREDENTIALS = frozenset({GIT_USER, GIT_TOKEN, GIT_SSH_KEY, GIT_KNOWN_HOSTS})
 """Secrets that are for the clone only: the workspace does not get them."""
+GIT_SOCKET = "git"
+"""The name of the socket on which `git` in a workspace asks for credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,11 @@ class WorkspaceSpec:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Given to the workspace as files and to its lifecycle commands as variables, and masked in logs. They are never
     part of a command line, an image or the configuration of a container."""
+    commit_name: str = ""
+    """Name and address of the owner, for commits. Empty: they are not known."""
+    commit_email: str = ""
+    git_path_hosts: Sequence[str] = ()
+    """Hosts for which git has to name the repository when it asks for credentials."""
     limits: Limits = Limits()
     permissions: frozenset[str] = frozenset()
     """What the template allows beyond the default, for example `privileged` or `mounts`. The runner has checked that
@@ -411,6 +419,40 @@ class Engine(Protocol):
 
     async def open_port(self, uid: str, port: int) -> ByteStream:
         """Connects to the port on the workspace's own 127.0.0.1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a machine has for all workspaces together."""
+
+    cpus: float
+    memory_bytes: int
+    disk_bytes: int
+
+
+@runtime_checkable
+class SizedEngine(Protocol):
+    """An engine that knows the machine on which its workspaces run."""
+
+    def capacity(self) -> Capacity: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningSocket:
+    """A socket of the runner, and its path for programs in the workspace."""
+
+    socket: socket.socket
+    path: str
+
+
+@runtime_checkable
+class SocketEngine(Engine, Protocol):
+    """An engine whose workspaces can connect to sockets of the runner."""
+
+    async def listen(self, uid: str, name: str) -> ListeningSocket:
+        """A socket that listens, and that the user of sessions in the workspace can connect to, and no other but root
+        there. It takes the place of an earlier one of that name."""
         ...
 
 

@@ -4,11 +4,14 @@ Only the runner that the workspace is scheduled to gets them, with its own key, 
 are what the rendered template refers to with `valueFrom`, values that contain password parameters, and credentials for
 the host of the repository. That host is the runner's to name: only the runner knows a source that came with an `up`.
 Project secrets are those of the same project. `authz/secret_access.py` decides which secrets a workspace gets.
+
+With `gitUse=session`, the response has nothing but the credentials for one repository, which a `git` in the workspace
+has just asked for: each use is one request, so what is revoked here is revoked there. `git_secrets.py` finds them.
 """
 
 import binascii
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fairlead.admission.allow_lists import RUNNERS as ALLOWED_RUNNERS
@@ -16,7 +19,7 @@ from fairlead.admission.allow_lists import allowed_names, is_allowed
 from fairlead.authz.component_access import ComponentResolver
 from fairlead.authz.secret_access import ReferenceCheck, SecretAccess
 from fairlead.core.call import RequestInfo
-from fairlead.core.errors import Conflict, Forbidden
+from fairlead.core.errors import BadRequest, Conflict, Forbidden
 from fairlead.core.objects import Object, deep_copy, get_path, metadata
 from fairlead.core.user import User
 from fairlead.domain.password_parameters import redact_instance
@@ -30,19 +33,23 @@ from fairlead.registry.codec import decode
 from fairlead.registry.conditions import is_true
 from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import ActionRequest
+from fairlead.subresources.workspaces.git_secrets import (
+    GIT_KEYS,
+    REQUIRED_GIT_KEYS,
+    GitSecrets,
+    Repository,
+    find_identity,
+    parse_repository,
+)
 
-GIT_HOST_ANNOTATION = "service.sh/git-host"
-"""On a ProjectSecret: it has credentials for repositories on this host, `host` or `host:port`."""
-GIT_KEYS = {
-    "https": {"username": "username", "password": "password"},
-    "ssh": {"ssh-privatekey": "sshPrivateKey", "known_hosts": "knownHosts"},
-}
-"""By protocol: the keys of such a ProjectSecret, and the fields of the response. The second of each is required."""
-REQUIRED_GIT_KEYS = {"https": "password", "ssh": "ssh-privatekey"}
 VALUE_FIELDS = {"provider.options": "providerOptions", "workspaceEnv": "workspaceEnv"}
 """Maps of a template whose values may be secret, and the fields of the response."""
 SECRETS_ANNOTATION = "service.sh/secrets"
 """In the audit log: the secrets whose values were returned."""
+GIT_USE_ANNOTATION = "service.sh/git-use"
+"""In the audit log: the repository for which a `git` in the workspace asked for credentials."""
+SESSION = "session"
+"""The value of the parameter `gitUse` for requests of sessions."""
 
 
 @dataclass(slots=True)
@@ -71,21 +78,29 @@ class CredentialsHandler:
         self._check_runner(request, workspace)
         found = _Found()
         owner = self._access.find_owner(workspace)
-        self._resolve_values(workspace, owner, found)
-        call = request.call
-        git = self._find_git_credentials(
-            workspace, owner, call.parameter("gitHost"), call.parameter("gitProtocol"), found
-        )
+        repository = _read_repository(request)
+        is_session = request.call.parameter("gitUse") == SESSION
+        if is_session:
+            self._note(request, GIT_USE_ANNOTATION, str(repository) if repository is not None else "")
+        else:
+            self._resolve_values(workspace, owner, found)
+        secrets = GitSecrets.collect(self._registry.view, self._group, workspace, is_session=is_session)
+        git = self._read_git_credentials(secrets, repository, owner, found)
         if used := sorted(name for name, data in found.secrets.items() if data is not None):
-            call.annotations = {**call.annotations, SECRETS_ANNOTATION: ", ".join(used)}
+            self._note(request, SECRETS_ANNOTATION, ", ".join(used))
+        described = {} if is_session else self._describe_git(workspace, secrets)
         return {
             "kind": request.kind.name,
             "apiVersion": request.kind.api_version,
             "metadata": {"creationTimestamp": None},
             **found.values,
             "gitCredentials": git,
+            **described,
             "errors": [{"message": each} for each in found.errors],
         }
+
+    def _note(self, request: ActionRequest, annotation: str, value: str) -> None:
+        request.call.annotations = {**request.call.annotations, annotation: value}
 
     def _check_runner(self, request: ActionRequest, workspace: Object) -> None:
         """A workspace may name a runner that its project does not allow: then it is not scheduled. One that is stays on
@@ -195,32 +210,38 @@ class CredentialsHandler:
 
     # --- git --------------------------------------------------------------------------------------------------------
 
-    def _find_git_credentials(
-        self, workspace: Object, owner: User | None, host: str, protocol: str, found: _Found
+    def _read_git_credentials(
+        self, secrets: GitSecrets, repository: Repository | None, owner: User | None, found: _Found
     ) -> dict[str, str]:
-        """Those of the first secret for this host that the owner of the workspace may use; their own come first."""
-        if not host or protocol not in GIT_KEYS:
+        """Those of the first secret for this repository that the owner of the workspace may use."""
+        if repository is None:
             return {}
-        namespace = str(metadata(workspace)["namespace"])
-        for secret in self._git_secrets(workspace, host, REQUIRED_GIT_KEYS[protocol]):
+        keys = GIT_KEYS[repository.protocol]
+        for name in secrets.find(repository):
             fields: dict[str, str] = {}
-            for key, name in GIT_KEYS[protocol].items():
-                value = self._read_key(PROJECT_SECRETS, namespace, metadata(secret)["name"], key, owner, found)
+            for key, field_name in keys.items():
+                value = self._read_key(PROJECT_SECRETS, secrets.namespace, name, key, owner, found)
                 if isinstance(value, str):
-                    fields[name] = value
-            if GIT_KEYS[protocol][REQUIRED_GIT_KEYS[protocol]] in fields:
+                    fields[field_name] = value
+            if keys[REQUIRED_GIT_KEYS[repository.protocol]] in fields:
                 return fields
         return {}
 
-    def _git_secrets(self, workspace: Object, host: str, required: str) -> Iterator[Object]:
-        namespace = str(metadata(workspace)["namespace"])
-        secrets = [decode(each) for each in self._registry.view.entries(self._group, PROJECT_SECRETS, namespace)]
-        owner = get_path(workspace, "spec.owner")
-        secrets.sort(key=lambda each: (get_path(each, "spec.owner") != owner, metadata(each)["name"]))
-        for each in secrets:
-            noted = (metadata(each).get("annotations") or {}).get(GIT_HOST_ANNOTATION) or ""
-            if noted.lower() == host.lower() and required in (get_path(each, "spec.data") or {}):
-                yield each
+    def _describe_git(self, workspace: Object, secrets: GitSecrets) -> Object:
+        """What `git` in the workspace needs to know beforehand: as whom it commits, and for which hosts it has to name
+        the repository when it asks for credentials."""
+        identity = find_identity(self._registry.view, self._group, workspace)
+        return {"gitIdentity": identity, "gitPathHosts": secrets.list_hosts_with_paths()}
+
+
+def _read_repository(request: ActionRequest) -> Repository | None:
+    call = request.call
+    host = call.parameter("gitHost")
+    path = call.parameter("gitPath")
+    try:
+        return parse_repository(call.parameter("gitProtocol"), host, path)
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""`sleep` and `wake` of `fairlead space` and `fairlead vcluster`."""
+"""`sleep`, `wake` and `hold` of `fairlead space` and `fairlead vcluster`; `hold` of workspaces."""
 
 import time
 from typing import Any
 
 import pytest
 
-from tests.harness.cli import CliFixture
+from tests.harness.cli import CliFixture, CommandResult
 from tests.harness.fake_server import M, build_object, list_response
 from tests.harness.watch_responses import END, build_watch_response
 
@@ -117,3 +117,82 @@ def test_list_shows_the_cause_of_a_sleep(user: CliFixture) -> None:
     user.fake.on("GET", path("space"), list_response(asleep))
     user.fake.on("GET", f"{M}/projects/demo", (200, build_object("demo", kind="Project")))
     assert "Sleeping (idle)" in user.run("space", "list", "--project", "demo").out
+
+
+HELD_GROUPS = {**KINDS, "workspace": "DevPodWorkspaceInstance"}
+held_groups = pytest.mark.parametrize("group", list(HELD_GROUPS))
+
+
+def run_hold(user: CliFixture, group: str, *arguments: str, **notes: str) -> tuple[CommandResult, list[Any]]:
+    """The result, and the values that were sent."""
+    path = f"{M}/namespaces/service-p-demo/{HELD_GROUPS[group].lower()}s/dev"
+    found = build_object("dev", kind=HELD_GROUPS[group], spec={})
+    found["metadata"]["annotations"] = {f"{PREFIX}{name.replace('_', '-')}": value for name, value in notes.items()}
+    user.fake.on("PATCH", path, (200, found))
+    result = user.run(group, "hold", "dev", "--project", "demo", *arguments)
+    bodies = [each.body for each in user.fake.requests_to("PATCH", path)]
+    return result, [each["metadata"]["annotations"][f"{PREFIX}hold-until"] for each in bodies]
+
+
+@held_groups
+@pytest.mark.parametrize("arguments", [("2h",), ("--for", "2h")])
+def test_a_hold_says_until_when_it_counts_as_in_use(user: CliFixture, group: str, arguments: tuple[str, ...]) -> None:
+    before = int(time.time())
+    result, (until,) = run_hold(user, group, *arguments)
+    assert (result.code, " dev is held until " in result.err, "asleep" in result.err) == (0, True, False)
+    assert before + 7200 <= int(until) <= int(time.time()) + 7200
+
+
+@held_groups
+def test_a_release_removes_the_hold(user: CliFixture, group: str) -> None:
+    result, values = run_hold(user, group, "--release")
+    assert (result.code, values, "is no longer held" in result.err) == (0, [None], True)
+
+
+@held_groups
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "say for how long"),
+        (("2h", "--release"), "not both"),
+        (("2h", "--for", "2h"), "not both"),
+        (("--for", "25h"), "at most 1d"),
+        (("soon",), "is not a duration"),
+    ],
+)
+def test_a_hold_needs_one_time_of_at_most_a_day(
+    user: CliFixture, group: str, arguments: tuple[str, ...], message: str
+) -> None:
+    result, values = run_hold(user, group, *arguments)
+    assert (result.code, values) == (2, [])
+    assert message in result.err
+
+
+def test_a_hold_of_what_sleeps_names_the_command_that_wakes_it(user: CliFixture) -> None:
+    result, _ = run_hold(user, "vcluster", "--for", "1h", sleep_type="inactivitySleep")
+    assert "a hold does not wake it; `fairlead vcluster wake dev --project demo` does" in result.err
+
+
+@groups
+@pytest.mark.parametrize(("remaining", "phase"), [(7000, "Ready (held for 1h56m)"), (-5, "Ready")])
+def test_the_list_shows_what_is_held(user: CliFixture, group: str, remaining: int, phase: str) -> None:
+    held = instance(group)
+    held["status"]["sleepModeConfig"] = {"spec": {"holdUntil": int(time.time()) + remaining}}
+    user.fake.on("GET", path(group), list_response(held))
+    user.fake.on("GET", f"{M}/projects/demo", (200, build_object("demo", kind="Project")))
+    result = user.run(group, "list", "--project", "demo")
+    assert result.code == 0, result.err
+    table = result.out
+    assert f" {phase} " in table and ("held" in table) == (remaining > 0)
+
+
+@groups
+def test_create_sets_after_what_time_it_sleeps(user: CliFixture, group: str) -> None:
+    user.fake.on("POST", path(group), (201, instance(group)))
+    user.fake.on("GET", f"{M}/projects/demo/templates", (200, {}))
+    flags = ("--project", "demo", "--cluster", "berlin", "--sleep-after")
+    assert user.run(group, "create", "dev", *flags, "90m").code == 0
+    (request,) = user.fake.requests_to("POST", path(group))
+    assert request.body["metadata"]["annotations"] == {f"{PREFIX}sleep-after": "5400"}
+    refused = user.run(group, "create", "dev", *flags, "soon")
+    assert (refused.code, "is not a duration" in refused.err) == (2, True)

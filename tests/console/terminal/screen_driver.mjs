@@ -9,7 +9,9 @@ const screen = new Screen(columns, rows);
 const events = { replies: [], titles: [], bells: 0, copied: [] };
 screen.onReply = (text) => events.replies.push(text);
 screen.onTitle = (text) => events.titles.push(text);
-screen.onBell = () => { events.bells++; };
+screen.onBell = () => {
+  events.bells++;
+};
 if (clipboard) screen.onClipboard = (text) => events.copied.push(text);
 const results = [];
 for (const step of steps) {

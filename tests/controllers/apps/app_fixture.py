@@ -98,7 +98,8 @@ class ReleaseHelm:
         documents = []
         for pattern in paths:
             path = pattern.format(release.namespace, release.name)
-            others = (kube.objects.get(path) or {"metadata": {}})["metadata"].get("managedFields")
+            managers = (kube.objects.get(path) or {"metadata": {}})["metadata"].get("managedFields") or ()
+            others = [each for each in managers if each["manager"] == "kubectl-edit"]
             if others and not forces_conflicts:
                 raise InstanceError("HelmFailed", 'conflict with "kubectl-edit"', WARNING)
             data = {"values": release.values}

@@ -91,16 +91,16 @@ def test_redirects_are_followed_without_the_password(hosts: Hosts, status: int) 
     assert other.requests == [("/moved", ""), (ARCHIVE, "")]
 
 
-def test_a_redirect_back_to_the_repository_has_the_password_again(hosts: Hosts) -> None:
+def test_a_redirect_back_to_the_repository_is_without_the_password(hosts: Hosts) -> None:
+    """Another server has chosen what is requested: the login would make the repository serve that."""
     repository = hosts.start(REPOSITORY, VC, password="repo-password")
     other = hosts.start(OTHER)
-    repository.responses["/index.yaml"], repository.responses["/real"] = (
-        redirect_to(f"https://{OTHER}:{other.port}/x"),
-        repository.responses["/index.yaml"],
-    )
-    other.responses["/x"] = redirect_to(f"https://{REPOSITORY}:{repository.port}/real")
-    hosts.fetch(https_chart(repository, "", "ada", "repo-password"))
-    assert other.requests == [("/x", "")]
+    repository.responses["/index.yaml"] = redirect_to(f"https://{OTHER}:{other.port}/x")
+    other.responses["/x"] = redirect_to(f"https://{REPOSITORY}:{repository.port}/private")
+    error = hosts.fail(https_chart(repository, "", "ada", "repo-password"))
+    assert error.reason == "RepositoryLoginFailed"
+    login = encode_basic("ada", "repo-password")
+    assert (repository.requests, other.requests) == ([("/index.yaml", login), ("/private", "")], [("/x", "")])
 
 
 BLOCKED = [

@@ -6,7 +6,6 @@ It may be a hostile one: beside an image, a file says which requests are answere
 import json
 import re
 import ssl
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,8 +14,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-NAMESPACE = "registry{number}"
-"""`number` is that of the test's containers."""
+from tests.runner.harness.other_machine import create_certificate, other_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,64 +103,12 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def running_registry(number: int, folder: Path, with_tls: bool = False) -> Iterator[ImageRegistry]:
     """Serves the image in this folder under every name, at port 5000 of an address in TEST-NET-2."""
-    name, gateway = NAMESPACE.format(number=number), f"198.51.100.{4 * (number % 64) + 1}"
-    address = f"198.51.100.{4 * (number % 64) + 2}"
     requests = folder.with_name("requests")
     requests.touch()
-    commands = (
-        f"ip netns add {name}",
-        f"ip link add {name} type veth peer name eth0 netns {name}",
-        f"ip address add {gateway}/30 dev {name}",
-        f"ip link set {name} up",
-        f"ip -n {name} address add {address}/30 dev eth0",
-        f"ip -n {name} link set eth0 up",
-        f"ip -n {name} route add default via {gateway}",
-    )
-    certificate = create_certificate(folder.with_name("registry.pem"), address) if with_tls else ""
-    program = (
-        *("ip", "netns", "exec", name, sys.executable, "-m", __name__),
-        *(address, str(folder), str(requests), certificate),
-    )
-    remove_namespace(name)  # a test that was killed may have left it
-    try:
-        for command in commands:
-            subprocess.run(command.split(), check=True)
-        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
-            try:
-                assert server.stdout is not None and server.stdout.readline() == b"ready\n"
-                yield ImageRegistry(f"{address}:5000", requests)
-            finally:
-                server.kill()
-    finally:
-        remove_namespace(name)
-
-
-def create_certificate(file: Path, address: str) -> str:
-    """The path of a certificate that signs itself, with its key."""
-    names = ("-subj", f"/CN={address}", "-addext", f"subjectAltName=IP:{address}")
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-days",
-        "1",
-        *key,
-        *names,
-        "-keyout",
-        str(file),
-        "-out",
-        f"{file}.certificate",
-    ]
-    subprocess.run(command, check=True, capture_output=True)
-    with file.open("a") as content:
-        content.write(Path(f"{file}.certificate").read_text())
-    return str(file)
-
-
-def remove_namespace(name: str) -> None:
-    for command in (["ip", "link", "delete", name], ["ip", "netns", "delete", name]):
-        subprocess.run(command, check=False, capture_output=True)
+    with other_machine("registry", number) as machine:
+        certificate = create_certificate(folder.with_name("registry.pem"), machine.address) if with_tls else ""
+        with machine.serve(__name__, str(folder), str(requests), certificate):
+            yield ImageRegistry(f"{machine.address}:5000", requests)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from fairlead.authz.component_access import ComponentResolver
 from fairlead.authz.secret_access import SecretAccess
 from fairlead.core.call import Call, Decision, RequestInfo
-from fairlead.core.errors import ApiError, Conflict, Forbidden
+from fairlead.core.errors import ApiError, BadRequest, Conflict, Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.domain.secret_references import SecretConsent, find_references, owner_principal, write_consent
@@ -126,6 +126,8 @@ async def test_references_to_secrets_are_resolved(credentials: CredentialsFixtur
         "providerOptions": {"a": "option"},
         "workspaceEnv": {"TOKEN": "variable\n"},
         "gitCredentials": {},
+        "gitIdentity": {},
+        "gitPathHosts": [],
         "errors": [],
     }
     used = credentials.call.annotations[SECRETS_ANNOTATION]
@@ -238,6 +240,103 @@ async def test_credentials_are_for_one_host_and_the_own_ones_come_first(credenti
     assert await read("git.example.com:8443") == {"password": "port"}
     assert await read("git.example.com", "ssh") == {"sshPrivateKey": "key"}
     assert await read("evil.example.com") == await read("") == await read("git.example.com", "http") == {}
+
+
+async def test_credentials_for_a_path_are_for_repositories_below_it(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("ProjectSecret", "a", "git.example.com", password="all")
+    await credentials.create_secret("ProjectSecret", "b", "git.example.com/Team/", password="team")
+    credentials.usable = {"a", "b"}
+    await credentials.create_workspace({})
+
+    async def read(path: str) -> object:
+        response = await credentials.read(gitHost="git.example.com", gitProtocol="https", gitPath=path)
+        return response["gitCredentials"].get("password")
+
+    assert await read("/Team/shop.git") == await read("Team/deep/shop") == await read("Team.git") == "team"
+    assert await read("Teams/shop.git") == await read("team/shop.git") == await read("") == "all"
+    assert await read("Team/../other.git") == await read("Team/%2e%2e/other.git") == await read("Team//x") == "all"
+    credentials.usable = {"b"}
+    assert await read("") is await read("Team/../other.git") is None
+    assert (await credentials.read())["gitPathHosts"] == ["git.example.com"]
+
+
+SESSION: dict[str, Any] = {"gitHost": "git.example.com", "gitProtocol": "https", "gitUse": "session"}
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ({}, "own"),
+        ({"useProjectGitCredentials": True}, "own"),
+        ({"credentialForwarding": {"git": {"disabled": True}}}, None),
+        ({"credentialForwarding": {"git": {"disabled": True}}, "useProjectGitCredentials": True}, "project"),
+    ],
+)
+async def test_the_template_decides_which_credentials_sessions_get(
+    credentials: CredentialsFixture, template: Object, expected: str | None
+) -> None:
+    await credentials.create_secret("ProjectSecret", "own", "git.example.com", "ada", password="own")
+    await credentials.create_secret("ProjectSecret", "project", "git.example.com", password="project")
+    credentials.usable = {"own", "project"}
+    await credentials.create_workspace(template)
+    assert (await credentials.read(**SESSION))["gitCredentials"].get("password") == expected
+    clone: dict[str, Any] = {name: value for name, value in SESSION.items() if name != "gitUse"}
+    assert (await credentials.read(**clone))["gitCredentials"]["password"] == "own"
+
+
+async def test_a_session_gets_nothing_but_credentials_and_each_use_is_audited(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("ProjectSecret", "s", "git.example.com", k="canary", password="token")
+    credentials.usable = {"s"}
+    await credentials.create_workspace({"workspaceEnv": {"A": project_ref("s")}, "useProjectGitCredentials": True})
+    response = await credentials.read(**SESSION, gitPath="team/shop.git")
+    assert response == {"gitCredentials": {"password": "token"}, "errors": []}
+    assert credentials.call.annotations == {
+        "service.sh/git-use": "https://git.example.com/team/shop.git",
+        "service.sh/secrets": "projectsecrets/service-p-web/s",
+    }
+    credentials.usable.clear()
+    assert (await credentials.read(**SESSION))["gitCredentials"] == {}
+    assert credentials.call.annotations == {"service.sh/git-use": "https://git.example.com"}
+
+
+async def test_credentials_of_another_member_are_no_own_ones(credentials: CredentialsFixture) -> None:
+    await credentials.create_secret("ProjectSecret", "s", "git.example.com", "mallory", password="canary")
+    credentials.usable = {"s"}
+    await credentials.create_workspace({})
+    assert (await credentials.read(**SESSION))["gitCredentials"] == {}
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"gitHost": "a\nhost=b"}, "gitHost: must be the name or address of a host"),
+        ({"gitHost": "a/b"}, "gitHost: must be the name or address of a host"),
+        ({"gitHost": "a" * 256}, "gitHost: must be the name or address of a host"),
+        ({"gitPath": "a\nhost=b"}, "gitPath: must be printable characters"),
+        ({"gitPath": "a" * 1025}, "gitPath: must be printable characters"),
+    ],
+)
+async def test_what_is_no_host_or_path_is_refused(
+    credentials: CredentialsFixture, query: dict[str, Any], message: str
+) -> None:
+    await credentials.create_workspace({})
+    with pytest.raises(BadRequest, match=message):
+        await credentials.read(**{**SESSION, **query})
+
+
+async def test_the_identity_for_commits_is_that_of_the_owner(credentials: CredentialsFixture) -> None:
+    await credentials.api.create("User", "ada", spec={"displayName": "Ada L.", "email": "ada@example.com"})
+    await credentials.create_workspace({})
+    assert (await credentials.read())["gitIdentity"] == {"name": "Ada L.", "email": "ada@example.com"}
+
+
+@pytest.mark.parametrize("owner", [{"user": "ada"}, {"user": "gone"}, {"team": "ops"}, {}])
+async def test_an_owner_without_an_address_has_no_identity_for_commits(
+    credentials: CredentialsFixture, owner: Object
+) -> None:
+    await credentials.api.create("User", "ada", spec={"displayName": "Ada"})
+    await credentials.create_workspace({}, owner=owner)
+    assert (await credentials.read())["gitIdentity"] == {}
 
 
 async def test_bytes_that_are_not_text_are_an_error(credentials: CredentialsFixture) -> None:

@@ -74,8 +74,10 @@ async function ask(batch) {
   }
   batch.forEach((each, index) => {
     const found = reviews[index];
-    const isFiltered = Boolean(found?.filtered);  // a list of what the user may see
-    each.resolve(found ? { allowed: found.allowed || isFiltered, filtered: isFiltered, reason: found.reason ?? "" } : UNKNOWN);
+    const isFiltered = Boolean(found?.filtered); // a list of what the user may see
+    each.resolve(
+      found ? { allowed: found.allowed || isFiltered, filtered: isFiltered, reason: found.reason ?? "" } : UNKNOWN,
+    );
   });
 }
 
@@ -88,7 +90,14 @@ export async function guard(control, question, explain) {
     return true;
   }
   control.title = explain ?? answer.reason ?? "";
-  control.addEventListener("click", (event) => { event.preventDefault(); event.stopImmediatePropagation(); }, { capture: true });
+  control.addEventListener(
+    "click",
+    (event) => {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+    },
+    { capture: true },
+  );
   return false;
 }
 

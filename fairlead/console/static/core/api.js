@@ -26,12 +26,15 @@ const ACT_AS = "fairlead.act-as";
 
 export const session = {
   user: null,
-  actAs: sessionStorage.getItem(ACT_AS) ?? "",  // another user, whom this tab impersonates
-  warn: () => {},  // set by shell/shell.js
-  renew: async () => { throw new Error("no sign-in page is installed"); },  // set by shell/sign-in.js
+  actAs: sessionStorage.getItem(ACT_AS) ?? "", // another user, whom this tab impersonates
+  warn: () => {}, // set by shell/shell.js
+  renew: async () => {
+    throw new Error("no sign-in page is installed");
+  }, // set by shell/sign-in.js
 };
 
-// Impersonates another user in this tab; "" ends it. The page is loaded again, so nothing of one user is shown to the other.
+// Impersonates another user in this tab; "" ends it. The page is loaded again, so nothing of one user is shown to the
+// other.
 export function actAs(name) {
   if (name) sessionStorage.setItem(ACT_AS, name);
   else sessionStorage.removeItem(ACT_AS);
@@ -40,8 +43,18 @@ export function actAs(name) {
 
 // `body` is an object (sent as JSON) or a string (with `type`). `as` is what to return: "json", "text" or "response".
 // `onWarnings` gets the warnings of the response, if there are any; without it they are shown as notices.
-export async function request(path, { method = "GET", body, type, accept, headers, signal, as = "json", anonymous = false, onWarnings } = {}) {
-  const options = { method, signal, headers: { ...headers }, credentials: "same-origin", redirect: "error", cache: "no-store" };
+export async function request(
+  path,
+  { method = "GET", body, type, accept, headers, signal, as = "json", anonymous = false, onWarnings } = {},
+) {
+  const options = {
+    method,
+    signal,
+    headers: { ...headers },
+    credentials: "same-origin",
+    redirect: "error",
+    cache: "no-store",
+  };
   if (body !== undefined) {
     options.body = typeof body === "string" ? body : JSON.stringify(body);
     options.headers["content-type"] = type ?? "application/json";
@@ -57,14 +70,17 @@ export async function request(path, { method = "GET", body, type, accept, header
     }
     const error = new ApiError(await readStatus(response), response);
     if (error.code === 401 && !anonymous) await session.renew(signal);
-    else if (error.code === 429 && attempt < MAX_RETRIES && error.retryAfter <= MAX_WAIT_SECONDS) await pause(error.retryAfter || 1, signal);
+    else if (error.code === 429 && attempt < MAX_RETRIES && error.retryAfter <= MAX_WAIT_SECONDS)
+      await pause(error.retryAfter || 1, signal);
     else throw error;
   }
 }
 
 // 299 - "text", for each warning.
 const warningsOf = (response) =>
-  [...(response.headers.get("warning") ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text]) => text.replace(/\\(.)/g, "$1"));
+  [...(response.headers.get("warning") ?? "").matchAll(/299 \S+ "((?:[^"\\]|\\.)*)"/g)].map(([, text]) =>
+    text.replace(/\\(.)/g, "$1"),
+  );
 
 async function send(path, options) {
   try {
@@ -86,20 +102,31 @@ async function readStatus(response) {
   const text = await response.text().catch(() => "");
   try {
     const status = JSON.parse(text);
-    if (status && typeof status === "object") return { ...status, code: response.status, message: status.message ?? status.error };
-  } catch { /* not JSON: a proxy's page */ }
+    if (status && typeof status === "object")
+      return { ...status, code: response.status, message: status.message ?? status.error };
+  } catch {
+    /* not JSON: a proxy's page */
+  }
   return { code: response.status, message: `${response.status} ${response.statusText || "error"}`.trim() };
 }
 
 export function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
-    const abort = () => { clearTimeout(timer); reject(signal.reason); };
-    const timer = setTimeout(() => { signal?.removeEventListener("abort", abort); resolve(); }, seconds * 1000);
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", abort);
+      resolve();
+    }, seconds * 1000);
     signal?.addEventListener("abort", abort, { once: true });
   });
 }
 
 export const query = (parameters) => {
-  const entries = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const entries = Object.entries(parameters).filter(
+    ([, value]) => value !== undefined && value !== null && value !== "",
+  );
   return entries.length ? `?${new URLSearchParams(entries)}` : "";
 };

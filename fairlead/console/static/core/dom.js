@@ -1,9 +1,11 @@
-// Builds DOM nodes. Every text becomes a text node: the page never parses HTML, so no string of a user can become markup.
+// Builds DOM nodes. Every text becomes a text node: the page never parses HTML, so no string of a user can become
+// markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// h("button.primary", {onclick: save, disabled: true}, "Save"). Properties that are false, null or undefined are left out.
-// `style` is an object, `data` becomes data-* attributes. Children may be nodes, strings, numbers, arrays or empty values.
+// h("button.primary", {onclick: save, disabled: true}, "Save"). Properties that are false, null or undefined are left
+// out. `style` is an object, `data` becomes data-* attributes. Children may be nodes, strings, numbers, arrays or empty
+// values.
 export function h(selector, properties, ...children) {
   const [tag, ...classes] = selector.split(".");
   return fill(document.createElement(tag || "div"), classes, properties, children);
@@ -16,7 +18,8 @@ export function svg(selector, properties, ...children) {
 
 function fill(node, classes, properties, children) {
   if (classes.length) node.classList.add(...classes);
-  if (properties instanceof Node || typeof properties !== "object" || Array.isArray(properties)) children.unshift(properties);
+  if (properties instanceof Node || typeof properties !== "object" || Array.isArray(properties))
+    children.unshift(properties);
   else setProperties(node, properties ?? {});
   append(node, children);
   return node;
@@ -49,7 +52,11 @@ export function replace(node, ...children) {
 // Only https links lead out of the console: a link of a user may be `javascript:`.
 export function externalLink(url, label) {
   let parsed = null;
-  try { parsed = new URL(url); } catch { /* not a URL: shown as text */ }
+  try {
+    parsed = new URL(url);
+  } catch {
+    /* not a URL: shown as text */
+  }
   if (parsed?.protocol !== "https:") return h("span", label ?? url);
   return h("a", { href: parsed.href, rel: "noreferrer noopener", target: "_blank" }, label ?? url);
 }
@@ -60,14 +67,22 @@ export const newId = (prefix = "id") => `${prefix}-${++lastId}`;
 // A scope ends everything that a page or widget started: watches, timers, listeners, requests.
 export class Scope {
   #controller = new AbortController();
-  get signal() { return this.#controller.signal; }
-  get ended() { return this.signal.aborted; }
-  end() { this.#controller.abort(); }
+  get signal() {
+    return this.#controller.signal;
+  }
+  get ended() {
+    return this.signal.aborted;
+  }
+  end() {
+    this.#controller.abort();
+  }
   add(stop) {
     if (this.ended) stop();
     else this.signal.addEventListener("abort", stop, { once: true });
   }
-  listen(target, type, handler, options) { target.addEventListener(type, handler, { ...options, signal: this.signal }); }
+  listen(target, type, handler, options) {
+    target.addEventListener(type, handler, { ...options, signal: this.signal });
+  }
   every(milliseconds, run) {
     const timer = setInterval(run, milliseconds);
     this.add(() => clearInterval(timer));

@@ -1,19 +1,33 @@
-// Settings of this browser: theme, time zone, columns, pins. Nothing here is secret, and nothing here names an object that
-// only this user may see, except pins, which are removed at sign-out.
+// Settings of this browser: theme, time zone, columns, pins. Nothing here is secret, and nothing here names an object
+// that only this user may see, except pins, which are removed at sign-out.
 
 const PREFIX = "fairlead.";
 const target = new EventTarget();
 
 export const preferences = {
   get(name, fallback = null) {
-    try { return JSON.parse(localStorage.getItem(PREFIX + name)) ?? fallback; } catch { return fallback; }
+    try {
+      return JSON.parse(localStorage.getItem(PREFIX + name)) ?? fallback;
+    } catch {
+      return fallback;
+    }
   },
   set(name, value) {
-    try { localStorage.setItem(PREFIX + name, JSON.stringify(value)); } catch { /* private mode: lasts as long as the tab */ }
+    try {
+      localStorage.setItem(PREFIX + name, JSON.stringify(value));
+    } catch {
+      /* private mode: lasts as long as the tab */
+    }
     target.dispatchEvent(new CustomEvent(name, { detail: value }));
   },
   remove(name) {
-    try { localStorage.removeItem(PREFIX + name); } catch { /* as above */ }
+    try {
+      localStorage.removeItem(PREFIX + name);
+    } catch {
+      /* as above */
+    }
   },
-  listen(scope, name, handler) { scope.listen(target, name, handler); },
+  listen(scope, name, handler) {
+    scope.listen(target, name, handler);
+  },
 };

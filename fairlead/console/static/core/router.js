@@ -1,11 +1,11 @@
 // Pages by URL, with the History API. Links are real links, so that a middle click and "copy address" work.
 
-import { h } from "./dom.js";
 import { CONSOLE, consolePath } from "./base.js";
+import { h } from "./dom.js";
 
 let render = () => {};
 let isDirty = () => false;
-let shown = "";  // the address of the page that is shown, to come back if the user stays
+let shown = ""; // the address of the page that is shown, to come back if the user stays
 
 // The current page: its path below the console ("clusters/eu-1") and its query.
 export const current = () => ({
@@ -13,9 +13,17 @@ export const current = () => ({
   query: new URLSearchParams(location.search),
 });
 
-const decodeSegments = (path) => path.split("/").filter(Boolean).map((part) => {
-  try { return decodeURIComponent(part); } catch { return part; }
-});
+const decodeSegments = (path) =>
+  path
+    .split("/")
+    .filter(Boolean)
+    .map((part) => {
+      try {
+        return decodeURIComponent(part);
+      } catch {
+        return part;
+      }
+    });
 
 export const href = (path, parameters) => {
   const search = new URLSearchParams(Object.entries(parameters ?? {}).filter(([, value]) => value)).toString();
@@ -48,13 +56,17 @@ export function setQuery(changes) {
 // While `check` returns true, leaving the page asks first.
 export function guardDraft(scope, check) {
   isDirty = check;
-  scope.add(() => { if (isDirty === check) isDirty = () => false; });
+  scope.add(() => {
+    if (isDirty === check) isDirty = () => false;
+  });
 }
 
 export const hasDraft = () => isDirty();
 
 let confirmLeave = () => true;
-export const setLeaveQuestion = (ask) => { confirmLeave = ask; };
+export const setLeaveQuestion = (ask) => {
+  confirmLeave = ask;
+};
 const mayLeave = () => !isDirty() || confirmLeave();
 
 export function startRouter(renderPage) {
@@ -65,12 +77,24 @@ export function startRouter(renderPage) {
     shown = location.href;
     render();
   });
-  window.addEventListener("beforeunload", (event) => { if (isDirty()) event.preventDefault(); });
+  window.addEventListener("beforeunload", (event) => {
+    if (isDirty()) event.preventDefault();
+  });
   document.addEventListener("click", (event) => {
     const anchor = event.target.closest?.("a[href]");
-    if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    if (
+      !anchor ||
+      event.defaultPrevented ||
+      event.button ||
+      event.metaKey ||
+      event.ctrlKey ||
+      event.shiftKey ||
+      event.altKey
+    )
+      return;
     if (anchor.target || anchor.hasAttribute("download") || anchor.origin !== location.origin) return;
-    if (!anchor.pathname.startsWith(CONSOLE.pathname) || anchor.pathname.startsWith(`${CONSOLE.pathname}assets/`)) return;
+    if (!anchor.pathname.startsWith(CONSOLE.pathname) || anchor.pathname.startsWith(`${CONSOLE.pathname}assets/`))
+      return;
     if (anchor.hash && anchor.pathname === location.pathname) return;
     event.preventDefault();
     if (!mayLeave()) return;

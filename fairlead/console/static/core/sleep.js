@@ -7,4 +7,5 @@ export const SLEEP = "sleepmode.service.sh/";
 export const annotation = (object, name) => object.metadata.annotations?.[name] ?? "";
 
 // A time in Unix seconds, as an element; false if it is none.
-export const moment = (seconds) => Number(seconds) > 0 && Number(seconds) < 1e11 && timeElement(new Date(Number(seconds) * 1000).toISOString());
+export const moment = (seconds) =>
+  Number(seconds) > 0 && Number(seconds) < 1e11 && timeElement(new Date(Number(seconds) * 1000).toISOString());

@@ -3,7 +3,13 @@
 import { h } from "./dom.js";
 import { preferences } from "./preferences.js";
 
-const UNITS = [["y", 31_536_000], ["d", 86_400], ["h", 3600], ["m", 60], ["s", 1]];
+const UNITS = [
+  ["y", 31_536_000],
+  ["d", 86_400],
+  ["h", 3600],
+  ["m", 60],
+  ["s", 1],
+];
 
 // "5m", "3h", "12d": as kubectl prints ages.
 export function duration(seconds) {
@@ -12,11 +18,12 @@ export function duration(seconds) {
   return `${Math.floor(rest / size)}${unit}`;
 }
 
-const formats = new Map();  // by time zone: making one takes longer than a row of a table
+const formats = new Map(); // by time zone: making one takes longer than a row of a table
 
 export function exact(date) {
   const zone = preferences.get("zone") === "utc" ? "UTC" : undefined;
-  if (!formats.has(zone)) formats.set(zone, new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: zone }));
+  if (!formats.has(zone))
+    formats.set(zone, new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: zone }));
   return formats.get(zone).format(date) + (zone ? " UTC" : "");
 }
 
@@ -24,7 +31,11 @@ export function exact(date) {
 export function timeElement(timestamp, { age = false } = {}) {
   const date = new Date(timestamp);
   if (Number.isNaN(date.getTime())) return h("span", timestamp ?? "");
-  const node = h("time", { datetime: date.toISOString(), title: `${exact(date)} (${date.toISOString()})`, data: age ? { age: "" } : {} });
+  const node = h("time", {
+    datetime: date.toISOString(),
+    title: `${exact(date)} (${date.toISOString()})`,
+    data: age ? { age: "" } : {},
+  });
   node.textContent = describe(date, age);
   return node;
 }

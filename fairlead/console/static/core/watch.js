@@ -1,8 +1,8 @@
-// Lists that follow the server. All pages of a tab share one stream for the same list, and it outlives the last of them by
-// some seconds, so that going back is immediate.
+// Lists that follow the server. All pages of a tab share one stream for the same list, and it outlives the last of them
+// by some seconds, so that going back is immediate.
 //
-// The end of a stream has three meanings: a clean end or a lost connection resumes where it ended, with back-off; 410 lists
-// again once; 401 and 403 stop the list, because asking again cannot help.
+// The end of a stream has three meanings: a clean end or a lost connection resumes where it ended, with back-off; 410
+// lists again once; 401 and 403 stop the list, because asking again cannot help.
 
 import { ApiError, pause, query, request } from "./api.js";
 
@@ -23,7 +23,8 @@ function maxStreams() {
   return entry && /^http\/1/.test(entry.nextHopProtocol) ? 2 : 8;
 }
 
-// `as` is "table" (rows with cells, and metadata only) or "object". Returns the shared list; call `subscribe` to follow it.
+// `as` is "table" (rows with cells, and metadata only) or "object". Returns the shared list; call `subscribe` to follow
+// it.
 export function watchList(kind, { namespace = "", labelSelector = "", fieldSelector = "", as = "object" } = {}) {
   const key = JSON.stringify([kind.path(namespace), labelSelector, fieldSelector, as]);
   let list = lists.get(key);
@@ -47,9 +48,9 @@ function stopUnused() {
 export const staleLists = () => [...lists.values()].filter((list) => list.state === "stale").length;
 
 class WatchedList {
-  items = new Map();      // by UID: the object, or {cells, object} of a table
+  items = new Map(); // by UID: the object, or {cells, object} of a table
   columns = [];
-  state = "loading";      // loading | live | stale | stopped
+  state = "loading"; // loading | live | stale | stopped
   error = null;
   version = "";
   isComplete = false;
@@ -65,7 +66,8 @@ class WatchedList {
     this.options = options;
   }
 
-  // Calls `notify(list)` now if there is something to show, and once per animation frame after changes. Ends with `scope`.
+  // Calls `notify(list)` now if there is something to show, and once per animation frame after changes. Ends with
+  // `scope`.
   subscribe(scope, notify) {
     this.#subscribers.add(notify);
     clearTimeout(this.#linger);
@@ -78,11 +80,17 @@ class WatchedList {
     return this;
   }
 
-  get objects() { return [...this.items.values()].map((item) => (this.options.as === "table" ? item.object : item)); }
+  get objects() {
+    return [...this.items.values()].map((item) => (this.options.as === "table" ? item.object : item));
+  }
 
-  wake() { this.#sleeper?.(); }
+  wake() {
+    this.#sleeper?.();
+  }
 
-  stopIfUnused() { if (!this.#subscribers.size) this.#stop(); }
+  stopIfUnused() {
+    if (!this.#subscribers.size) this.#stop();
+  }
 
   #stop() {
     this.#controller?.abort();
@@ -94,8 +102,12 @@ class WatchedList {
     const controller = (this.#controller = new AbortController());
     const { signal } = controller;
     let failures = 0;
-    let stale = 0;  // a short gap is not shown
-    const connected = () => { clearTimeout(stale); stale = failures = 0; this.#set("live"); };
+    let stale = 0; // a short gap is not shown
+    const connected = () => {
+      clearTimeout(stale);
+      stale = failures = 0;
+      this.#set("live");
+    };
     signal.addEventListener("abort", () => clearTimeout(stale), { once: true });
     while (!signal.aborted) {
       try {
@@ -108,13 +120,15 @@ class WatchedList {
         if (signal.aborted) return;
         if (error instanceof ApiError && error.code === 410) this.version = "";
         else if (error instanceof ApiError && !RETRYABLE.has(error.code)) {
-          lists.delete(this.key);  // the next page asks again
+          lists.delete(this.key); // the next page asks again
           return this.#set("stopped", error);
-        }
-        else {
+        } else {
           failures++;
           stale ||= setTimeout(() => this.#set("stale", error), this.isComplete ? STALE_AFTER : 0);
-          await this.#sleep(error.retryAfter || Math.min(15, 0.5 * 2 ** failures) * (0.7 + 0.6 * Math.random()), signal);
+          await this.#sleep(
+            error.retryAfter || Math.min(15, 0.5 * 2 ** failures) * (0.7 + 0.6 * Math.random()),
+            signal,
+          );
         }
       }
     }
@@ -122,7 +136,12 @@ class WatchedList {
 
   // Waits, but not longer than until the tab wakes up.
   async #sleep(seconds, signal) {
-    await Promise.race([pause(seconds, signal).catch(() => {}), new Promise((resolve) => { this.#sleeper = resolve; })]);
+    await Promise.race([
+      pause(seconds, signal).catch(() => {}),
+      new Promise((resolve) => {
+        this.#sleeper = resolve;
+      }),
+    ]);
     this.#sleeper = null;
   }
 
@@ -138,10 +157,13 @@ class WatchedList {
       this.#frame = 0;
       for (const notify of this.#subscribers) notify(this);
     });
-    if (document.hidden && this.#frame) {  // hidden tabs have no frames
+    if (document.hidden && this.#frame) {
+      // hidden tabs have no frames
       cancelAnimationFrame(this.#frame);
       this.#frame = 0;
-      queueMicrotask(() => this.#subscribers.forEach((notify) => notify(this)));
+      queueMicrotask(() => {
+        for (const notify of this.#subscribers) notify(this);
+      });
     }
   }
 
@@ -151,7 +173,9 @@ class WatchedList {
     return this.kind.path(namespace) + query({ labelSelector, fieldSelector, ...include, ...parameters });
   }
 
-  get #accept() { return this.options.as === "table" ? TABLE : "application/json"; }
+  get #accept() {
+    return this.options.as === "table" ? TABLE : "application/json";
+  }
 
   async #list(signal) {
     const fresh = new Map();
@@ -162,13 +186,14 @@ class WatchedList {
       this.#take(page, fresh);
       next = page.metadata?.continue ?? "";
       version = page.metadata?.resourceVersion ?? "";
-      if (next && !this.isComplete) {  // show the first page while the others load
+      if (next && !this.isComplete) {
+        // show the first page while the others load
         this.items = fresh;
         this.#set("live");
         this.#changed();
       }
     } while (next);
-    this.version = version;  // not before: a list that failed halfway begins again
+    this.version = version; // not before: a list that failed halfway begins again
     this.items = fresh;
     this.isComplete = true;
     this.#changed();
@@ -209,12 +234,13 @@ class WatchedList {
       signal.removeEventListener("abort", stop);
     }
     if (hide.wasHidden) await hide.visible;
-    else await this.#sleep(0.2, signal);  // a clean end: resume at once, but never in a busy loop
+    else await this.#sleep(0.2, signal); // a clean end: resume at once, but never in a busy loop
   }
 
   #apply({ type, object }) {
     if (type === "ERROR") throw new ApiError(object);
-    this.version = object.metadata?.resourceVersion || object.rows?.[0]?.object.metadata.resourceVersion || this.version;
+    this.version =
+      object.metadata?.resourceVersion || object.rows?.[0]?.object.metadata.resourceVersion || this.version;
     if (type === "BOOKMARK") return;
     if (type === "DELETED") {
       const gone = object.rows ? object.rows.map((row) => row.object) : [object];
@@ -227,7 +253,14 @@ class WatchedList {
 // Calls `stop` when the tab has been hidden for a minute. `visible` then resolves when it is shown again.
 function watchVisibility(stop) {
   const listeners = new AbortController();
-  const state = { wasHidden: false, visible: null, end: () => { clearTimeout(timer); listeners.abort(); } };
+  const state = {
+    wasHidden: false,
+    visible: null,
+    end: () => {
+      clearTimeout(timer);
+      listeners.abort();
+    },
+  };
   let timer = 0;
   const check = () => {
     clearTimeout(timer);

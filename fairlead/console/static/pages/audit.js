@@ -8,17 +8,22 @@ import { link, setQuery } from "../core/router.js";
 import { timeElement } from "../core/time.js";
 import { readLines } from "../core/watch.js";
 import { namespaceOf } from "../shell/sign-in.js";
+import { T } from "../texts/audit.js";
 import { button, tableOf } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { findKind, findName } from "../widgets/names.js";
-import { T } from "../texts/audit.js";
 import { actor, describeObject, didWhat, outcome } from "./audit/description.js";
 
 const PAGE = 100;
 const MAX_ROWS = 2000;
 const READS = ["verb!=get", "verb!=list", "verb!=watch"];
 // What the console and the frame of every client ask all the time.
-const QUIET = ["objectRef.resource!=selves", "objectRef.resource!=selfsubjectaccessreviewbatches", "objectRef.resource!=selfsubjectaccessreviews", "objectRef.resource!=leases"];
+const QUIET = [
+  "objectRef.resource!=selves",
+  "objectRef.resource!=selfsubjectaccessreviewbatches",
+  "objectRef.resource!=selfsubjectaccessreviews",
+  "objectRef.resource!=leases",
+];
 const NAMED = { user: "users", project: "projects" };
 const WHAT = { changes: [...READS, ...QUIET, "dryRun!=All"], denied: ["refusedBy!="], failed: QUIET, all: [] };
 
@@ -32,7 +37,9 @@ export async function show(page, { rest }) {
 class AuditPage {
   constructor(page) {
     Object.assign(this, { page, scope: page.scope, kind: managed("auditevents"), next: "", loading: null });
-    this.filters = Object.fromEntries(["what", "user", "resource", "project", "name", "since"].map((name) => [name, page.query.get(name) ?? ""]));
+    this.filters = Object.fromEntries(
+      ["what", "user", "resource", "project", "name", "since"].map((name) => [name, page.query.get(name) ?? ""]),
+    );
     this.body = h("tbody");
     this.notice = h("p.muted", { role: "status" });
     this.problem = h("div");
@@ -40,10 +47,46 @@ class AuditPage {
   }
 
   build(isFiltered) {
-    const input = (name, label) => this.labelled(label, h("input", { type: "search", value: this.filters[name], autocomplete: "off", onchange: ({ target }) => this.set(name, target.value.trim(), target) }));
-    const select = (name, label, choices) => this.labelled(label, h("select", { onchange: ({ target }) => this.set(name, target.value, target) }, Object.entries(choices).map(([value, text]) => h("option", { value, selected: value === this.filters[name] }, text))));
-    const bar = h("div.audit-filters", select("what", T.what, T.whats), input("user", T.user), input("resource", T.resource), input("project", T.project), input("name", T.name), select("since", T.since, T.sinces));
-    replace(this.page.main, isFiltered && h("p.muted", T.own), bar, this.problem, this.notice, tableOf([T.time, T.who, T.did, T.object, T.result], this.body, "table.audit"), h("p"), this.more);
+    const input = (name, label) =>
+      this.labelled(
+        label,
+        h("input", {
+          type: "search",
+          value: this.filters[name],
+          autocomplete: "off",
+          onchange: ({ target }) => this.set(name, target.value.trim(), target),
+        }),
+      );
+    const select = (name, label, choices) =>
+      this.labelled(
+        label,
+        h(
+          "select",
+          { onchange: ({ target }) => this.set(name, target.value, target) },
+          Object.entries(choices).map(([value, text]) =>
+            h("option", { value, selected: value === this.filters[name] }, text),
+          ),
+        ),
+      );
+    const bar = h(
+      "div.audit-filters",
+      select("what", T.what, T.whats),
+      input("user", T.user),
+      input("resource", T.resource),
+      input("project", T.project),
+      input("name", T.name),
+      select("since", T.since, T.sinces),
+    );
+    replace(
+      this.page.main,
+      isFiltered && h("p.muted", T.own),
+      bar,
+      this.problem,
+      this.notice,
+      tableOf([T.time, T.who, T.did, T.object, T.result], this.body, "table.audit"),
+      h("p"),
+      this.more,
+    );
     this.load(true);
   }
 
@@ -54,7 +97,12 @@ class AuditPage {
 
   // Names as people know them become those of the audit log, in the field, too.
   async set(name, text, control) {
-    const value = name === "resource" ? findKind(text)?.plural ?? text.toLowerCase() : NAMED[name] ? await findName(NAMED[name], text, this.scope.signal) : text;
+    const value =
+      name === "resource"
+        ? (findKind(text)?.plural ?? text.toLowerCase())
+        : NAMED[name]
+          ? await findName(NAMED[name], text, this.scope.signal)
+          : text;
     if (this.scope.ended || control.value.trim() !== text) return;
     control.value = value;
     this.filters[name] = value;
@@ -80,7 +128,10 @@ class AuditPage {
     this.more.disabled = true;
     replace(this.problem);
     try {
-      const list = await request(this.kind.path() + query({ limit: PAGE, continue: this.next, fieldSelector: this.#selector }), { signal: scope.signal });
+      const list = await request(
+        this.kind.path() + query({ limit: PAGE, continue: this.next, fieldSelector: this.#selector }),
+        { signal: scope.signal },
+      );
       if (scope.ended) return;
       if (fresh) replace(this.body);
       this.body.append(...this.#rows(list.items));
@@ -91,14 +142,19 @@ class AuditPage {
       this.follow(scope);
     } catch (error) {
       if (!scope.ended) replace(this.problem, errorBlock(error, { retry: () => this.load(fresh) }));
-    } finally { this.more.disabled = false; }
+    } finally {
+      this.more.disabled = false;
+    }
   }
 
   // New requests are inserted at the top. A stream that ends is opened again where it ended.
   async follow(scope) {
     while (!scope.ended) {
       try {
-        const response = await request(this.kind.path() + query({ watch: "true", resourceVersion: this.version, fieldSelector: this.#selector }), { signal: scope.signal, as: "response" });
+        const response = await request(
+          this.kind.path() + query({ watch: "true", resourceVersion: this.version, fieldSelector: this.#selector }),
+          { signal: scope.signal, as: "response" },
+        );
         this.notice.textContent = T.live;
         for await (const line of readLines(response.body)) {
           const { type, object } = JSON.parse(line);
@@ -108,11 +164,14 @@ class AuditPage {
         }
       } catch (error) {
         if (scope.ended) return;
-        if (error.code === 410) return this.load(true);  // the position is too old
+        if (error.code === 410) return this.load(true); // the position is too old
         this.notice.textContent = T.notLive;
         if (error.code === 403) return;
       }
-      await new Promise((resolve) => { setTimeout(resolve, 3000); scope.add(resolve); });
+      await new Promise((resolve) => {
+        setTimeout(resolve, 3000);
+        scope.add(resolve);
+      });
     }
   }
 
@@ -127,10 +186,23 @@ class AuditPage {
 
   #rows(events) {
     const isFailed = this.filters.what === "failed";
-    return events.filter((event) => !isFailed || event.responseStatus?.code >= 400).map((event) => {
-      const [result, state] = outcome(event);
-      return h("tr", { id: `audit-${event.metadata.name}`, data: { state } }, h("td", timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)), h("td", actor(event)), h("td", didWhat(event)),
-        h("td", link(`audit/${event.metadata.name}`, describeObject(event)), event.objectRef?.namespace && h("span.muted", ` ${event.objectRef.namespace}`)), h("td", result));
-    });
+    return events
+      .filter((event) => !isFailed || event.responseStatus?.code >= 400)
+      .map((event) => {
+        const [result, state] = outcome(event);
+        return h(
+          "tr",
+          { id: `audit-${event.metadata.name}`, data: { state } },
+          h("td", timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)),
+          h("td", actor(event)),
+          h("td", didWhat(event)),
+          h(
+            "td",
+            link(`audit/${event.metadata.name}`, describeObject(event)),
+            event.objectRef?.namespace && h("span.muted", ` ${event.objectRef.namespace}`),
+          ),
+          h("td", result),
+        );
+      });
   }
 }

@@ -12,7 +12,11 @@ export async function show(page) {
   const { signal } = page.scope;
   const asked = await request(`auth/authorize${location.search}`, { signal });
   const decide = async (approve) => {
-    const { redirect } = await request("auth/authorize", { method: "POST", body: { approve, request: Object.fromEntries(page.query) }, signal });
+    const { redirect } = await request("auth/authorize", {
+      method: "POST",
+      body: { approve, request: Object.fromEntries(page.query) },
+      signal,
+    });
     if (!LOOPBACK.test(redirect)) throw new Error(T.badRedirect);
     replace(page.main, h("p", { role: "status" }, T.returning));
     location.assign(redirect);

@@ -7,6 +7,23 @@ import { T } from "../texts/shell.js";
 
 export async function show(page) {
   page.setTitle(T.everyKind);
-  const groups = Map.groupBy(management.kinds.filter((kind) => kind.isListed), (kind) => kind.group || "core");
-  page.main.append(h("div.grid", [...groups].map(([group, kinds]) => h("section.card", h("h2", group), h("ul.plain", kinds.map((kind) => h("li", link(kind.segment, kind.pluralTitle), " ", h("span.muted", kind.plural))))))));
+  const groups = Map.groupBy(
+    management.kinds.filter((kind) => kind.isListed),
+    (kind) => kind.group || "core",
+  );
+  page.main.append(
+    h(
+      "div.grid",
+      [...groups].map(([group, kinds]) =>
+        h(
+          "section.card",
+          h("h2", group),
+          h(
+            "ul.plain",
+            kinds.map((kind) => h("li", link(kind.segment, kind.pluralTitle), " ", h("span.muted", kind.plural))),
+          ),
+        ),
+      ),
+    ),
+  );
 }

@@ -1,8 +1,8 @@
 // For addresses without a page.
 
-import { empty } from "../widgets/common.js";
 import { link } from "../core/router.js";
 import { T } from "../texts/shell.js";
+import { empty } from "../widgets/common.js";
 
 export async function show(page) {
   page.setTitle(T.notFound);

@@ -1,5 +1,6 @@
-// Kinds with parts of their own on their object page: SEGMENT: () => import("./MODULE.js"), with `summary`, `tabs`, `actions`.
-// An action with `isShown(object)` is hidden while that is false. What its `run` throws is shown below the actions.
+// Kinds with parts of their own on their object page: SEGMENT: () => import("./MODULE.js"), with `summary`, `tabs`,
+// `actions`. An action with `isShown(object)` is hidden while that is false. What its `run` throws is shown below the
+// actions.
 
 export const objectViews = {
   appinstances: () => import("./apps/instance.js"),

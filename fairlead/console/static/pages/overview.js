@@ -9,9 +9,9 @@ import { READY } from "../core/status.js";
 import { timeElement } from "../core/time.js";
 import { watchList } from "../core/watch.js";
 import { namespaceOf } from "../shell/sign-in.js";
+import { T } from "../texts/overview.js";
 import { card, empty, linkButton, skeleton } from "../widgets/common.js";
 import { stateDot } from "../widgets/state.js";
-import { T } from "../texts/overview.js";
 import { attentionList } from "./overview/attention.js";
 import { clusterTiles } from "./overview/fleet.js";
 import { stateOfRow, tableStates } from "./overview/table-states.js";
@@ -22,13 +22,26 @@ const MAX_RECENT = 8;
 
 export async function show(page) {
   page.setTitle(T.welcome(session.user.displayName));
-  const permitted = await Promise.all(KINDS.map(async (plural) => (await can("list", managed(plural))) && managed(plural)));
+  const permitted = await Promise.all(
+    KINDS.map(async (plural) => (await can("list", managed(plural))) && managed(plural)),
+  );
   const tables = permitted.filter(Boolean).map((kind) => ({ kind, list: watchList(kind, { as: "table" }) }));
   const clusters = (await can("list", managed("clusters"))) && watchList(managed("clusters"));
-  page.main.append(h("div.overview",
-    h("div.tiles", tables.map(({ kind, list }) => tile(page, kind, list))),
-    clusters && card(T.fleet, clusterTiles(page, clusters).node),
-    h("div.columns", card(T.attention, attentionList(page, tables, clusters)), h("div.stack", mineCard(page, tables), await recentCard(page)))));
+  page.main.append(
+    h(
+      "div.overview",
+      h(
+        "div.tiles",
+        tables.map(({ kind, list }) => tile(page, kind, list)),
+      ),
+      clusters && card(T.fleet, clusterTiles(page, clusters).node),
+      h(
+        "div.columns",
+        card(T.attention, attentionList(page, tables, clusters)),
+        h("div.stack", mineCard(page, tables), await recentCard(page)),
+      ),
+    ),
+  );
 }
 
 // A kind with the number of objects in each state.
@@ -37,7 +50,10 @@ function tile(page, kind, list) {
   const states = h("span.tile-states");
   list.subscribe(page.scope, () => {
     number.textContent = String(list.items.size);
-    replace(states, [...tableStates(list)].map(([state, count]) => h("span", { data: { state } }, stateDot(state), count)));
+    replace(
+      states,
+      [...tableStates(list)].map(([state, count]) => h("span", { data: { state } }, stateDot(state), count)),
+    );
   });
   return h("a.card.tile", { href: href(kind.segment) }, h("span.muted", kind.pluralTitle), number, states);
 }
@@ -46,19 +62,39 @@ function tile(page, kind, list) {
 function mineCard(page, tables) {
   const node = h("ul.plain.lines", h("li", skeleton(2)));
   const owned = tables.filter(({ kind }) => OWNED.includes(kind.plural));
-  const isMine = (list, row) => row.cells[list.columns.findIndex((column) => column.name === "Owner")] === session.user.name;
+  const isMine = (list, row) =>
+    row.cells[list.columns.findIndex((column) => column.name === "Owner")] === session.user.name;
   const update = () => {
-    const rows = owned.flatMap(({ kind, list }) => [...list.items.values()].filter((row) => isMine(list, row)).map((row) => ({ kind, list, row })));
+    const rows = owned.flatMap(({ kind, list }) =>
+      [...list.items.values()].filter((row) => isMine(list, row)).map((row) => ({ kind, list, row })),
+    );
     if (!rows.length) return owned.every(({ list }) => list.isComplete || list.state === "stopped") && showCreatable();
-    replace(node, rows.slice(0, 12).map(({ kind, list, row }) => h("li", stateDot(stateOfRow(list, row) || READY), link(pathOf(kind, row.object), row.object.metadata.name), h("span.muted", kind.title))), rows.length > 12 && h("li.muted", T.more(rows.length - 12)));
+    replace(
+      node,
+      rows
+        .slice(0, 12)
+        .map(({ kind, list, row }) =>
+          h(
+            "li",
+            stateDot(stateOfRow(list, row) || READY),
+            link(pathOf(kind, row.object), row.object.metadata.name),
+            h("span.muted", kind.title),
+          ),
+        ),
+      rows.length > 12 && h("li.muted", T.more(rows.length - 12)),
+    );
   };
   let isAsked = false;
   const showCreatable = async () => {
     if (isAsked) return;
     isAsked = true;
-    const kinds = await creatableKinds(owned.map(({ kind }) => kind), page.scope.signal);
+    const kinds = await creatableKinds(
+      owned.map(({ kind }) => kind),
+      page.scope.signal,
+    );
     const links = kinds.map((kind) => linkButton(href(`${kind.segment}/~new`), CREATE[kind.plural]));
-    if (!node.querySelector("a")) replace(node, h("li", empty("", kinds.length ? T.noneOfMine : T.nothingToCreate, links)));
+    if (!node.querySelector("a"))
+      replace(node, h("li", empty("", kinds.length ? T.noneOfMine : T.nothingToCreate, links)));
   };
   for (const { list } of owned) list.subscribe(page.scope, update);
   if (!owned.length) showCreatable();
@@ -68,13 +104,19 @@ function mineCard(page, tables) {
 async function creatableKinds(kinds, signal) {
   const projects = managed("projects");
   const mayList = projects && (await can("list", projects));
-  const { items } = mayList ? await listObjects(projects, { limit: 50, signal }).catch(() => ({ items: [] })) : { items: [] };
+  const { items } = mayList
+    ? await listObjects(projects, { limit: 50, signal }).catch(() => ({ items: [] }))
+    : { items: [] };
   const namespaces = ["", ...items.map((each) => namespaceOf(each.metadata.name))];
   const answers = await Promise.all(kinds.map((kind) => reviewCreate(kind, namespaces)));
   return kinds.filter((_, index) => answers[index].allowed);
 }
 
-const CREATE = { devpodworkspaceinstances: T.createWorkspace, spaceinstances: T.createSpace, virtualclusterinstances: T.createCluster };
+const CREATE = {
+  devpodworkspaceinstances: T.createWorkspace,
+  spaceinstances: T.createSpace,
+  virtualclusterinstances: T.createCluster,
+};
 
 // The last changes that the user may see, from the audit log.
 async function recentCard(page) {
@@ -93,10 +135,19 @@ async function recentCard(page) {
 
 async function recentChanges(kind, signal) {
   const found = [];
-  const list = await request(`${kind.path()}?limit=100&fieldSelector=${encodeURIComponent("verb!=get,verb!=list,verb!=watch,dryRun!=All")}`, { signal });
+  const list = await request(
+    `${kind.path()}?limit=100&fieldSelector=${encodeURIComponent("verb!=get,verb!=list,verb!=watch,dryRun!=All")}`,
+    { signal },
+  );
   for (const event of list.items) {
     const { verb, objectRef = {} } = event;
-    if (!T.verbs[verb] || !objectRef.name || objectRef.subresource || /review|selves|leases|^events$/.test(objectRef.resource)) continue;
+    if (
+      !T.verbs[verb] ||
+      !objectRef.name ||
+      objectRef.subresource ||
+      /review|selves|leases|^events$/.test(objectRef.resource)
+    )
+      continue;
     if (event.user?.username?.startsWith("system:")) continue;
     found.push(event);
     if (found.length === MAX_RECENT) break;
@@ -107,6 +158,16 @@ async function recentChanges(kind, signal) {
 function changeLine(event) {
   const { objectRef, user, verb, responseStatus } = event;
   const failed = responseStatus?.code >= 400;
-  return h("li", h("span.grow", T.did(user?.username ?? "", T.verbs[verb], `${objectRef.resource}/${objectRef.name}`), failed && h("span.muted", ` (${responseStatus.code === 403 ? T.denied : responseStatus.code})`)),
-    link(`audit/${event.metadata.name}`, timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp)));
+  return h(
+    "li",
+    h(
+      "span.grow",
+      T.did(user?.username ?? "", T.verbs[verb], `${objectRef.resource}/${objectRef.name}`),
+      failed && h("span.muted", ` (${responseStatus.code === 403 ? T.denied : responseStatus.code})`),
+    ),
+    link(
+      `audit/${event.metadata.name}`,
+      timeElement(event.requestReceivedTimestamp ?? event.metadata.creationTimestamp),
+    ),
+  );
 }

@@ -24,11 +24,17 @@ const PAGES = [
 
 export function matchPage(path) {
   const page = PAGES.filter(([prefix]) => startsWith(path, prefix)).sort((a, b) => b[0].length - a[0].length)[0];
-  if (page) return { load: page[1], section: page[2], parameters: { path, rest: path.slice(page[0] ? page[0].split("/").length : 0) } };
+  if (page)
+    return {
+      load: page[1],
+      section: page[2],
+      parameters: { path, rest: path.slice(page[0] ? page[0].split("/").length : 0) },
+    };
   return matchKind(path) ?? { load: () => import("./not-found.js") };
 }
 
-const startsWith = (path, prefix) => (prefix ? prefix.split("/").every((part, index) => part === "*" || path[index] === part) : path.length === 0);
+const startsWith = (path, prefix) =>
+  prefix ? prefix.split("/").every((part, index) => part === "*" || path[index] === part) : path.length === 0;
 
 function matchKind([segment, ...rest]) {
   const kind = management.findSegment(segment);

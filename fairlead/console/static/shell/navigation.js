@@ -6,15 +6,17 @@ import { API, GROUP } from "../core/base.js";
 import { h, replace } from "../core/dom.js";
 import { managed, management } from "../core/kinds.js";
 import { href } from "../core/router.js";
-import { icon } from "../widgets/common.js";
 import { T } from "../texts/shell.js";
+import { icon } from "../widgets/common.js";
 import { SECTIONS } from "./sections.js";
 
 const COUNT_SECONDS = 30;
 
 // Entries of the navigation with their kind and path; entries of kinds that the server does not have are left out.
 export function listEntries() {
-  return SECTIONS.map((section) => ({ ...section, entries: section.entries.map(resolve).filter(Boolean) })).filter((section) => section.entries.length);
+  return SECTIONS.map((section) => ({ ...section, entries: section.entries.map(resolve).filter(Boolean) })).filter(
+    (section) => section.entries.length,
+  );
 }
 
 function resolve(entry) {
@@ -26,7 +28,19 @@ function resolve(entry) {
 export function navigation() {
   const node = h("nav.navigation", { id: "navigation", "aria-label": T.navigation });
   const counts = new Map();
-  replace(node, listEntries().map((section) => h("section", section.title && h("h2", section.title), h("ul", section.entries.map((entry) => item(entry, counts))))));
+  replace(
+    node,
+    listEntries().map((section) =>
+      h(
+        "section",
+        section.title && h("h2", section.title),
+        h(
+          "ul",
+          section.entries.map((entry) => item(entry, counts)),
+        ),
+      ),
+    ),
+  );
   const update = () => !document.hidden && showCounts(counts);
   update();
   setInterval(update, COUNT_SECONDS * 1000);
@@ -41,11 +55,19 @@ export async function mayShow({ kind, reads }) {
 
 function item(entry, counts) {
   const count = h("span.count");
-  const anchor = h("a", { href: href(entry.path), "aria-keyshortcuts": entry.keys }, icon(entry.icon), h("span.name", entry.title), count);
+  const anchor = h(
+    "a",
+    { href: href(entry.path), "aria-keyshortcuts": entry.keys },
+    icon(entry.icon),
+    h("span.name", entry.title),
+    count,
+  );
   const node = h("li", anchor);
   if (entry.kind) counts.set(`${entry.kind.group}/${entry.kind.plural}`, count);
   // Until the review has answered, the entry is shown: "pending" is not "denied".
-  mayShow(entry).then((isAllowed) => { node.hidden = !isAllowed; });
+  mayShow(entry).then((isAllowed) => {
+    node.hidden = !isAllowed;
+  });
   return node;
 }
 
@@ -57,5 +79,7 @@ async function showCounts(nodes) {
       const node = nodes.get(`${group}/${resource}`);
       if (node) node.textContent = count ? String(count) : "";
     }
-  } catch { /* the navigation works without numbers */ }
+  } catch {
+    /* the navigation works without numbers */
+  }
 }

@@ -8,30 +8,44 @@ export const SECTIONS = [
   {
     title: T.work,
     entries: [
-      { kind: "projects", icon: "folder", keys: "g p" }, { kind: "devpodworkspaceinstances", icon: "terminal", keys: "g w" },
-      { kind: "spaceinstances", icon: "box", keys: "g s" }, { kind: "virtualclusterinstances", icon: "layers", keys: "g v" },
-      { kind: "appinstances", icon: "package" }, { kind: "projectsecrets", icon: "key" },
+      { kind: "projects", icon: "folder", keys: "g p" },
+      { kind: "devpodworkspaceinstances", icon: "terminal", keys: "g w" },
+      { kind: "spaceinstances", icon: "box", keys: "g s" },
+      { kind: "virtualclusterinstances", icon: "layers", keys: "g v" },
+      { kind: "appinstances", icon: "package" },
+      { kind: "projectsecrets", icon: "key" },
     ],
   },
   {
     title: T.fleet,
     entries: [
-      { kind: "clusters", icon: "server", keys: "g c" }, { kind: "runners", icon: "play", keys: "g r" }, { kind: "apps", icon: "grid", keys: "g a" },
-      { kind: "spacetemplates", icon: "template" }, { kind: "virtualclustertemplates", icon: "template" }, { kind: "devpodworkspacetemplates", icon: "template" }, { kind: "devpodenvironmenttemplates", icon: "template" }, { kind: "devpodworkspacepresets", icon: "template" },
+      { kind: "clusters", icon: "server", keys: "g c" },
+      { kind: "runners", icon: "play", keys: "g r" },
+      { kind: "apps", icon: "grid", keys: "g a" },
+      { kind: "spacetemplates", icon: "template" },
+      { kind: "virtualclustertemplates", icon: "template" },
+      { kind: "devpodworkspacetemplates", icon: "template" },
+      { kind: "devpodenvironmenttemplates", icon: "template" },
+      { kind: "devpodworkspacepresets", icon: "template" },
     ],
   },
   {
     title: T.people,
     entries: [
-      { kind: "users", icon: "user", keys: "g u" }, { kind: "teams", icon: "users", keys: "g t" }, { kind: "ownedaccesskeys", icon: "key", keys: "g k" },
+      { kind: "users", icon: "user", keys: "g u" },
+      { kind: "teams", icon: "users", keys: "g t" },
+      { kind: "ownedaccesskeys", icon: "key", keys: "g k" },
       { page: "access", title: T.mayI, icon: "shield", keys: "g m" },
     ],
   },
   {
     title: T.system,
     entries: [
-      { page: "audit", title: T.audit, icon: "list", keys: "g l" }, { kind: "events", group: "", icon: "bell", keys: "g e" },
-      { page: "settings", title: T.settings, icon: "gear", reads: "configs" }, { page: "kinds", title: T.everyKind, icon: "grid" }, { page: "about", title: T.about, icon: "info" },
+      { page: "audit", title: T.audit, icon: "list", keys: "g l" },
+      { kind: "events", group: "", icon: "bell", keys: "g e" },
+      { page: "settings", title: T.settings, icon: "gear", reads: "configs" },
+      { page: "kinds", title: T.everyKind, icon: "grid" },
+      { page: "about", title: T.about, icon: "info" },
     ],
   },
 ];

@@ -6,23 +6,26 @@ import { h, replace, Scope } from "../core/dom.js";
 import { management } from "../core/kinds.js";
 import { current, href, link, setLeaveQuestion, setQuery, startRouter } from "../core/router.js";
 import { matchPage } from "../pages/routes.js";
+import { T } from "../texts/shell.js";
 import { button, icon, skeleton } from "../widgets/common.js";
 import { errorBlock } from "../widgets/errors.js";
 import { warningBlock } from "../widgets/warnings.js";
-import { T } from "../texts/shell.js";
 import { accountMenu } from "./account-menu.js";
 import { connectionState } from "./connection.js";
 import { announce, liveRegion, toast } from "./dialogs.js";
 import { passwordOffer } from "./first-password.js";
 import { navigation } from "./navigation.js";
-import { loadSession, NO_PROBLEM, signOnProblem } from "./sign-in.js";
 import { installShortcuts } from "./shortcuts.js";
+import { loadSession, NO_PROBLEM, signOnProblem } from "./sign-in.js";
 import { applyTheme } from "./theme.js";
 
 const SKELETON_AFTER = 150;
 
 let pageScope = new Scope();
-let main, heading, crumbs, menu;
+let main;
+let heading;
+let crumbs;
+let menu;
 
 export async function startShell() {
   applyTheme();
@@ -31,27 +34,79 @@ export async function startShell() {
   try {
     await Promise.all([loadSession({ asks: true }), management.load()]);
   } catch (error) {
-    replace(document.body, liveRegion(), h("main.lonely", errorBlock(error, { retry: () => location.reload() }), session.actAs && button(T.stopActing, { onclick: () => actAs("") })));
+    replace(
+      document.body,
+      liveRegion(),
+      h(
+        "main.lonely",
+        errorBlock(error, { retry: () => location.reload() }),
+        session.actAs && button(T.stopActing, { onclick: () => actAs("") }),
+      ),
+    );
     return;
   }
   session.warn = (warnings) => toast(warnings.join("\n"), { content: warningBlock(warnings), stays: true });
   buildFrame();
   installShortcuts(openPalette);
   startRouter(showPage);
-  const problem = signOnProblem();  // of a user who was signed in already
-  if (problem) { toast(problem); setQuery(NO_PROBLEM); }
+  const problem = signOnProblem(); // of a user who was signed in already
+  if (problem) {
+    toast(problem);
+    setQuery(NO_PROBLEM);
+  }
 }
 
 function buildFrame() {
   main = h("main", { id: "main", tabindex: "-1" });
   heading = h("h1");
   crumbs = h("nav.crumbs", { "aria-label": T.breadcrumbs });
-  menu = h("button.quiet.menu-button", { type: "button", "aria-label": T.menu, "aria-expanded": "false", "aria-controls": "navigation", onclick: toggleMenu }, icon("menu"));
-  const search = h("button.search-button", { type: "button", "aria-keyshortcuts": "Control+K", onclick: openPalette }, icon("search"), h("span", T.search), h("kbd", "Ctrl K"));
-  const bar = h("header.top", menu, h("a.brand", { href: href(""), "aria-label": T.home }, brand(), h("span", "Fairlead")), search, h("span.spring"), connectionState(), accountMenu());
+  menu = h(
+    "button.quiet.menu-button",
+    {
+      type: "button",
+      "aria-label": T.menu,
+      "aria-expanded": "false",
+      "aria-controls": "navigation",
+      onclick: toggleMenu,
+    },
+    icon("menu"),
+  );
+  const search = h(
+    "button.search-button",
+    { type: "button", "aria-keyshortcuts": "Control+K", onclick: openPalette },
+    icon("search"),
+    h("span", T.search),
+    h("kbd", "Ctrl K"),
+  );
+  const bar = h(
+    "header.top",
+    menu,
+    h("a.brand", { href: href(""), "aria-label": T.home }, brand(), h("span", "Fairlead")),
+    search,
+    h("span.spring"),
+    connectionState(),
+    accountMenu(),
+  );
   const { impersonator, displayName } = session.user;
-  const acting = impersonator && h("div.acting", { role: "status" }, T.actsAs(displayName, impersonator), session.actAs && button(T.stopActing, { onclick: () => actAs("") }));
-  const skip = h("a.skip", { href: "#main", onclick: (event) => { event.preventDefault(); main.focus(); } }, T.skip);
+  const acting =
+    impersonator &&
+    h(
+      "div.acting",
+      { role: "status" },
+      T.actsAs(displayName, impersonator),
+      session.actAs && button(T.stopActing, { onclick: () => actAs("") }),
+    );
+  const skip = h(
+    "a.skip",
+    {
+      href: "#main",
+      onclick: (event) => {
+        event.preventDefault();
+        main.focus();
+      },
+    },
+    T.skip,
+  );
   const frame = h("div.frame", navigation(), h("div.page", passwordOffer(), h("div.title", crumbs, heading), main));
   replace(document.body, skip, acting, bar, frame, liveRegion());
   watchBuild();
@@ -63,12 +118,17 @@ const brand = () => h("img", { src: new URL("../icon.svg", import.meta.url).path
 async function openPalette() {
   let typed = "";
   const scope = new Scope();
-  scope.listen(document, "keydown", (event) => {
-    if (event.key.length !== 1 || event.ctrlKey || event.metaKey || event.altKey) return;
-    event.preventDefault();
-    event.stopPropagation();
-    typed += event.key;
-  }, { capture: true });
+  scope.listen(
+    document,
+    "keydown",
+    (event) => {
+      if (event.key.length !== 1 || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      typed += event.key;
+    },
+    { capture: true },
+  );
   try {
     const { showPalette } = await import("./palette.js");
     showPalette(typed);
@@ -91,7 +151,18 @@ async function showPage() {
   const { path, query } = current();
   const timer = setTimeout(() => !scope.ended && replace(main, skeleton()), SKELETON_AFTER);
   const content = h("div.content");
-  const page = { scope, main: content, query, hasTitle: false, setTitle: (...title) => { if (!scope.ended) { page.hasTitle = true; setTitle(...title); } } };
+  const page = {
+    scope,
+    main: content,
+    query,
+    hasTitle: false,
+    setTitle: (...title) => {
+      if (!scope.ended) {
+        page.hasTitle = true;
+        setTitle(...title);
+      }
+    },
+  };
   const found = matchPage(path);
   document.body.dataset.section = found.section ?? "";
   markCurrent();
@@ -110,23 +181,33 @@ async function showPage() {
   if (scope.ended) return;
   main.replaceChildren(content);
   main.scrollTop = 0;
-  if (!document.activeElement || document.activeElement === document.body || !document.contains(document.activeElement)) main.focus({ preventScroll: true });
+  if (!document.activeElement || document.activeElement === document.body || !document.contains(document.activeElement))
+    main.focus({ preventScroll: true });
   announce(document.title);
 }
 
 // A page is shown as soon as it has content: some keep loading parts of themselves.
 function filled(node, scope) {
   return new Promise((resolve) => {
-    const observer = new MutationObserver(() => { observer.disconnect(); resolve(); });
+    const observer = new MutationObserver(() => {
+      observer.disconnect();
+      resolve();
+    });
     observer.observe(node, { childList: true });
-    scope.add(() => { observer.disconnect(); resolve(); });
+    scope.add(() => {
+      observer.disconnect();
+      resolve();
+    });
   });
 }
 
 function setTitle(title, trail = []) {
   heading.textContent = title;
   document.title = `${title} · Fairlead`;
-  replace(crumbs, trail.map(([label, path], index) => [index > 0 && h("span", { "aria-hidden": "true" }, "/"), link(path, label)]));
+  replace(
+    crumbs,
+    trail.map(([label, path], index) => [index > 0 && h("span", { "aria-hidden": "true" }, "/"), link(path, label)]),
+  );
 }
 
 function markCurrent() {
@@ -136,23 +217,29 @@ function markCurrent() {
     anchor.removeAttribute("aria-current");
     const isPrefix = here === anchor.pathname || here.startsWith(`${anchor.pathname.replace(/\/$/, "")}/`);
     const isHome = anchor.pathname === href("");
-    if ((isHome ? here === anchor.pathname : isPrefix) && (!best || anchor.pathname.length > best.pathname.length)) best = anchor;
+    if ((isHome ? here === anchor.pathname : isPrefix) && (!best || anchor.pathname.length > best.pathname.length))
+      best = anchor;
   }
   best?.setAttribute("aria-current", "page");
 }
 
-const isMissingModule = (error) => error instanceof TypeError && /dynamically imported module|module script/i.test(error.message);
+const isMissingModule = (error) =>
+  error instanceof TypeError && /dynamically imported module|module script/i.test(error.message);
 
 // A connection that broke off at this moment is no upgrade: the second attempt decides.
-const loadModule = (load) => load().catch(async (error) => {
-  if (!isMissingModule(error)) throw error;
-  await pause(0.5);
-  return load();
-});
+const loadModule = (load) =>
+  load().catch(async (error) => {
+    if (!isMissingModule(error)) throw error;
+    await pause(0.5);
+    return load();
+  });
 
 // After an upgrade of the server, modules of this build are gone.
 function offerReload() {
-  replace(main, h("section.notice", h("p", T.newVersion), button(T.reload, { kind: "primary", onclick: () => location.reload() })));
+  replace(
+    main,
+    h("section.notice", h("p", T.newVersion), button(T.reload, { kind: "primary", onclick: () => location.reload() })),
+  );
 }
 
 function watchBuild() {
@@ -161,7 +248,9 @@ function watchBuild() {
     const text = response?.ok ? await response.text() : "";
     const build = text.match(/assets\/([0-9a-f]+)\//)?.[1];
     if (build && build !== BUILD && !document.querySelector(".new-version")) {
-      document.querySelector("header.top").append(h("button.new-version", { type: "button", onclick: () => location.reload() }, T.newVersionShort));
+      document
+        .querySelector("header.top")
+        .append(h("button.new-version", { type: "button", onclick: () => location.reload() }, T.newVersionShort));
     }
   };
   setInterval(() => !document.hidden && session.user && check(), 300_000);

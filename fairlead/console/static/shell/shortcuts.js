@@ -13,14 +13,32 @@ let since = 0;
 const isTyping = (target) => target.closest?.("input, textarea, select, [contenteditable], .terminal");
 
 export function installShortcuts(openPalette) {
-  const pages = new Map(listEntries().flatMap((section) => section.entries).filter((entry) => entry.keys).map((entry) => [entry.keys, entry.path]));
+  const pages = new Map(
+    listEntries()
+      .flatMap((section) => section.entries)
+      .filter((entry) => entry.keys)
+      .map((entry) => [entry.keys, entry.path]),
+  );
   document.addEventListener("keydown", (event) => {
-    if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "k" && !event.target.closest?.(".terminal")) {
+    if (
+      (event.ctrlKey || event.metaKey) &&
+      !event.shiftKey &&
+      event.key.toLowerCase() === "k" &&
+      !event.target.closest?.(".terminal")
+    ) {
       event.preventDefault();
       openPalette();
       return;
     }
-    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isTyping(event.target) || document.querySelector("dialog[open]")) return;
+    if (
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      event.defaultPrevented ||
+      isTyping(event.target) ||
+      document.querySelector("dialog[open]")
+    )
+      return;
     handle(event, pages);
   });
 }
@@ -29,17 +47,35 @@ function handle(event, pages) {
   if (event.key === "?") return showShortcuts();
   if (event.key === "/") {
     const filter = document.querySelector("[data-filter]");
-    if (filter) { event.preventDefault(); filter.focus(); filter.select?.(); }
+    if (filter) {
+      event.preventDefault();
+      filter.focus();
+      filter.select?.();
+    }
     return;
   }
   const keys = prefix && event.timeStamp - since < SEQUENCE ? `${prefix} ${event.key}` : "";
   prefix = "";
-  if (keys && pages.has(keys)) { event.preventDefault(); navigate(pages.get(keys)); }
-  else if (event.key === "g") { prefix = "g"; since = event.timeStamp; }
+  if (keys && pages.has(keys)) {
+    event.preventDefault();
+    navigate(pages.get(keys));
+  } else if (event.key === "g") {
+    prefix = "g";
+    since = event.timeStamp;
+  }
 }
 
 export function showShortcuts() {
-  const pages = listEntries().flatMap((section) => section.entries).filter((entry) => entry.keys).map((entry) => [entry.keys, entry.title]);
-  const rows = [...T.shortcutList, ...pages].map(([keys, text]) => [h("dt", keys.split(" ").map((key) => h("kbd", key))), h("dd", text)]);
+  const pages = listEntries()
+    .flatMap((section) => section.entries)
+    .filter((entry) => entry.keys)
+    .map((entry) => [entry.keys, entry.title]);
+  const rows = [...T.shortcutList, ...pages].map(([keys, text]) => [
+    h(
+      "dt",
+      keys.split(" ").map((key) => h("kbd", key)),
+    ),
+    h("dd", text),
+  ]);
   return openDialog({ title: T.shortcuts, body: h("dl.shortcuts", rows) });
 }

@@ -2,8 +2,8 @@
 
 import { h } from "../core/dom.js";
 import { sentence } from "../core/kinds.js";
-import { timeElement } from "../core/time.js";
 import { ASLEEP, ATTENTION, FAILED, READY } from "../core/status.js";
+import { timeElement } from "../core/time.js";
 import { T } from "../texts/object.js";
 import { stateBadge } from "./state.js";
 
@@ -19,9 +19,25 @@ function conditionState({ type, status, severity }) {
 
 export function conditionList(conditions) {
   if (!Array.isArray(conditions) || !conditions.length) return h("p.muted", T.noConditions);
-  return h("ul.conditions", conditions.filter((each) => each?.type).map((each) => h("li",
-    stateBadge({ state: conditionState(each), word: T.conditionStates[each.status] ?? String(each.status) }),
-    h("div.stack.tight", h("div", h("strong", { title: each.type }, sentence(String(each.type))), each.reason && h("span.muted.mono", ` ${each.reason}`)),
-      each.message && h("div.wrap", String(each.message))),
-    each.lastTransitionTime && h("span.muted.when", timeElement(each.lastTransitionTime)))));
+  return h(
+    "ul.conditions",
+    conditions
+      .filter((each) => each?.type)
+      .map((each) =>
+        h(
+          "li",
+          stateBadge({ state: conditionState(each), word: T.conditionStates[each.status] ?? String(each.status) }),
+          h(
+            "div.stack.tight",
+            h(
+              "div",
+              h("strong", { title: each.type }, sentence(String(each.type))),
+              each.reason && h("span.muted.mono", ` ${each.reason}`),
+            ),
+            each.message && h("div.wrap", String(each.message)),
+          ),
+          each.lastTransitionTime && h("span.muted.when", timeElement(each.lastTransitionTime)),
+        ),
+      ),
+  );
 }

@@ -10,9 +10,11 @@ function quote(value) {
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
-export const toCsv = (columns, rows) =>
-  [columns.map((column) => column.title), ...rows.map((row) => columns.map((column) => column.export(row)))]
-    .map((cells) => cells.map(quote).join(",")).join("\r\n") + "\r\n";
+export function toCsv(columns, rows) {
+  const head = columns.map((column) => column.title);
+  const body = rows.map((row) => columns.map((column) => column.export(row)));
+  return [head, ...body].map((cells) => `${cells.map(quote).join(",")}\r\n`).join("");
+}
 
 export function download(name, text, type = "text/csv") {
   const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));

@@ -12,13 +12,26 @@ export function errorBlock(error, { retry } = {}) {
   const parts = [
     T.reasons[error.reason] && h("p", T.reasons[error.reason]),
     causeList(error.causes),
-    error.auditId && h("p.muted", `${T.auditId}: `, h("code", error.auditId), " ", error.code === 403 && link(`audit/${error.auditId}`, T.why)),
+    error.auditId &&
+      h(
+        "p.muted",
+        `${T.auditId}: `,
+        h("code", error.auditId),
+        " ",
+        error.code === 403 && link(`audit/${error.auditId}`, T.why),
+      ),
   ];
   return block(sentence(error.message), parts, error.code >= 500 || error.code === 429 ? retry : null);
 }
 
-const block = (title, parts, retry) => h("section.error", { role: "alert" }, h("p.error-title", title), parts, retry && button(T.retry, { onclick: retry }));
+const block = (title, parts, retry) =>
+  h("section.error", { role: "alert" }, h("p.error-title", title), parts, retry && button(T.retry, { onclick: retry }));
 
-export const causeList = (causes) => causes.length > 0 && h("ul.causes", causes.map((cause) => h("li", cause.field && h("code", cause.field), cause.field && ": ", cause.message)));
+export const causeList = (causes) =>
+  causes.length > 0 &&
+  h(
+    "ul.causes",
+    causes.map((cause) => h("li", cause.field && h("code", cause.field), cause.field && ": ", cause.message)),
+  );
 
 export const sentence = (text) => (text ? text.charAt(0).toUpperCase() + text.slice(1) : "");

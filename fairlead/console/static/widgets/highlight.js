@@ -11,18 +11,30 @@ function highlightLine(text) {
   if (rest === undefined) return [text];
   const comment = /^["'|>]/.test(rest) ? null : COMMENT.exec(rest);
   const value = comment ? rest.slice(0, comment.index) : rest;
-  return [indent, dashes && h("span.y-dash", dashes), key && h("span.y-key", key), colon, space,
+  return [
+    indent,
+    dashes && h("span.y-dash", dashes),
+    key && h("span.y-key", key),
+    colon,
+    space,
     value && h(LITERAL.test(value.trim()) ? "span.y-literal" : "span.y-value", value),
-    comment && h("span.y-comment", rest.slice(comment.index))];
+    comment && h("span.y-comment", rest.slice(comment.index)),
+  ];
 }
 
 // Renders lines into `node`, one element for each, and touches only those that changed since `before`.
 export function renderLines(node, before, after) {
-  let start = 0, endBefore = before.length, endAfter = after.length;
+  let start = 0;
+  let endBefore = before.length;
+  let endAfter = after.length;
   while (start < endBefore && start < endAfter && before[start] === after[start]) start++;
-  while (endBefore > start && endAfter > start && before[endBefore - 1] === after[endAfter - 1]) { endBefore--; endAfter--; }
+  while (endBefore > start && endAfter > start && before[endBefore - 1] === after[endAfter - 1]) {
+    endBefore--;
+    endAfter--;
+  }
   const old = [...node.children].slice(start, endBefore);
   const next = node.children[endBefore] ?? null;
   for (const each of old) each.remove();
-  for (const line of after.slice(start, endAfter)) node.insertBefore(h("div", highlightLine(line), line ? null : "\u200b"), next);
+  for (const line of after.slice(start, endAfter))
+    node.insertBefore(h("div", highlightLine(line), line ? null : "\u200b"), next);
 }

@@ -21,10 +21,12 @@ const podFormat = () => {
   };
 };
 
-// The log of a task of a workspace: JSON lines with bytes, which are JSON lines themselves, and the offset to go on from.
+// The log of a task of a workspace: JSON lines with bytes, which are JSON lines themselves, and the offset to go on
+// from.
 const taskFormat = () => {
   const decoder = new TextDecoder();
-  let offset = 0, rest = "";
+  let offset = 0;
+  let rest = "";
   return {
     timestamps: true,
     parameters: (follow) => ({ follow, offset }),
@@ -32,7 +34,13 @@ const taskFormat = () => {
       const entry = JSON.parse(line);
       if (entry.type === 6) return;
       offset = entry.offset ?? offset;
-      const lines = (rest + decoder.decode(Uint8Array.from(atob(entry.bytes), (each) => each.charCodeAt(0)), { stream: true })).split("\n");
+      const lines = (
+        rest +
+        decoder.decode(
+          Uint8Array.from(atob(entry.bytes), (each) => each.charCodeAt(0)),
+          { stream: true },
+        )
+      ).split("\n");
       rest = lines.pop();
       for (const each of lines) view.append(`${readMessage(each)}\n`);
     },
@@ -44,7 +52,9 @@ function readMessage(line) {
   try {
     const { time = "", message = line } = JSON.parse(line);
     return `${time} ${message}`;
-  } catch { return ` ${line}`; }
+  } catch {
+    return ` ${line}`;
+  }
 }
 
 const FORMATS = { pod: podFormat, task: taskFormat };
@@ -55,7 +65,11 @@ export async function readStream(view, path, scope, { format = "pod", follow = t
   for (let wait = 1; !scope.ended; wait = Math.min(wait * 2, MAX_WAIT_SECONDS)) {
     try {
       const suffix = query(reading.parameters(follow || null));
-      const response = await request(path + (path.includes("?") ? suffix.replace("?", "&") : suffix), { as: "response", accept: "*/*", signal: scope.signal });
+      const response = await request(path + (path.includes("?") ? suffix.replace("?", "&") : suffix), {
+        as: "response",
+        accept: "*/*",
+        signal: scope.signal,
+      });
       view.showNote("");
       for await (const line of readLines(response.body)) {
         wait = 1;

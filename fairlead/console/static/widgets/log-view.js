@@ -6,39 +6,66 @@ import { T } from "../texts/terminal.js";
 import { button } from "./common.js";
 import { readStream } from "./log-stream.js";
 import { plainText, sliceRuns, styledRuns } from "./terminal/ansi.js";
-import { paint, PLAIN } from "./terminal/styles.js";
+import { PLAIN, paint } from "./terminal/styles.js";
 
-const MAX_LINES = 50_000, MAX_CHARACTERS = 16 * 1024 * 1024, MAX_LINE = 16 * 1024, MAX_SHOWN = 2000, SPARE = 1000;
+const MAX_LINES = 50_000;
+const MAX_CHARACTERS = 16 * 1024 * 1024;
+const MAX_LINE = 16 * 1024;
+const MAX_SHOWN = 2000;
+const SPARE = 1000;
 const ROW = 18;
 
 // `previous(isChosen)` loads the log of the container before the last restart.
 export class LogView {
-  lines = [];  // {time, text}
+  lines = []; // {time, text}
   dropped = 0;
   hasTimestamps = false;
   #size = 0;
   #rest = "";
-  #rows = [];  // what is shown: [line, start, end], in order
-  #counted = 0;  // lines that were considered for #rows, counted from the first line ever
+  #rows = []; // what is shown: [line, start, end], in order
+  #counted = 0; // lines that were considered for #rows, counted from the first line ever
   #matches = 0;
-  #nodes = new Map();  // the elements of the rows that were painted last
+  #nodes = new Map(); // the elements of the rows that were painted last
   #isWaiting = false;
   #columns = 80;
 
   constructor(scope, { follow = true, previous } = {}) {
     this.scope = scope;
-    const option = (title, checked, onchange) => h("label.row", h("input", { type: "checkbox", checked, onchange }), title);
+    const option = (title, checked, onchange) =>
+      h("label.row", h("input", { type: "checkbox", checked, onchange }), title);
     this.follow = option(T.follow, follow, () => this.#schedule());
     this.times = option(T.timestamps, false, () => this.#rebuild());
     this.wrap = option(T.wrap, false, () => this.#rebuild());
-    this.filter = h("input", { type: "search", placeholder: T.filter, "aria-label": T.filter, oninput: () => this.#rebuild() });
+    this.filter = h("input", {
+      type: "search",
+      placeholder: T.filter,
+      "aria-label": T.filter,
+      oninput: () => this.#rebuild(),
+    });
     this.count = h("span.muted", { role: "status" });
     this.note = h("span.muted", { role: "status" });
     this.body = h("div.log-lines");
     this.view = h("div.log-view", { tabindex: 0, role: "region", "aria-label": T.log }, this.body);
-    this.node = h("section.log", h("div.row.log-bar", this.filter, this.count, h("span.spring"), this.follow, this.times, this.wrap,
-      previous && option(T.previous, false, ({ target }) => { this.clear(); previous(target.checked); }),
-      button(T.download, { icon: "download", onclick: () => this.#download() })), this.view, this.note);
+    this.node = h(
+      "section.log",
+      h(
+        "div.row.log-bar",
+        this.filter,
+        this.count,
+        h("span.spring"),
+        this.follow,
+        this.times,
+        this.wrap,
+        previous &&
+          option(T.previous, false, ({ target }) => {
+            this.clear();
+            previous(target.checked);
+          }),
+        button(T.download, { icon: "download", onclick: () => this.#download() }),
+      ),
+      this.view,
+      this.note,
+    );
     scope.listen(this.view, "scroll", () => this.#onScroll(), { passive: true });
     const observer = new ResizeObserver(() => this.#fit());
     observer.observe(this.view);
@@ -54,9 +81,13 @@ export class LogView {
   }
 
   // The log at a path of the server: `format` is "pod", or "task" for those of workspaces. Raises ApiError.
-  attachStream(path, scope = this.scope, options = {}) { return readStream(this, path, scope, options); }
+  attachStream(path, scope = this.scope, options = {}) {
+    return readStream(this, path, scope, options);
+  }
 
-  showNote(text) { this.note.textContent = text; }
+  showNote(text) {
+    this.note.textContent = text;
+  }
 
   clear() {
     this.lines = [];
@@ -73,7 +104,8 @@ export class LogView {
   }
 
   #drop() {
-    let count = Math.max(0, this.lines.length - MAX_LINES), left = this.#size;
+    let count = Math.max(0, this.lines.length - MAX_LINES);
+    let left = this.#size;
     for (let index = 0; index < this.lines.length && (index < count || left > MAX_CHARACTERS * 0.9); index++) {
       left -= this.lines[index].text.length + this.lines[index].time.length + 1;
       count = Math.max(count, index + 1);
@@ -89,7 +121,7 @@ export class LogView {
     if (!this.follow.firstChild.checked) this.view.scrollTop -= (before - this.#rows.length) * ROW;
   }
 
-  // --- what is shown ---------------------------------------------------------------------------------------------------
+  // --- what is shown -------------------------------------------------------------------------------------------------
 
   #rebuild() {
     this.#rows = [];
@@ -99,22 +131,31 @@ export class LogView {
   }
 
   #extend() {
-    const wanted = this.filter.value.toLowerCase(), isWrapped = this.wrap.firstChild.checked;
+    const wanted = this.filter.value.toLowerCase();
+    const isWrapped = this.wrap.firstChild.checked;
     for (let index = Math.max(0, this.#counted - this.dropped); index < this.lines.length; index++) {
-      const line = this.lines[index], plain = wanted || isWrapped ? plainText(line.text) : "";
+      const line = this.lines[index];
+      const plain = wanted || isWrapped ? plainText(line.text) : "";
       if (wanted && !plain.toLowerCase().includes(wanted)) continue;
       this.#matches++;
       if (!isWrapped) this.#rows.push([line, 0, MAX_SHOWN]);
-      else for (let start = 0; start === 0 || start < plain.length; start += this.#columns) this.#rows.push([line, start, start + this.#columns]);
+      else
+        for (let start = 0; start === 0 || start < plain.length; start += this.#columns)
+          this.#rows.push([line, start, start + this.#columns]);
     }
     this.#counted = this.dropped + this.lines.length;
-    this.count.textContent = wanted ? T.matches(this.#matches, this.lines.length) : [T.lines(this.lines.length), this.dropped && T.dropped(this.dropped)].filter(Boolean).join(", ");
+    this.count.textContent = wanted
+      ? T.matches(this.#matches, this.lines.length)
+      : [T.lines(this.lines.length), this.dropped && T.dropped(this.dropped)].filter(Boolean).join(", ");
   }
 
   #schedule() {
     if (this.#isWaiting || this.scope.ended) return;
     this.#isWaiting = true;
-    requestAnimationFrame(() => { this.#isWaiting = false; this.#paint(); });
+    requestAnimationFrame(() => {
+      this.#isWaiting = false;
+      this.#paint();
+    });
   }
 
   #paint() {
@@ -122,7 +163,8 @@ export class LogView {
     const { view, body } = this;
     body.style.blockSize = `${this.#rows.length * ROW}px`;
     if (this.follow.firstChild.checked) view.scrollTop = view.scrollHeight;
-    const visible = Math.ceil(view.clientHeight / ROW) + 10, showsTime = this.times.firstChild.checked;
+    const visible = Math.ceil(view.clientHeight / ROW) + 10;
+    const showsTime = this.times.firstChild.checked;
     const first = Math.max(0, Math.min(Math.floor(view.scrollTop / ROW) - 5, this.#rows.length - visible));
     const shown = this.#rows.slice(first, first + visible);
     body.style.paddingBlockStart = `${first * ROW}px`;
@@ -141,7 +183,9 @@ export class LogView {
     this.body.append(probe);
     const width = probe.getBoundingClientRect().width / 100;
     probe.remove();
-    const columns = width ? Math.max(20, Math.floor(this.view.clientWidth / width) - (this.times.firstChild.checked ? 32 : 1)) : 80;
+    const columns = width
+      ? Math.max(20, Math.floor(this.view.clientWidth / width) - (this.times.firstChild.checked ? 32 : 1))
+      : 80;
     if (columns !== this.#columns && this.wrap.firstChild.checked) this.#rebuild();
     this.#columns = columns;
     this.#schedule();
@@ -155,12 +199,17 @@ export class LogView {
   }
 }
 
-const renderRow = ([line, start, end], showsTime) => h("div.log-line",
-  showsTime && start === 0 && h("time.muted", `${line.time} `), renderRuns(sliceRuns(styledRuns(line.text), start, end)));
+const renderRow = ([line, start, end], showsTime) =>
+  h(
+    "div.log-line",
+    showsTime && start === 0 && h("time.muted", `${line.time} `),
+    renderRuns(sliceRuns(styledRuns(line.text), start, end)),
+  );
 
-const renderRuns = (runs) => runs.map(([text, style]) => {
-  if (style === PLAIN) return text;
-  const node = h("span", text);
-  paint(node, style);
-  return node;
-});
+const renderRuns = (runs) =>
+  runs.map(([text, style]) => {
+    if (style === PLAIN) return text;
+    const node = h("span", text);
+    paint(node, style);
+    return node;
+  });

@@ -21,7 +21,8 @@ function step(key, prefix) {
   if (key.startsWith("f:")) return /^[\w-]+$/.test(value) ? (prefix && ".") + value : `[${JSON.stringify(value)}]`;
   if (!key.startsWith("k:")) return `[${value}]`;
   try {
-    return `[${Object.entries(JSON.parse(value)).map(([name, each]) => `${name}=${each}`).join(",")}]`;
+    const pairs = Object.entries(JSON.parse(value)).map(([name, each]) => `${name}=${each}`);
+    return `[${pairs.join(",")}]`;
   } catch {
     return `[${value}]`;
   }
@@ -30,10 +31,26 @@ function step(key, prefix) {
 export function managerList(entries) {
   if (!entries?.length) return h("p.muted", T.noManagers);
   const newest = [...entries].sort((a, b) => String(b.time ?? "").localeCompare(String(a.time ?? "")));
-  return h("div.managers", newest.map((entry) => {
-    const paths = fieldPaths(entry.fieldsV1);
-    return h("details", h("summary", h("span.mono", entry.manager || "?"), ` ${entry.operation}${entry.subresource ? ` /${entry.subresource}` : ""} · `,
-      T.managerFields(paths.length), " · ", entry.time ? timeElement(entry.time) : T.unknownTime),
-      h("ul.mono", paths.slice(0, MAX_PATHS).map((path) => h("li", path)), paths.length > MAX_PATHS && h("li", T.moreValues(paths.length - MAX_PATHS))));
-  }));
+  return h(
+    "div.managers",
+    newest.map((entry) => {
+      const paths = fieldPaths(entry.fieldsV1);
+      return h(
+        "details",
+        h(
+          "summary",
+          h("span.mono", entry.manager || "?"),
+          ` ${entry.operation}${entry.subresource ? ` /${entry.subresource}` : ""} · `,
+          T.managerFields(paths.length),
+          " · ",
+          entry.time ? timeElement(entry.time) : T.unknownTime,
+        ),
+        h(
+          "ul.mono",
+          paths.slice(0, MAX_PATHS).map((path) => h("li", path)),
+          paths.length > MAX_PATHS && h("li", T.moreValues(paths.length - MAX_PATHS)),
+        ),
+      );
+    }),
+  );
 }

@@ -22,9 +22,17 @@ function block(lines) {
   const marker = /^\s*([-*+]|\d+[.)])\s+/;
   if (marker.test(line)) {
     const items = [line, ...takeUntil(lines, (each) => !marker.test(each))];
-    return [h(/^\s*\d/.test(line) ? "ol" : "ul", items.map((item) => h("li", inline(item.replace(marker, "")))))];
+    return [
+      h(
+        /^\s*\d/.test(line) ? "ol" : "ul",
+        items.map((item) => h("li", inline(item.replace(marker, "")))),
+      ),
+    ];
   }
-  const rest = takeUntil(lines, (each) => !each.trim() || /^#{1,6}\s/.test(each) || each.startsWith(FENCE) || marker.test(each));
+  const rest = takeUntil(
+    lines,
+    (each) => !each.trim() || /^#{1,6}\s/.test(each) || each.startsWith(FENCE) || marker.test(each),
+  );
   return [h("p", inline([line, ...rest].join(" ")))];
 }
 
@@ -39,9 +47,21 @@ function inline(text) {
   const parts = [];
   for (let rest = text; rest; ) {
     const found = INLINE.exec(rest);
-    if (!found) { parts.push(rest); break; }
+    if (!found) {
+      parts.push(rest);
+      break;
+    }
     const [all, code, strong, emphasis, label, url] = found;
-    parts.push(rest.slice(0, found.index), code ? h("code", code.slice(1, -1)) : strong ? h("strong", strong.slice(2, -2)) : emphasis ? h("em", emphasis.slice(1, -1)) : externalLink(url, label));
+    parts.push(
+      rest.slice(0, found.index),
+      code
+        ? h("code", code.slice(1, -1))
+        : strong
+          ? h("strong", strong.slice(2, -2))
+          : emphasis
+            ? h("em", emphasis.slice(1, -1))
+            : externalLink(url, label),
+    );
     rest = rest.slice(found.index + all.length);
   }
   return parts;

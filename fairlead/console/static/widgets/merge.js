@@ -28,7 +28,7 @@ function takeRegion(sides) {
   const overlaps = ([start, end]) =>
     start < region.end || (start === region.end && (start === end || region.start === region.end));
   region[first].push(sides[first].shift());
-  for (let grown = true; grown;) {
+  for (let grown = true; grown; ) {
     grown = false;
     for (const side of ["mine", "theirs"]) {
       while (sides[side].length && overlaps(sides[side][0])) {
@@ -44,10 +44,14 @@ function takeRegion(sides) {
 
 function decide(region, base, mine, theirs) {
   const before = base.slice(region.start, region.end);
-  const [left, right] = [["mine", mine], ["theirs", theirs]].map(([side, lines]) => {
+  const [left, right] = [
+    ["mine", mine],
+    ["theirs", theirs],
+  ].map(([side, lines]) => {
     const list = region[side];
     if (!list.length) return null;
-    const [firstBase, , firstOwn] = list[0], [, lastBase, , lastOwn] = list.at(-1);
+    const [firstBase, , firstOwn] = list[0];
+    const [, lastBase, , lastOwn] = list.at(-1);
     return lines.slice(firstOwn - (firstBase - region.start), lastOwn + (region.end - lastBase));
   });
   if (!left) return { from: "theirs", lines: right };
@@ -72,19 +76,37 @@ export function resolve(parts, choices = []) {
 export function mergeView(parts, done, cancel) {
   const choices = [];
   const apply = button(T.applyMerge, { kind: "primary", disabled: true, onclick: () => done(resolve(parts, choices)) });
-  const conflicts = parts.filter(isConflict).map((part, index) => h("fieldset.conflict",
-    h("legend", T.conflictOf(index + 1)),
-    ["mine", "theirs", "base"].map((side) => h(`div.side.${side}`, h("span.muted", T.sides[side]), h("pre", part[side].join("\n") || T.noLines))),
-    h("div.row", ["mine", "theirs", "both", "base"].map((choice) => {
-      const id = newId("choice");
-      const input = h("input", { type: "radio", name: `conflict-${index}`, id, onchange: () => {
-        choices[index] = choice;
-        apply.disabled = choices.filter(Boolean).length < conflicts.length;
-      } });
-      return h("label.row", { for: id }, input, T.keep[choice]);
-    }))));
+  const conflicts = parts.filter(isConflict).map((part, index) =>
+    h(
+      "fieldset.conflict",
+      h("legend", T.conflictOf(index + 1)),
+      ["mine", "theirs", "base"].map((side) =>
+        h(`div.side.${side}`, h("span.muted", T.sides[side]), h("pre", part[side].join("\n") || T.noLines)),
+      ),
+      h(
+        "div.row",
+        ["mine", "theirs", "both", "base"].map((choice) => {
+          const id = newId("choice");
+          const input = h("input", {
+            type: "radio",
+            name: `conflict-${index}`,
+            id,
+            onchange: () => {
+              choices[index] = choice;
+              apply.disabled = choices.filter(Boolean).length < conflicts.length;
+            },
+          });
+          return h("label.row", { for: id }, input, T.keep[choice]);
+        }),
+      ),
+    ),
+  );
   const own = parts.filter((part) => part.from === "theirs").length;
-  return h("section.stack.merge", { "aria-label": T.conflicts },
-    h("p", T.conflictsFound(conflicts.length), own ? ` ${T.mergedByItself(own)}` : ""), conflicts,
-    h("div.row", apply, button(T.back, { onclick: cancel })));
+  return h(
+    "section.stack.merge",
+    { "aria-label": T.conflicts },
+    h("p", T.conflictsFound(conflicts.length), own ? ` ${T.mergedByItself(own)}` : ""),
+    conflicts,
+    h("div.row", apply, button(T.back, { onclick: cancel })),
+  );
 }

@@ -13,9 +13,16 @@ export async function findName(plural, text, signal) {
   if (!text || text === "*" || !(await can("list", kind))) return text;
   const { items } = await listObjects(kind, { limit: LIMIT, signal }).catch(() => ({ items: [] }));
   if (items.some((each) => each.metadata.name === text)) return text;
-  return items.find(({ spec = {} }) => [spec.displayName, spec.username, spec.email].some(isSame(text)))?.metadata.name ?? text;
+  return (
+    items.find(({ spec = {} }) => [spec.displayName, spec.username, spec.email].some(isSame(text)))?.metadata.name ??
+    text
+  );
 }
 
 // The kind with this plural name, segment, kind or title: "Workspaces" is devpodworkspaceinstances.
-export const findKind = (text) => management.findSegment(text) ?? management.find(text)
-  ?? management.kinds.find((kind) => kind.isListed && [kind.plural, kind.kind, kind.title, kind.pluralTitle].some(isSame(text)));
+export const findKind = (text) =>
+  management.findSegment(text) ??
+  management.find(text) ??
+  management.kinds.find(
+    (kind) => kind.isListed && [kind.plural, kind.kind, kind.title, kind.pluralTitle].some(isSame(text)),
+  );

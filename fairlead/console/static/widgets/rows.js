@@ -1,10 +1,27 @@
-// The rows of a table: filtered and sorted by raw values, and kept so at little cost while a watch changes some of them.
+// The rows of a table: filtered and sorted by raw values, and kept so at little cost while a watch changes some of
+// them.
 //
-// Sort keys and matches are computed once per row. A change costs one pass over the rows and a sort of the changed ones, so
-// hundreds of events per second on ten thousand rows stay far below the time of a frame.
+// Sort keys and matches are computed once per row. A change costs one pass over the rows and a sort of the changed
+// ones, so hundreds of events per second on ten thousand rows stay far below the time of a frame.
 
-const UNITS = { n: 1e-9, u: 1e-6, m: 1e-3, "": 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18,
-  Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
+const UNITS = {
+  n: 1e-9,
+  u: 1e-6,
+  m: 1e-3,
+  "": 1,
+  k: 1e3,
+  M: 1e6,
+  G: 1e9,
+  T: 1e12,
+  P: 1e15,
+  E: 1e18,
+  Ki: 2 ** 10,
+  Mi: 2 ** 20,
+  Gi: 2 ** 30,
+  Ti: 2 ** 40,
+  Pi: 2 ** 50,
+  Ei: 2 ** 60,
+};
 const SECONDS = { y: 31_536_000, d: 86_400, h: 3600, m: 60, s: 1 };
 
 // "3m12s" -> 192; null if it is no duration as kubectl prints it.
@@ -34,14 +51,14 @@ function compareKeys(a, b, direction) {
 }
 
 export class Rows {
-  view = [];              // the entries {id, row} to show, in their order
-  #entries = new Map();   // by id
+  view = []; // the entries {id, row} to show, in their order
+  #entries = new Map(); // by id
   #sorted = [];
   #key = () => null;
   #direction = 1;
   #tie;
   #matches = null;
-  #filter = 0;            // counts filters: a match of another one is no longer valid
+  #filter = 0; // counts filters: a match of another one is no longer valid
 
   // `tie(row)` sorts rows with equal keys. `versionOf(row)` tells whether a new row differs from the old one.
   constructor({ tie, versionOf }) {
@@ -49,9 +66,15 @@ export class Rows {
     this.versionOf = versionOf;
   }
 
-  get size() { return this.#entries.size; }
-  get all() { return this.#sorted; }
-  get(id) { return this.#entries.get(id); }
+  get size() {
+    return this.#entries.size;
+  }
+  get all() {
+    return this.#sorted;
+  }
+  get(id) {
+    return this.#entries.get(id);
+  }
 
   // Takes all rows, a Map by id. Returns whether something changed.
   update(rows) {
@@ -64,7 +87,8 @@ export class Rows {
       else changed.push(this.#add(id, row));
     }
     if (!changed.length && same === this.#entries.size) return false;
-    if (this.#entries.size > rows.size) for (const id of this.#entries.keys()) if (!rows.has(id)) this.#entries.delete(id);
+    if (this.#entries.size > rows.size)
+      for (const id of this.#entries.keys()) if (!rows.has(id)) this.#entries.delete(id);
     const kept = this.#sorted.filter((entry) => this.#entries.get(entry.id) === entry);
     this.#sorted = merge(kept, changed.sort(this.#compare), this.#compare);
     this.#select();

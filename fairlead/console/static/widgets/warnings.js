@@ -10,8 +10,13 @@ import { sentence } from "./errors.js";
 const KINDS = { user: "users", team: "teams", cluster: "clusters", runner: "runners", Role: "roles" };
 const MISSING = /there is no (user|team|cluster|runner|Role|ClusterRole|project role or ClusterRole) "([^"]+)"/;
 
-export const warningBlock = (warnings) => warnings.length > 0 && h("div.notice.warnings", { role: "status" },
-  warnings.map((each) => h("p", readable(each), " ", createOffer(each))));
+export const warningBlock = (warnings) =>
+  warnings.length > 0 &&
+  h(
+    "div.notice.warnings",
+    { role: "status" },
+    warnings.map((each) => h("p", readable(each), " ", createOffer(each))),
+  );
 
 // Without the path of the field, which is no word of the product.
 const readable = (text) => sentence(text.replace(/^(spec|subjects|roleRef)[\w.[\]]*: /, ""));
@@ -27,7 +32,10 @@ export function createLink(plural, name) {
   const node = h("span");
   if (kind) {
     can("create", kind).then((isAllowed) => {
-      if (isAllowed) node.append(h("a", { href: href(`${kind.segment}/~new`, { name }) }, T.createMissing(kind.title.toLowerCase(), name)));
+      if (isAllowed)
+        node.append(
+          h("a", { href: href(`${kind.segment}/~new`, { name }) }, T.createMissing(kind.title.toLowerCase(), name)),
+        );
     });
   }
   return node;

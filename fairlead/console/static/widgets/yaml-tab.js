@@ -1,20 +1,21 @@
-// Edits a stored object as YAML. The server parses, validates and prints; this only shows texts, compares and merges them.
+// Edits a stored object as YAML. The server parses, validates and prints; this only shows texts, compares and merges
+// them.
 //
-// A draft belongs to the user: a change of the object never rewrites it. When others changed the object meanwhile, saving
-// merges by lines, and asks only where both changed the same lines.
+// A draft belongs to the user: a change of the object never rewrites it. When others changed the object meanwhile,
+// saving merges by lines, and asks only where both changed the same lines.
 
-import { ApiError, request, query } from "../core/api.js";
+import { ApiError, query, request } from "../core/api.js";
 import { FIELD_MANAGER } from "../core/base.js";
 import { h, replace } from "../core/dom.js";
 import { guardDraft } from "../core/router.js";
 import { announce } from "../shell/dialogs.js";
 import { T } from "../texts/object.js";
+import { guardAction, isSecret } from "./access.js";
 import { button } from "./common.js";
 import { diffView, splitLines } from "./diff.js";
 import { errorBlock } from "./errors.js";
 import { isConflict, merge, mergeView, resolve } from "./merge.js";
 import { foldYaml, locateErrors, withServerLines, YamlEditor } from "./yaml.js";
-import { guardAction, isSecret } from "./access.js";
 
 const YAML = "application/yaml";
 
@@ -38,24 +39,45 @@ class YamlTab {
     this.panel = h("div.stack");
     this.review = button(T.review, { kind: "primary", onclick: () => this.reviewChanges() });
     this.discard = button(T.discard, { onclick: () => this.load() });
-    this.all = h("input", { type: "checkbox", onchange: () => { this.showsAll = this.all.checked; this.load(); } });
+    this.all = h("input", {
+      type: "checkbox",
+      onchange: () => {
+        this.showsAll = this.all.checked;
+        this.load();
+      },
+    });
     const keys = (event) => {
-      if (event.key === "s" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); if (!this.review.disabled) this.reviewChanges(); }
+      if (event.key === "s" && (event.ctrlKey || event.metaKey)) {
+        event.preventDefault();
+        if (!this.review.disabled) this.reviewChanges();
+      }
     };
-    this.edit = h("div.stack", { onkeydown: keys }, h("div.row.bar", this.review, this.discard, h("label.row", this.all, T.showAll)), this.editor.node);
+    this.edit = h(
+      "div.stack",
+      { onkeydown: keys },
+      h("div.row.bar", this.review, this.discard, h("label.row", this.all, T.showAll)),
+      this.editor.node,
+    );
     replace(node, h("div.stack", this.banner, this.panel, this.edit));
     context.isDirty = () => this.isDirty;
     guardDraft(this.scope, context.isDirty);
     if (!this.kind.verbs.has("update")) this.review.hidden = this.discard.hidden = this.editor.area.readOnly = true;
-    else guardAction(this.review, { verb: "update", kind: this.kind, ...this.names }).then((allowed) => {
-      if (!allowed) this.editor.area.readOnly = true;
-    });
+    else
+      guardAction(this.review, { verb: "update", kind: this.kind, ...this.names }).then((allowed) => {
+        if (!allowed) this.editor.area.readOnly = true;
+      });
     context.onChange((object) => this.objectChanged(object));
   }
 
-  get names() { return { namespace: this.context.object.metadata.namespace, name: this.context.object.metadata.name }; }
-  get isDirty() { return this.editor.value !== this.base; }
-  fold(text) { return this.showsAll ? text : foldYaml(text, this.kind); }
+  get names() {
+    return { namespace: this.context.object.metadata.namespace, name: this.context.object.metadata.name };
+  }
+  get isDirty() {
+    return this.editor.value !== this.base;
+  }
+  fold(text) {
+    return this.showsAll ? text : foldYaml(text, this.kind);
+  }
 
   update() {
     const dirty = this.isDirty;
@@ -63,7 +85,9 @@ class YamlTab {
     this.all.disabled = dirty;
   }
 
-  show(...children) { replace(this.panel, ...children); }
+  show(...children) {
+    replace(this.panel, ...children);
+  }
 
   async attempt(run) {
     this.show();
@@ -89,12 +113,23 @@ class YamlTab {
     });
   }
 
-  read() { return this.send("GET"); }
+  read() {
+    return this.send("GET");
+  }
 
   // Errors are asked for again as JSON: a server that prints YAML prints errors as YAML, too.
   async send(method, body, dryRun) {
-    const path = this.kind.pathOf(this.context.object) + query(method === "GET" ? {} : {
-      dryRun: dryRun ? "All" : "", fieldManager: FIELD_MANAGER, fieldValidation: "Strict" });
+    const path =
+      this.kind.pathOf(this.context.object) +
+      query(
+        method === "GET"
+          ? {}
+          : {
+              dryRun: dryRun ? "All" : "",
+              fieldManager: FIELD_MANAGER,
+              fieldValidation: "Strict",
+            },
+      );
     const options = { method, body, type: YAML, signal: this.scope.signal };
     const wantsText = method === "GET" || dryRun;
     if (!wantsText) return request(path, options);
@@ -114,7 +149,13 @@ class YamlTab {
       const view = diffView(this.base, after, { caption: T.wouldChange });
       this.edit.hidden = true;
       const save = view && button(T.save, { kind: "primary", onclick: () => this.save() });
-      const back = button(T.back, { onclick: () => { this.show(); this.edit.hidden = false; this.editor.area.focus(); } });
+      const back = button(T.back, {
+        onclick: () => {
+          this.show();
+          this.edit.hidden = false;
+          this.editor.area.focus();
+        },
+      });
       this.show(view ?? h("p", T.noChange), h("div.row", save, back));
       (save ?? back).focus();
     });
@@ -122,7 +163,7 @@ class YamlTab {
 
   save() {
     return this.attempt(async () => {
-      if (await this.write(false) === null) return;
+      if ((await this.write(false)) === null) return;
       this.base = this.editor.value;
       this.edit.hidden = false;
       await this.load();
@@ -158,13 +199,23 @@ class YamlTab {
       this.edit.hidden = false;
       replace(this.banner);
       this.update();
-      if (message) this.show(h("div.notice.stack", h("p", message), diffView(base, theirs, { caption: T.changedByOthers })));
+      if (message)
+        this.show(h("div.notice.stack", h("p", message), diffView(base, theirs, { caption: T.changedByOthers })));
     };
     if (base === theirs) apply(splitLines(mine));
     else if (!parts.some(isConflict)) apply(resolve(parts), T.mergedReview);
     else {
       this.edit.hidden = true;
-      this.show(mergeView(parts, (lines) => apply(lines, T.mergedReview), () => { this.show(); this.edit.hidden = false; }));
+      this.show(
+        mergeView(
+          parts,
+          (lines) => apply(lines, T.mergedReview),
+          () => {
+            this.show();
+            this.edit.hidden = false;
+          },
+        ),
+      );
       this.panel.querySelector("input")?.focus();
     }
     return base === theirs;
@@ -173,16 +224,33 @@ class YamlTab {
   objectChanged(object) {
     if (!this.base || this.scope.ended) return;
     const part = editablePart(object, this.kind);
-    if (this.base.includes(`  resourceVersion: "${object.metadata.resourceVersion}"`)) this.loaded = part;  // read before the watch told it
+    // Read before the watch told it.
+    if (this.base.includes(`  resourceVersion: "${object.metadata.resourceVersion}"`)) this.loaded = part;
     if (part === this.loaded) replace(this.banner);
     else if (!this.banner.firstChild) {
       const changes = h("div");
-      replace(this.banner, h("div.notice.stack", h("div.row", h("span", T.changedMeanwhile),
-        button(T.showChanges, { onclick: () => this.attempt(async () => {
-          const now = this.fold(await this.read());
-          replace(changes, diffView(withServerLines(this.base, now), now, { caption: T.changedByOthers }) ?? T.noChange);
-        }) }),
-        button(T.loadNew, { onclick: () => (this.isDirty ? this.attempt(() => this.rebase()) : this.load()) })), changes));
+      replace(
+        this.banner,
+        h(
+          "div.notice.stack",
+          h(
+            "div.row",
+            h("span", T.changedMeanwhile),
+            button(T.showChanges, {
+              onclick: () =>
+                this.attempt(async () => {
+                  const now = this.fold(await this.read());
+                  replace(
+                    changes,
+                    diffView(withServerLines(this.base, now), now, { caption: T.changedByOthers }) ?? T.noChange,
+                  );
+                }),
+            }),
+            button(T.loadNew, { onclick: () => (this.isDirty ? this.attempt(() => this.rebase()) : this.load()) }),
+          ),
+          changes,
+        ),
+      );
     }
   }
 }

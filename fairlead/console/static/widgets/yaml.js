@@ -1,5 +1,5 @@
-// An editor for YAML: a textarea over coloured lines, with line numbers and marks for errors. And what the text of an object
-// needs without parsing it: parts that the server keeps are left out, and the line of a field is found.
+// An editor for YAML: a textarea over coloured lines, with line numbers and marks for errors. And what the text of an
+// object needs without parsing it: parts that the server keeps are left out, and the line of a field is found.
 
 import { h, replace } from "../core/dom.js";
 import { T } from "../texts/object.js";
@@ -17,19 +17,37 @@ export class YamlEditor {
   constructor({ value = "", label = T.yaml, readOnly = false, onchange = () => {} } = {}) {
     this.onchange = onchange;
     this.area = h("textarea", {
-      "aria-label": label, spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", readonly: readOnly,
-      oninput: () => { this.#render(); this.onchange(); }, onkeydown: (event) => this.#key(event), onscroll: () => this.#follow(),
-      onfocus: () => { this.#freesTab = false; },
+      "aria-label": label,
+      spellcheck: "false",
+      autocapitalize: "off",
+      autocomplete: "off",
+      wrap: "off",
+      readonly: readOnly,
+      oninput: () => {
+        this.#render();
+        this.onchange();
+      },
+      onkeydown: (event) => this.#key(event),
+      onscroll: () => this.#follow(),
+      onfocus: () => {
+        this.#freesTab = false;
+      },
     });
     this.colours = h("pre", { "aria-hidden": "true", inert: true });
     this.numbers = h("pre", { "aria-hidden": "true", inert: true });
     this.problems = h("div.problems", { role: "alert" });
-    this.node = h("div.yaml", this.problems, h("div.yaml-frame", h("div.numbers", this.numbers), h("div.text", h("div.colours", this.colours), this.area)),
-      h("p.muted.hint", T.tabHint));
+    this.node = h(
+      "div.yaml",
+      this.problems,
+      h("div.yaml-frame", h("div.numbers", this.numbers), h("div.text", h("div.colours", this.colours), this.area)),
+      h("p.muted.hint", T.tabHint),
+    );
     this.value = value;
   }
 
-  get value() { return this.area.value; }
+  get value() {
+    return this.area.value;
+  }
   set value(text) {
     this.area.value = text;
     this.#render();
@@ -40,8 +58,25 @@ export class YamlEditor {
   setErrors(errors) {
     this.#errors = new Map(errors.filter((each) => each.line).map((each) => [each.line, each.message]));
     this.area.setAttribute("aria-invalid", String(errors.length > 0));
-    replace(this.problems, errors.map(({ line, message }) => h("p.problem", line && h("button.link", {
-      type: "button", onclick: () => this.focusLine(line) }, T.line(line)), line && ": ", message)));
+    replace(
+      this.problems,
+      errors.map(({ line, message }) =>
+        h(
+          "p.problem",
+          line &&
+            h(
+              "button.link",
+              {
+                type: "button",
+                onclick: () => this.focusLine(line),
+              },
+              T.line(line),
+            ),
+          line && ": ",
+          message,
+        ),
+      ),
+    );
     this.#number();
     if (errors[0]?.line) this.focusLine(errors[0].line);
   }
@@ -67,7 +102,9 @@ export class YamlEditor {
   }
 
   #number() {
-    const numbers = this.#lines.map((_, index) => (this.#errors.has(index + 1) ? `✖ ${index + 1}` : index + 1)).join("\n");
+    const numbers = this.#lines
+      .map((_, index) => (this.#errors.has(index + 1) ? `✖ ${index + 1}` : index + 1))
+      .join("\n");
     if (this.numbers.textContent !== numbers) this.numbers.textContent = numbers;
   }
 
@@ -79,12 +116,16 @@ export class YamlEditor {
   #key(event) {
     if (event.key === "Escape") this.#freesTab = true;
     else if (event.key === "Enter" && !event.ctrlKey && !event.metaKey && !event.isComposing) this.#breakLine(event);
-    else if (event.key === "Tab" && !this.#freesTab && !this.area.readOnly && !event.ctrlKey && !event.altKey) this.#indent(event);
+    else if (event.key === "Tab" && !this.#freesTab && !this.area.readOnly && !event.ctrlKey && !event.altKey)
+      this.#indent(event);
     else if (event.key !== "Shift" && event.key !== "Tab") this.#freesTab = false;
   }
 
   #breakLine(event) {
-    const before = this.value.slice(this.value.lastIndexOf("\n", this.area.selectionStart - 1) + 1, this.area.selectionStart);
+    const before = this.value.slice(
+      this.value.lastIndexOf("\n", this.area.selectionStart - 1) + 1,
+      this.area.selectionStart,
+    );
     const indent = before.match(/^\s*/)[0] + (/:\s*[|>]?[-+]?$/.test(before) ? "  " : "");
     if (!indent || this.area.readOnly) return;
     event.preventDefault();
@@ -117,7 +158,11 @@ function withoutBlock(lines, key, indent, from = 0, to = lines.length) {
   const start = lines.findIndex((line, index) => index >= from && index < to && line.startsWith(`${indent}${key}:`));
   if (start < 0) return lines;
   let end = start + 1;
-  while (end < lines.length && (!lines[end].trim() || lines[end].startsWith(`${indent} `) || lines[end].startsWith(`${indent}- `))) end++;
+  while (
+    end < lines.length &&
+    (!lines[end].trim() || lines[end].startsWith(`${indent} `) || lines[end].startsWith(`${indent}- `))
+  )
+    end++;
   if (end === lines.length && lines.at(-1) === "") end--;
   return [...lines.slice(0, start), ...lines.slice(end)];
 }
@@ -137,14 +182,23 @@ const SERVER_LINE = /^ {2}(resourceVersion|generation): .*$/;
 
 // With the lines of metadata that only the server sets, such as the version, taken from `newest`.
 export function withServerLines(text, newest) {
-  const found = new Map(newest.split("\n").flatMap((line) => { const match = SERVER_LINE.exec(line); return match ? [[match[1], line]] : []; }));
-  return text.split("\n").map((line) => found.get(SERVER_LINE.exec(line)?.[1]) ?? line).join("\n");
+  const found = new Map(
+    newest.split("\n").flatMap((line) => {
+      const match = SERVER_LINE.exec(line);
+      return match ? [[match[1], line]] : [];
+    }),
+  );
+  return text
+    .split("\n")
+    .map((line) => found.get(SERVER_LINE.exec(line)?.[1]) ?? line)
+    .join("\n");
 }
 
 // The errors of a response with the lines that they name, or those of the fields that they name.
 export function locateErrors(error, text) {
   const causes = (error.causes ?? []).filter((cause) => cause.field);
-  if (causes.length) return causes.map((cause) => ({ line: findField(text, cause.field), message: `${cause.field}: ${cause.message}` }));
+  if (causes.length)
+    return causes.map((cause) => ({ line: findField(text, cause.field), message: `${cause.field}: ${cause.message}` }));
   const line = /line (\d+)/.exec(error.message)?.[1];
   if (line) return [{ line: Number(line), message: error.message }];
   const fields = [...error.message.matchAll(/(?:unknown|duplicate) field "([^"]+)"/g)];
@@ -155,7 +209,9 @@ export function locateErrors(error, text) {
 // The line of `spec.access[1].verbs`, or of the deepest part of it that the text has.
 export function findField(text, path) {
   const lines = text.split("\n");
-  let line = 0, from = 0, indent = -1;
+  let line = 0;
+  let from = 0;
+  let indent = -1;
   for (const [, key, index] of path.matchAll(/([^.[\]]+)(?=[.[\]]|$)|\[(\d+)\]/g)) {
     const isItem = index !== undefined || /^\d+$/.test(key);
     const found = isItem ? findItem(lines, from, indent, Number(index ?? key)) : findKey(lines, from, indent, key);
@@ -175,7 +231,14 @@ function findKey(lines, from, indent, key) {
     if (here <= indent) return null;
     if (inner < 0) inner = here;
     if (here < inner || (at > from && lines[at].search(/\S/) < inner && indent >= 0)) return null;
-    if (here === inner && lines[at].slice(here).replace(/^["']|["'](?=:)/g, "").startsWith(`${key}:`)) return [at + 1, at + 1, here];
+    if (
+      here === inner &&
+      lines[at]
+        .slice(here)
+        .replace(/^["']|["'](?=:)/g, "")
+        .startsWith(`${key}:`)
+    )
+      return [at + 1, at + 1, here];
   }
   return null;
 }

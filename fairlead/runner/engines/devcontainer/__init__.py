@@ -19,6 +19,8 @@ detached.py          the CLI in its own session, which outlives the runner
 leader.py            the program that runs it, and takes what it prints
 observation.py       state and usage of a workspace
 ports.py             ports inside a container
+sockets.py           sockets of the runner that programs in a container can connect to
+git_config.py        the configuration of git in a container
 connections.py       bytes of connections to them
 programs.py          runs programs to their end
 cleanup.py           removes what workspaces leave

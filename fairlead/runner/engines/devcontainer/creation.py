@@ -37,6 +37,7 @@ from fairlead.runner.engines.devcontainer.configuration import (
 )
 from fairlead.runner.engines.devcontainer.detached import DetachedCommand
 from fairlead.runner.engines.devcontainer.former import copy_former_volumes, find_former_volumes
+from fairlead.runner.engines.devcontainer.git_config import build_git_config
 from fairlead.runner.engines.devcontainer.grant import Grant
 from fairlead.runner.engines.devcontainer.isolation.disk import describe_full_disk, read_usage, says_disk_is_full
 from fairlead.runner.engines.devcontainer.isolation.holder import ENVIRONMENT, Bind, Holder, find_holder, save_holder
@@ -73,6 +74,13 @@ WRITING = (
 """What may fail because the disk is full, also if no message says so."""
 PIECE_BYTES = 4096
 """Of the log, which are passed on at a time."""
+FILL_PRIVATE = """
+chmod 711 /private
+find /private -mindepth 1 -delete
+rm -f /ws/owned
+exec tar -C / --no-same-owner -xpf -
+"""
+"""Secrets are readable for the user of sessions only; the configuration of git is there for all users."""
 SHOWN_LEVEL = 3
 """Lines of the CLI below this level are for its developers, and contain environments."""
 
@@ -285,12 +293,13 @@ class Creation:
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w") as archive:
             _add_file(archive, "run/secrets.json", json.dumps(secrets).encode())
+            _add_folder(archive, "private/git", mode=0o755)
+            _add_file(archive, "private/git/config", build_git_config(self.spec).encode(), mode=0o444)
             _add_folder(archive, "private/secrets")
             for name, value in secrets.items():
                 if "/" not in name and name not in ("", ".", ".."):
                     _add_file(archive, f"private/secrets/{name}", value.encode())
-        script = "find /private -mindepth 1 -delete; rm -f /ws/owned; exec tar -C / --no-same-owner -xpf -"
-        await holder.expect("/bin/sh", "-c", script, stdin=content.getvalue())
+        await holder.expect("/bin/sh", "-c", FILL_PRIVATE, stdin=content.getvalue())
 
     # --- the CLI ------------------------------------------------------------------------------------------------------
 
@@ -440,15 +449,15 @@ async def _wait_for_either(follower: asyncio.Task[int | None], progress: Progres
         changed.cancel()
 
 
-def _add_folder(archive: tarfile.TarFile, name: str) -> None:
+def _add_folder(archive: tarfile.TarFile, name: str, mode: int = 0o700) -> None:
     entry = tarfile.TarInfo(name)
-    entry.type, entry.mode = tarfile.DIRTYPE, 0o700
+    entry.type, entry.mode = tarfile.DIRTYPE, mode
     archive.addfile(entry)
 
 
-def _add_file(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+def _add_file(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o400) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(content), 0o400
+    entry.size, entry.mode = len(content), mode
     archive.addfile(entry, io.BytesIO(content))
 
 

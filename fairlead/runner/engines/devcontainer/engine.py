@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,11 +16,13 @@ from fairlead.core.findings import Finding
 from fairlead.runner.engines.contract import (
     ActivitySample,
     ByteStream,
+    Capacity,
     ContainerState,
     EngineError,
     EngineStatus,
     ExecOptions,
     ListeningPort,
+    ListeningSocket,
     Process,
     Reason,
     TaskContext,
@@ -45,6 +48,7 @@ from fairlead.runner.engines.devcontainer.preparation import decode_spec
 from fairlead.runner.engines.devcontainer.pulled_images import PulledImages
 from fairlead.runner.engines.devcontainer.settings import Settings
 from fairlead.runner.engines.devcontainer.shared_images import SharedImages
+from fairlead.runner.engines.devcontainer.sockets import listen_inside
 from fairlead.runner.engines.measurement import (
     ProcessSample,
     Scans,
@@ -100,6 +104,13 @@ class DevcontainerEngine:
 
     async def check(self) -> Sequence[Finding]:
         return await diagnose(self.settings)
+
+    def capacity(self) -> Capacity:
+        return Capacity(
+            cpus=len(os.sched_getaffinity(0)),
+            memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            disk_bytes=shutil.disk_usage(self.settings.state_folder).total,
+        )
 
     async def maintain(self) -> None:
         """Notes which user ids and networks are in use, for other runners of the machine, removes images of earlier
@@ -259,6 +270,14 @@ class DevcontainerEngine:
                 descriptors=(descriptor,),
                 is_passed_on=True,
             )
+
+    async def listen(self, uid: str, name: str) -> ListeningSocket:
+        await self._running(uid)
+        try:
+            return await listen_inside(self._holder(uid), name)
+        except OSError as error:
+            message = f"no socket can be created in the workspace: {error.strerror}"
+            raise EngineError(Reason.NOT_RUNNING, message) from error
 
     async def list_ports(self, uid: str) -> Sequence[ListeningPort]:
         await self._running(uid)

@@ -18,6 +18,7 @@ from fairlead.runner.engines.contract import (
     Source,
     WorkspaceSpec,
 )
+from fairlead.runner.engines.devcontainer.git_config import PATH, VARIABLE
 from fairlead.runner.engines.devcontainer.grant import FORMER_PERMISSIONS, IDS_PER_WORKSPACE, PERMISSIONS, Grant
 from fairlead.runner.engines.devcontainer.isolation.disk import MIN_DISK_BYTES, create_disk
 from fairlead.runner.engines.devcontainer.isolation.firewall import ensure_firewall, protect_network
@@ -58,7 +59,7 @@ def build_grant(settings: Settings, spec: WorkspaceSpec, folder: WorkspaceFolder
         template_hash=spec.template_hash,
         podman=settings.podman,
         permissions=tuple(sorted(spec.permissions & PERMISSIONS)),
-        environment=dict(spec.environment),
+        environment={VARIABLE: PATH, **spec.environment},
         project=project_name(spec.name),
         first_uid=settings.first_uid + number * IDS_PER_WORKSPACE,
         memory_bytes=limits.memory_bytes or 0,

@@ -32,8 +32,9 @@ async def run_program(
     environment: Mapping[str, str],
     stdin: bytes = b"",
     max_output_bytes: int = MAX_OUTPUT_BYTES,
+    descriptors: Sequence[int] = (),
 ) -> Result:
-    """Runs a program to its end. A caller that is cancelled leaves no process behind.
+    """Runs a program to its end, which inherits the descriptors. A caller that is cancelled leaves no process behind.
 
     The output goes to files, not to pipes: the name server of podman keeps the pipes that podman had, so they would
     have no end. And asyncio waits for ever if it is cancelled while it connects pipes."""
@@ -43,7 +44,13 @@ async def run_program(
         _open_output(MAX_OUTPUT_BYTES) as errors,
     ):
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=given, stdout=output, stderr=errors, env=dict(environment), start_new_session=True
+            *command,
+            stdin=given,
+            stdout=output,
+            stderr=errors,
+            env=dict(environment),
+            pass_fds=descriptors,
+            start_new_session=True,
         )
         try:
             code = await process.wait()

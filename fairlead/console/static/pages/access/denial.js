@@ -26,8 +26,8 @@ export async function explainDenial(user, attributes, signal) {
   return roles.length ? T.roleIsNotEnough(who, roles.join(", "), title, wanted) : T.isNoMember(who, title, wanted);
 }
 
-// Who else may, as the server decides it for members: users create instances and read project secrets and events, admins
-// do everything inside, and the project itself is for its owner.
+// Who else may, as the server decides it for members: users create instances and read project secrets and events,
+// admins do everything inside, and the project itself is for its owner.
 function whoMay({ verb, resource, group, subresource }, isProject) {
   if (isProject) return READS.includes(verb) ? T.membersMay : T.projectOwnerMay;
   const isInstance = group === GROUP && INSTANCES.includes(resource) && !subresource;
@@ -37,13 +37,15 @@ function whoMay({ verb, resource, group, subresource }, isProject) {
 }
 
 async function rolesOf(user, members, signal) {
-  const isMember = await Promise.all(members.map(async ({ kind, name }) => {
-    if (kind !== "Team") return name === user || name === "*";
-    if (user === session.user.name) return session.user.teams.some((team) => team.name === name);
-    const teams = managed("teams");
-    if (!(await can("get", teams, "", name))) return false;
-    const team = await getObject(teams, "", name, { signal }).catch(() => null);
-    return team?.spec?.users?.includes(user) ?? false;
-  }));
+  const isMember = await Promise.all(
+    members.map(async ({ kind, name }) => {
+      if (kind !== "Team") return name === user || name === "*";
+      if (user === session.user.name) return session.user.teams.some((team) => team.name === name);
+      const teams = managed("teams");
+      if (!(await can("get", teams, "", name))) return false;
+      const team = await getObject(teams, "", name, { signal }).catch(() => null);
+      return team?.spec?.users?.includes(user) ?? false;
+    }),
+  );
   return [...new Set(members.filter((_, index) => isMember[index]).map(({ clusterRole }) => clusterRole || "viewer"))];
 }

@@ -7,38 +7,87 @@ import { managed, management } from "../../core/kinds.js";
 import { FAILED, READY } from "../../core/status.js";
 import { announce } from "../../shell/dialogs.js";
 import { namespaceOf, projectOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/access.js";
 import { field } from "../../widgets/common.js";
 import { errorBlock, sentence } from "../../widgets/errors.js";
 import { suggestions } from "../../widgets/form/suggest.js";
 import { findKind, findName } from "../../widgets/names.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/access.js";
 
 const VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use"];
 
 export const createReview = (name, spec, signal, onWarnings) =>
-  request(`${API}/apis/${GROUP}/v1/${name.toLowerCase()}s`, { method: "POST", body: { apiVersion: `${GROUP}/v1`, kind: name, spec }, signal, onWarnings });
+  request(`${API}/apis/${GROUP}/v1/${name.toLowerCase()}s`, {
+    method: "POST",
+    body: { apiVersion: `${GROUP}/v1`, kind: name, spec },
+    signal,
+    onWarnings,
+  });
 
-const optionList = (values) => h("datalist", { id: newId("options") }, values.map((value) => h("option", { value })));
+const optionList = (values) =>
+  h(
+    "datalist",
+    { id: newId("options") },
+    values.map((value) => h("option", { value })),
+  );
 
-// Inputs by name, and their form. `first` are further controls by name, `extra` such ones under "More". `onask` gets the text of each.
+// Inputs by name, and their form. `first` are further controls by name, `extra` such ones under "More". `onask` gets
+// the text of each.
 export function questionForm(values, extra, onask, first = []) {
   const suggest = suggestions(managed("ownedaccesskeys"), () => "");
-  const verbs = optionList(VERBS), kinds = optionList(management.kinds.map((kind) => kind.segment).sort());
-  const input = (name, properties) => h("input", { name, value: values[name] ?? "", autocomplete: "off", spellcheck: "false", ...properties });
+  const verbs = optionList(VERBS);
+  const kinds = optionList(management.kinds.map((kind) => kind.segment).sort());
+  const input = (name, properties) =>
+    h("input", { name, value: values[name] ?? "", autocomplete: "off", spellcheck: "false", ...properties });
   const namespace = input("namespace");
-  const inputs = { verb: input("verb", { required: true, list: verbs.id }), kind: input("kind", { required: true, list: kinds.id }), namespace, name: input("name"), subresource: input("subresource"), ...Object.fromEntries([...first, ...extra].map(([name]) => [name, input(name)])) };
-  const lists = [verbs, kinds, suggest({ path: "project" }, namespace), ...first.map(([name, , path]) => suggest({ path }, inputs[name]))];
+  const inputs = {
+    verb: input("verb", { required: true, list: verbs.id }),
+    kind: input("kind", { required: true, list: kinds.id }),
+    namespace,
+    name: input("name"),
+    subresource: input("subresource"),
+    ...Object.fromEntries([...first, ...extra].map(([name]) => [name, input(name)])),
+  };
+  const lists = [
+    verbs,
+    kinds,
+    suggest({ path: "project" }, namespace),
+    ...first.map(([name, , path]) => suggest({ path }, inputs[name])),
+  ];
   const problem = h("div.problem");
   const submit = async (event) => {
     event?.preventDefault();
     replace(problem);
     const texts = Object.fromEntries(Object.entries(inputs).map(([name, each]) => [name, each.value.trim()]));
-    try { await onask(texts); } catch (error) { if (error.name !== "AbortError") replace(problem, error instanceof QuestionError ? h("p.error", { role: "alert" }, error.message) : errorBlock(error)); }
+    try {
+      await onask(texts);
+    } catch (error) {
+      if (error.name !== "AbortError")
+        replace(
+          problem,
+          error instanceof QuestionError ? h("p.error", { role: "alert" }, error.message) : errorBlock(error),
+        );
+    }
   };
-  const node = h("form.ask", { onsubmit: submit }, first.map(([name, label]) => field(label, inputs[name])), ["verb", "kind", "namespace", "name"].map((name) => field(T[name], inputs[name])),
-    h("details.more", { open: Boolean(values.subresource || extra.some(([name]) => values[name])) }, h("summary", T.more), h("div.ask", field(T.subresource, inputs.subresource), extra.map(([name, label]) => field(label, inputs[name])))),
-    lists, problem, h("div", h("button.primary", { type: "submit" }, T.ask)));
+  const node = h(
+    "form.ask",
+    { onsubmit: submit },
+    first.map(([name, label]) => field(label, inputs[name])),
+    ["verb", "kind", "namespace", "name"].map((name) => field(T[name], inputs[name])),
+    h(
+      "details.more",
+      { open: Boolean(values.subresource || extra.some(([name]) => values[name])) },
+      h("summary", T.more),
+      h(
+        "div.ask",
+        field(T.subresource, inputs.subresource),
+        extra.map(([name, label]) => field(label, inputs[name])),
+      ),
+    ),
+    lists,
+    problem,
+    h("div", h("button.primary", { type: "submit" }, T.ask)),
+  );
   return { node, inputs, submit };
 }
 
@@ -52,11 +101,19 @@ export async function attributesOf({ verb, kind, namespace: place, name, subreso
   const isProject = place && found?.group === GROUP && found.namespaced && !projectOf(place);
   const attributes = { verb, group: found?.group ?? group.join("."), resource: found?.plural ?? resource };
   const namespace = isProject ? namespaceOf(await findName("projects", place, signal)) : place;
-  return Object.assign(attributes, Object.fromEntries(Object.entries({ namespace, name, subresource }).filter(([, value]) => value)));
+  return Object.assign(
+    attributes,
+    Object.fromEntries(Object.entries({ namespace, name, subresource }).filter(([, value]) => value)),
+  );
 }
 
 export function describe(who, { verb, resource, namespace, name, subresource }) {
-  return T.sentence(who, verb, `${resource}${subresource ? `/${subresource}` : ""}${name ? T.called(name) : ""}`, namespace ? T.inPlace(namespace) : "");
+  return T.sentence(
+    who,
+    verb,
+    `${resource}${subresource ? `/${subresource}` : ""}${name ? T.called(name) : ""}`,
+    namespace ? T.inPlace(namespace) : "",
+  );
 }
 
 // `because` is the reason in the words of the product, if it is known; `next` is what to do about it.
@@ -65,8 +122,14 @@ export function answer(question, status, { because = "", next } = {}) {
   const word = allowed ? T.allowed : filtered ? T.filtered : T.denied;
   const why = because || reasonOf(status);
   announce(`${question} ${word}`);
-  return h("div.stack.answer", h("p", question), stateBadge({ state: allowed || filtered ? READY : FAILED, word }),
-    why && h("p.wrap", because || sentence(why)), next, path.length > 0 && decisionPath(status));
+  return h(
+    "div.stack.answer",
+    h("p", question),
+    stateBadge({ state: allowed || filtered ? READY : FAILED, word }),
+    why && h("p.wrap", because || sentence(why)),
+    next,
+    path.length > 0 && decisionPath(status),
+  );
 }
 
 // A list that is filtered is allowed, though no authorizer has allowed it for all objects.
@@ -80,12 +143,23 @@ function reasonOf({ allowed, filtered, reason, path = [] }) {
 // The steps that decided; the others are folded.
 function decisionPath({ filtered, path }) {
   const isDecisive = ({ step, verdict }) => (filtered ? step === "lists" : verdict === "allow" || verdict === "deny");
-  const line = (step) => h("li", { data: { verdict: step.verdict } }, h("strong", T.steps[step.step] ?? step.step), ": ",
-    filtered && step.step === "lists" ? T.showsPart : T.verdicts[step.verdict] ?? step.verdict,
-    step.reason && !isFixed(step) && h("div", sentence(step.reason)));
+  const line = (step) =>
+    h(
+      "li",
+      { data: { verdict: step.verdict } },
+      h("strong", T.steps[step.step] ?? step.step),
+      ": ",
+      filtered && step.step === "lists" ? T.showsPart : (T.verdicts[step.verdict] ?? step.verdict),
+      step.reason && !isFixed(step) && h("div", sentence(step.reason)),
+    );
   const others = path.filter((step) => !isDecisive(step));
-  return h("div", h("h3", T.path), h("ul.decision-steps", path.filter(isDecisive).map(line)),
-    others.length > 0 && h("details", h("summary", T.otherSteps(others.length)), h("ol.decision-steps", others.map(line))));
+  return h(
+    "div",
+    h("h3", T.path),
+    h("ul.decision-steps", path.filter(isDecisive).map(line)),
+    others.length > 0 &&
+      h("details", h("summary", T.otherSteps(others.length)), h("ol.decision-steps", others.map(line))),
+  );
 }
 
 // Their reasons say the same as the verdict.
@@ -97,7 +171,11 @@ export function tester(who, restriction, scope, values = { verb: "delete", kind:
   const { node } = questionForm(values, [], async (texts) => {
     replace(result);
     const resourceAttributes = await attributesOf(texts, scope.signal);
-    const { status } = await createReview("SelfSubjectAccessReview", { resourceAttributes, ...restriction() }, scope.signal);
+    const { status } = await createReview(
+      "SelfSubjectAccessReview",
+      { resourceAttributes, ...restriction() },
+      scope.signal,
+    );
     replace(result, answer(describe(who, resourceAttributes), status));
   });
   return h("div.stack.tester", node, result);

@@ -3,7 +3,7 @@
 import { T } from "../../texts/audit.js";
 
 export const REFUSED_BY = "service.sh/refused-by";
-const DRY_RUN = "service.sh/dry-run";  // stored nothing, whatever the verb says
+const DRY_RUN = "service.sh/dry-run"; // stored nothing, whatever the verb says
 
 export function describeObject({ objectRef, requestURI = "" }) {
   if (!objectRef?.resource) return requestURI.split("?")[0];
@@ -16,10 +16,12 @@ export function didWhat({ verb, objectRef, requestURI = "", annotations = {} }) 
   return annotations[DRY_RUN] ? T.dryRun(words) : words;
 }
 
-export const actor = ({ user = {}, impersonatedUser }) => (impersonatedUser ? `${user.username} (${impersonatedUser.username})` : user.username ?? "");
+export const actor = ({ user = {}, impersonatedUser }) =>
+  impersonatedUser ? `${user.username} (${impersonatedUser.username})` : (user.username ?? "");
 
 // Admission and quotas refuse requests that authorization allows. Events of earlier versions have only the decision.
-export const isDenied = (annotations) => Boolean(annotations[REFUSED_BY]) || annotations["authorization.k8s.io/decision"] === "forbid";
+export const isDenied = (annotations) =>
+  Boolean(annotations[REFUSED_BY]) || annotations["authorization.k8s.io/decision"] === "forbid";
 
 export function outcome({ responseStatus = {}, annotations = {} }) {
   const code = responseStatus.code ?? "";

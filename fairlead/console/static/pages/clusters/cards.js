@@ -7,7 +7,11 @@ import { T } from "../../texts/clusters.js";
 import { clusterTiles } from "../overview/fleet.js";
 
 export function above({ kind, page }) {
-  const node = h("details.cluster-cards", { open: preferences.get("clusters.cards", innerWidth > 600) }, h("summary", T.cards));
+  const node = h(
+    "details.cluster-cards",
+    { open: preferences.get("clusters.cards", innerWidth > 600) },
+    h("summary", T.cards),
+  );
   let tiles = null;
   const fill = () => {
     if (!node.open || tiles) return;

@@ -7,10 +7,10 @@ import { href, link, navigate } from "../../core/router.js";
 import { condition, stateOf } from "../../core/status.js";
 import { timeElement } from "../../core/time.js";
 import { watchList } from "../../core/watch.js";
+import { T } from "../../texts/clusters.js";
 import { card, codeBlock, copyable, definition, linkButton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/clusters.js";
 import { whoCan } from "../access/who.js";
 import { latencyLine, probeList } from "./health.js";
 
@@ -23,20 +23,50 @@ export function summary(context) {
   const { kind, object, scope } = context;
   const { name } = object.metadata;
   const line = latencyLine(kind, name, scope);
-  const facts = context.live(({ status }) => status, (cluster) => factList(cluster, line));
+  const facts = context.live(
+    ({ status }) => status,
+    (cluster) => factList(cluster, line),
+  );
   const isBroken = ({ status }) => status?.probes?.some((each) => !each.ok && each.severity !== "Warning");
-  const checks = context.live(({ status, spec }) => [status?.probes, spec?.config], (cluster) => h("div", probeList(cluster), isBroken(cluster) && linkButton(href("clusters/~connect", { name }), T.another)));
-  return h("div.columns.cluster", h("div.stack", card(T.state, facts), card(T.checks, checks)),
-    h("div.stack", card(T.kubectl, h("p.muted", T.kubeconfigHint), codeBlock(`fairlead kubeconfig --cluster ${name}`), h("p.muted", T.gateway), copyable(gatewayOf(name).href)),
-      card(T.inside, INSTANCES.map(managed).filter(Boolean).map((each) => instances(each, `spec.clusterRef.cluster=${name}`, scope))),
-      card(T.users, whoCan({ verb: "use", group: GROUP, version: "v1", resource: "clusters", name }, scope, T.usersHint))));
+  const checks = context.live(
+    ({ status, spec }) => [status?.probes, spec?.config],
+    (cluster) =>
+      h("div", probeList(cluster), isBroken(cluster) && linkButton(href("clusters/~connect", { name }), T.another)),
+  );
+  return h(
+    "div.columns.cluster",
+    h("div.stack", card(T.state, facts), card(T.checks, checks)),
+    h(
+      "div.stack",
+      card(
+        T.kubectl,
+        h("p.muted", T.kubeconfigHint),
+        codeBlock(`fairlead kubeconfig --cluster ${name}`),
+        h("p.muted", T.gateway),
+        copyable(gatewayOf(name).href),
+      ),
+      card(
+        T.inside,
+        INSTANCES.map(managed)
+          .filter(Boolean)
+          .map((each) => instances(each, `spec.clusterRef.cluster=${name}`, scope)),
+      ),
+      card(
+        T.users,
+        whoCan({ verb: "use", group: GROUP, version: "v1", resource: "clusters", name }, scope, T.usersHint),
+      ),
+    ),
+  );
 }
 
 function factList({ status = {} }, line) {
   const connected = condition({ status }, "Connected");
   return definition([
     [connected?.status === "True" ? T.online : T.offline, connected && timeElement(connected.lastTransitionTime)],
-    [T.version, status.version], [T.nodes, status.nodes], [T.latency, line], [T.lastProbe, status.lastProbeTime && timeElement(status.lastProbeTime)],
+    [T.version, status.version],
+    [T.nodes, status.nodes],
+    [T.latency, line],
+    [T.lastProbe, status.lastProbeTime && timeElement(status.lastProbeTime)],
   ]);
 }
 
@@ -46,13 +76,34 @@ export function instances(kind, fieldSelector, scope) {
   watchList(kind, { fieldSelector }).subscribe(scope, (list) => {
     if (list.state === "stopped") return replace(node, h("h3", kind.pluralTitle), errorBlock(list.error));
     const found = list.objects.sort((a, b) => a.metadata.name.localeCompare(b.metadata.name));
-    const items = found.slice(0, MAX_SHOWN).map((each) => h("li.row", link(pathOf(kind, each), each.spec?.displayName || each.metadata.name), stateBadge(stateOf(each))));
-    replace(node, h("h3", kind.pluralTitle), items.length ? h("ul.plain", items) : h("p.muted", T.none),
-      found.length > MAX_SHOWN && link(`${kind.segment}?fields=${encodeURIComponent(fieldSelector)}`, T.all(found.length)));
+    const items = found
+      .slice(0, MAX_SHOWN)
+      .map((each) =>
+        h("li.row", link(pathOf(kind, each), each.spec?.displayName || each.metadata.name), stateBadge(stateOf(each))),
+      );
+    replace(
+      node,
+      h("h3", kind.pluralTitle),
+      items.length ? h("ul.plain", items) : h("p.muted", T.none),
+      found.length > MAX_SHOWN &&
+        link(`${kind.segment}?fields=${encodeURIComponent(fieldSelector)}`, T.all(found.length)),
+    );
   });
   return node;
 }
 
-export function actions({ kind, object: { metadata: { name } } }) {
-  return [{ title: T.browse, icon: "grid", question: { verb: "use", kind, name }, run: () => navigate(`clusters/${encodeURIComponent(name)}/~browse`) }];
+export function actions({
+  kind,
+  object: {
+    metadata: { name },
+  },
+}) {
+  return [
+    {
+      title: T.browse,
+      icon: "grid",
+      question: { verb: "use", kind, name },
+      run: () => navigate(`clusters/${encodeURIComponent(name)}/~browse`),
+    },
+  ];
 }

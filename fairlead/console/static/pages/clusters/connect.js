@@ -1,5 +1,6 @@
-// Connects a cluster in steps: a name, a kubeconfig, and the checks of the server, live. It does what `fairlead cluster add`
-// does: a Secret with the kubeconfig, and a Cluster that refers to it. The kubeconfig stays in memory until it is sent.
+// Connects a cluster in steps: a name, a kubeconfig, and the checks of the server, live. It does what `fairlead cluster
+// add` does: a Secret with the kubeconfig, and a Cluster that refers to it. The kubeconfig stays in memory until it is
+// sent.
 
 import { review } from "../../core/access.js";
 import { ApiError } from "../../core/api.js";
@@ -10,20 +11,25 @@ import { guardDraft, href, setQuery } from "../../core/router.js";
 import { condition } from "../../core/status.js";
 import { watchObject } from "../../core/watch.js";
 import { announce } from "../../shell/dialogs.js";
+import { T } from "../../texts/clusters.js";
 import { button, card, codeBlock, empty, field, linkButton, skeleton } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/clusters.js";
 import { probeList } from "./health.js";
 
-const NAMESPACE = "service-system", KEY = "config", LABEL = "service.sh/cluster-kubeconfig";
+const NAMESPACE = "service-system";
+const KEY = "config";
+const LABEL = "service.sh/cluster-kubeconfig";
 const MAX_BYTES = 256 * 1024;
 const secretName = (cluster) => `cluster-${cluster}`;
 
 export async function show(page) {
   page.setTitle(T.connectTitle, [[T.clusters, "clusters"]]);
   const kinds = { clusters: managed("clusters"), secrets: management.find("secrets", "") };
-  const answers = await Promise.all([review({ verb: "create", kind: kinds.clusters }), review({ verb: "create", kind: kinds.secrets, namespace: NAMESPACE })]);
+  const answers = await Promise.all([
+    review({ verb: "create", kind: kinds.clusters }),
+    review({ verb: "create", kind: kinds.secrets, namespace: NAMESPACE }),
+  ]);
   const missing = Object.keys(kinds).filter((_, index) => !answers[index].allowed);
   if (missing.length) {
     const reasons = answers.filter((each) => !each.allowed && each.reason).map((each) => h("p.muted", each.reason));
@@ -44,9 +50,16 @@ function kubeconfigField(onProblem) {
   const file = h("input", { type: "file", hidden: true, onchange: () => read(file.files[0]) });
   const node = field(T.kubeconfig, area, T.kubeconfigHelp);
   node.append(h("div", button(T.file, { icon: "folder", onclick: () => file.click() }), file));
-  node.addEventListener("dragover", (event) => { event.preventDefault(); node.classList.add("is-dropping"); });
+  node.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    node.classList.add("is-dropping");
+  });
   node.addEventListener("dragleave", () => node.classList.remove("is-dropping"));
-  node.addEventListener("drop", (event) => { event.preventDefault(); node.classList.remove("is-dropping"); read(event.dataTransfer.files[0]); });
+  node.addEventListener("drop", (event) => {
+    event.preventDefault();
+    node.classList.remove("is-dropping");
+    read(event.dataTransfer.files[0]);
+  });
   return { node, area };
 }
 
@@ -54,7 +67,13 @@ class ConnectPage {
   constructor(page, kinds) {
     Object.assign(this, { page, scope: page.scope, kinds, following: "" });
     const input = (properties) => h("input", { autocomplete: "off", spellcheck: "false", ...properties });
-    this.name = input({ pattern: "[a-z0-9]([a-z0-9.\\-]*[a-z0-9])?", maxlength: 63, required: true, value: page.query.get("name") ?? "", oninput: () => this.showCommands() });
+    this.name = input({
+      pattern: "[a-z0-9]([a-z0-9.\\-]*[a-z0-9])?",
+      maxlength: 63,
+      required: true,
+      value: page.query.get("name") ?? "",
+      oninput: () => this.showCommands(),
+    });
     this.display = input({ maxlength: 253 });
     this.displayField = field(T.displayName, this.display, T.displayNameHelp);
     this.config = kubeconfigField((problem) => this.fail(problem));
@@ -62,13 +81,30 @@ class ConnectPage {
     this.commands = h("div");
     this.submit = h("button.primary", { type: "submit" }, T.connect);
     this.checks = h("div");
-    this.form = h("form.stack", { novalidate: true, onsubmit: (event) => { event.preventDefault(); this.send(); } });
+    this.form = h("form.stack", {
+      novalidate: true,
+      onsubmit: (event) => {
+        event.preventDefault();
+        this.send();
+      },
+    });
   }
 
   build() {
     const { page, form } = this;
-    replace(form, card(T.nameStep, field(T.name, this.name, T.nameHelp), this.displayField),
-      card(T.accessStep, this.config.node, h("p.muted", T.flatten), codeBlock("kubectl config view --raw --flatten --minify"), this.commands), this.problem, h("div.row", this.submit, linkButton(href("clusters"), T.cancel, { kind: "quiet" })));
+    replace(
+      form,
+      card(T.nameStep, field(T.name, this.name, T.nameHelp), this.displayField),
+      card(
+        T.accessStep,
+        this.config.node,
+        h("p.muted", T.flatten),
+        codeBlock("kubectl config view --raw --flatten --minify"),
+        this.commands,
+      ),
+      this.problem,
+      h("div.row", this.submit, linkButton(href("clusters"), T.cancel, { kind: "quiet" })),
+    );
     replace(page.main, h("div.stack.connect", form, this.checks));
     this.showCommands();
     guardDraft(this.scope, () => Boolean(this.config.area.value));
@@ -79,10 +115,14 @@ class ConnectPage {
   showCommands() {
     const name = this.name.validity.valid && this.name.value ? this.name.value : "NAME";
     const display = this.display.value.replace(/'/g, `'\\''`);
-    const commands = `fairlead login ${ROOT.href.replace(/\/$/, "")}\nfairlead cluster add ${name}${display ? ` --display-name '${display}'` : ""}`;
+    const login = `fairlead login ${ROOT.href.replace(/\/$/, "")}`;
+    const commands = `${login}\nfairlead cluster add ${name}${display ? ` --display-name '${display}'` : ""}`;
     const isOpen = this.commands.querySelector("details")?.open;
     const wait = button(T.waitFor, { onclick: () => (name === "NAME" ? this.fail(T.nameHelp) : this.follow(name)) });
-    replace(this.commands, h("details", { open: isOpen }, h("summary", T.command), h("p.muted", T.commandHint), codeBlock(commands), wait));
+    replace(
+      this.commands,
+      h("details", { open: isOpen }, h("summary", T.command), h("p.muted", T.commandHint), codeBlock(commands), wait),
+    );
   }
 
   fail(problem) {
@@ -90,7 +130,8 @@ class ConnectPage {
   }
 
   async send() {
-    const name = this.name.value.trim(), text = this.config.area.value;
+    const name = this.name.value.trim();
+    const text = this.config.area.value;
     if (!this.name.validity.valid || !name || !text.trim()) {
       this.fail(this.name.value && !this.name.validity.valid ? T.nameHelp : T.missing);
       return (this.name.validity.valid && name ? this.config.area : this.name).focus();
@@ -115,12 +156,26 @@ class ConnectPage {
 
   async create(name, text) {
     const { clusters, secrets } = this.kinds;
-    if (await getObject(clusters, "", name).then(() => true, (error) => { if ([403, 404].includes(error.code)) return false; throw error; })) throw new Known(T.exists(name));
+    if (
+      await getObject(clusters, "", name).then(
+        () => true,
+        (error) => {
+          if ([403, 404].includes(error.code)) return false;
+          throw error;
+        },
+      )
+    )
+      throw new Known(T.exists(name));
     const isNew = await this.store(name, text);
     const config = { secretName: secretName(name), secretNamespace: NAMESPACE, key: KEY };
     const spec = { config, ...(this.display.value.trim() ? { displayName: this.display.value.trim() } : {}) };
     try {
-      await createObject(clusters, "", { apiVersion: clusters.apiVersion, kind: clusters.kind, metadata: { name }, spec });
+      await createObject(clusters, "", {
+        apiVersion: clusters.apiVersion,
+        kind: clusters.kind,
+        metadata: { name },
+        spec,
+      });
     } catch (error) {
       if (isNew) await deleteObject(secrets, NAMESPACE, secretName(name)).catch(() => {});
       throw error;
@@ -132,7 +187,13 @@ class ConnectPage {
     const { secrets } = this.kinds;
     const metadata = { name: secretName(name), labels: { [LABEL]: name } };
     try {
-      await createObject(secrets, NAMESPACE, { apiVersion: "v1", kind: "Secret", metadata, type: "Opaque", stringData: { [KEY]: text } });
+      await createObject(secrets, NAMESPACE, {
+        apiVersion: "v1",
+        kind: "Secret",
+        metadata,
+        type: "Opaque",
+        stringData: { [KEY]: text },
+      });
       return true;
     } catch (error) {
       if (!(error instanceof ApiError && error.reason === "AlreadyExists")) throw error;
@@ -159,9 +220,21 @@ class ConnectPage {
       const [state, word] = cluster ? verdict(cluster) : ["working", T.notFound(name)];
       if (word !== said) announce((said = word));
       const another = button(T.another, { onclick: () => this.offerAnother(name) });
-      replace(body, h("p", stateBadge({ state, word })), cluster?.status?.probes?.length > 0 && probeList(cluster), state === "failed" && h("p.muted", T.keepsTrying),
-        h("div.row", cluster && linkButton(href(`clusters/${encodeURIComponent(name)}`), T.open, { kind: state === "ready" ? "primary" : "" }),
-          state === "ready" && linkButton(href(`clusters/${encodeURIComponent(name)}/~browse`), T.browse, {}), cluster && state !== "ready" && another));
+      replace(
+        body,
+        h("p", stateBadge({ state, word })),
+        cluster?.status?.probes?.length > 0 && probeList(cluster),
+        state === "failed" && h("p.muted", T.keepsTrying),
+        h(
+          "div.row",
+          cluster &&
+            linkButton(href(`clusters/${encodeURIComponent(name)}`), T.open, {
+              kind: state === "ready" ? "primary" : "",
+            }),
+          state === "ready" && linkButton(href(`clusters/${encodeURIComponent(name)}/~browse`), T.browse, {}),
+          cluster && state !== "ready" && another,
+        ),
+      );
     });
   }
 

@@ -1,4 +1,5 @@
-// A cluster behind a gateway, as a server of kinds. It is asked as the user, with the rights of the user in the cluster.
+// A cluster behind a gateway, as a server of kinds. It is asked as the user, with the rights of the user in the
+// cluster.
 
 import { ApiError, request } from "../../core/api.js";
 import { ROOT } from "../../core/base.js";
@@ -16,7 +17,11 @@ const workload = () => import("./workload.js");
 const VIEWS = {
   namespaces: () => import("./namespace.js"),
   pods: () => import("./pod.js"),
-  "deployments.apps": workload, "statefulsets.apps": workload, "daemonsets.apps": workload, "replicasets.apps": workload, "jobs.batch": workload,
+  "deployments.apps": workload,
+  "statefulsets.apps": workload,
+  "daemonsets.apps": workload,
+  "replicasets.apps": workload,
+  "jobs.batch": workload,
 };
 
 // `owner` is the path of a cluster, space or virtual cluster in the console, such as ["clusters", "eu-1"].

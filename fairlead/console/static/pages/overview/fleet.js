@@ -4,9 +4,9 @@ import { request } from "../../core/api.js";
 import { h, replace, svg } from "../../core/dom.js";
 import { href } from "../../core/router.js";
 import { stateOf } from "../../core/status.js";
+import { T } from "../../texts/overview.js";
 import { empty, linkButton } from "../../widgets/common.js";
 import { stateBadge } from "../../widgets/state.js";
-import { T } from "../../texts/overview.js";
 
 const MAX_TILES = 48;
 const MAX_LINES = 24;
@@ -15,13 +15,23 @@ const MAX_LINES = 24;
 export function clusterTiles(page, list, saysWhy = false) {
   const node = h("div.cluster-tiles");
   const tiles = new Map();
-  const filled = new Promise((resolve) => list.subscribe(page.scope, () => {
-    resolve();
-    for (const uid of tiles.keys()) if (!list.items.has(uid)) tiles.delete(uid);
-    const clusters = list.objects.sort((a, b) => a.metadata.name.localeCompare(b.metadata.name));
-    if (!clusters.length && list.isComplete) return replace(node, empty("", T.noClusters, linkButton(href("clusters/~connect"), T.connect, { kind: "primary", icon: "plus" })));
-    replace(node, clusters.slice(0, MAX_TILES).map((cluster) => tileOf(tiles, cluster, saysWhy)), clusters.length > MAX_TILES && h("p.muted", T.more(clusters.length - MAX_TILES)));
-  }));
+  const filled = new Promise((resolve) =>
+    list.subscribe(page.scope, () => {
+      resolve();
+      for (const uid of tiles.keys()) if (!list.items.has(uid)) tiles.delete(uid);
+      const clusters = list.objects.sort((a, b) => a.metadata.name.localeCompare(b.metadata.name));
+      if (!clusters.length && list.isComplete)
+        return replace(
+          node,
+          empty("", T.noClusters, linkButton(href("clusters/~connect"), T.connect, { kind: "primary", icon: "plus" })),
+        );
+      replace(
+        node,
+        clusters.slice(0, MAX_TILES).map((cluster) => tileOf(tiles, cluster, saysWhy)),
+        clusters.length > MAX_TILES && h("p.muted", T.more(clusters.length - MAX_TILES)),
+      );
+    }),
+  );
   const load = () => !document.hidden && loadHealth(page, list, tiles);
   setTimeout(load, 200);
   page.scope.every(15_000, load);
@@ -33,8 +43,15 @@ function tileOf(tiles, cluster, saysWhy) {
   const line = tiles.get(uid)?.line ?? h("span.spark");
   const { version, nodes } = cluster.status ?? {};
   const state = stateOf(cluster);
-  const facts = (saysWhy && state.message) || [version, nodes !== undefined && T.nodes(nodes)].filter(Boolean).join(" · ");
-  const node = h("a.cluster-tile", { href: href(`clusters/${encodeURIComponent(name)}`) }, h("span.row", h("strong", cluster.spec?.displayName || name), stateBadge(state)), h("span.muted", facts), line);
+  const facts =
+    (saysWhy && state.message) || [version, nodes !== undefined && T.nodes(nodes)].filter(Boolean).join(" · ");
+  const node = h(
+    "a.cluster-tile",
+    { href: href(`clusters/${encodeURIComponent(name)}`) },
+    h("span.row", h("strong", cluster.spec?.displayName || name), stateBadge(state)),
+    h("span.muted", facts),
+    line,
+  );
   tiles.set(uid, { line, name });
   return node;
 }
@@ -58,8 +75,24 @@ function lastLatency(samples) {
 export function sparkLine(samples, width = 120, height = 24) {
   const highest = Math.max(1, ...samples.map((sample) => sample.latencyMilliseconds ?? 0));
   const step = width / Math.max(1, samples.length - 1);
-  const points = samples.map((sample, index) => `${(index * step).toFixed(1)},${(height - 3 - ((sample.latencyMilliseconds ?? 0) / highest) * (height - 6)).toFixed(1)}`);
-  const failures = samples.flatMap((sample, index) => (sample.ok === false ? [svg("circle", { cx: (index * step).toFixed(1), cy: height - 2, r: 2 })] : []));
+  const points = samples.map((sample, index) => {
+    const y = height - 3 - ((sample.latencyMilliseconds ?? 0) / highest) * (height - 6);
+    return `${(index * step).toFixed(1)},${y.toFixed(1)}`;
+  });
+  const failures = samples.flatMap((sample, index) =>
+    sample.ok === false ? [svg("circle", { cx: (index * step).toFixed(1), cy: height - 2, r: 2 })] : [],
+  );
   const last = samples.at(-1).latencyMilliseconds;
-  return svg("svg.spark-line", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": T.milliseconds(Math.round(last ?? 0)) }, svg("polyline", { points: points.join(" ") }), failures);
+  return svg(
+    "svg.spark-line",
+    {
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      role: "img",
+      "aria-label": T.milliseconds(Math.round(last ?? 0)),
+    },
+    svg("polyline", { points: points.join(" ") }),
+    failures,
+  );
 }

@@ -17,7 +17,9 @@ export function tableStates(list) {
 // The worst of the row. A word that is no state, such as none before the first report, is that of an object under way.
 export function stateOfRow(list, row) {
   if (row.object.metadata.deletionTimestamp) return WORKING;
-  const states = list.columns.flatMap(({ name }, index) => (COLUMNS.includes(name) && row.cells[index] ? [stateOfCell(row.cells[index], name)] : []));
+  const states = list.columns.flatMap(({ name }, index) =>
+    COLUMNS.includes(name) && row.cells[index] ? [stateOfCell(row.cells[index], name)] : [],
+  );
   if (states.length) return worst(states).state || WORKING;
   return list.columns.some(({ name }) => COLUMNS.includes(name)) ? WORKING : "";
 }

@@ -3,26 +3,33 @@
 import { h, replace } from "../../core/dom.js";
 import { patchObject, pathOf } from "../../core/kinds.js";
 import { link, navigate } from "../../core/router.js";
-import { SLEEP, annotation, moment } from "../../core/sleep.js";
+import { annotation, moment, SLEEP } from "../../core/sleep.js";
 import { condition } from "../../core/status.js";
 import { duration } from "../../core/time.js";
 import { confirmDialog, toast } from "../../shell/dialogs.js";
 import { projectOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/projects.js";
 import { button, card, codeBlock, definition } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
-import { T } from "../../texts/projects.js";
 
 const TEMPLATES = { spaceinstances: "spacetemplates", virtualclusterinstances: "virtualclustertemplates" };
 const isAsleep = (object) => object.status?.phase === "Sleeping" || Boolean(annotation(object, `${SLEEP}sleep-type`));
 const FLAGS = { spaceinstances: "--space", virtualclusterinstances: "--virtual-cluster" };
 
 export function summary(context) {
-  const facts = context.live(({ metadata, spec, status }) => [metadata.namespace, metadata.annotations, spec, status], (object) => factList(context.kind, object));
+  const facts = context.live(
+    ({ metadata, spec, status }) => [metadata.namespace, metadata.annotations, spec, status],
+    (object) => factList(context.kind, object),
+  );
   const hasDrift = (object) => condition(object, "TemplateSynced")?.status === "False";
   const drift = context.live(hasDrift, (object) => hasDrift(object) && driftNotice(context));
   const { name, namespace } = context.object.metadata;
   const command = `fairlead kubeconfig ${FLAGS[context.kind.plural]} ${projectOf(namespace)}/${name}`;
-  return h("div.stack", drift, h("div.grid", card(T.facts, facts), card(T.connect, h("p.muted", T.kubeconfig), codeBlock(command))));
+  return h(
+    "div.stack",
+    drift,
+    h("div.grid", card(T.facts, facts), card(T.connect, h("p.muted", T.kubeconfig), codeBlock(command))),
+  );
 }
 
 function factList(kind, object) {
@@ -41,7 +48,11 @@ function factList(kind, object) {
     [T.version, spec.templateRef?.version],
     [T.parameters, spec.parameters && h("pre", spec.parameters)],
     [T.sentence, status.reason],
-    [T.asleepSince, isAsleep(object) && h("span", moment(annotation(object, `${SLEEP}sleeping-since`)), ` ${T.causes[sleep.sleepType] ?? ""}`)],
+    [
+      T.asleepSince,
+      isAsleep(object) &&
+        h("span", moment(annotation(object, `${SLEEP}sleeping-since`)), ` ${T.causes[sleep.sleepType] ?? ""}`),
+    ],
     [T.sleeps, !isAsleep(object) && (moment(sleep.scheduledSleep) || rule)],
     [T.wakesUp, isAsleep(object) && moment(sleep.scheduledWakeup)],
   ]);
@@ -54,7 +65,9 @@ function driftNotice({ kind, object }) {
     try {
       await patchObject(kind, namespace, name, { spec: { templateRef: { syncOnce: true } } });
       toast(T.applied);
-    } catch (error) { replace(problem, errorBlock(error)); }
+    } catch (error) {
+      replace(problem, errorBlock(error));
+    }
   };
   return h("div.notice", h("p", T.drift), button(T.applyTemplate, { onclick: apply }), problem);
 }
@@ -62,18 +75,46 @@ function driftNotice({ kind, object }) {
 export function actions(context) {
   const { kind, object } = context;
   const { name, namespace } = object.metadata;
-  const browse = { title: T.browse, icon: "grid", question: { verb: "use", kind, namespace, name }, run: () => navigate(`${pathOf(kind, object)}/~browse`) };
+  const browse = {
+    title: T.browse,
+    icon: "grid",
+    question: { verb: "use", kind, namespace, name },
+    run: () => navigate(`${pathOf(kind, object)}/~browse`),
+  };
   const update = { verb: "update", kind, namespace, name };
   const annotate = (changes) => patchObject(kind, namespace, name, { metadata: { annotations: changes } });
-  const canSleep = ({ spec }) => Boolean(spec?.clusterRef?.namespace) && !spec.config && !spec.external && !spec.networkPeer;
+  const canSleep = ({ spec }) =>
+    Boolean(spec?.clusterRef?.namespace) && !spec.config && !spec.external && !spec.networkPeer;
   const wake = (now) => {
     const since = Number(annotation(now, `${SLEEP}sleeping-since`)) || 0;
-    return annotate({ [`${SLEEP}force`]: null, [`${SLEEP}force-duration`]: null, [`${SLEEP}last-activity`]: String(Math.max(Math.floor(Date.now() / 1000), since + 1)) });
+    return annotate({
+      [`${SLEEP}force`]: null,
+      [`${SLEEP}force-duration`]: null,
+      [`${SLEEP}last-activity`]: String(Math.max(Math.floor(Date.now() / 1000), since + 1)),
+    });
   };
   const rest = [
     { title: T.wake, icon: "play", question: update, isShown: isAsleep, run: () => wake(context.object) },
-    { title: T.putToSleep, icon: "moon", question: update, isShown: (now) => canSleep(now) && !isAsleep(now), run: async () => { if (await confirmDialog({ title: T.askSleep(name), text: T.sleepText, confirm: T.putToSleep })) await annotate({ [`${SLEEP}force`]: "true", [`${SLEEP}force-duration`]: null }); } },
+    {
+      title: T.putToSleep,
+      icon: "moon",
+      question: update,
+      isShown: (now) => canSleep(now) && !isAsleep(now),
+      run: async () => {
+        if (await confirmDialog({ title: T.askSleep(name), text: T.sleepText, confirm: T.putToSleep }))
+          await annotate({ [`${SLEEP}force`]: "true", [`${SLEEP}force-duration`]: null });
+      },
+    },
   ];
   if (kind.plural !== "virtualclusterinstances") return [browse, ...rest];
-  return [browse, ...rest, { title: T.move, icon: "folder", question: { verb: "update", kind, namespace, name }, run: async () => (await import("./move.js")).askMove(context) }];
+  return [
+    browse,
+    ...rest,
+    {
+      title: T.move,
+      icon: "folder",
+      question: { verb: "update", kind, namespace, name },
+      run: async () => (await import("./move.js")).askMove(context),
+    },
+  ];
 }

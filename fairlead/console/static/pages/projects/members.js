@@ -1,5 +1,5 @@
-// The members of a project and their roles, with a form to add one. Changes are sent with the version that was shown, so that
-// two people do not undo each other's.
+// The members of a project and their roles, with a form to add one. Changes are sent with the version that was shown,
+// so that two people do not undo each other's.
 
 import { review } from "../../core/access.js";
 import { h, replace } from "../../core/dom.js";
@@ -7,12 +7,12 @@ import { listObjects, managed, patchObject } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
 import { ATTENTION } from "../../core/status.js";
 import { announce } from "../../shell/dialogs.js";
+import { T } from "../../texts/projects.js";
 import { button, tableOf } from "../../widgets/common.js";
 import { errorBlock } from "../../widgets/errors.js";
 import { suggestions } from "../../widgets/form/suggest.js";
 import { stateBadge } from "../../widgets/state.js";
 import { createLink, warningBlock } from "../../widgets/warnings.js";
-import { T } from "../../texts/projects.js";
 
 const MAX_NAMES = 1000;
 
@@ -28,12 +28,18 @@ export async function membersTab(node, context) {
     const onWarnings = (warnings) => replace(problem, warningBlock(warnings));
     const send = () => {
       const { resourceVersion } = context.object.metadata;
-      return patchObject(kind, "", object.metadata.name, { metadata: { resourceVersion }, spec: { members } }, { onWarnings });
+      return patchObject(
+        kind,
+        "",
+        object.metadata.name,
+        { metadata: { resourceVersion }, spec: { members } },
+        { onWarnings },
+      );
     };
     try {
       const saved = await send().catch(async (error) => {
         if (error.code !== 409) throw error;
-        await context.refresh();  // often only the status has changed
+        await context.refresh(); // often only the status has changed
         if (JSON.stringify(context.object.spec?.members) !== before) throw error;
         return send();
       });
@@ -41,7 +47,7 @@ export async function membersTab(node, context) {
       return true;
     } catch (error) {
       replace(problem, errorBlock(error));
-      update(context.object);  // a role that was not saved is not shown
+      update(context.object); // a role that was not saved is not shown
       return false;
     }
   };
@@ -50,8 +56,20 @@ export async function membersTab(node, context) {
     const key = JSON.stringify([spec.owner, members]);
     if (key === shown && !problem.firstChild) return;
     shown = key;
-    replace(body, ownerRow(spec.owner), members.map((member, index) => memberRow(member, allowed && (() => save(members.filter((_, each) => each !== index))), allowed && ((role) => save(members.map((each, position) => (position === index ? { ...each, clusterRole: role } : each)))))),
-      !members.length && h("tr", h("td", { colspan: 4 }, h("span.muted", T.noMembers))));
+    replace(
+      body,
+      ownerRow(spec.owner),
+      members.map((member, index) =>
+        memberRow(
+          member,
+          allowed && (() => save(members.filter((_, each) => each !== index))),
+          allowed &&
+            ((role) =>
+              save(members.map((each, position) => (position === index ? { ...each, clusterRole: role } : each)))),
+        ),
+      ),
+      !members.length && h("tr", h("td", { colspan: 4 }, h("span.muted", T.noMembers))),
+    );
     markMissing(context, body);
   };
   context.onChange(update);
@@ -72,7 +90,14 @@ async function markMissing(context, body) {
     const { segment, name } = node.dataset;
     const names = existing[segment === "users" ? 0 : 1];
     if (!names || names.has(name) || name.includes(":")) continue;
-    replace(node, name, " ", stateBadge({ state: ATTENTION, word: T.missing[segment] }), " ", createLink(segment, name));
+    replace(
+      node,
+      name,
+      " ",
+      stateBadge({ state: ATTENTION, word: T.missing[segment] }),
+      " ",
+      createLink(segment, name),
+    );
   }
 }
 
@@ -80,25 +105,49 @@ async function listNames(segment, signal) {
   const kind = managed(segment);
   const { allowed, filtered } = await review({ verb: "list", kind });
   if (!allowed || filtered) return null;
-  const { items, metadata } = await listObjects(kind, { limit: MAX_NAMES, signal }).catch(() => ({ metadata: { continue: "?" } }));
+  const { items, metadata } = await listObjects(kind, { limit: MAX_NAMES, signal }).catch(() => ({
+    metadata: { continue: "?" },
+  }));
   return metadata.continue ? null : new Set(items.map((each) => each.metadata.name));
 }
 
-const ownerRow = (owner) => (owner?.user || owner?.team) && h("tr", h("td", principalLink(owner.team ? "Team" : "User", owner.user || owner.team)), h("td", owner.team ? T.team : T.user), h("td", T.owner), h("td"));
+const ownerRow = (owner) =>
+  (owner?.user || owner?.team) &&
+  h(
+    "tr",
+    h("td", principalLink(owner.team ? "Team" : "User", owner.user || owner.team)),
+    h("td", owner.team ? T.team : T.user),
+    h("td", T.owner),
+    h("td"),
+  );
 
 function memberRow(member, remove, changeRole) {
   const role = member.clusterRole || "user";
-  return h("tr", h("td", principalLink(member.kind, member.name)), h("td", member.kind === "Team" ? T.team : T.user),
-    h("td", changeRole ? roleSelect(role, `${T.role}: ${member.name}`, changeRole) : role), h("td", remove && button(T.remove, { kind: "quiet", "aria-label": T.removeOf(member.name), onclick: remove })));
+  return h(
+    "tr",
+    h("td", principalLink(member.kind, member.name)),
+    h("td", member.kind === "Team" ? T.team : T.user),
+    h("td", changeRole ? roleSelect(role, `${T.role}: ${member.name}`, changeRole) : role),
+    h("td", remove && button(T.remove, { kind: "quiet", "aria-label": T.removeOf(member.name), onclick: remove })),
+  );
 }
 
 function roleSelect(role, label, onchange) {
   const options = Object.keys(T.roles).includes(role) ? Object.keys(T.roles) : [...Object.keys(T.roles), role];
-  return h("select", { "aria-label": label, onchange: (event) => onchange(event.target.value) }, options.map((value) => h("option", { value, selected: value === role }, T.roles[value] ?? value)));
+  return h(
+    "select",
+    { "aria-label": label, onchange: (event) => onchange(event.target.value) },
+    options.map((value) => h("option", { value, selected: value === role }, T.roles[value] ?? value)),
+  );
 }
 
 function addForm(context, save) {
-  const kind = h("select", { "aria-label": T.kind }, h("option", { value: "User" }, T.user), h("option", { value: "Team" }, T.team));
+  const kind = h(
+    "select",
+    { "aria-label": T.kind },
+    h("option", { value: "User" }, T.user),
+    h("option", { value: "Team" }, T.team),
+  );
   const name = h("input", { "aria-label": T.name, placeholder: T.name, required: true, autocomplete: "off" });
   let role = "user";
   const names = h("span");
@@ -108,7 +157,22 @@ function addForm(context, save) {
   const add = async (event) => {
     event.preventDefault();
     const added = { kind: kind.value, name: name.value.trim(), clusterRole: role };
-    if (await save([...(context.object.spec?.members ?? []), added])) { announce(added.name); name.value = ""; name.focus(); }
+    if (await save([...(context.object.spec?.members ?? []), added])) {
+      announce(added.name);
+      name.value = "";
+      name.focus();
+    }
   };
-  return h("form.row", { onsubmit: add }, h("h3", T.addMember), kind, name, names, roleSelect(role, T.role, (value) => { role = value; }), h("button.primary", { type: "submit" }, T.add));
+  return h(
+    "form.row",
+    { onsubmit: add },
+    h("h3", T.addMember),
+    kind,
+    name,
+    names,
+    roleSelect(role, T.role, (value) => {
+      role = value;
+    }),
+    h("button.primary", { type: "submit" }, T.add),
+  );
 }

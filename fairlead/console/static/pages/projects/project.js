@@ -7,17 +7,34 @@ import { managed } from "../../core/kinds.js";
 import { href, link } from "../../core/router.js";
 import { watchList } from "../../core/watch.js";
 import { namespaceOf } from "../../shell/sign-in.js";
+import { T } from "../../texts/projects.js";
 import { card, definition, linkButton, meter } from "../../widgets/common.js";
 import { stateDot } from "../../widgets/state.js";
-import { T } from "../../texts/projects.js";
 import { tableStates } from "../overview/table-states.js";
 import { membersTab } from "./members.js";
 
-const INSIDE = ["devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances", "appinstances", "projectsecrets"];
+const INSIDE = [
+  "devpodworkspaceinstances",
+  "spaceinstances",
+  "virtualclusterinstances",
+  "appinstances",
+  "projectsecrets",
+];
 
 export function summary(context) {
-  const quotas = context.live(({ status }) => status?.quotas, ({ status }) => quotaList(status?.quotas ?? {}));
-  const allowed = context.live(({ spec }) => spec, ({ spec = {} }) => definition([[T.clusters, names(spec.allowedClusters)], [T.runners, names(spec.allowedRunners)], [T.templates, names(spec.allowedTemplates)]]));
+  const quotas = context.live(
+    ({ status }) => status?.quotas,
+    ({ status }) => quotaList(status?.quotas ?? {}),
+  );
+  const allowed = context.live(
+    ({ spec }) => spec,
+    ({ spec = {} }) =>
+      definition([
+        [T.clusters, names(spec.allowedClusters)],
+        [T.runners, names(spec.allowedRunners)],
+        [T.templates, names(spec.allowedTemplates)],
+      ]),
+  );
   return h("div.grid", card(T.inside, insideList(context)), card(T.quotas, quotas), card(T.allowed, allowed));
 }
 
@@ -26,10 +43,19 @@ export const tabs = (context) => [{ name: "members", title: T.members, show: (no
 function quotaList({ project, user }) {
   const own = user?.used?.users?.[session.user.name] ?? {};
   const rows = [
-    ...Object.entries(project?.limit ?? {}).map(([name, limit]) => [quotaTitle(name), project.used?.[name] ?? 0, limit]),
+    ...Object.entries(project?.limit ?? {}).map(([name, limit]) => [
+      quotaTitle(name),
+      project.used?.[name] ?? 0,
+      limit,
+    ]),
     ...Object.entries(user?.limit ?? {}).map(([name, limit]) => [T.mine(quotaTitle(name)), own[name] ?? 0, limit]),
   ];
-  return rows.length ? h("ul.plain.lines", rows.map(([title, used, limit]) => h("li", h("span.grow", title), meter(used, limit)))) : h("p.muted", T.noQuotas);
+  return rows.length
+    ? h(
+        "ul.plain.lines",
+        rows.map(([title, used, limit]) => h("li", h("span.grow", title), meter(used, limit))),
+      )
+    : h("p.muted", T.noQuotas);
 }
 
 // "spaceinstances.active" -> "Spaces, awake"
@@ -47,20 +73,40 @@ const names = (entries) => {
 // One line for each kind: how many, in which states, and a link to create one.
 function insideList({ object, scope }) {
   const namespace = namespaceOf(object.metadata.name);
-  return h("ul.plain.lines", INSIDE.map((plural) => {
-    const kind = managed(plural);
-    const count = h("strong");
-    const states = h("span.tile-states");
-    const create = linkButton(href(`${kind.segment}/~new`, { project: object.metadata.name }), T.create, { kind: "quiet", icon: "plus" });
-    const line = h("li", link(`${kind.segment}?project=${encodeURIComponent(object.metadata.name)}`, kind.pluralTitle), count, h("span.grow", states), create);
-    review({ verb: "create", kind, namespace }).then(({ allowed }) => { create.hidden = !allowed; });
-    review({ verb: "list", kind, namespace }).then(({ allowed }) => {
-      if (!allowed || scope.ended) { line.hidden = !allowed; return; }
-      watchList(kind, { namespace, as: "table" }).subscribe(scope, (list) => {
-        count.textContent = String(list.items.size);
-        replace(states, [...tableStates(list)].map(([state, number]) => h("span", stateDot(state, state), number)));
+  return h(
+    "ul.plain.lines",
+    INSIDE.map((plural) => {
+      const kind = managed(plural);
+      const count = h("strong");
+      const states = h("span.tile-states");
+      const create = linkButton(href(`${kind.segment}/~new`, { project: object.metadata.name }), T.create, {
+        kind: "quiet",
+        icon: "plus",
       });
-    });
-    return line;
-  }));
+      const line = h(
+        "li",
+        link(`${kind.segment}?project=${encodeURIComponent(object.metadata.name)}`, kind.pluralTitle),
+        count,
+        h("span.grow", states),
+        create,
+      );
+      review({ verb: "create", kind, namespace }).then(({ allowed }) => {
+        create.hidden = !allowed;
+      });
+      review({ verb: "list", kind, namespace }).then(({ allowed }) => {
+        if (!allowed || scope.ended) {
+          line.hidden = !allowed;
+          return;
+        }
+        watchList(kind, { namespace, as: "table" }).subscribe(scope, (list) => {
+          count.textContent = String(list.items.size);
+          replace(
+            states,
+            [...tableStates(list)].map(([state, number]) => h("span", stateDot(state, state), number)),
+          );
+        });
+      });
+      return line;
+    }),
+  );
 }

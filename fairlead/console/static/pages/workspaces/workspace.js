@@ -5,18 +5,25 @@ import { request } from "../../core/api.js";
 import { h, replace } from "../../core/dom.js";
 import { patchObject, pathOf } from "../../core/kinds.js";
 import { link } from "../../core/router.js";
-import { SLEEP, annotation, moment } from "../../core/sleep.js";
+import { annotation, moment, SLEEP } from "../../core/sleep.js";
 import { condition } from "../../core/status.js";
 import { duration, timeElement } from "../../core/time.js";
 import { confirmDialog } from "../../shell/dialogs.js";
 import { projectOf } from "../../shell/sign-in.js";
-import { card, codeBlock, copyable, definition } from "../../widgets/common.js";
 import { T } from "../../texts/workspaces.js";
+import { card, codeBlock, copyable, definition } from "../../widgets/common.js";
 import { progress } from "./progress.js";
 import { showLog, showPorts, showTerminal } from "./tabs.js";
 
-const HOLD = `${SLEEP}hold-until`, HOLD_SECONDS = 7200;
-const NEEDS_RUNNER = new Set(["NoRunner", "NoRunnerUsable", "RunnerNotFound", "NoRunnerResponding"]);
+const HOLD = `${SLEEP}hold-until`;
+const HOLD_SECONDS = 7200;
+const NEEDS_RUNNER = new Set([
+  "NoRunner",
+  "NoRunnerUsable",
+  "NoRunnerForProvider",
+  "RunnerNotFound",
+  "NoRunnerResponding",
+]);
 
 const why = (found) => String(found?.message || found?.reason || "").replace(/\.$/, "");
 const isRunning = ({ status }) => status?.lastWorkspaceStatus === "Running";
@@ -24,10 +31,17 @@ const isBusy = (object) => condition(object, "TaskSucceeded")?.status === "Unkno
 const isHeld = (object) => Number(annotation(object, HOLD)) * 1000 > Date.now();
 
 export function summary(context) {
-  const sentence = h("p.workspace-now", { role: "status" }), hint = h("div"), facts = h("div"), ways = h("div");
+  const sentence = h("p.workspace-now", { role: "status" });
+  const hint = h("div");
+  const facts = h("div");
+  const ways = h("div");
   let shown = "";
   const update = (object) => {
-    const { metadata: { annotations }, spec, status } = object;
+    const {
+      metadata: { annotations },
+      spec,
+      status,
+    } = object;
     const key = JSON.stringify([annotations, spec, status, isHeld(object)]);
     if (key === shown) return;
     shown = key;
@@ -39,14 +53,20 @@ export function summary(context) {
   context.onChange(update);
   update(context.object);
   openWays(ways, context);
-  return h("div.columns", h("div.stack", card(T.now, sentence, hint, progress(context)), card(T.facts, facts)), card(T.open, ways));
+  return h(
+    "div.columns",
+    h("div.stack", card(T.now, sentence, hint, progress(context)), card(T.facts, facts)),
+    card(T.open, ways),
+  );
 }
 
 // One sentence: what the workspace does, or what it waits for.
 function describe(object) {
   const { metadata, spec = {}, status = {} } = object;
   const runner = spec.runnerRef?.runner;
-  const [scheduled, template, ready, task] = ["Scheduled", "TemplateResolved", "Ready", "TaskSucceeded"].map((type) => condition(object, type));
+  const [scheduled, template, ready, task] = ["Scheduled", "TemplateResolved", "Ready", "TaskSucceeded"].map((type) =>
+    condition(object, type),
+  );
   if (metadata.deletionTimestamp) return T.deleting;
   if (scheduled?.status === "False") return T.waitsForRunner(why(scheduled));
   if (template?.status === "False") return T.waitsForTemplate(why(template));
@@ -69,7 +89,8 @@ function hints(kind, object) {
   const { spec = {}, status = {} } = object;
   const runner = spec.runnerRef?.runner;
   const isSilent = condition(object, "Ready")?.reason === "RunnerSilent";
-  if (NEEDS_RUNNER.has(condition(object, "Scheduled")?.reason) || isSilent || (runner && !status.lastWorkspaceStatus)) return codeBlock(`fairlead runner start ${runner ?? "NAME"}`);
+  if (NEEDS_RUNNER.has(condition(object, "Scheduled")?.reason) || isSilent || (runner && !status.lastWorkspaceStatus))
+    return codeBlock(`fairlead runner start ${runner ?? "NAME"}`);
   if (condition(object, "TaskSucceeded")?.status === "False") return link(`${pathOf(kind, object)}?view=log`, T.seeLog);
   return condition(object, "TemplateApplied")?.status === "False" && h("p.notice", T.templateChanged);
 }
@@ -84,15 +105,31 @@ function factList(object) {
   return definition([
     [T.container, status.lastWorkspaceStatus],
     [T.source, annotation(object, "service.sh/workspace-source").replace(/^git:/, "")],
-    [T.template, templateRef?.name && h("span", named("devpodworkspacetemplates", templateRef.name), templateRef.version && ` ${templateRef.version}`)],
+    [
+      T.template,
+      templateRef?.name &&
+        h(
+          "span",
+          named("devpodworkspacetemplates", templateRef.name),
+          templateRef.version && ` ${templateRef.version}`,
+        ),
+    ],
     [T.parameters, parameters && h("pre", parameters)],
     [T.runner, named("runners", runnerRef?.runner) || T.noRunner],
-    [T.owner, owner?.user || owner?.team], [T.memory, usage.memory], [T.disk, usage.disk],
+    [T.owner, owner?.user || owner?.team],
+    [T.memory, usage.memory],
+    [T.disk, usage.disk],
     [T.since, activity.startTime && isRunning(object) && timeElement(activity.startTime)],
-    [T.active, activity.lastActivityTime && h("span", timeElement(activity.lastActivityTime), ` ${activity.reason ?? ""}`)],
+    [
+      T.active,
+      activity.lastActivityTime && h("span", timeElement(activity.lastActivityTime), ` ${activity.reason ?? ""}`),
+    ],
     [T.asleepSince, moment(annotation(object, `${SLEEP}sleeping-since`))],
     [T.held, isHeld(object) && moment(annotation(object, HOLD))],
-    [T.sleeps, isRunning(object) && (moment(sleepModeConfig?.status?.scheduledSleep) || sleepRule(sleepModeConfig?.spec))],
+    [
+      T.sleeps,
+      isRunning(object) && (moment(sleepModeConfig?.status?.scheduledSleep) || sleepRule(sleepModeConfig?.spec)),
+    ],
   ]);
 }
 
@@ -100,7 +137,8 @@ function factList(object) {
 function openWays(node, context) {
   const { kind, object, scope } = context;
   const { name, namespace } = object.metadata;
-  const project = projectOf(namespace), host = `${name}.${project}.fairlead`;
+  const project = projectOf(namespace);
+  const host = `${name}.${project}.fairlead`;
   const vscode = h("div");
   let wasRunning = null;
   const update = async (now) => {
@@ -108,17 +146,41 @@ function openWays(node, context) {
     wasRunning = isRunning(now);
     if (!wasRunning) return replace(vscode, h("p.muted", T.notRunning));
     const isAllowed = await can("use", kind, namespace, name);
-    const { report } = isAllowed ? await request(kind.pathOf(object, "troubleshoot"), { signal: scope.signal }).catch(() => ({})) : {};
-    const folder = String(report?.container?.folder || `/workspaces/${name}`).split("/").map(encodeURIComponent).join("/");
-    if (wasRunning) replace(vscode, h("a.button", { href: `vscode://vscode-remote/ssh-remote+${encodeURIComponent(host)}${folder}` }, T.vscode), h("p.muted", T.openHint));
+    const { report } = isAllowed
+      ? await request(kind.pathOf(object, "troubleshoot"), { signal: scope.signal }).catch(() => ({}))
+      : {};
+    const folder = String(report?.container?.folder || `/workspaces/${name}`)
+      .split("/")
+      .map(encodeURIComponent)
+      .join("/");
+    if (wasRunning)
+      replace(
+        vscode,
+        h("a.button", { href: `vscode://vscode-remote/ssh-remote+${encodeURIComponent(host)}${folder}` }, T.vscode),
+        h("p.muted", T.openHint),
+      );
   };
   context.onChange(update);
   update(object);
-  replace(node, h("div.stack.tight", h("p.muted", T.ssh), codeBlock(`fairlead workspace ssh ${name} --project ${project}`), h("p.muted", T.sshConfig), codeBlock("fairlead workspace ssh-config --write"), h("p.muted", T.host), copyable(host), vscode));
+  replace(
+    node,
+    h(
+      "div.stack.tight",
+      h("p.muted", T.ssh),
+      codeBlock(`fairlead workspace ssh ${name} --project ${project}`),
+      h("p.muted", T.sshConfig),
+      codeBlock("fairlead workspace ssh-config --write"),
+      h("p.muted", T.host),
+      copyable(host),
+      vscode,
+    ),
+  );
 }
 
 export const tabs = () => [
-  { name: "log", title: T.log, show: showLog }, { name: "terminal", title: T.terminal, show: showTerminal }, { name: "ports", title: T.ports, show: showPorts },
+  { name: "log", title: T.log, show: showLog },
+  { name: "terminal", title: T.terminal, show: showTerminal },
+  { name: "ports", title: T.ports, show: showPorts },
 ];
 
 export function actions(context) {
@@ -126,20 +188,62 @@ export function actions(context) {
   const { name, namespace } = object.metadata;
   const own = { kind, namespace, name };
   const run = async (task, options) => {
-    await request(kind.pathOf(object, task), { method: "POST", body: { spec: options ? { options: JSON.stringify(options) } : {} } });
+    await request(kind.pathOf(object, task), {
+      method: "POST",
+      body: { spec: options ? { options: JSON.stringify(options) } : {} },
+    });
     context.onTask?.();
   };
-  const ask = async (option, title, text, confirm) => { if (await confirmDialog({ title, text, confirm, danger: true })) await run("up", { [option]: true }); };
+  const ask = async (option, title, text, confirm) => {
+    if (await confirmDialog({ title, text, confirm, danger: true })) await run("up", { [option]: true });
+  };
   const hold = (until) => patchObject(kind, namespace, name, { metadata: { annotations: { [HOLD]: until } } });
   const exists = (now) => !isBusy(now) && ["Running", "Stopped"].includes(now.status?.lastWorkspaceStatus);
   const mayFallAsleep = (now) => isRunning(now) && now.status?.sleepModeConfig?.spec?.sleepAfter > 0;
-  const use = { ...own, verb: "use" }, update = { ...own, verb: "update" };
+  const use = { ...own, verb: "use" };
+  const update = { ...own, verb: "update" };
   return [
-    { title: T.start, icon: "play", question: use, isShown: (now) => !isRunning(now) && !isBusy(now), run: () => run("up") },
-    { title: T.stop, icon: "stop", question: use, isShown: (now) => isRunning(now) || isBusy(now), run: () => run("stop") },
-    { title: T.hold, icon: "moon", question: update, isShown: (now) => mayFallAsleep(now) && !isHeld(now), run: () => hold(String(Math.floor(Date.now() / 1000) + HOLD_SECONDS)) },
-    { title: T.release, icon: "moon", question: update, isShown: (now) => isRunning(now) && isHeld(now), run: () => hold(null) },
-    { title: T.recreate, danger: true, question: use, isShown: exists, run: () => ask("recreate", T.askRecreate(name), T.recreateText, T.recreateNow) },
-    { title: T.reset, danger: true, question: use, isShown: exists, run: () => ask("reset", T.askReset(name), T.resetText, T.resetNow) },
+    {
+      title: T.start,
+      icon: "play",
+      question: use,
+      isShown: (now) => !isRunning(now) && !isBusy(now),
+      run: () => run("up"),
+    },
+    {
+      title: T.stop,
+      icon: "stop",
+      question: use,
+      isShown: (now) => isRunning(now) || isBusy(now),
+      run: () => run("stop"),
+    },
+    {
+      title: T.hold,
+      icon: "moon",
+      question: update,
+      isShown: (now) => mayFallAsleep(now) && !isHeld(now),
+      run: () => hold(String(Math.floor(Date.now() / 1000) + HOLD_SECONDS)),
+    },
+    {
+      title: T.release,
+      icon: "moon",
+      question: update,
+      isShown: (now) => isRunning(now) && isHeld(now),
+      run: () => hold(null),
+    },
+    {
+      title: T.recreate,
+      danger: true,
+      question: use,
+      isShown: exists,
+      run: () => ask("recreate", T.askRecreate(name), T.recreateText, T.recreateNow),
+    },
+    {
+      title: T.reset,
+      danger: true,
+      question: use,
+      isShown: exists,
+      run: () => ask("reset", T.askReset(name), T.resetText, T.resetNow),
+    },
   ];
 }

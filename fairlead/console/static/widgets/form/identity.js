@@ -1,9 +1,9 @@
 // The name of a new object, and its project or namespace.
 
+import { review } from "../../core/access.js";
 import { GROUP } from "../../core/base.js";
 import { h } from "../../core/dom.js";
 import { listObjects, managed, management } from "../../core/kinds.js";
-import { review } from "../../core/access.js";
 import { namespaceOf, projectOf } from "../../shell/sign-in.js";
 import { T } from "../../texts/form.js";
 import { FIELDS } from "./fields.js";
@@ -16,8 +16,26 @@ const ANY_NAME = /^rbac\./;
 export function identityFields(kind, metadata, page, { onchange }) {
   const context = { changed: onchange };
   const hasName = kind.verbs.has("get");
-  const name = FIELDS.text({ schema: { type: "string", description: T.nameHelp }, value: metadata.name || metadata.generateName, name: "name", label: T.name, path: "metadata.name", required: hasName }, context);
-  const suffix = FIELDS.boolean({ schema: { type: "boolean" }, value: Boolean(metadata.generateName && !metadata.name), label: T.generate, path: "metadata.generateName" }, context);
+  const name = FIELDS.text(
+    {
+      schema: { type: "string", description: T.nameHelp },
+      value: metadata.name || metadata.generateName,
+      name: "name",
+      label: T.name,
+      path: "metadata.name",
+      required: hasName,
+    },
+    context,
+  );
+  const suffix = FIELDS.boolean(
+    {
+      schema: { type: "boolean" },
+      value: Boolean(metadata.generateName && !metadata.name),
+      label: T.generate,
+      path: "metadata.generateName",
+    },
+    context,
+  );
   const place = kind.namespaced ? namespaceField(kind, metadata.namespace, page, context) : null;
   const isGenerated = () => suffix.get() === true;
   const problem = () => {
@@ -35,7 +53,11 @@ export function identityFields(kind, metadata, page, { onchange }) {
       generateName: isGenerated() && name.get() ? name.get().replace(/-?$/, "-") : undefined,
       namespace: place?.get(),
     }),
-    check: () => [place && !place.get() && { field: "metadata.namespace", message: T.projectMissing }, problem() && { field: "metadata.name", message: problem() }].filter(Boolean),
+    check: () =>
+      [
+        place && !place.get() && { field: "metadata.namespace", message: T.projectMissing },
+        problem() && { field: "metadata.name", message: problem() },
+      ].filter(Boolean),
     setErrors(causes) {
       for (const { field, message } of causes) fieldOf(field).fail(message);
       fieldOf(causes[0].field).focus();
@@ -55,13 +77,29 @@ function namespaceField(kind, namespace, page, context) {
     const value = field?.get() || wanted || (choices?.length === 1 ? choices[0] : undefined);
     const label = isProject ? T.project : T.namespace;
     const options = [...new Set([...(choices ?? []), value].filter(Boolean))];
-    field = choices ? FIELDS.enum({ schema: { enum: options, description: choices.length ? "" : T.noProjects }, value, label, path: "metadata.namespace", required: true }, context)
-      : FIELDS.text({ schema: { type: "string" }, value, label: T.namespace, path: "metadata.namespace", required: true }, context);
-    for (const option of field.node.querySelectorAll("option[value]")) option.textContent = (isProject && projectOf(option.value)) || option.textContent;
+    field = choices
+      ? FIELDS.enum(
+          {
+            schema: { enum: options, description: choices.length ? "" : T.noProjects },
+            value,
+            label,
+            path: "metadata.namespace",
+            required: true,
+          },
+          context,
+        )
+      : FIELDS.text(
+          { schema: { type: "string" }, value, label: T.namespace, path: "metadata.namespace", required: true },
+          context,
+        );
+    for (const option of field.node.querySelectorAll("option[value]"))
+      option.textContent = (isProject && projectOf(option.value)) || option.textContent;
     node.replaceChildren(field.node);
   };
   showField(wanted ? [wanted] : []);
-  loadNamespaces(kind, isProject, page.scope.signal).then((found) => { if (!page.scope.ended) showField(found); });
+  loadNamespaces(kind, isProject, page.scope.signal).then((found) => {
+    if (!page.scope.ended) showField(found);
+  });
   return { node, get: () => field.get(), fail: (message) => field.fail(message), focus: () => field.focus() };
 }
 

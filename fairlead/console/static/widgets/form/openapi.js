@@ -1,5 +1,6 @@
-// Schemas of kinds, from the OpenAPI v3 documents of the server that serves them: the management API, or a cluster behind a
-// gateway. A document is read once per server; references are resolved where they are used, so recursive schemas are fine.
+// Schemas of kinds, from the OpenAPI v3 documents of the server that serves them: the management API, or a cluster
+// behind a gateway. A document is read once per server; references are resolved where they are used, so recursive
+// schemas are fine.
 
 import { request } from "../../core/api.js";
 
@@ -12,14 +13,24 @@ export async function loadSchema(kind) {
   const document = await remember(kind.server, path, () => readDocument(kind.server, path));
   const { group, version } = kind;
   const found = Object.values(document.components?.schemas ?? {}).find((schema) =>
-    (schema["x-kubernetes-group-version-kind"] ?? []).some((each) => each.kind === kind.kind && each.group === group && each.version === version));
+    (schema["x-kubernetes-group-version-kind"] ?? []).some(
+      (each) => each.kind === kind.kind && each.group === group && each.version === version,
+    ),
+  );
   return { ...(found ?? { type: "object", "x-kubernetes-preserve-unknown-fields": true }), document };
 }
 
 function remember(server, key, load) {
   if (!servers.has(server)) servers.set(server, new Map());
   const known = servers.get(server);
-  if (!known.has(key)) known.set(key, load().catch((error) => { known.delete(key); throw error; }));
+  if (!known.has(key))
+    known.set(
+      key,
+      load().catch((error) => {
+        known.delete(key);
+        throw error;
+      }),
+    );
   return known.get(key);
 }
 
@@ -43,7 +54,8 @@ export function resolve(schema, document) {
   return schema ?? {};
 }
 
-// What a form needs to know of a schema: text, number, integer, boolean, enum, password, list, map, object, mixed or open.
+// What a form needs to know of a schema: text, number, integer, boolean, enum, password, list, map, object, mixed or
+// open.
 export function shapeOf(schema) {
   if (schema["x-kubernetes-int-or-string"] || schema.format === "int-or-string") return "mixed";
   if (schema["x-kubernetes-preserve-unknown-fields"] && !schema.properties) return "open";
@@ -59,11 +71,18 @@ export function shapeOf(schema) {
 }
 
 const MATCHES = {
-  text: (value) => typeof value === "string", password: (value) => typeof value === "string", enum: (value) => typeof value === "string",
+  text: (value) => typeof value === "string",
+  password: (value) => typeof value === "string",
+  enum: (value) => typeof value === "string",
   mixed: (value) => typeof value === "string" || Number.isInteger(value),
-  integer: Number.isSafeInteger, number: Number.isFinite, boolean: (value) => typeof value === "boolean", list: Array.isArray,
-  object: (value) => typeof value === "object" && !Array.isArray(value), map: (value) => typeof value === "object" && !Array.isArray(value),
+  integer: Number.isSafeInteger,
+  number: Number.isFinite,
+  boolean: (value) => typeof value === "boolean",
+  list: Array.isArray,
+  object: (value) => typeof value === "object" && !Array.isArray(value),
+  map: (value) => typeof value === "object" && !Array.isArray(value),
 };
 
 // Whether a field of this shape can show the value. One that cannot is shown as text, so that nothing is lost.
-export const fits = (shape, value) => value === undefined || value === null || shape === "open" || MATCHES[shape](value);
+export const fits = (shape, value) =>
+  value === undefined || value === null || shape === "open" || MATCHES[shape](value);

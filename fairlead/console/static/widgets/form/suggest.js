@@ -1,8 +1,8 @@
-// Names of existing objects, offered in fields that name one. They are listed when such a field gets the focus, if the user
-// may list them; at most LIMIT of a kind.
+// Names of existing objects, offered in fields that name one. They are listed when such a field gets the focus, if the
+// user may list them; at most LIMIT of a kind.
 
-import { request } from "../../core/api.js";
 import { can } from "../../core/access.js";
+import { request } from "../../core/api.js";
 import { h, newId } from "../../core/dom.js";
 
 const LIMIT = 300;
@@ -11,16 +11,23 @@ const OWN_NAME = /^(user|team|cluster|project|runner|space|virtualCluster|cluste
 
 // Fields, and keys of maps (`PATH{}`), with words that the server knows.
 const INSTANCES = ["spaceinstances", "virtualclusterinstances", "devpodworkspaceinstances", "appinstances"];
-const FIXED = [[/^spec\.members\[\d+\]\.clusterRole$/, ["admin", "user", "viewer"]], [/^spec\.quotas\.(project|user)\{\}$/, INSTANCES.flatMap((each) => [each, `${each}.active`])]];
+const FIXED = [
+  [/^spec\.members\[\d+\]\.clusterRole$/, ["admin", "user", "viewer"]],
+  [/^spec\.quotas\.(project|user)\{\}$/, INSTANCES.flatMap((each) => [each, `${each}.active`])],
+];
 
-// Plurals of the kinds that a field may name: from its own name (`cluster`, `users[0]`), or from its parent's (`appRef.name`).
+// Plurals of the kinds that a field may name: from its own name (`cluster`, `users[0]`), or from its parent's
+// (`appRef.name`).
 function namedKinds(path, kind) {
-  if (/\[(?!\d+\]$)[^\]]*\]$/.test(path)) return [];  // the value of a map
+  if (/\[(?!\d+\]$)[^\]]*\]$/.test(path)) return []; // the value of a map
   const names = path.replace(/\[[^\]]*\]/g, "").split(".");
   const last = names.at(-1);
-  let word = OWN_NAME.test(last) ? last : last === "name" ? names.at(-2) ?? "" : "";
+  let word = OWN_NAME.test(last) ? last : last === "name" ? (names.at(-2) ?? "") : "";
   if (/Ref$/.test(word)) word = word.slice(0, -3);
-  word = word.replace(/^allowed/, "").toLowerCase().replace(/s$/, "");
+  word = word
+    .replace(/^allowed/, "")
+    .toLowerCase()
+    .replace(/s$/, "");
   if (!word) return [];
   if (word === "member") return ["users", "teams"];
   if (word === "subject") return ["users"];
@@ -34,14 +41,24 @@ export function suggestions(kind, namespace) {
   const lists = new Map();
   return ({ path }, control) => {
     const words = FIXED.find(([pattern]) => pattern.test(path))?.[1];
-    const kinds = namedKinds(path, kind).map((plural) => kind?.server.find(plural)).filter((each) => each?.isListed);
+    const kinds = namedKinds(path, kind)
+      .map((plural) => kind?.server.find(plural))
+      .filter((each) => each?.isListed);
     if (!words && !kinds.length) return null;
     const key = (words ?? kinds.map((each) => each.plural)).join();
     const isFirst = !lists.has(key);
-    const node = isFirst ? h("datalist", { id: newId("names") }, words?.map((value) => h("option", { value }))) : lists.get(key);
+    const node = isFirst
+      ? h(
+          "datalist",
+          { id: newId("names") },
+          words?.map((value) => h("option", { value })),
+        )
+      : lists.get(key);
     lists.set(key, node);
     control.setAttribute("list", node.id);
-    control.addEventListener("focus", () => { if (!words && !node.dataset.loaded) load(node, kinds, namespace()); });
+    control.addEventListener("focus", () => {
+      if (!words && !node.dataset.loaded) load(node, kinds, namespace());
+    });
     return isFirst ? node : null;
   };
 }
@@ -50,10 +67,14 @@ async function load(node, kinds, namespace) {
   node.dataset.loaded = "true";
   for (const kind of kinds) {
     const scope = kind.namespaced ? namespace : "";
-    if ((kind.namespaced && !scope) || !await can("list", kind, scope)) continue;
+    if ((kind.namespaced && !scope) || !(await can("list", kind, scope))) continue;
     try {
       const found = await request(`${kind.path(scope)}?limit=${LIMIT}`, { accept: METADATA });
-      node.append(...found.items.map((each) => h("option", { value: each.metadata.name }, kinds.length > 1 && kind.title)));
-    } catch { /* a field works without suggestions */ }
+      node.append(
+        ...found.items.map((each) => h("option", { value: each.metadata.name }, kinds.length > 1 && kind.title)),
+      );
+    } catch {
+      /* a field works without suggestions */
+    }
   }
 }

@@ -1,8 +1,9 @@
-// YAML of drafts. Drafts may be incomplete and contain passwords that the server never returns, so it cannot convert them.
+// YAML of drafts. Drafts may be incomplete and contain passwords that the server never returns, so it cannot convert
+// them.
 //
-// `parse` reads block mappings and sequences, quoted and plain scalars, `|` blocks, and JSON. It rejects everything that
-// versions of YAML read differently (`yes`, `1.0`, `0o7`) or that needs more than this, such as anchors. The caller then
-// lets the server read the text.
+// `parse` reads block mappings and sequences, quoted and plain scalars, `|` blocks, and JSON. It rejects everything
+// that versions of YAML read differently (`yes`, `1.0`, `0o7`) or that needs more than this, such as anchors. The
+// caller then lets the server read the text.
 
 class YamlError extends Error {
   constructor(message, line) {
@@ -19,12 +20,15 @@ export function emit(value, indent = "") {
   if (value === null || typeof value !== "object") return emitScalar(value, indent);
   const entries = Object.entries(value);
   if (!entries.length) return Array.isArray(value) ? "[]" : "{}";
-  return entries.map(([key, each]) => {
-    const isBlock = each && typeof each === "object" && Object.keys(each).length;
-    if (Array.isArray(value)) return `${indent}- ${isBlock ? emit(each, `${indent}  `).trimStart() : emit(each, `${indent}  `)}`;
-    const inner = Array.isArray(each) ? indent : `${indent}  `;
-    return `${indent}${isPlain(key) ? key : JSON.stringify(key)}:${isBlock ? "\n" : " "}${emit(each, inner)}`;
-  }).join("\n");
+  return entries
+    .map(([key, each]) => {
+      const isBlock = each && typeof each === "object" && Object.keys(each).length;
+      if (Array.isArray(value))
+        return `${indent}- ${isBlock ? emit(each, `${indent}  `).trimStart() : emit(each, `${indent}  `)}`;
+      const inner = Array.isArray(each) ? indent : `${indent}  `;
+      return `${indent}${isPlain(key) ? key : JSON.stringify(key)}:${isBlock ? "\n" : " "}${emit(each, inner)}`;
+    })
+    .join("\n");
 }
 
 function emitScalar(value, indent) {
@@ -32,12 +36,19 @@ function emitScalar(value, indent) {
   if (isPlain(value)) return value;
   const isText = value.includes("\n") && /^[^\s][\t\n\x20-\x7e\xa0-\ud7ff]*$/.test(value) && !/\n\n$/.test(value);
   if (!isText) return JSON.stringify(value);
-  const lines = value.replace(/\n$/, "").split("\n").map((line) => (line ? indent + line : ""));
+  const lines = value
+    .replace(/\n$/, "")
+    .split("\n")
+    .map((line) => (line ? indent + line : ""));
   return `${value.endsWith("\n") ? "|" : "|-"}\n${(indent ? lines : lines.map((line) => `  ${line}`)).join("\n")}`;
 }
 
 export function parse(text) {
-  try { return JSON.parse(text); } catch { /* not JSON */ }
+  try {
+    return JSON.parse(text);
+  } catch {
+    /* not JSON */
+  }
   const lines = text.split("\n").map((raw, index) => ({ raw: raw.replace(/\r$/, ""), number: index + 1 }));
   if (lines[0].raw.trim() === "---") lines.shift();
   const reader = new Reader(lines);
@@ -77,21 +88,26 @@ class Reader {
 
   sequence(indent) {
     const found = [];
-    for (let line; (line = this.peek()) && line.indent === indent && /^-( |$)/.test(line.text);) {
+    for (let line; (line = this.peek()) && line.indent === indent && /^-( |$)/.test(line.text); ) {
       const rest = line.text.slice(1).trimStart();
       const inner = indent + line.text.length - rest.length;
-      if (!rest || rest.startsWith("#")) this.take(), found.push(this.nested(indent + 1));
-      else if (/^-( |$)/.test(rest) || splitKey({ text: rest, number: line.number })) {
+      if (!rest || rest.startsWith("#")) {
+        this.take();
+        found.push(this.nested(indent + 1));
+      } else if (/^-( |$)/.test(rest) || splitKey({ text: rest, number: line.number })) {
         this.lines[this.at] = { raw: " ".repeat(inner) + rest, number: line.number };
         found.push(this.block(inner));
-      } else this.take(), found.push(this.inline(rest, indent, line.number));
+      } else {
+        this.take();
+        found.push(this.inline(rest, indent, line.number));
+      }
     }
     return found;
   }
 
   mapping(indent) {
     const found = {};
-    for (let line; (line = this.peek()) && line.indent === indent;) {
+    for (let line; (line = this.peek()) && line.indent === indent; ) {
       const pair = splitKey(line);
       if (!pair) throw new YamlError("expected `key: value`", line.number);
       const [key, rest] = pair;
@@ -145,11 +161,16 @@ function scalar(source, number) {
   const text = /^["'[{]/.test(source) ? source : source.replace(/\s+#.*$/, "");
   if (/^'(?:[^']|'')*'$/.test(text)) return text.slice(1, -1).replaceAll("''", "'");
   if (/^["[{]/.test(text)) {
-    try { return JSON.parse(text); } catch { throw new YamlError("only JSON is read within quotes, [] and {}", number); }
+    try {
+      return JSON.parse(text);
+    } catch {
+      throw new YamlError("only JSON is read within quotes, [] and {}", number);
+    }
   }
   if (/^(null|~)$/.test(text)) return null;
   if (/^(true|false)$/.test(text)) return text === "true";
   if (/^-?\d{1,15}(\.\d+)?$/.test(text) && String(Number(text)) === text) return Number(text);
-  if (AMBIGUOUS.test(text) || /^[&*!|>%@\x60'"{}[\],?]|: |:$/.test(text)) throw new YamlError(`${text.slice(0, 40)} needs quotes`, number);
+  if (AMBIGUOUS.test(text) || /^[&*!|>%@\x60'"{}[\],?]|: |:$/.test(text))
+    throw new YamlError(`${text.slice(0, 40)} needs quotes`, number);
   return text;
 }

@@ -1,8 +1,9 @@
 // Text with colours, for logs: SGR sequences become styles, and all others are removed.
 
-import { applySgr, parseParameters, PLAIN } from "./styles.js";
+import { applySgr, PLAIN, parseParameters } from "./styles.js";
 
-const SEQUENCE = /\x1b(?:\[([0-?]*)[ -/]*([@-~])|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?|[\0-\x08\x0a-\x1f\x7f-\x9f]/g;
+const SEQUENCE =
+  /\x1b(?:\[([0-?]*)[ -/]*([@-~])|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?|[\0-\x08\x0a-\x1f\x7f-\x9f]/g;
 const hasControls = (text) => /[\0-\x08\x0a-\x1f\x7f-\x9f]/.test(text);
 
 export const plainText = (text) => (hasControls(text) ? text.replace(SEQUENCE, "") : text);
@@ -11,7 +12,8 @@ export const plainText = (text) => (hasControls(text) ? text.replace(SEQUENCE, "
 export function styledRuns(text) {
   if (!hasControls(text)) return [[text, PLAIN]];
   const runs = [];
-  let style = PLAIN, start = 0;
+  let style = PLAIN;
+  let start = 0;
   for (const found of text.matchAll(SEQUENCE)) {
     if (found.index > start) runs.push([text.slice(start, found.index), style]);
     start = found.index + found[0].length;

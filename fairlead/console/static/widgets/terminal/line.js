@@ -3,7 +3,10 @@
 import { PLAIN } from "./styles.js";
 
 const ZERO = /^(?:[\p{Mn}\p{Me}\u1160-\u11ff]|(?!\u00ad)\p{Cf})/u;
-const WIDE = /^(?:[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6\u{16fe0}-\u{1b2ff}\u{1f200}-\u{1f265}\u{20000}-\u{3fffd}]|\p{Emoji_Presentation})/u;
+const WIDE_RANGES =
+  "\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97f\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60" +
+  "\uffe0-\uffe6\u{16fe0}-\u{1b2ff}\u{1f200}-\u{1f265}\u{20000}-\u{3fffd}";
+const WIDE = new RegExp(`^(?:[${WIDE_RANGES}]|\\p{Emoji_Presentation})`, "u");
 const MAX_CELL = 16;
 
 export function widthOf(character) {
@@ -12,7 +15,7 @@ export function widthOf(character) {
 }
 
 export class Line {
-  wraps = false;  // whether the text goes on in the next line
+  wraps = false; // whether the text goes on in the next line
   version = 0;
 
   constructor(columns, style = PLAIN) {
@@ -20,7 +23,9 @@ export class Line {
     this.styles = new Array(columns).fill(style);
   }
 
-  get length() { return this.characters.length; }
+  get length() {
+    return this.characters.length;
+  }
 
   put(column, character, style) {
     if (this.characters[column] === "" || this.characters[column + 1] === "") this.#split(column);
@@ -63,9 +68,13 @@ export class Line {
 
   // Inserts blanks (count > 0) or deletes characters (count < 0) at a column; the rest of the line moves.
   shift(column, count, style) {
-    const { length } = this, size = Math.min(Math.abs(count), length - column);
+    const { length } = this;
+    const size = Math.min(Math.abs(count), length - column);
     if (this.characters[column] === "") this.#split(column);
-    for (const [cells, blank] of [[this.characters, " "], [this.styles, style]]) {
+    for (const [cells, blank] of [
+      [this.characters, " "],
+      [this.styles, style],
+    ]) {
       if (count > 0) cells.copyWithin(column + size, column, length - size).fill(blank, column, column + size);
       else cells.copyWithin(column, column + size).fill(blank, length - size);
     }
@@ -92,7 +101,9 @@ export class Line {
     return this;
   }
 
-  text(start = 0, end = this.length) { return this.characters.slice(start, end).join(""); }
+  text(start = 0, end = this.length) {
+    return this.characters.slice(start, end).join("");
+  }
 
   // The line as [text, style] with equal neighbours joined.
   runs() {

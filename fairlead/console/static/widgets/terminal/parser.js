@@ -1,7 +1,11 @@
-// Splits the output of a program into text, control characters and sequences. What is unknown is skipped, and everything
-// is bounded: parameters, and the texts inside of sequences.
+// Splits the output of a program into text, control characters and sequences. What is unknown is skipped, and
+// everything is bounded: parameters, and the texts inside of sequences.
 
-const GROUND = 0, ESCAPE = 1, SEQUENCE = 2, STRING = 3, STRING_ESCAPE = 4;
+const GROUND = 0;
+const ESCAPE = 1;
+const SEQUENCE = 2;
+const STRING = 3;
+const STRING_ESCAPE = 4;
 const MAX_PARAMETERS = 256;
 const MAX_STRING = 128 * 1024;
 
@@ -10,10 +14,12 @@ export class Parser {
   #target;
   #state = GROUND;
   #collected = "";
-  #string = "";  // what kind of string this is: "]" is an OSC, the others are skipped
+  #string = ""; // what kind of string this is: "]" is an OSC, the others are skipped
   #isTooLong = false;
 
-  constructor(target) { this.#target = target; }
+  constructor(target) {
+    this.#target = target;
+  }
 
   feed(text) {
     let index = 0;

@@ -1,25 +1,56 @@
-// The screen of a terminal, without any display: what a VT102 or xterm shows after the output that it was fed. Sequences
-// that are not listed here have no effect.
+// The screen of a terminal, without any display: what a VT102 or xterm shows after the output that it was fed.
+// Sequences that are not listed here have no effect.
 
 import { Line, widthOf } from "./line.js";
 import { Parser } from "./parser.js";
-import { applySgr, parseParameters, PLAIN, styleOf } from "./styles.js";
+import { applySgr, PLAIN, parseParameters, styleOf } from "./styles.js";
 
-const MAX_HISTORY = 5000, MAX_TITLE = 256, MAX_LINK = 2048, MAX_REPEAT = 4096, MAX_CLIPBOARD = 96 * 1024;
+const MAX_HISTORY = 5000;
+const MAX_TITLE = 256;
+const MAX_LINK = 2048;
+const MAX_REPEAT = 4096;
+const MAX_CLIPBOARD = 96 * 1024;
 const LINE_DRAWING = { from: "\x60abcdefghijklmnopqrstuvwxyz{|}~", to: "◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·" };
 const MODES = { 4: "insert", 20: "newLine" };
-const PRIVATE_MODES = { 1: "applicationCursor", 5: "reverse", 7: "autowrap", 25: "showCursor", 66: "applicationKeypad", 1000: "mouseClicks", 1002: "mouseDrags", 1003: "mouseMoves", 1004: "focusReports", 1006: "mouseSgr", 2004: "bracketedPaste" };
-const defaults = () => ({ insert: false, newLine: false, origin: false, autowrap: true, showCursor: true, applicationCursor: false, applicationKeypad: false, reverse: false, bracketedPaste: false, mouseClicks: false, mouseDrags: false, mouseMoves: false, mouseSgr: false, focusReports: false });
+const PRIVATE_MODES = {
+  1: "applicationCursor",
+  5: "reverse",
+  7: "autowrap",
+  25: "showCursor",
+  66: "applicationKeypad",
+  1000: "mouseClicks",
+  1002: "mouseDrags",
+  1003: "mouseMoves",
+  1004: "focusReports",
+  1006: "mouseSgr",
+  2004: "bracketedPaste",
+};
+const defaults = () => ({
+  insert: false,
+  newLine: false,
+  origin: false,
+  autowrap: true,
+  showCursor: true,
+  applicationCursor: false,
+  applicationKeypad: false,
+  reverse: false,
+  bracketedPaste: false,
+  mouseClicks: false,
+  mouseDrags: false,
+  mouseMoves: false,
+  mouseSgr: false,
+  focusReports: false,
+});
 const ASCII = /^[ -~]*$/;
 const limit = (value, low, high) => Math.max(low, Math.min(high, value));
 
 export class Screen {
   history = [];
-  dropped = 0;  // lines that the history has lost at its start
+  dropped = 0; // lines that the history has lost at its start
   onReply = () => {};
   onTitle = () => {};
   onBell = () => {};
-  onClipboard = null;  // OSC 52 has no effect unless the user has opted in
+  onClipboard = null; // OSC 52 has no effect unless the user has opted in
   #decoder = new TextDecoder();
   #parser = new Parser(this);
 
@@ -32,7 +63,7 @@ export class Screen {
   reset() {
     this.modes = defaults();
     this.lines = this.#blank(this.rows);
-    this.primary = null;  // the lines of the main screen, while the alternate one is shown
+    this.primary = null; // the lines of the main screen, while the alternate one is shown
     this.tabs = new Set();
     for (let column = 8; column < 1024; column += 8) this.tabs.add(column);
     this.cursorShape = 0;
@@ -53,15 +84,23 @@ export class Screen {
     this.saved = null;
   }
 
-  get isAlternate() { return this.primary !== null; }
-  get cursorLine() { return this.lines[this.y]; }
+  get isAlternate() {
+    return this.primary !== null;
+  }
+  get cursorLine() {
+    return this.lines[this.y];
+  }
 
-  write(data) { this.#parser.feed(typeof data === "string" ? data : this.#decoder.decode(data, { stream: true })); }
+  write(data) {
+    this.#parser.feed(typeof data === "string" ? data : this.#decoder.decode(data, { stream: true }));
+  }
 
   // The text of the whole screen, without blanks at the ends of lines.
-  text() { return this.lines.map((line) => line.text().trimEnd()); }
+  text() {
+    return this.lines.map((line) => line.text().trimEnd());
+  }
 
-  // --- text ------------------------------------------------------------------------------------------------------------
+  // --- text ----------------------------------------------------------------------------------------------------------
 
   print(text) {
     const translate = this.charsets[this.shift] === "0";
@@ -130,7 +169,7 @@ export class Screen {
     else if (code === 14 || code === 15) this.shift = 15 - code;
   }
 
-  // --- movement --------------------------------------------------------------------------------------------------------
+  // --- movement ------------------------------------------------------------------------------------------------------
 
   #move(x, y) {
     this.x = limit(x, 0, this.columns - 1);
@@ -153,7 +192,8 @@ export class Screen {
 
   #tab(count) {
     for (let left = Math.min(Math.abs(count), this.columns); left > 0; left--) {
-      do this.x += Math.sign(count); while (this.x > 0 && this.x < this.columns - 1 && !this.tabs.has(this.x));
+      do this.x += Math.sign(count);
+      while (this.x > 0 && this.x < this.columns - 1 && !this.tabs.has(this.x));
     }
     this.#move(this.x, this.y);
   }
@@ -169,10 +209,14 @@ export class Screen {
     else this.#move(this.x, this.y - 1);
   }
 
-  // --- lines -----------------------------------------------------------------------------------------------------------
+  // --- lines ---------------------------------------------------------------------------------------------------------
 
-  #blank(count, style = PLAIN) { return Array.from({ length: count }, () => new Line(this.columns, style)); }
-  #erased() { return styleOf(null, this.style.bg, 0, ""); }
+  #blank(count, style = PLAIN) {
+    return Array.from({ length: count }, () => new Line(this.columns, style));
+  }
+  #erased() {
+    return styleOf(null, this.style.bg, 0, "");
+  }
 
   // Moves the lines of the scroll region, from `top` on: up if count is positive. Blank lines follow.
   #scroll(count, top = this.top, isRemembered = true) {
@@ -185,7 +229,8 @@ export class Screen {
 
   #remember(lines) {
     for (const line of lines) this.history.push(line.trim());
-    if (this.history.length > MAX_HISTORY + 500) this.dropped += this.history.splice(0, this.history.length - MAX_HISTORY).length;
+    if (this.history.length > MAX_HISTORY + 500)
+      this.dropped += this.history.splice(0, this.history.length - MAX_HISTORY).length;
   }
 
   #insertLines(count) {
@@ -202,22 +247,48 @@ export class Screen {
       return;
     }
     if (kind < 2) this.#eraseLine(kind);
-    const [start, end] = [[this.y + 1, this.rows], [0, this.y], [0, this.rows]][kind] ?? [0, 0];
+    const [start, end] = [
+      [this.y + 1, this.rows],
+      [0, this.y],
+      [0, this.rows],
+    ][kind] ?? [0, 0];
     for (let row = start; row < end; row++) this.lines[row].erase(0, this.columns, style);
   }
 
   #eraseLine(kind) {
-    const [start, end] = [[this.x, this.columns], [0, this.x + 1], [0, this.columns]][kind] ?? [0, 0];
+    const [start, end] = [
+      [this.x, this.columns],
+      [0, this.x + 1],
+      [0, this.columns],
+    ][kind] ?? [0, 0];
     this.wrapNext = false;
     if (end) this.cursorLine.erase(start, end, this.#erased());
   }
 
-  // --- state -----------------------------------------------------------------------------------------------------------
+  // --- state ---------------------------------------------------------------------------------------------------------
 
-  #save() { this.saved = { x: this.x, y: this.y, style: this.style, charsets: [...this.charsets], shift: this.shift, origin: this.modes.origin, wrapNext: this.wrapNext }; }
+  #save() {
+    this.saved = {
+      x: this.x,
+      y: this.y,
+      style: this.style,
+      charsets: [...this.charsets],
+      shift: this.shift,
+      origin: this.modes.origin,
+      wrapNext: this.wrapNext,
+    };
+  }
 
   #restore() {
-    const { x, y, style, charsets, shift, origin, wrapNext } = this.saved ?? { x: 0, y: 0, style: PLAIN, charsets: ["B", "B"], shift: 0, origin: false, wrapNext: false };
+    const { x, y, style, charsets, shift, origin, wrapNext } = this.saved ?? {
+      x: 0,
+      y: 0,
+      style: PLAIN,
+      charsets: ["B", "B"],
+      shift: 0,
+      origin: false,
+      wrapNext: false,
+    };
     Object.assign(this, { style, charsets: [...charsets], shift });
     this.modes.origin = origin;
     this.#move(x, y);
@@ -244,7 +315,8 @@ export class Screen {
     else if (name === 6) {
       this.modes.origin = value;
       this.#goTo(0, 0);
-    } else if (name === 3) {  // 80 or 132 columns: the size is that of the window, but the screen is cleared
+    } else if (name === 3) {
+      // 80 or 132 columns: the size is that of the window, but the screen is cleared
       this.top = 0;
       this.bottom = this.rows - 1;
       this.#move(0, 0);
@@ -286,7 +358,7 @@ export class Screen {
     return shift;
   }
 
-  // --- sequences -------------------------------------------------------------------------------------------------------
+  // --- sequences -----------------------------------------------------------------------------------------------------
 
   escape(name) {
     if (name[0] === "(" || name[0] === ")") this.charsets[name[0] === "(" ? 0 : 1] = name[1];
@@ -300,7 +372,7 @@ export class Screen {
   }
 
   command(text) {
-    const [, name, rest = ""] = /^(\d{1,4});?([^]*)$/.exec(text) ?? [];
+    const [, name, rest = ""] = /^(\d{1,4});?(.*)$/s.exec(text) ?? [];
     if (name === "0" || name === "2") {
       this.title = rest.replace(/\p{C}/gu, "").slice(0, MAX_TITLE);
       this.onTitle(this.title);
@@ -308,62 +380,196 @@ export class Screen {
       const link = rest.slice(rest.indexOf(";") + 1);
       const { fg, bg, flags } = this.style;
       this.style = styleOf(fg, bg, flags, link.startsWith("https://") && link.length <= MAX_LINK ? link : "");
-    } else if (name === "52" && this.onClipboard && rest.length <= MAX_CLIPBOARD) this.#copy(rest.slice(rest.indexOf(";") + 1));
+    } else if (name === "52" && this.onClipboard && rest.length <= MAX_CLIPBOARD)
+      this.#copy(rest.slice(rest.indexOf(";") + 1));
   }
 
   #copy(encoded) {
-    try { this.onClipboard(new TextDecoder().decode(Uint8Array.from(atob(encoded), (each) => each.charCodeAt(0)))); } catch { /* a question, or not base64 */ }
+    try {
+      this.onClipboard(new TextDecoder().decode(Uint8Array.from(atob(encoded), (each) => each.charCodeAt(0))));
+    } catch {
+      /* a question, or not base64 */
+    }
   }
 
   static handlers = {
     escapes: {
-      7() { this.#save(); }, 8() { this.#restore(); }, D() { this.#lineFeed(); }, M() { this.#reverseLineFeed(); },
-      E() { this.x = 0; this.#lineFeed(); }, H() { this.tabs.add(this.x); }, Z() { this.onReply("\x1b[?62;22c"); },
-      c() { this.reset(); }, "="() { this.modes.applicationKeypad = true; }, ">"() { this.modes.applicationKeypad = false; },
+      7() {
+        this.#save();
+      },
+      8() {
+        this.#restore();
+      },
+      D() {
+        this.#lineFeed();
+      },
+      M() {
+        this.#reverseLineFeed();
+      },
+      E() {
+        this.x = 0;
+        this.#lineFeed();
+      },
+      H() {
+        this.tabs.add(this.x);
+      },
+      Z() {
+        this.onReply("\x1b[?62;22c");
+      },
+      c() {
+        this.reset();
+      },
+      "="() {
+        this.modes.applicationKeypad = true;
+      },
+      ">"() {
+        this.modes.applicationKeypad = false;
+      },
       "#8"() {
-        for (const line of this.lines) { line.erase(0, this.columns, PLAIN); line.characters.fill("E"); }
+        for (const line of this.lines) {
+          line.erase(0, this.columns, PLAIN);
+          line.characters.fill("E");
+        }
         this.top = 0;
         this.bottom = this.rows - 1;
         this.#move(0, 0);
       },
     },
     sequences: {
-      A(value) { this.#vertical(-value(0, 1)); }, B(value) { this.#vertical(value(0, 1)); },
-      C(value) { this.#move(this.x + value(0, 1), this.y); }, D(value) { this.#move(this.x - value(0, 1), this.y); },
-      E(value) { this.x = 0; this.#vertical(value(0, 1)); }, F(value) { this.x = 0; this.#vertical(-value(0, 1)); },
-      G(value) { this.#move(value(0, 1) - 1, this.y); }, H(value) { this.#goTo(value(1, 1) - 1, value(0, 1) - 1); },
-      I(value) { this.#tab(value(0, 1)); }, Z(value) { this.#tab(-value(0, 1)); },
-      J(value) { this.#eraseDisplay(value(0)); }, K(value) { this.#eraseLine(value(0)); },
-      L(value) { this.#insertLines(value(0, 1)); }, M(value) { this.#insertLines(-value(0, 1)); },
-      P(value) { this.cursorLine.shift(this.x, -value(0, 1), this.#erased()); this.wrapNext = false; },
-      "@"(value) { this.cursorLine.shift(this.x, value(0, 1), this.#erased()); this.wrapNext = false; },
-      X(value) { this.cursorLine.erase(this.x, Math.min(this.columns, this.x + value(0, 1)), this.#erased()); this.wrapNext = false; },
-      S(value) { this.#scroll(value(0, 1)); }, T(value, parameters) { if (parameters.length < 2) this.#scroll(-value(0, 1)); },
-      b(value) { if (this.last) this.print(this.last.repeat(Math.min(value(0, 1), MAX_REPEAT))); },
-      c(value) { if (!value(0)) this.onReply("\x1b[?62;22c"); }, ">c"() { this.onReply("\x1b[>1;10;0c"); },
-      d(value) { this.#goTo(this.x, value(0, 1) - 1); }, e(value) { this.#vertical(value(0, 1)); },
-      g(value) { if (value(0) === 3) this.tabs.clear(); else if (!value(0)) this.tabs.delete(this.x); },
-      h(value, parameters) { for (const [name] of parameters) this.#setMode(name, true); },
-      l(value, parameters) { for (const [name] of parameters) this.#setMode(name, false); },
-      "?h"(value, parameters) { for (const [name] of parameters) this.#setPrivateMode(name, true); },
-      "?l"(value, parameters) { for (const [name] of parameters) this.#setPrivateMode(name, false); },
-      m(value, parameters) { this.style = applySgr(this.style, parameters); },
+      A(value) {
+        this.#vertical(-value(0, 1));
+      },
+      B(value) {
+        this.#vertical(value(0, 1));
+      },
+      C(value) {
+        this.#move(this.x + value(0, 1), this.y);
+      },
+      D(value) {
+        this.#move(this.x - value(0, 1), this.y);
+      },
+      E(value) {
+        this.x = 0;
+        this.#vertical(value(0, 1));
+      },
+      F(value) {
+        this.x = 0;
+        this.#vertical(-value(0, 1));
+      },
+      G(value) {
+        this.#move(value(0, 1) - 1, this.y);
+      },
+      H(value) {
+        this.#goTo(value(1, 1) - 1, value(0, 1) - 1);
+      },
+      I(value) {
+        this.#tab(value(0, 1));
+      },
+      Z(value) {
+        this.#tab(-value(0, 1));
+      },
+      J(value) {
+        this.#eraseDisplay(value(0));
+      },
+      K(value) {
+        this.#eraseLine(value(0));
+      },
+      L(value) {
+        this.#insertLines(value(0, 1));
+      },
+      M(value) {
+        this.#insertLines(-value(0, 1));
+      },
+      P(value) {
+        this.cursorLine.shift(this.x, -value(0, 1), this.#erased());
+        this.wrapNext = false;
+      },
+      "@"(value) {
+        this.cursorLine.shift(this.x, value(0, 1), this.#erased());
+        this.wrapNext = false;
+      },
+      X(value) {
+        this.cursorLine.erase(this.x, Math.min(this.columns, this.x + value(0, 1)), this.#erased());
+        this.wrapNext = false;
+      },
+      S(value) {
+        this.#scroll(value(0, 1));
+      },
+      T(value, parameters) {
+        if (parameters.length < 2) this.#scroll(-value(0, 1));
+      },
+      b(value) {
+        if (this.last) this.print(this.last.repeat(Math.min(value(0, 1), MAX_REPEAT)));
+      },
+      c(value) {
+        if (!value(0)) this.onReply("\x1b[?62;22c");
+      },
+      ">c"() {
+        this.onReply("\x1b[>1;10;0c");
+      },
+      d(value) {
+        this.#goTo(this.x, value(0, 1) - 1);
+      },
+      e(value) {
+        this.#vertical(value(0, 1));
+      },
+      g(value) {
+        if (value(0) === 3) this.tabs.clear();
+        else if (!value(0)) this.tabs.delete(this.x);
+      },
+      h(_value, parameters) {
+        for (const [name] of parameters) this.#setMode(name, true);
+      },
+      l(_value, parameters) {
+        for (const [name] of parameters) this.#setMode(name, false);
+      },
+      "?h"(_value, parameters) {
+        for (const [name] of parameters) this.#setPrivateMode(name, true);
+      },
+      "?l"(_value, parameters) {
+        for (const [name] of parameters) this.#setPrivateMode(name, false);
+      },
+      m(_value, parameters) {
+        this.style = applySgr(this.style, parameters);
+      },
       n(value) {
         if (value(0) === 5) this.onReply("\x1b[0n");
         else if (value(0) === 6) this.onReply(`\x1b[${this.y + 1 - (this.modes.origin ? this.top : 0)};${this.x + 1}R`);
       },
       r(value) {
-        const top = value(0, 1) - 1, bottom = Math.min(value(1, this.rows), this.rows) - 1;
+        const top = value(0, 1) - 1;
+        const bottom = Math.min(value(1, this.rows), this.rows) - 1;
         if (top >= bottom) return;
         Object.assign(this, { top, bottom });
         this.#goTo(0, 0);
       },
-      s() { this.#save(); }, u() { this.#restore(); },
-      t(value) { if (value(0) === 18) this.onReply(`\x1b[8;${this.rows};${this.columns}t`); },
-      "!p"() { this.#softReset(); }, " q"(value) { this.cursorShape = limit(value(0), 0, 6); },
+      s() {
+        this.#save();
+      },
+      u() {
+        this.#restore();
+      },
+      t(value) {
+        if (value(0) === 18) this.onReply(`\x1b[8;${this.rows};${this.columns}t`);
+      },
+      "!p"() {
+        this.#softReset();
+      },
+      " q"(value) {
+        this.cursorShape = limit(value(0), 0, 6);
+      },
     },
   };
 }
 
 const { escapes: ESCAPES, sequences: SEQUENCES } = Screen.handlers;
-for (const [name, same] of [["f", "H"], ["\x60", "G"], ["a", "C"], ["j", "D"], ["k", "A"], ["?J", "J"], ["?K", "K"]]) SEQUENCES[name] = SEQUENCES[same];
+for (const [name, same] of [
+  ["f", "H"],
+  ["\x60", "G"],
+  ["a", "C"],
+  ["j", "D"],
+  ["k", "A"],
+  ["?J", "J"],
+  ["?K", "K"],
+])
+  SEQUENCES[name] = SEQUENCES[same];

@@ -1,11 +1,14 @@
-// Connects a terminal with a command, over a WebSocket with the messages of `pods/exec`: of pods through the gateways, and
-// of workspaces. It says why a session ended: a session cannot be resumed, only started anew.
+// Connects a terminal with a command, over a WebSocket with the messages of `pods/exec`: of pods through the gateways,
+// and of workspaces. It says why a session ended: a session cannot be resumed, only started anew.
 
 import { ApiError, request, session } from "../../core/api.js";
 import { T } from "../../texts/terminal.js";
 
 const EXEC_PROTOCOL = "v5.channel.k8s.io";
-const STDOUT = 1, STDERR = 2, STATUS = 3, RESIZE = 4;
+const STDOUT = 1;
+const STDERR = 2;
+const STATUS = 3;
+const RESIZE = 4;
 const MAX_INPUT = 16 * 1024;
 const POLICY_VIOLATION = 1008;
 
@@ -16,17 +19,20 @@ export function attachSocket(terminal, url, { protocol = EXEC_PROTOCOL, onEnd = 
   let socket = null;
   terminal.onInput = (text) => {
     const bytes = encoder.encode(text);
-    for (let start = 0; start < bytes.length; start += MAX_INPUT) send(socket, 0, bytes.subarray(start, start + MAX_INPUT));
+    for (let start = 0; start < bytes.length; start += MAX_INPUT)
+      send(socket, 0, bytes.subarray(start, start + MAX_INPUT));
   };
-  terminal.onResize = (columns, rows) => send(socket, RESIZE, encoder.encode(JSON.stringify({ Width: columns, Height: rows })));
+  terminal.onResize = (columns, rows) =>
+    send(socket, RESIZE, encoder.encode(JSON.stringify({ Width: columns, Height: rows })));
 
-  if (session.user?.impersonator) return terminal.showStatus(T.noImpersonation);  // a WebSocket cannot carry its header
+  if (session.user?.impersonator) return terminal.showStatus(T.noImpersonation); // a WebSocket cannot carry its header
 
   function connect() {
     const address = new URL(url, location.href);
     address.protocol = address.protocol.replace("http", "ws");
     const opened = (socket = new WebSocket(address, protocol));
-    let status = null, wasOpen = false;
+    let status = null;
+    let wasOpen = false;
     socket.binaryType = "arraybuffer";
     terminal.showStatus(T.connecting);
     socket.onopen = () => {
@@ -35,7 +41,8 @@ export function attachSocket(terminal, url, { protocol = EXEC_PROTOCOL, onEnd = 
       terminal.onResize(terminal.screen.columns, terminal.screen.rows);
     };
     socket.onmessage = ({ data }) => {
-      const bytes = new Uint8Array(data), content = bytes.subarray(1);
+      const bytes = new Uint8Array(data);
+      const content = bytes.subarray(1);
       if (bytes[0] === STDOUT) terminal.write(content);
       else if (bytes[0] === STDERR) terminal.write(new TextDecoder().decode(content).replace(/\r?\n/g, "\r\n"));
       else if (bytes[0] === STATUS) status = readStatus(content);
@@ -43,7 +50,11 @@ export function attachSocket(terminal, url, { protocol = EXEC_PROTOCOL, onEnd = 
     socket.onclose = async ({ code, reason }) => {
       if (scope.ended || opened !== socket) return;
       const why = status || wasOpen ? describeEnd(status, code, reason) : await findRefusal(url, scope.signal);
-      terminal.showStatus(why, () => { terminal.restart(); connect(); terminal.focus(); });
+      terminal.showStatus(why, () => {
+        terminal.restart();
+        connect();
+        terminal.focus();
+      });
       onEnd(why);
     };
   }
@@ -61,7 +72,11 @@ function send(socket, channel, content) {
 }
 
 function readStatus(content) {
-  try { return JSON.parse(new TextDecoder().decode(content)); } catch { return null; }
+  try {
+    return JSON.parse(new TextDecoder().decode(content));
+  } catch {
+    return null;
+  }
 }
 
 function describeEnd(status, code, reason) {

@@ -1,6 +1,12 @@
 // Colours and attributes of terminal text, and the sequences (SGR) that set them. Used by the terminal and by logs.
 
-const BOLD = 1, DIM = 2, ITALIC = 4, UNDERLINE = 8, INVERSE = 16, STRIKE = 32, HIDDEN = 64;
+const BOLD = 1;
+const DIM = 2;
+const ITALIC = 4;
+const UNDERLINE = 8;
+const INVERSE = 16;
+const STRIKE = 32;
+const HIDDEN = 64;
 const SET = { 1: BOLD, 2: DIM, 3: ITALIC, 4: UNDERLINE, 7: INVERSE, 8: HIDDEN, 9: STRIKE, 21: UNDERLINE };
 const CLEAR = { 22: BOLD | DIM, 23: ITALIC, 24: UNDERLINE, 27: INVERSE, 28: HIDDEN, 29: STRIKE };
 const MAX_KNOWN = 4096;
@@ -9,7 +15,8 @@ const MAX_KNOWN = 4096;
 export const PLAIN = Object.freeze({ fg: null, bg: null, flags: 0, link: "" });
 let known = new Map();
 
-// One object for each combination, so that equal styles are usually the same object. Programs can make up more than fit.
+// One object for each combination, so that equal styles are usually the same object. Programs can make up more than
+// fit.
 export function styleOf(fg, bg, flags, link) {
   if (fg === null && bg === null && !flags && !link) return PLAIN;
   const key = `${fg} ${bg} ${flags} ${link}`;
@@ -59,7 +66,8 @@ function readColor(parameters, index) {
   return [valid ? `#${rgb.map((value) => value.toString(16).padStart(2, "0")).join("")}` : null, used(4)];
 }
 
-export const parseParameters = (text) => text.split(";", 32).map((each) => each.split(":", 8).map((part) => Math.min(Number(part) || 0, 65535)));
+export const parseParameters = (text) =>
+  text.split(";", 32).map((each) => each.split(":", 8).map((part) => Math.min(Number(part) || 0, 65535)));
 
 const LEVELS = [0, 95, 135, 175, 215, 255];
 // A color as CSS. The first 16 are custom properties, so that they fit the theme.

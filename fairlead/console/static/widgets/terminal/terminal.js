@@ -1,5 +1,6 @@
-// A terminal in the page: shows a Screen, and passes on keys, mouse and pasted text. Output is parsed in short slices and
-// painted at most once per frame, so that a flood of it does not freeze the page. Lines are light DOM, made of text nodes.
+// A terminal in the page: shows a Screen, and passes on keys, mouse and pasted text. Output is parsed in short slices
+// and painted at most once per frame, so that a flood of it does not freeze the page. Lines are light DOM, made of text
+// nodes.
 
 import { externalLink, h, replace } from "../../core/dom.js";
 import { announce } from "../../shell/dialogs.js";
@@ -8,16 +9,18 @@ import { button } from "../common.js";
 import { encodeKey, encodeMouse, encodePaste } from "./keys.js";
 import { widthOf } from "./line.js";
 import { Screen } from "./screen.js";
-import { paint, PLAIN } from "./styles.js";
+import { PLAIN, paint } from "./styles.js";
 
-const SLICE_MILLISECONDS = 10, SLICE = 16 * 1024, MAX_SPOKEN = 1000;
+const SLICE_MILLISECONDS = 10;
+const SLICE = 16 * 1024;
+const MAX_SPOKEN = 1000;
 
 export class Terminal {
   screen = new Screen();
-  onInput = () => {};  // gets text
-  onResize = () => {};  // gets columns and rows
+  onInput = () => {}; // gets text
+  onResize = () => {}; // gets columns and rows
   #queue = [];
-  #nodes = new Map();  // Line to {node, version}
+  #nodes = new Map(); // Line to {node, version}
   #isPumping = false;
   #isPainting = false;
   #isAtEnd = true;
@@ -26,7 +29,13 @@ export class Terminal {
 
   constructor(scope, label = T.terminal) {
     this.scope = scope;
-    this.input = h("textarea.terminal-input", { "aria-label": T.input, autocapitalize: "off", autocomplete: "off", spellcheck: "false", rows: 1 });
+    this.input = h("textarea.terminal-input", {
+      "aria-label": T.input,
+      autocapitalize: "off",
+      autocomplete: "off",
+      spellcheck: "false",
+      rows: 1,
+    });
     this.cursor = h("div.terminal-cursor", { "aria-hidden": "true" });
     this.lines = h("div.terminal-lines");
     this.view = h("div.terminal-view", { "aria-hidden": "true", tabindex: -1 }, this.lines, this.cursor);
@@ -35,18 +44,39 @@ export class Terminal {
     this.speech = h("div.visually-hidden", { role: "log", "aria-live": "polite" });
     const option = (title, onchange) => h("label.row", h("input", { type: "checkbox", onchange }), title);
     this.read = option(T.readOutput);
-    const bar = h("div.row.terminal-bar", this.title, h("span.spring"), this.read,
-      option(T.allowCopy, ({ target }) => { this.screen.onClipboard = target.checked ? (text) => navigator.clipboard?.writeText(text).catch(() => {}) : null; }));
-    this.node = h("section.terminal", { "aria-label": label }, bar, this.status, h("div.terminal-frame", this.view, this.input), this.speech, h("p.muted.terminal-hint", T.leaveHint));
+    const bar = h(
+      "div.row.terminal-bar",
+      this.title,
+      h("span.spring"),
+      this.read,
+      option(T.allowCopy, ({ target }) => {
+        this.screen.onClipboard = target.checked
+          ? (text) => navigator.clipboard?.writeText(text).catch(() => {})
+          : null;
+      }),
+    );
+    this.node = h(
+      "section.terminal",
+      { "aria-label": label },
+      bar,
+      this.status,
+      h("div.terminal-frame", this.view, this.input),
+      this.speech,
+      h("p.muted.terminal-hint", T.leaveHint),
+    );
     this.screen.onReply = (text) => this.onInput(text);
-    this.screen.onTitle = (text) => { this.title.textContent = text; };
+    this.screen.onTitle = (text) => {
+      this.title.textContent = text;
+    };
     this.#listen();
     const observer = new ResizeObserver(() => this.#fit());
     observer.observe(this.view);
     scope.add(() => observer.disconnect());
   }
 
-  focus() { this.input.focus({ preventScroll: true }); }
+  focus() {
+    this.input.focus({ preventScroll: true });
+  }
 
   write(data) {
     this.#queue.push(data);
@@ -65,7 +95,7 @@ export class Terminal {
     replace(this.status, text, reconnect && button(T.reconnect, { kind: "primary", onclick: reconnect }));
   }
 
-  // --- output ----------------------------------------------------------------------------------------------------------
+  // --- output --------------------------------------------------------------------------------------------------------
 
   #pump() {
     const end = performance.now() + (document.hidden ? 1000 : SLICE_MILLISECONDS);
@@ -76,7 +106,8 @@ export class Terminal {
   }
 
   #take() {
-    const data = this.#queue[0], part = data.length > SLICE ? data.slice(0, SLICE) : data;
+    const data = this.#queue[0];
+    const part = data.length > SLICE ? data.slice(0, SLICE) : data;
     if (part === data) this.#queue.shift();
     else this.#queue[0] = data.slice(SLICE);
     this.screen.write(part);
@@ -91,25 +122,38 @@ export class Terminal {
   #schedule() {
     if (this.#isPainting || this.scope.ended) return;
     this.#isPainting = true;
-    requestAnimationFrame(() => { this.#isPainting = false; this.#paint(); });
+    requestAnimationFrame(() => {
+      this.#isPainting = false;
+      this.#paint();
+    });
   }
 
   #paint() {
-    const { screen, view } = this, { height, width } = this.#cell;
+    const { screen, view } = this;
+    const { height, width } = this.#cell;
     const history = screen.isAlternate ? [] : screen.history;
     const total = history.length + screen.rows;
     this.lines.style.blockSize = `${total * height}px`;
     if (this.#isAtEnd) view.scrollTop = view.scrollHeight;
     const first = Math.max(0, Math.min(Math.floor(view.scrollTop / height), total - screen.rows));
     const shown = [];
-    for (let index = first; index < Math.min(total, first + screen.rows + 1); index++) shown.push(history[index] ?? screen.lines[index - history.length]);
+    for (let index = first; index < Math.min(total, first + screen.rows + 1); index++)
+      shown.push(history[index] ?? screen.lines[index - history.length]);
     this.#place(shown);
     this.lines.style.paddingBlockStart = `${first * height}px`;
     const isVisible = screen.modes.showCursor && first + screen.rows + 1 > history.length + screen.y;
-    Object.assign(this.cursor.style, { insetInlineStart: `${screen.x * width}px`, insetBlockStart: `${(history.length + screen.y) * height}px`, inlineSize: `${width}px`, blockSize: `${height}px` });
+    Object.assign(this.cursor.style, {
+      insetInlineStart: `${screen.x * width}px`,
+      insetBlockStart: `${(history.length + screen.y) * height}px`,
+      inlineSize: `${width}px`,
+      blockSize: `${height}px`,
+    });
     this.cursor.hidden = !isVisible;
     this.cursor.dataset.shape = ["block", "block", "block", "line", "line", "bar", "bar"][screen.cursorShape];
-    Object.assign(this.input.style, { insetInlineStart: `${screen.x * width}px`, insetBlockStart: `${screen.y * height}px` });
+    Object.assign(this.input.style, {
+      insetInlineStart: `${screen.x * width}px`,
+      insetBlockStart: `${screen.y * height}px`,
+    });
     view.classList.toggle("reverse", screen.modes.reverse);
   }
 
@@ -139,31 +183,62 @@ export class Terminal {
     probe.remove();
     if (!box.width || !this.view.clientWidth) return;
     this.#cell = { width: box.width / 100, height: Math.round(box.height) };
-    const columns = Math.floor(this.view.clientWidth / this.#cell.width), rows = Math.floor(this.view.clientHeight / this.#cell.height);
-    const { screen } = this, before = `${screen.columns} ${screen.rows}`;
+    const columns = Math.floor(this.view.clientWidth / this.#cell.width);
+    const rows = Math.floor(this.view.clientHeight / this.#cell.height);
+    const { screen } = this;
+    const before = `${screen.columns} ${screen.rows}`;
     screen.resize(columns, rows);
     if (before !== `${screen.columns} ${screen.rows}`) this.onResize(screen.columns, screen.rows);
     this.#schedule();
   }
 
-  // --- input -----------------------------------------------------------------------------------------------------------
+  // --- input ---------------------------------------------------------------------------------------------------------
 
   #listen() {
-    const { input, view } = this, listen = (target, type, handler, options) => this.scope.listen(target, type, handler.bind(this), options);
+    const { input, view } = this;
+    const listen = (target, type, handler, options) => this.scope.listen(target, type, handler.bind(this), options);
     listen(input, "keydown", this.#onKey);
-    listen(input, "input", (event) => { if (!event.isComposing) this.#flush(); });
+    listen(input, "input", (event) => {
+      if (!event.isComposing) this.#flush();
+    });
     listen(input, "compositionend", this.#flush);
-    listen(input, "paste", (event) => { event.preventDefault(); this.#send(encodePaste(event.clipboardData.getData("text/plain"), this.screen.modes)); });
-    for (const [type, text] of [["focus", "I"], ["blur", "O"]]) listen(input, type, () => { if (this.screen.modes.focusReports) this.onInput(`\x1b[${text}`); });
-    listen(view, "scroll", () => {
-      this.#isAtEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - this.#cell.height / 2;
-      this.#schedule();
-    }, { passive: true });
-    listen(view, "copy", (event) => { event.preventDefault(); event.clipboardData.setData("text/plain", this.selectedText()); });
-    listen(view, "mousedown", (event) => { this.#onMouse("down", event); });
-    listen(view, "mousemove", (event) => { this.#onMouse("move", event); });
-    listen(view, "mouseup", (event) => { if (!this.#onMouse("up", event) && getSelection().isCollapsed) this.focus(); });
-    listen(view, "keydown", (event) => { if (!event.ctrlKey && !event.metaKey) this.focus(); else if (event.shiftKey) this.#onKey(event); });  // after a selection
+    listen(input, "paste", (event) => {
+      event.preventDefault();
+      this.#send(encodePaste(event.clipboardData.getData("text/plain"), this.screen.modes));
+    });
+    for (const [type, text] of [
+      ["focus", "I"],
+      ["blur", "O"],
+    ])
+      listen(input, type, () => {
+        if (this.screen.modes.focusReports) this.onInput(`\x1b[${text}`);
+      });
+    listen(
+      view,
+      "scroll",
+      () => {
+        this.#isAtEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - this.#cell.height / 2;
+        this.#schedule();
+      },
+      { passive: true },
+    );
+    listen(view, "copy", (event) => {
+      event.preventDefault();
+      event.clipboardData.setData("text/plain", this.selectedText());
+    });
+    listen(view, "mousedown", (event) => {
+      this.#onMouse("down", event);
+    });
+    listen(view, "mousemove", (event) => {
+      this.#onMouse("move", event);
+    });
+    listen(view, "mouseup", (event) => {
+      if (!this.#onMouse("up", event) && getSelection().isCollapsed) this.focus();
+    });
+    listen(view, "keydown", (event) => {
+      if (!event.ctrlKey && !event.metaKey) this.focus();
+      else if (event.shiftKey) this.#onKey(event);
+    }); // after a selection
     listen(view, "wheel", this.#onWheel, { passive: false });
   }
 
@@ -188,7 +263,8 @@ export class Terminal {
     } else if (isCommand && event.code === "KeyC") {
       event.preventDefault();
       navigator.clipboard?.writeText(this.selectedText()).catch(() => {});
-    } else if (!(isCommand && event.code === "KeyV")) {  // the browser pastes
+    } else if (!(isCommand && event.code === "KeyV")) {
+      // the browser pastes
       const text = encodeKey(event, this.screen.modes);
       if (text === null) return;
       event.preventDefault();
@@ -200,10 +276,20 @@ export class Terminal {
   // Whether the program wants the event. With Shift, it is always the page's, to select text.
   #onMouse(kind, event) {
     if (event.shiftKey) return false;
-    const box = this.lines.getBoundingClientRect(), { width, height } = this.#cell;
+    const box = this.lines.getBoundingClientRect();
+    const { width, height } = this.#cell;
     const history = this.screen.isAlternate ? 0 : this.screen.history.length;
-    const column = Math.floor((event.clientX - box.left) / width), row = Math.floor((event.clientY - box.top) / height) - history;
-    const text = row >= 0 && encodeMouse(kind, event, Math.max(0, Math.min(column, this.screen.columns - 1)), Math.min(row, this.screen.rows - 1), this.screen.modes);
+    const column = Math.floor((event.clientX - box.left) / width);
+    const row = Math.floor((event.clientY - box.top) / height) - history;
+    const text =
+      row >= 0 &&
+      encodeMouse(
+        kind,
+        event,
+        Math.max(0, Math.min(column, this.screen.columns - 1)),
+        Math.min(row, this.screen.rows - 1),
+        this.screen.modes,
+      );
     if (!text) return false;
     event.preventDefault();
     this.focus();
@@ -214,7 +300,12 @@ export class Terminal {
   #onWheel(event) {
     if (this.#onMouse("wheel", event) || !this.screen.isAlternate || event.ctrlKey) return;
     event.preventDefault();
-    this.#send(encodeKey(new KeyboardEvent("keydown", { key: event.deltaY < 0 ? "ArrowUp" : "ArrowDown" }), this.screen.modes).repeat(3));
+    this.#send(
+      encodeKey(
+        new KeyboardEvent("keydown", { key: event.deltaY < 0 ? "ArrowUp" : "ArrowDown" }),
+        this.screen.modes,
+      ).repeat(3),
+    );
   }
 
   // The selection as text: without blanks at the ends of lines, and with wrapped lines in one piece.

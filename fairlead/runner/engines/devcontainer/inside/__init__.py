@@ -1,6 +1,7 @@
 """Programs that run in a holder, as its unprivileged user. They import the standard library and each other only.
 
 launch.py       starts a program with an environment that comes through an open file
+bind_socket.py  gives a socket of the runner a name in the private folder
 shim.py         the program between the dev container CLI and podman
 run_options.py  which options of `podman run` the CLI may use
 builds.py       builds, whose results workspaces of one repository share
