@@ -16,8 +16,9 @@ from fairlead.upstream.errors import TimedOut
 from fairlead.upstream.transport import TransportProtocol
 from fairlead.upstream.upstream import HttpClient
 
+MAX_PORT_REQUESTS = 32
 PORT_LIMITS = Limits(
-    max_requests=32,
+    max_requests=MAX_PORT_REQUESTS,
     max_websockets=32,
     max_queued=512,
     connect_seconds=15,
