@@ -57,6 +57,7 @@ ADMISSION_ORDER = {
         "record-chart-secret-writers",
         "record-secret-writers",
         "protect-cluster-ref",
+        "check-port-shares",
     ],
     Phase.CHECK: [
         "check-block-owner-deletion",
